@@ -9,6 +9,7 @@ import pytest
 
 from memory_recall.graph import enable, graph_state
 from memory_recall.graph.concepts import concepts_of
+from memory_recall.graph.filling import read_batch, write_batch
 from memory_recall.indexing.graph_filling import fill_graph
 from memory_recall.postgres.connection import DsnText
 from memory_recall.schema.migrate import MigrationRequest, migrate
@@ -83,8 +84,10 @@ async def test_workers_never_wait_for_one_another_over_the_same_memories(bench: 
     await bench.execute("INSERT INTO memories (content) SELECT 'memory ' || n FROM generate_series(1, 500) n")
     await bench.execute("INSERT INTO memory_graph_changes (memory_id) SELECT id FROM memories ORDER BY id DESC")
     async with bench.database.connection() as first, bench.database.connection() as second:
-        for connection in (first, second):
-            await connection.execute("SET lock_timeout = '1ms'")
+        await second.execute("SET lock_timeout = '2s'")
+        async with first.transaction():  # it ends only when the second worker has filled what it can
+            await write_batch(first, table, await read_batch(first, table, 0))
+            await fill(second, table)
         await asyncio.gather(fill(first, table), fill(second, table))
         await fill(first, table)
         assert await links(first) == await expected(first)

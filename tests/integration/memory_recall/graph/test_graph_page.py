@@ -55,7 +55,7 @@ async def test_the_page_s_commands_enable_fill_show_and_disable_the_graph(bench:
     await insert(bench)
     assert await answer(bench, STATUS) == {
         "enabled": False, "exists": False, "kept": False, "queued": False, "filled": False,
-        "pending": 0, "links": 0, "memories": 0, "differences": "",
+        "pending": 0, "oldest": None, "links": 0, "memories": 0, "differences": "",
     }  # fmt: skip
     found = await answer(bench, ENABLE)
     assert (found["changed"], found["enabled"], found["filled"], found["pending"]) == (True, True, False, 3)
