@@ -32,10 +32,13 @@ class Recalled:
 
 @dataclass(frozen=True)
 class Marked:
-    """A memory that became sensitive, and when the commit was confirmed, by the clock of the recalls."""
+    """A memory that was to become sensitive, and when the commit was confirmed, by the clock of the recalls.
+
+    Of one whose commit was not confirmed (None) nobody knows whether it is sensitive.
+    """
 
     id: int
-    at: float
+    at: float | None
 
 
 def given_away(
@@ -45,7 +48,7 @@ def given_away(
 
     `lasting` are the memories that still are sensitive: a failover to a replica may lose the last commits.
     """
-    since = {mark.id: mark.at for mark in marks if mark.id in lasting}
+    since = {mark.id: mark.at for mark in marks if mark.at is not None and mark.id in lasting}
     return [
         (one.where, identity)
         for one in recalls
@@ -104,8 +107,11 @@ class Recalling:
 
     def wait_marked(self, *, seconds: float) -> None:
         """Wait until three more memories have become sensitive."""
-        marked = len(self.marks)
-        eventually(lambda: len(self.marks), lambda count: count > marked + 2, what="memories marked", seconds=seconds)
+        marked = self._confirmed()
+        eventually(self._confirmed, lambda count: count > marked + 2, what="memories marked", seconds=seconds)
+
+    def _confirmed(self) -> int:
+        return sum(mark.at is not None for mark in self.marks)
 
 
 @contextmanager

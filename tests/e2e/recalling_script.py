@@ -3,7 +3,8 @@
 The test runs it in a pod, as `python -c`, with the variables of the `memory` command. The first line of standard input
 is a JSON object: `marked` lists the id and text of each memory that is to become sensitive, one every half second.
 Every recall asks for the memory that was marked last. Each line of the output is a JSON object: a recall (`where`,
-`began`, `error`, `texts`) or a mark (`id`, `at`, which is when its commit was confirmed), in seconds of one clock.
+`began`, `error`, `texts`) or a mark (`id`, `at`, which is when its commit was confirmed, or null if it was not), in
+seconds of one clock.
 """
 
 import asyncio
@@ -63,12 +64,13 @@ async def keep_marking(primary: Any, marked: list[tuple[int, str]], asked: Asked
     for identity, text in marked:
         if asked.ended.is_set():
             return
+        confirmed: float | None = None
         try:
             await primary.execute("UPDATE memories SET is_sensitive = true WHERE id = $1", identity, timeout=5)
-        except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError):
-            pass
-        else:
-            say(id=identity, at=time.monotonic())
+            confirmed = time.monotonic()
+        except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+            sys.stderr.write(f"marking memory {identity}: {type(error).__name__}\n")
+        say(id=identity, at=confirmed)
         asked.text = text
         await asyncio.sleep(_MARK_SECONDS)
 

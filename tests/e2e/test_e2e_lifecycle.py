@@ -170,12 +170,16 @@ def test_a_suspended_object_is_left_alone_and_continues_when_resumed(tenant: Ten
 
 
 def test_deletion_keeps_the_vectors_and_deletes_what_the_operator_created(tenant: Tenant) -> None:
+    """The concept graph is paused: what it holds stays, but changes of memories are queued for nobody any more."""
     memories = rows(12)
     tenant.store(memories)
-    tenant.apply_index()
+    tenant.apply_index(graph__enabled=True)
     tenant.wait_ready()
-    tenant.kubectl("delete", "memoryindex", INDEX, "--wait", "--timeout=60s")
+    tenant.wait_condition("GraphReady", "Filled", status="True")
+    tenant.kubectl("delete", "memoryindex", INDEX, "--wait", "--timeout=110s")
     assert tenant.embedded() == len(memories) - sensitive(memories)
+    relations = "SELECT to_regclass('memory_concepts') IS NULL, to_regclass('memory_graph_changes') IS NULL"
+    assert tenant.sql(relations) == "f|t"
     assert database_objects(tenant, "metadata.name", tenant.name), "somebody else's object brought pgvector, and stays"
     children = (
         "get",

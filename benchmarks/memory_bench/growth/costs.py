@@ -31,13 +31,13 @@ class PowerLaw:
     exponent: float
 
     def at(self, rows: float) -> float:
-        """Return the cost of a table of `rows` rows."""
+        """Return the cost for a table of `rows` rows, in the unit of the cost."""
         return self.factor * exp(self.exponent * log(rows))
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a table of `rows` rows takes if it is divided into `partitions` of equal size.
+    """The sizes and times of a table of `rows` rows that is divided into `partitions` of equal size.
 
     `gib` is the size on disk of table and indexes, `index_gib` that of the HNSW indexes alone, which belongs into
     memory. `build_hours` is the time of building all indexes one after another on the processors of the measurement,

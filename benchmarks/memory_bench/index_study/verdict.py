@@ -39,7 +39,7 @@ class TableResult:
 
     @property
     def today(self) -> Measured:
-        """The index that recall searches today."""
+        """The measurement of the index that recalls use at present, with which the others are compared."""
         return next(one for one in self.measured if one.setting.design == TODAY)
 
     @property

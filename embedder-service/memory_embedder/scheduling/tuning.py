@@ -1,9 +1,9 @@
 """Warms up contexts before the service is ready, and measures how this machine computes the model fastest.
 
-The fastest batch size and number of contexts depend on caches, cores and the model. Most
-CPUs, but not all, are fastest with one thread per context and short batches. Candidates are measured only for a limited
-time, so fewer of them are measured for a slow model. The default stays unless another candidate is clearly faster in
-two measurements, because a single measurement may be disturbed by another process.
+The fastest batch size and number of contexts depend on caches, cores and the model. Most CPUs, but not all, are fastest
+with one thread per context and short batches. Candidates are measured only for a limited time, so fewer of them are
+measured for a slow model. The default stays unless another candidate is clearly faster in two measurements, because a
+single measurement may be disturbed by another process.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from memory_embedder.scheduling.plan import ComputePlan
 
 _TEXT_TOKENS = 128  # documents are about that long, and it divides every batch that is tried
 _TRIAL_SECONDS = 0.2  # a few batches
-WORTHWHILE_SPEEDUP = 1.1
+WORTHWHILE_SPEEDUP = 1.1  # at which another candidate takes the place of the default
 _SENTENCE = "the quick brown fox jumps over a lazy dog while memories of networks fade "
 
 _logger = structlog.get_logger("memory_embedder.scheduling.tuning")

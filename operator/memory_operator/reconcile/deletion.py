@@ -80,7 +80,7 @@ def plan_deletion(index: MemoryIndex, facts: DeletionFacts, images: Images, now:
 def _drop_or_leave(
     index: MemoryIndex, facts: DeletionFacts, images: Images, now: datetime
 ) -> tuple[Step | None, list[str]]:
-    """Return the next step that undoes the migrations, if any is left, and what stays where they cannot be undone."""
+    """Return the next step that undoes the migrations, if one is left, and texts that name what cannot be undone."""
     cause = _out_of_reach(index, facts, now)
     if cause:
         return None, [_left_in_database(index, cause)]
@@ -90,7 +90,7 @@ def _drop_or_leave(
 def _pause_or_leave(
     index: MemoryIndex, facts: DeletionFacts, images: Images, now: datetime
 ) -> tuple[Step | None, list[str]]:
-    """Return the next step that pauses the concept graph, if one is needed, and what stays if it cannot be paused."""
+    """Return the next step that pauses the concept graph, if one is needed, and texts that say why it is not paused."""
     if not may_have_graph(index):
         return None, []
     if facts.namespace_terminating:
