@@ -25,7 +25,8 @@ def latency(  # noqa: PLR0917  (typer makes options of them; nobody calls this b
     rows: Annotated[list[int] | None, typer.Option(help="Repeatable: a number of rows, a multiple of 5,000.")] = None,
     timed: Annotated[int, typer.Option("--questions", min=20, help="Timed questions of a warm measurement.")] = 200,
     warm_up: Annotated[
-        int, typer.Option(min=1, help="Questions that a design answers before a warm measurement.")
+        int,
+        typer.Option(min=1, help="Questions that a design answers before a warm measurement, for a minute at most."),
     ] = 500,
     cold_rounds: Annotated[
         int,

@@ -5,10 +5,10 @@ far depends on the machine. Therefore each measurement has one design alone and 
 stopped, the pages of all its files are given back to the kernel (see `page_cache`), and Postgres is started again. What
 was measured before makes no difference.
 
-*Warm*: the design first answers questions that are not timed, which bring its own pages into memory, and then the timed
-ones. *Cold*: it answers one question that is not among the timed ones, because it opens the sessions, reads the
-catalogue and prepares the statements, as is done once after each start, and then 30 timed questions. This is repeated
-in rounds, each with caches dropped again and with questions of its own.
+*Warm*: the design first answers questions that are not timed, for a minute at most, which bring its own pages into
+memory, and then the timed ones. *Cold*: it answers one question that is not among the timed ones, because it opens the
+sessions, reads the catalogue and prepares the statements, as is done once after each start, and then 30 timed
+questions. This is repeated in rounds, each with caches dropped again and with questions of its own.
 
 In a round each recall is faster than the one before, because pages that it needs have been read by then. The 95th
 percentile of all cold times cuts off the slowest one and a half of a round's 30 questions, and so it lies amid the
@@ -36,13 +36,14 @@ WARM: Condition = "warm"
 COLD: Condition = "cold"
 CONDITIONS: tuple[Condition, ...] = (WARM, COLD)
 ROUND = 30  # timed questions after each drop of the caches; see above
+_WARM_UP_SECONDS = 60.0  # a design that needs longer for its questions reads so much for each that fewer are enough
 _TIMED, _WARM_UP, _COLD = 0, 2, 3  # streams of questions; stream 1 is that of the comparison with exact search
 _NOTHING = Reads(0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How many questions a warm measurement times and asks before, and how many rounds a cold measurement has."""
+    """How many questions a warm measurement times and at most asks before, and how many rounds a cold one has."""
 
     questions: int
     warm_up: int
@@ -105,8 +106,11 @@ async def measure(server: MeasuredServer, database: str, design: Design, asked: 
 async def _measure_warm(server: MeasuredServer, database: str, design: Design, asked: Asked) -> Measured:
     dropped = _drop_caches(server)
     async with design.open(server.dsn(database)) as opened:
+        until = time.monotonic() + _WARM_UP_SECONDS
         for question in asked.warm_up:
             await opened.answer(question)
+            if time.monotonic() >= until:
+                break
         times, reads = await _timed(server, database, opened, asked.timed)
     return Measured(design.name, WARM, times, reads.per(len(times)), (), dropped.kept)
 
