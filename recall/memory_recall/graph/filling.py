@@ -137,6 +137,8 @@ async def write_batch(connection: AnyConnection, table: MemoryTable, read: Read)
     settled = [one for one, found in hashes.items() if found == read.hashes.get(one)]
     settled += set(ids).difference(row["id"] for row in there)
     concepts, numbered = table.own(CONCEPTS), f"{table.own(CONCEPT)}(l.owner, l.name) AS number"
+    # Before the first ANALYZE Postgres expects 250 memories to have most of the links, and would read the whole table.
+    await connection.execute("SET LOCAL enable_seqscan = off")
     await connection.execute(f"DELETE FROM {concepts} WHERE memory_id = ANY($1::bigint[])", settled)
     links = [(one, name) for one in settled if one in hashes for name in read.concepts.get(one, ())]
     await connection.execute(

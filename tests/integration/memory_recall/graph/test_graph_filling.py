@@ -64,6 +64,18 @@ async def test_the_oldest_pending_change_stays_the_same_while_no_worker_can_deal
         assert (await graph_state(connection, table)).oldest is None
 
 
+async def test_a_batch_never_reads_the_whole_table_of_links_even_before_its_first_analyze(bench: Workbench) -> None:
+    """The first fill is over before anybody analyses the table, and each of its batches would take longer."""
+    table = await enabled(bench, *[f"Marit restarted the server nas-{number}." for number in range(250)])
+    await bench.execute("UPDATE memories SET content = content || ' again'")
+    async with bench.database.connection() as connection, connection.transaction():
+        await write_batch(connection, table, await read_batch(connection, table, 0))
+        assert await connection.fetchval("SELECT relpages FROM pg_class WHERE relname = 'memory_concepts'") == 0
+        scans = "SELECT seq_scan FROM pg_stat_xact_user_tables WHERE relname = 'memory_concepts'"
+        assert await connection.fetchval(scans) == 0
+        assert await links(connection) == await expected(connection)
+
+
 async def test_two_workers_share_the_queue_and_do_nothing_twice(bench: Workbench) -> None:
     """Neither waits for the other, and together they deal with as many changes as there were."""
     table = await enabled(bench)
