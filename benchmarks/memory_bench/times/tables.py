@@ -117,7 +117,9 @@ def _captures(captures: Mapping[str, Mapping[Finder, Capture]]) -> Rows:
 
 
 def _covered(coverage: Mapping[str, Coverage]) -> Rows:
-    meets = [f"{what}, {finder}" for finder in FINDERS for what in ("names one that meets it", "and was created far from it")]
+    meets = [
+        f"{what}, {finder}" for finder in FINDERS for what in ("names one that meets it", "and was created far from it")
+    ]
     yield ["set", "questions", "memories", "count", "created in the period", "close to it", *meets]
     for name, found in coverage.items():
         kinds = {
