@@ -48,6 +48,7 @@ def period(start: str, days: int = 1) -> Period:
         ("next weekend", "2023-11-25", 2),
         ("last summer in Rome", "2023-06-01", 92),
         ("last winter", "2022-12-01", 90),
+        ("last autumn", "2022-09-01", 91),
         ("this fall", "2023-09-01", 91),
         ("next spring", "2024-03-01", 92),
         ("on Friday she left", "2023-11-10", 1),

@@ -100,7 +100,7 @@ def test_a_gain_that_chance_explains_or_that_costs_ndcg_is_rejected() -> None:
     assert replace(found, p=0.05).verdict == "rejected"
     lower = {**found.named, "ndcg@10": replace(found.named["ndcg@10"], difference=-0.001)}
     assert replace(found, named=lower).verdict == "rejected"
-    losing = compare_gains(np.array([[-0.003, 0.0]] * 50), seed=0)
+    losing = compare_gains(np.array([[-0.15, 0.0], *([[0.0, 0.0]] * 49)]), seed=0)  # of one question, so p is 1
     assert replace(found, kept={**found.kept, "locomo, prompts": losing}).verdict == "rejected"
 
 
