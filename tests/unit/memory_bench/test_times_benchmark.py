@@ -194,6 +194,19 @@ def test_coverage_tells_which_relevant_memories_name_the_period_and_which_are_le
     assert found.left == found.relevant
 
 
+def test_what_was_created_close_to_the_period_and_is_among_the_ten_is_not_left_to_be_gained() -> None:
+    """The answer says a day on which it was created, so that the boost by creation has brought it up."""
+    one = labelled()
+    query = replace(one.dataset.queries[0], text="which soup on 12 May, 2023")
+    rows = [replace(row, content=row.content.replace("3 March", "12 May")) for row in one.dataset.memories]
+    dataset = replace(one.dataset, memories=tuple(rows), queries=(query,))
+    one = replace(one, dataset=dataset, evidence=[replace(one.evidence[0], query=query)])
+    found = cover(one, read_times(rows))
+    assert (found.relevant.created, found.relevant.named["query's"]) == (1, 1)
+    assert found.relevant.named_alone == {"query's": 0, "text's": 0}
+    assert found.left.count == 0
+
+
 def test_the_report_opens_with_the_verdict_and_has_every_setting(tmp_path: Path) -> None:
     """Four conversations with one question each that names a time are too few for a p below .05."""
     locomo, own = labelled("locomo", "a", "b", "c", "d"), labelled("homelab")
