@@ -94,6 +94,10 @@ bench-graph: setup  ## The concept graph as a third leg on the sets in SETS=dir,
 bench-second-stage: setup  ## MaxSim and diversity over the first memories, on the sets in SETS=dir, and the verdicts; one line of JSON
 	$(BENCH) second-stage $(KEPT) $(SETS)
 
+.PHONY: bench-times
+bench-times: setup  ## The times that memories' texts name beside their times of creation, on the sets in SETS=dir, and the verdict; one line of JSON
+	$(BENCH) times $(KEPT) $(SETS)
+
 .PHONY: bench-latency
 bench-latency: setup  ## Recall and the plain design, warm and cold, at 5k, 100k and 1M rows (12 GB of disk; GRAPH=1 with the graph leg); one line of JSON
 	$(BENCH) latency $(KEPT) $(if $(GRAPH),--graph)

@@ -16,6 +16,7 @@ COMMANDS = {
     "curation": "memory_bench.curation.command:curation",
     "graph": "memory_bench.graph.command:graph",
     "second-stage": "memory_bench.second_stage.command:second_stage",
+    "times": "memory_bench.times.command:times",
     "index-study": "memory_bench.index_study.command:index_study",
     "latency": "memory_bench.latency.command:latency",
     "growth": "memory_bench.growth.command:growth",

@@ -9,6 +9,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,11 @@ class DatasetError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """One document of the corpus; `scope` is the user whose memory it is, or None if the corpus names no such user."""
+    """One document of the corpus.
+
+    `scope` is the user whose memory it is, and `created_at` the time of its creation, with a time zone; each is None if
+    the corpus does not say it.
+    """
 
     id: int
     content: str
@@ -32,6 +37,7 @@ class Memory:
     expanded_keywords: str = ""
     importance: float = 0.5
     scope: str | None = None
+    created_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +118,18 @@ def _text(record: dict[str, Any], field: str, where: str, default: str | None = 
     return value
 
 
+def _time(record: dict[str, Any], field: str, where: str) -> datetime | None:
+    """Return the time of a field, None if it is absent; a time without a zone is UTC, as SQLite writes it."""
+    value = record.get(field)
+    if value is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(value)
+    except (TypeError, ValueError):
+        raise DatasetError(f"{where}: `{field}` must be an ISO 8601 time.") from None
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
 def _scope(record: dict[str, Any]) -> str | None:
     scope = record.get("user_id", record.get("conv"))
     return None if scope in {None, "", EVERYONE} else str(scope)
@@ -136,7 +154,10 @@ def _corpus(path: Path) -> tuple[list[Memory], set[int]]:
             sensitive.add(identity)
             continue
         texts = {name: _text(record, name, where, "") for name in ("category", "tags", "expanded_keywords")}
-        memories.append(Memory(identity, content, **texts, importance=float(importance), scope=_scope(record)))
+        created = _time(record, "created_at", where)
+        memories.append(
+            Memory(identity, content, **texts, importance=float(importance), scope=_scope(record), created_at=created)
+        )
     if not memories:
         raise DatasetError(f"{path.name} holds no memory that may be searched.")
     return memories, sensitive

@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 from numpy.typing import NDArray
 
-from memory_bench.harness.dataset import Memory
+from memory_bench.harness.dataset import Memory, Query
 from memory_bench.harness.scoring import Scorer
 from memory_bench.recall.crossvalidation import MEASURES, score_rankings
 from memory_bench.recall.evidence import Evidence
@@ -53,9 +53,7 @@ def compare_boost(memories: Sequence[Memory], evidence: Sequence[Evidence], *, s
     written = written_times(memories)
     if not written:
         return None
-    now = _latest(memories, written)
-    last = max(now.values())  # a question without a scope comes after all rows
-    periods = [find_period(one.query.text, now.get(one.query.scope, last)) for one in evidence]
+    periods = named_periods([one.query for one in evidence], memories, written)
     named = np.array([period is not None for period in periods])
     scorer = Scorer([one.query for one in evidence])
     plain = score_rankings([_ranked(one, None, written) for one in evidence], scorer)
@@ -66,6 +64,18 @@ def compare_boost(memories: Sequence[Memory], evidence: Sequence[Evidence], *, s
         measure: compare(plain[row].tolist(), boosted[row].tolist(), seed=seed) for row, measure in enumerate(MEASURES)
     }
     return TimedQuestions(int(named.sum()), plain[:, named], boosted[:, named], overall)
+
+
+def named_periods(
+    queries: Sequence[Query], memories: Sequence[Memory], written: Mapping[int, datetime]
+) -> list[Period | None]:
+    """Return the period that each question names, asked one week after the last row of its scope was written.
+
+    `written` has the times of rows by id; at least one row must have a time.
+    """
+    now = _latest(memories, written)
+    last = max(now.values())  # a question without a scope comes after all rows
+    return [find_period(query.text, now.get(query.scope, last)) for query in queries]
 
 
 def _latest(memories: Sequence[Memory], written: Mapping[int, datetime]) -> Mapping[str | None, datetime]:

@@ -1,14 +1,12 @@
 """Chooses settings of MaxSim and of MMR on some sets, to be judged on another, by the rules of ADR 27."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from memory_bench.second_stage.diversity import DiversityScores
 from memory_bench.second_stage.reranking import MaxSimScores
-from memory_bench.studies.gains import ROUNDING, bounded, mean_over_sets
-
-ALMOST = 0.001  # less of what is wanted is given up for a cheaper or a milder setting
+from memory_bench.studies.gains import bounded, cheapest_of_best, mean_over_sets
 
 
 def choose_maxsim(sets: Sequence[MaxSimScores], prompts: Sequence[MaxSimScores]) -> tuple[int | None, int]:
@@ -24,7 +22,7 @@ def choose_maxsim(sets: Sequence[MaxSimScores], prompts: Sequence[MaxSimScores])
 
     allowed = bounded(sets, prompts)
     wanted = mean_over_sets(sets).sum(axis=1)
-    return _best(allowed, wanted, cost)
+    return cheapest_of_best(allowed, wanted, cost)
 
 
 def choose_mmr(sets: Sequence[DiversityScores], prompts: Sequence[DiversityScores]) -> tuple[int | None, int]:
@@ -39,23 +37,10 @@ def choose_mmr(sets: Sequence[DiversityScores], prompts: Sequence[DiversityScore
         return -one.trade, -one.floor, one.depth, place
 
     wanted = np.mean([drop_in_likeness(one) for one in sets], axis=0)
-    return _best(bounded(sets, prompts), wanted, cost)
+    return cheapest_of_best(bounded(sets, prompts), wanted, cost)
 
 
 def drop_in_likeness(one: DiversityScores) -> "np.typing.NDArray[np.float64]":
     """Return how much the likeness of the ten falls in each setting, as the mean over the set's questions."""
     drop: np.typing.NDArray[np.float64] = (one.plain_likeness - one.likeness).mean(axis=1)
     return drop
-
-
-def _best(
-    allowed: "np.typing.NDArray[np.bool_]",
-    wanted: "np.typing.NDArray[np.float64]",
-    cost: Callable[[int], tuple[object, ...]],
-) -> tuple[int | None, int]:
-    """Return, of the allowed settings whose gain is close to the greatest, the one that costs least."""
-    count = int(allowed.sum())
-    if not count or wanted[allowed].max() <= 0:
-        return None, count
-    near = np.flatnonzero(allowed & (wanted >= wanted[allowed].max() - ALMOST - ROUNDING))
-    return min(map(int, near), key=cost), count

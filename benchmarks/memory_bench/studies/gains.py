@@ -19,6 +19,7 @@ OWN_SET = "homelab"
 LARGEST_LOSS: Mapping[str, float] = {"recall@10": 0.002, "ndcg@10": 0.003}
 """By how much the mean of a set may fall."""
 ROUNDING = 1e-9
+ALMOST = 0.001  # less of what is wanted is given up for a cheaper or a milder setting
 _ROUNDING_OF_SUMS = 1e-7  # of sums in single precision
 _WORSE = 0.05
 _CHUNK = 500
@@ -71,6 +72,21 @@ def bounded(sets: Sequence[Scored], prompts: Sequence[Scored] = ()) -> NDArray[n
         for place, measure in enumerate(MEASURES):
             allowed &= means[:, place] >= -LARGEST_LOSS[measure] - ROUNDING
     return allowed
+
+
+def cheapest_of_best(
+    allowed: NDArray[np.bool_], wanted: NDArray[np.floating], cost: Callable[[int], tuple[object, ...]]
+) -> tuple[int | None, int]:
+    """Return, of the allowed settings that gain at most `ALMOST` less than the best, the place of the cheapest.
+
+    With it the number of allowed settings is returned. The place is None if no allowed setting gains. `wanted` holds
+    the gains and `cost` says what a setting costs, both by place.
+    """
+    count = int(allowed.sum())
+    if not count or wanted[allowed].max() <= 0:
+        return None, count
+    near = np.flatnonzero(allowed & (wanted >= wanted[allowed].max() - ALMOST - ROUNDING))
+    return min(map(int, near), key=cost), count
 
 
 def folds(

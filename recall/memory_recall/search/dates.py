@@ -49,20 +49,28 @@ def find_period(text: str, now: datetime) -> Period | None:
     Of equally short periods, the first in the text is returned. A date without a year is taken to be in the past, as
     late as possible. `now` must have a time zone; days begin at midnight in this zone.
     """
-    periods = [_period(found, now) for found in islice(_EXPRESSION.finditer(text[:SEARCHED]), UNDERSTOOD)]
-    return min((period for period in periods if period), key=lambda period: period.seconds, default=None)
+    return min(find_periods(text, now), key=lambda period: period.seconds, default=None)
+
+
+def find_periods(text: str, now: datetime) -> list[Period]:
+    """Return the periods that the first `UNDERSTOOD` expressions of the text name, in its order.
+
+    Only the first `SEARCHED` characters are read. `now` and dates without a year are as in `find_period`.
+    """
+    found = (_period(one, now) for one in islice(_EXPRESSION.finditer(text[:SEARCHED]), UNDERSTOOD))
+    return [period for period in found if period]
 
 
 def _period(found: re.Match[str], now: datetime) -> Period | None:
     if found["this"]:
-        return _around(now, found["this"].lower())
+        return period_around(now, found["this"].lower())
     settings = {"RELATIVE_BASE": now.replace(tzinfo=None), "PREFER_DATES_FROM": "past"}
     data = DateDataParser(languages=["en"], settings=settings).get_date_data(found["date"] or found["after"])
-    return _around(data.date_obj.replace(tzinfo=now.tzinfo), data.period or "day") if data.date_obj else None
+    return period_around(data.date_obj.replace(tzinfo=now.tzinfo), data.period or "day") if data.date_obj else None
 
 
-def _around(moment: datetime, unit: str) -> Period:
-    """Return the day, week, month or year, as `unit` says, that contains the moment."""
+def period_around(moment: datetime, unit: str) -> Period:
+    """Return the day, week from Monday, month or year, as `unit` says, that contains the moment."""
     day = moment.replace(hour=0, minute=0, second=0, microsecond=0)
     if unit == "week":
         start = day - timedelta(days=day.weekday())

@@ -1,6 +1,7 @@
 """Reading a labelled set: a set without mistakes is read, and a mistake is named by file and line."""
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,14 @@ def test_a_set_without_mistakes_is_read(tmp_path: Path) -> None:
     assert dataset.queries[1].relevant == frozenset({1, 2})
     assert dataset.strata == ["all", "exact"]
     assert [query.overlap for query in dataset.queries] == ["mixed", ""]
+
+
+def test_the_time_of_creation_is_read_where_the_corpus_says_it(tmp_path: Path) -> None:
+    """A time without a zone is UTC; a memory without a time has none."""
+    times = ["2024-10-02T21:05:00Z", "2024-10-02T23:05:00+02:00", "2024-10-02 21:05:00", None]
+    rows = [{"id": number, "content": "x", "created_at": moment} for number, moment in enumerate(times, start=1)]
+    read = load_dataset(write(tmp_path, corpus=rows, queries=QUERIES[1:], qrels=QRELS[1:])).memories
+    assert [one.created_at for one in read] == [datetime(2024, 10, 2, 21, 5, tzinfo=UTC)] * 3 + [None]
 
 
 def test_judgements_may_be_grades(tmp_path: Path) -> None:
@@ -98,6 +107,8 @@ def test_the_digest_changes_with_any_file(tmp_path: Path) -> None:
         ({"corpus": [{"id": 1, "content": " "}]}, "corpus.jsonl, line 1: `content` must be a text that is not empty"),
         ({"corpus": [{"id": 1, "content": "x", "importance": 2}]}, "line 1: `importance` must be a number from 0 to 1"),
         ({"corpus": [{"id": 1, "content": "x", "tags": ["a"]}]}, "corpus.jsonl, line 1: `tags` must be a text"),
+        ({"corpus": [{"id": 1, "content": "x", "created_at": "May"}]}, "line 1: `created_at` must be an ISO 8601 time"),
+        ({"corpus": [{"id": 1, "content": "x", "created_at": 5}]}, "line 1: `created_at` must be an ISO 8601 time"),
         ({"corpus": []}, "corpus.jsonl holds no memory"),
         ({"queries": []}, "queries.jsonl: judged query 'q1' is missing"),
         ({"queries": [QUERIES[0], QUERIES[0]]}, "queries.jsonl, line 2: query 'q1' was used before"),
