@@ -83,7 +83,7 @@ bench-recall: setup  ## Every table of the recall report from the sets in SETS=d
 	$(BENCH) recall $(KEPT) $(SETS) $(MODEL:%=--model %) $(MODEL_FILE:%=--model-file %)
 
 .PHONY: bench-curation
-bench-curation: setup  ## What memory curate finds of examples/homelab's restatements, and what recalls make of it; one line of JSON
+bench-curation: setup  ## What memory curate finds of the restatements in examples/homelab and examples/restatements, and what recalls make of it; one line of JSON
 	$(BENCH) curation $(KEPT)
 
 .PHONY: bench-graph

@@ -3,14 +3,20 @@
 import json
 import tempfile
 from collections.abc import Sequence
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import typer
 
-from memory_bench.curation.fitting import Material, as_array, fit, proposals, tally
+from memory_bench.curation.fitting import NAMES, Material, fit, proposals, tally
+from memory_bench.curation.other_people import (
+    OtherPeople,
+    fit_all,
+    judge_other_people,
+    read_material,
+    read_other_people,
+)
 from memory_bench.curation.recalls import DEPTH, Answer, newer_first, recall_with_and_without
 from memory_bench.curation.truth import read_truth
 from memory_bench.harness.dataset import Dataset, Query, load_dataset
@@ -20,22 +26,20 @@ from memory_bench.postgres import BenchmarkDatabase
 from memory_bench.report import REPOSITORY, KeepOption, OutputOption, console, results_directory, write_json
 from memory_bench.servers import DEFAULT_MODEL_FILE, ServerDidNotStartError, memory_embedder
 from memory_recall import MemoryIndexError
-from memory_recall.curation.candidates_sql import has_links, read_frequencies, read_pairs
 from memory_recall.curation.decisions import Action, Judgement, judge
-from memory_recall.curation.features import compute_features
-from memory_recall.postgres.connection import Pool
-from memory_recall.schema.revisions import require_schema
 
 _SET = REPOSITORY / "examples" / "homelab"
 _OTHER_HALVINGS = 8
 
 
 def curation(output: OutputOption = None, keep: KeepOption = False) -> None:
-    """Judge `memory curate` on the restatements of examples/homelab; the last line of output is JSON.
+    """Judge `memory curate` on examples/homelab and examples/restatements; the last line of output is JSON.
 
     Weights and threshold are fitted on one half of the chains of restatements and judged on the other half, both ways;
     `found` and `wrong` add up what was judged. Eight other halvings show how much of this is chance. Recalls are
-    compared with the proposals of both halves applied.
+    compared with the proposals of both halves applied. `other_people` are those of examples/restatements, each judged
+    by what homelab and all the others teach, with the shipped threshold; `weights` are those of all sets together, as
+    they are shipped.
 
     Example: python -m memory_bench curation
     """
@@ -47,9 +51,11 @@ def curation(output: OutputOption = None, keep: KeepOption = False) -> None:
             memory_embedder(DEFAULT_MODEL_FILE, Path(scratch, "embedder.log")) as server,
         ):
             embedded = database.wait(embed_dataset(dataset, server.url))
+            others = read_other_people(server.url)
         database.fill(dataset.memories, embedded)
-        material = database.wait(_read(database.pool("plain")))
-        figures = _figures(dataset, embedded, database, material)
+        truth = read_truth(_SET / "restatements.jsonl", _SET / "near-pairs.jsonl")
+        material = database.wait(read_material(database.pool("plain"), dataset.memories, truth))
+        figures = _figures(dataset, embedded, database, material) | _of_other_people(others, material)
     except (MemoryIndexError, ServerDidNotStartError) as error:
         console.print(str(error), markup=False)
         raise typer.Exit(1) from None
@@ -59,30 +65,15 @@ def curation(output: OutputOption = None, keep: KeepOption = False) -> None:
     print(json.dumps(figures))
 
 
-async def _read(pool: Pool) -> Material:
-    """Give the memories the dates of the set, and read the pairs as `memory curate find` does."""
-    lines = (_SET / "corpus.jsonl").read_text(encoding="utf-8").splitlines()
-    dates = {row["id"]: datetime.fromisoformat(row["created_at"]) for row in map(json.loads, lines)}
-    async with pool.acquire() as connection:
-        await connection.executemany("UPDATE memories SET created_at = $2 WHERE id = $1", list(dates.items()))
-        table = await require_schema(connection, "memories")
-        links = await has_links(connection, table)
-        pairs = await read_pairs(connection, table, user=None, since=None, links=links)
-        frequencies = await read_frequencies(connection, table, user=None, links=links)
-    truth = read_truth(_SET / "restatements.jsonl", _SET / "near-pairs.jsonl")
-    return Material(pairs, as_array(compute_features(pairs, frequencies)), frequencies, truth)
-
-
 def _figures(
     dataset: Dataset, embedded: EmbeddedSet, database: BenchmarkDatabase, material: Material
 ) -> dict[str, Any]:
     halves, proposed = _judge_halves(material)
-    shipped = [one for one in judge(material.pairs, material.frequencies) if one.action is not Action.ADD]
     rankings = recall_with_and_without(database, dataset.queries, embedded, proposed)
     right, counted = newer_first(dataset.queries, rankings.curated, material.truth)
     right_before, counted_before = newer_first(dataset.queries, rankings.before, material.truth)
     found, wrong = tally(material, proposed)
-    others = [tally(material, _judge_halves(material, seed=seed)[1]) for seed in range(_OTHER_HALVINGS)]
+    others = [_tallied(material, _judge_halves(material, seed=seed)[1]) for seed in range(_OTHER_HALVINGS)]
     return {
         "found": found,
         "wrong": wrong,
@@ -92,15 +83,36 @@ def _figures(
         "restatements": len(material.truth.kinds),
         "judged_restatements_beyond_them": len(proposed) - found - wrong,
         "halves": halves,
-        "other_halvings": [dict(zip(("found", "wrong"), other, strict=True)) for other in others],
+        "other_halvings": others,
         "newer_first_without_curation": round(right_before / counted_before, 3),
         "kind_right": _kinds_right(material, proposed),
         f"recall@{DEPTH}": {
             "without": _recall(dataset.queries, rankings.before),
             "with": _recall(dataset.queries, rankings.curated),
         },
-        "shipped_on_what_it_was_fitted_to": dict(zip(("found", "wrong"), tally(material, shipped), strict=True)),
     }
+
+
+def _of_other_people(others: OtherPeople, homelab: Material) -> dict[str, Any]:
+    """Return what is found of other people's restatements, the weights of all sets, and what those find of each."""
+    bias, weights = fit_all([homelab, others.material])
+    proposed = judge_other_people(others, homelab)
+    return {
+        "other_people": {"restatements": len(others.material.truth.kinds), **_tallied(others.material, proposed)},
+        "weights": {"bias": round(bias, 2)} | dict(zip(NAMES, weights.round(2).tolist(), strict=True)),
+        "shipped_on_what_it_was_fitted_to": {
+            "homelab": _tallied(homelab, _shipped(homelab)),
+            "other_people": _tallied(others.material, _shipped(others.material)),
+        },
+    }
+
+
+def _shipped(material: Material) -> list[Judgement]:
+    return [one for one in judge(material.pairs, material.frequencies) if one.action is not Action.ADD]
+
+
+def _tallied(material: Material, proposed: Sequence[Judgement]) -> dict[str, int]:
+    return dict(zip(("found", "wrong"), tally(material, proposed), strict=True))
 
 
 def _judge_halves(material: Material, *, seed: int | None = None) -> tuple[list[dict[str, Any]], list[Judgement]]:
@@ -116,8 +128,8 @@ def _judge_halves(material: Material, *, seed: int | None = None) -> tuple[list[
         figures.append(
             {
                 "threshold": round(fitted.threshold, 3),
-                "chosen_on": dict(zip(("found", "wrong"), tally(material, chosen_on), strict=True)),
-                "judged_on": dict(zip(("found", "wrong"), tally(material, judged_on), strict=True)),
+                "chosen_on": _tallied(material, chosen_on),
+                "judged_on": _tallied(material, judged_on),
             }
         )
     return figures, proposed

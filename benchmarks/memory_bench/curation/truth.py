@@ -40,11 +40,11 @@ class Truth:
         return [half_of[self.chains[newer]] if newer in self.chains else newer % 2 for _, newer in pairs]
 
 
-def read_truth(restatements: Path, judgements: Path) -> Truth:
-    """Read the restatements of a data set and the judgements of further pairs."""
+def read_truth(restatements: Path, judgements: Path | None = None) -> Truth:
+    """Read the restatements of a data set, and the judgements of further pairs where there are any."""
     lines = [json.loads(line) for line in restatements.read_text(encoding="utf-8").splitlines()]
     kinds: dict[PairOfIds, Kind] = {(line["restates"], line["id"]): line["kind"] for line in lines}
-    judged = [json.loads(line) for line in judgements.read_text(encoding="utf-8").splitlines()]
+    judged = [json.loads(line) for line in judgements.read_text(encoding="utf-8").splitlines()] if judgements else []
     chains = chains_of(kinds)
     members: dict[int, list[int]] = {}
     for memory, oldest in chains.items():

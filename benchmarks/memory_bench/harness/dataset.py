@@ -84,7 +84,7 @@ def load_dataset(directory: Path, *, judgements: str = "qrels.jsonl", version: i
     Raises:
         DatasetError: a file is missing or malformed, or the three files contradict each other.
     """
-    memories, left_out = _corpus(directory / "corpus.jsonl")
+    memories, left_out = read_corpus(directory / "corpus.jsonl")
     relevant = _judgements(directory / judgements, {memory.id for memory in memories}, left_out, version)
     queries = _queries(directory / "queries.jsonl", relevant, {memory.id: memory.scope for memory in memories}, version)
     digest = hashlib.sha256()
@@ -135,7 +135,12 @@ def _scope(record: dict[str, Any]) -> str | None:
     return None if scope in {None, "", EVERYONE} else str(scope)
 
 
-def _corpus(path: Path) -> tuple[list[Memory], set[int]]:
+def read_corpus(path: Path) -> tuple[list[Memory], set[int]]:
+    """Read and check a `corpus.jsonl`; return its memories and the ids of the sensitive ones, which are left out.
+
+    Raises:
+        DatasetError: the file is missing or malformed.
+    """
     memories: list[Memory] = []
     seen: set[int] = set()
     sensitive: set[int] = set()

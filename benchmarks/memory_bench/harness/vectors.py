@@ -77,7 +77,7 @@ class VectorCache:
     async def _all(self, stored: _Shards, kind: str, texts: Sequence[str]) -> Vectors:
         starts = range(0, len(texts), _SHARD)
         shards = [await self._shard(stored, kind, texts[start : start + _SHARD]) for start in starts]
-        return np.concatenate(shards)
+        return np.concatenate(shards) if shards else np.empty((0, 0), dtype=np.float32)
 
     async def _shard(self, stored: _Shards, kind: str, texts: Sequence[str]) -> Vectors:
         path = stored.path(kind, texts)

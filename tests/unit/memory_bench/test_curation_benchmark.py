@@ -1,12 +1,20 @@
-"""What the curation benchmark counts as found, and how it halves the chains."""
+"""What the curation benchmark counts as found, how it halves the chains, and who judges whom."""
 
 import json
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pytest
+
+from memory_bench.curation import other_people
+from memory_bench.curation.fitting import NAMES, Material
+from memory_bench.curation.other_people import OtherPeople, judge_other_people
 from memory_bench.curation.recalls import newer_first
 from memory_bench.curation.truth import Truth, read_truth
 from memory_bench.harness.dataset import Query
+from memory_recall.curation.features import Frequencies, Memory, Pair
 
 HOMELAB = Path(__file__).parents[3] / "examples" / "homelab"
 
@@ -67,3 +75,39 @@ def test_the_near_pairs_of_the_set_are_judged_once_and_are_no_restatements_of_it
     assert all(memories[older]["created_at"] < memories[newer]["created_at"] for older, newer in pairs)
     assert not any(memories[one]["is_sensitive"] for pair in pairs for one in pair)
     assert f"\n{len(pairs)} near pairs" in (HOMELAB / "README.md").read_text(encoding="utf-8")
+
+
+def material(made: Truth, *pairs: tuple[int, int], first: float) -> Material:
+    """Pairs whose first feature is `first` and counts on, and whose others are zero."""
+    began = datetime(2026, 1, 1, tzinfo=UTC)
+
+    def memory(number: int) -> Memory:
+        return Memory(number, "", frozenset(), frozenset(), began + timedelta(days=number), f"{number:032x}")
+
+    features = np.zeros((len(pairs), len(NAMES)))
+    features[:, 0] = first + np.arange(len(pairs))
+    return Material(
+        [Pair(memory(older), memory(newer), 0.5) for older, newer in pairs], features, Frequencies(9, {}, {}), made
+    )
+
+
+def test_no_person_is_judged_by_weights_that_the_person_s_own_pairs_taught(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The weights of each are fitted to homelab and to all others, with their labels."""
+    made = truth(tmp_path)
+    homelab = material(made, (1, 2), (1, 8), first=100)
+    others = OtherPeople(material(made, (4, 5), (6, 7), (2, 3), first=0), np.array(["ana", "ben", "ana"]))
+    taught: list[tuple[list[float], list[float]]] = []
+
+    def regress(features: Any, labels: Any) -> tuple[float, Any]:
+        taught.append((features[:, 0].tolist(), labels.tolist()))
+        return (9.0 if len(taught) == 1 else -9.0), np.zeros(len(NAMES))
+
+    monkeypatch.setattr(other_people, "regress", regress)
+    proposed = judge_other_people(others, homelab)
+    assert taught == [([1, 100, 101], [0, 1, 0]), ([0, 2, 100, 101], [1, 1, 1, 0])]
+    assert {(one.pair.older.id, one.pair.newer.id) for one in proposed} == {
+        (4, 5),
+        (2, 3),
+    }  # Ana's, scored by the first

@@ -1,0 +1,80 @@
+"""Judges `memory curate` on the notes of people whose restatements it was not fitted to."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memory_bench.curation.fitting import Array, Material, as_array, logistic, proposals, regress
+from memory_bench.curation.truth import Truth, read_truth
+from memory_bench.harness.dataset import Dataset, Memory, read_corpus
+from memory_bench.harness.vectors import embed_dataset
+from memory_bench.postgres import BenchmarkDatabase
+from memory_bench.report import REPOSITORY
+from memory_recall.curation.candidates_sql import has_links, read_frequencies, read_pairs
+from memory_recall.curation.decisions import THRESHOLD, Judgement
+from memory_recall.curation.features import compute_features
+from memory_recall.postgres.connection import Pool
+from memory_recall.schema.revisions import require_schema
+
+_SET = REPOSITORY / "examples" / "restatements"
+
+
+@dataclass(frozen=True, slots=True)
+class OtherPeople:
+    """The pairs of several people, and whose each pair is: an array with one name for each pair."""
+
+    material: Material
+    people: NDArray[np.str_]
+
+
+async def read_material(pool: Pool, memories: Sequence[Memory], truth: Truth) -> Material:
+    """Give the memories their dates, and read the pairs as `memory curate find` does."""
+    async with pool.acquire() as connection:
+        dates = [(one.id, one.created_at) for one in memories]
+        await connection.executemany("UPDATE memories SET created_at = $2 WHERE id = $1", dates)
+        table = await require_schema(connection, "memories")
+        links = await has_links(connection, table)
+        pairs = await read_pairs(connection, table, user=None, since=None, links=links)
+        frequencies = await read_frequencies(connection, table, user=None, links=links)
+    return Material(pairs, as_array(compute_features(pairs, frequencies)), frequencies, truth)
+
+
+def read_other_people(url: str) -> OtherPeople:
+    """Fill a database with examples/restatements, with vectors of the embedder at `url`, and read the pairs.
+
+    Raises:
+        MemoryIndexError: the embedder returned no vectors.
+    """
+    memories, _ = read_corpus(_SET / "corpus.jsonl")
+    truth = read_truth(_SET / "restatements.jsonl")
+    database = BenchmarkDatabase()
+    try:
+        dataset = Dataset(_SET.name, tuple(memories), (), 0, "")
+        database.fill(memories, database.wait(embed_dataset(dataset, url)))
+        material = database.wait(read_material(database.pool("plain"), memories, truth))
+    finally:
+        database.close()
+    owners = {one.id: one.scope or "" for one in memories}
+    return OtherPeople(material, np.array([owners[newer] for _, newer in material.ids]))
+
+
+def fit_all(materials: Sequence[Material]) -> tuple[float, Array]:
+    """Return the bias and the weights that all pairs of these sets teach."""
+    return regress(np.vstack([one.features for one in materials]), np.concatenate([one.labels for one in materials]))
+
+
+def judge_other_people(others: OtherPeople, homelab: Material) -> list[Judgement]:
+    """Return what is proposed to each person with the weights that homelab and all other people teach.
+
+    The threshold is the one that is shipped.
+    """
+    material = others.material
+    scores = np.zeros(len(material.pairs))
+    for person in np.unique(others.people):
+        his = others.people == person
+        features = np.vstack([material.features[~his], homelab.features])
+        bias, weights = regress(features, np.concatenate([material.labels[~his], homelab.labels]))
+        scores[his] = logistic(bias + material.features[his] @ weights)
+    return proposals(material, scores, np.ones(len(scores), dtype=np.bool_), THRESHOLD)
