@@ -8,13 +8,14 @@ mask limits the number, too.
 from __future__ import annotations
 
 import os
+import weakref
 from pathlib import Path
 
 _ROOT = Path("/sys/fs/cgroup")
 _MEMBERSHIP = Path("/proc/self/cgroup")
 _CORES = os.cpu_count() or 1  # of the whole machine
 _LOAD = "/proc/loadavg"
-_LOAD_BYTES = 128
+_READ_BYTES = 256
 
 
 def available_threads(*, affinity: int | None = None, root: Path = _ROOT, membership: Path = _MEMBERSHIP) -> int:
@@ -24,25 +25,50 @@ def available_threads(*, affinity: int | None = None, root: Path = _ROOT, member
     return max(1, min([cores, *(int(limit) for limit in limits)]))
 
 
-def free_cores(own: int, *, cores: int = _CORES, load: str = _LOAD) -> int:
-    """Return how many cores of the whole machine are not taken by threads of other processes at this moment.
+class FreeCores:
+    """Counts the cores of the whole machine that no thread of another process takes at this moment.
 
-    `own` is the number of this process's threads that run now, the calling thread included; the cores that they use are
-    free in this sense. The kernel's count of threads that run or wait for a core is that of the whole machine in a
-    container, too. Where it is not given, all cores are free. So they are with `OMP_WAIT_POLICY=active`, since the
-    count then includes our own threads that wait for each other.
+    The kernel counts the threads that run or wait for a core. Its count is that of the whole machine in a container,
+    too. Since Linux 6.12 it may include a thread that went to sleep, until the core of that thread chooses the next
+    one. So a caller that waits for its answer is counted while the thread that it has woken on its own core runs, and
+    no longer when that thread sleeps, too. The count is right in the thread that computes, and too high in the one
+    that takes the request.
+
+    Where the count is not given, all cores are free. So they are with `OMP_WAIT_POLICY=active`, since the count then
+    includes our own threads that wait for each other.
     """
-    if os.environ.get("OMP_WAIT_POLICY", "").lower() == "active":
-        return cores
-    try:
-        file = os.open(load, os.O_RDONLY | os.O_CLOEXEC)
+
+    def __init__(self, *, cores: int = _CORES, load: str = _LOAD) -> None:
+        self._cores = cores
+        self._load = load
+        self._files: dict[str, int] = {}
+
+    def __call__(self, own: int, thread: int | None = None) -> int:
+        """Return the number of free cores.
+
+        `own` is the number of this process's threads that run now, the calling thread included; the cores that they use
+        are free in this sense. `thread` is the native id of a further one, which may run or sleep.
+        """
+        if os.environ.get("OMP_WAIT_POLICY", "").lower() == "active":
+            return self._cores
         try:
-            running = int(os.read(file, _LOAD_BYTES).split()[3].partition(b"/")[0])
-        finally:
-            os.close(file)
-    except (OSError, ValueError, IndexError):
-        return cores
-    return max(0, cores - max(0, running - own))
+            running = int(self._read(self._load).split()[3].partition(b"/")[0])
+            if thread is not None:
+                own += self._runs(thread)
+        except (OSError, ValueError, IndexError):
+            return self._cores
+        return max(0, self._cores - max(0, running - own))
+
+    def _runs(self, thread: int) -> bool:
+        return self._read(f"/proc/self/task/{thread}/stat").rpartition(b") ")[2].startswith(b"R")
+
+    def _read(self, path: str) -> bytes:
+        """Return the present contents of a file, which stays open, because opening it anew takes twice as long."""
+        file = self._files.get(path)
+        if file is None:
+            file = self._files[path] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            weakref.finalize(self, os.close, file)
+        return os.pread(file, _READ_BYTES, 0)
 
 
 def _v2_limit(root: Path, membership: Path) -> float | None:

@@ -68,15 +68,15 @@ class Dispatcher:
         dimensions: int,
         *,
         metrics: Metrics,
-        free_cores: Callable[[int], int],
+        free_cores: Callable[[int, int | None], int],
     ) -> None:
-        """Plan the threads; `free_cores` is the function of that name in the room `engine`."""
+        """Plan the threads; `free_cores` is a `FreeCores` of the room `engine`."""
         self._lanes = lanes
         self._make_computer = make_computer
         self._dimensions = dimensions
         self._metrics = metrics
         self._free_cores = free_cores
-        self._free = 1  # cores, when the last query was admitted
+        self._loop_thread: int | None = None
         self._lock = threading.Lock()
         self._work = {role: threading.Condition(self._lock) for role in Role}
         self._drained = threading.Condition(self._lock)
@@ -120,9 +120,8 @@ class Dispatcher:
         width = 1 if lane is Lane.RERANK else self._dimensions
         vectors = np.empty((len(items), width), dtype=np.float32)
         ticket = Ticket(number, lane, sequences, vectors, loop.create_future(), loop, time.monotonic(), len(items))
-        free = self._free_cores(1 + self._computing_threads()) if lane is Lane.QUERY else self._free
         with self._lock:
-            self._free = free
+            self._loop_thread = threading.get_native_id()
             if self._stopping:
                 raise EmbedderError(
                     ErrorKind.DRAINING, "This pod is shutting down; send the request again.", retry_after_seconds=1
@@ -202,13 +201,14 @@ class Dispatcher:
         """Return the number of a worker's threads that find a free core, at least one.
 
         A thread that shares its core with another process or context would slow down the batch, because all threads of
-        a context wait at every operation for the slowest thread.
+        a context wait at every operation for the slowest thread. The worker's own thread asks, not the event loop's,
+        since the caller may be counted until the event loop sleeps (see `FreeCores`).
         """
-        busy = sum(other.threads for other in self._workers if other is not worker and other.busy_since is not None)
-        return max(1, min(worker.threads, self._free) - busy)
-
-    def _computing_threads(self) -> int:
-        return sum(worker.threads_used for worker in self._workers if worker.busy_since is not None)
+        computing = sum(
+            other.threads for other in self._workers if other is not worker and other.busy_since is not None
+        )
+        free = self._free_cores(1 + computing, self._loop_thread)
+        return max(1, min(worker.threads, free) - computing)
 
     def _compute(self, worker: _Worker, computer: Computer, batch: Batch) -> bool:
         started = time.monotonic()

@@ -33,7 +33,7 @@ def tune_query_threads(
     """Return the plan with the number of express threads that computes a short query fastest.
 
     With 0 seconds nothing is measured, and the plan is returned unchanged. So it is if the cores were never free, which
-    `free_cores`, the function of that name in the room `engine`, says.
+    `free_cores`, a `FreeCores` of the room `engine`, says.
     """
     most = plan.workers.express_threads
     if most < 2 or seconds <= 0:

@@ -17,7 +17,7 @@ from enum import StrEnum
 import numpy as np
 import structlog
 
-from memory_embedder.engine.hardware import available_threads, free_cores
+from memory_embedder.engine.hardware import FreeCores, available_threads
 from memory_embedder.engine.protocol import Computer, EncodedText, Engine, EngineFacts, Vectors
 from memory_embedder.errors import EmbedderError, ErrorKind
 from memory_embedder.models.profiles import ModelProfile
@@ -96,6 +96,7 @@ class EmbeddingService:
         self._dispatcher: Dispatcher | None = None
         self._cache = QueryCache(self.limits.cached_queries)
         self._tokenizers = TokenizingThreads()
+        self._free_cores = FreeCores()
         self._state = State.LOADING
         self._refusal: EmbedderError | None = None
         self._state_lock = threading.Lock()
@@ -125,7 +126,7 @@ class EmbeddingService:
         self._log_loaded(plan, facts, started)
         check_offload(self.settings, facts)
         compute = tune(engine, plan.candidates, self.limits.tuning_seconds)
-        compute = tune_query_threads(engine, compute, self.limits.tuning_seconds, free_cores)
+        compute = tune_query_threads(engine, compute, self.limits.tuning_seconds, self._free_cores)
         self.metrics.batch_limit.set(compute.batch_tokens)
         self.metrics.query_threads.set(compute.workers.express_threads)
         if self.reranker_profile is not None:
@@ -344,7 +345,7 @@ class EmbeddingService:
             make_computer,
             self.profile.dimensions,
             metrics=self.metrics,
-            free_cores=free_cores,
+            free_cores=self._free_cores,
         )
         dispatcher.start(warm.tokens_per_second)
         self._dispatcher = dispatcher

@@ -161,12 +161,12 @@ def make_service(
     def make(
         *,
         cores: int = 1,
-        free_cores: Callable[[int], int] | None = None,
+        free_cores: Callable[[int, int | None], int] | None = None,
         limits: Limits | None = None,
         **settings: object,
     ) -> EmbeddingService:
         monkeypatch.setattr(service_module, "available_threads", lambda: cores)
-        monkeypatch.setattr(service_module, "free_cores", free_cores or (lambda _own: cores))
+        monkeypatch.setattr(service_module, "FreeCores", lambda: free_cores or (lambda _own, _thread=None: cores))
         chosen = EmbedderSettings(**{"model_file": model_file, **settings})  # type: ignore[arg-type]
         if chosen.batch_tokens:
             engine.facts = replace(engine.facts, batch_capacity=max(chosen.batch_tokens, engine.facts.max_tokens))

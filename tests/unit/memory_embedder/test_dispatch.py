@@ -6,6 +6,7 @@ import asyncio
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -40,7 +41,7 @@ class Running:
 @pytest.fixture
 def run(make_service: MakeService, connect: Connect) -> Any:
     @asynccontextmanager
-    async def running(cores: int, free_cores: Callable[[int], int] | None = None) -> AsyncIterator[Running]:
+    async def running(cores: int, free_cores: Callable[[int, int | None], int] | None = None) -> AsyncIterator[Running]:
         service = make_service(cores=cores, free_cores=free_cores)
         service.load()
         async with connect(service) as client:
@@ -77,19 +78,19 @@ async def test_a_query_beside_documents_takes_the_threads_that_they_leave_and_al
 @pytest.mark.parametrize(
     ("free", "threads"), [(4, 4), (3, 3), (1, 1), (0, 1), (16, 4)], ids=["all", "one taken", "one", "none", "more"]
 )
-async def test_a_query_gets_no_more_threads_than_cores_are_free_of_other_processes_when_it_arrives(
+async def test_a_query_gets_no_more_threads_than_cores_are_free_of_other_processes_when_it_begins(
     run: Any, engine: Any, free: int, threads: int
 ) -> None:
-    async with run(cores=4, free_cores=lambda _own: free) as running:
+    async with run(cores=4, free_cores=lambda _own, _thread: free) as running:
         await running.embed(Lane.QUERY, "q")
     assert engine.threads_used == [threads]
 
 
 async def test_our_own_threads_are_not_taken_for_other_processes(run: Any, engine: Any) -> None:
-    counted: list[int] = []
+    counted: list[tuple[int, int | None]] = []
 
-    def free_cores(own: int) -> int:
-        counted.append(own)
+    def free_cores(own: int, thread: int | None) -> int:
+        counted.append((own, thread))
         return 4
 
     async with run(cores=4, free_cores=free_cores) as running, asyncio.TaskGroup() as asked:
@@ -99,10 +100,23 @@ async def test_our_own_threads_are_not_taken_for_other_processes(run: Any, engin
         await running.until_computing(Lane.DOCUMENT, 2 * LONG_TOKENS)
         asked.create_task(running.embed(Lane.QUERY, "q"))
         await running.until_computing(Lane.QUERY, 3)
-        asked.create_task(running.embed(Lane.QUERY, "q"))
-        await until(lambda: len(counted) == 3)
         engine.gate.set()
-    assert counted == [1, 1 + 2, 1 + 2 + 2]  # the event loop, two documents' threads, two of the query before
+    # The query's own thread, the threads of two documents, and the event loop's, which may run or sleep.
+    assert counted == [(1, threading.get_native_id()), (1 + 2, threading.get_native_id())]
+
+
+async def test_the_cores_are_counted_by_the_querys_own_thread_so_that_its_sleeping_caller_is_not_counted(
+    run: Any,
+) -> None:
+    counting: list[str] = []
+
+    def free_cores(_own: int, _thread: int | None) -> int:
+        counting.append(threading.current_thread().name)
+        return 4
+
+    async with run(cores=4, free_cores=free_cores) as running:
+        await running.embed(Lane.QUERY, "q")
+    assert counting == ["express-0"]
 
 
 async def test_queries_beyond_the_express_contexts_batch_are_taken_by_idle_document_contexts(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from pathlib import Path
 
 import pytest
 
-from memory_embedder.engine.hardware import available_threads, free_cores
+from memory_embedder.engine.hardware import FreeCores, available_threads
 
 
 def write(path: Path, text: str) -> None:
@@ -59,15 +61,63 @@ def test_every_thread_of_another_process_takes_a_core(
 ) -> None:
     monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
     write(tmp_path / "loadavg", load)
-    assert free_cores(2, cores=4, load=str(tmp_path / "loadavg")) == free
+    assert FreeCores(cores=4, load=str(tmp_path / "loadavg"))(2) == free
 
 
 def test_all_cores_are_free_where_the_kernels_count_is_missing_or_includes_our_waiting_threads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
-    assert free_cores(1, cores=4, load=str(tmp_path / "missing")) == 4
+    assert FreeCores(cores=4, load=str(tmp_path / "missing"))(1) == 4
     write(tmp_path / "loadavg", "0.10 0.20 0.30 4/512 1234")
-    assert free_cores(1, cores=4, load=str(tmp_path / "loadavg")) == 1
+    assert FreeCores(cores=4, load=str(tmp_path / "loadavg"))(1) == 1
     monkeypatch.setenv("OMP_WAIT_POLICY", "ACTIVE")
-    assert free_cores(1, cores=4, load=str(tmp_path / "loadavg")) == 4
+    assert FreeCores(cores=4, load=str(tmp_path / "loadavg"))(1) == 4
+
+
+def test_a_thread_of_ours_that_may_run_or_sleep_is_our_own_only_while_it_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    write(tmp_path / "loadavg", "0.10 0.20 0.30 3/512 1234")
+    free_cores = FreeCores(cores=4, load=str(tmp_path / "loadavg"))
+    done, begun = threading.Event(), threading.Event()
+    sleeper = threading.Thread(target=lambda: (begun.set(), done.wait(60)))
+    sleeper.start()
+    try:
+        assert begun.wait(60)
+        assert sleeper.native_id is not None
+        assert asleep(sleeper.native_id)
+        assert free_cores(1, sleeper.native_id) == 4 - 2
+        assert free_cores(1, threading.get_native_id()) == 4 - 1
+    finally:
+        done.set()
+        sleeper.join()
+
+
+def asleep(thread: int) -> bool:
+    """Return whether a thread of this process goes to sleep within a minute."""
+    state = Path(f"/proc/self/task/{thread}/stat")
+    until = time.monotonic() + 60
+    while (slept := ") S" in state.read_text()) is False and time.monotonic() < until:
+        time.sleep(0.01)
+    return slept
+
+
+def test_a_count_that_changes_is_read_anew_from_a_file_that_stays_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    write(tmp_path / "loadavg", "0.10 0.20 0.30 1/512 1234")
+    free_cores = FreeCores(cores=4, load=str(tmp_path / "loadavg"))
+    before = open_files()
+    assert free_cores(1) == 4
+    write(tmp_path / "loadavg", "0.10 0.20 0.30 4/512 1234")
+    assert free_cores(1) == 1
+    assert open_files() == before + 1
+    del free_cores
+    assert open_files() == before
+
+
+def open_files() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
