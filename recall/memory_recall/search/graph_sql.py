@@ -83,7 +83,8 @@ def graph_leg(plan: RecallPlan, arguments: Arguments, rows: SearchedRows, cosine
 def _reached(plan: RecallPlan, rows: SearchedRows, table_rows: str, most: int) -> str:
     """Return the CTEs that end in `graph(id, graph_score)`: at most fifty rows, of which the best scores one.
 
-    Sums are taken in a fixed order, so that a recall and the reference in Python break ties alike.
+    What a memory receives is added up in a fixed order, so that a recall and the reference in Python break ties alike.
+    The parts are put in order before they are grouped: up to 10,000 rows would be sorted within the sum.
     """
     concepts, words = plan.table.own(CONCEPTS), own_words(plan.further)
     of_memory = "PARTITION BY h.id ORDER BY h.concept ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING"
@@ -112,9 +113,10 @@ passed AS MATERIALIZED (
     FROM held h JOIN shared s ON s.concept = h.concept
 ),
 received AS (
-  SELECT id, sum(score ORDER BY source, concept) AS score
-    FROM (SELECT unnest(memories) AS id, id AS source, concept, score FROM passed) parts
-   WHERE id <> source GROUP BY id HAVING sum(score) > 0
+  SELECT id, sum(score) AS score
+    FROM (SELECT unnest(p.memories) AS id, p.id AS source, p.score FROM passed p WHERE p.score > 0
+           ORDER BY p.id, p.concept) parts
+   WHERE id <> source GROUP BY id
 ),
 graph AS MATERIALIZED (
   SELECT id, score / max(score) OVER () AS graph_score
