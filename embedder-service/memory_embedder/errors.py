@@ -73,3 +73,15 @@ class EmbedderError(Exception):
     def envelope(self) -> dict[str, dict[str, str | None]]:
         """Build the body of the error response, in OpenAI's error format."""
         return {"error": {"message": self.message, "type": self.kind.type, "param": self.param, "code": self.kind.code}}
+
+
+def no_reranker() -> EmbedderError:
+    """Return the error that callers get who ask for scores where no reranker is served."""
+    return EmbedderError(
+        ErrorKind.NO_RERANKER, "This service has no reranker; start it with --reranker and --reranker-file."
+    )
+
+
+def loading() -> EmbedderError:
+    """Return the error that callers get while the model is loading."""
+    return EmbedderError(ErrorKind.LOADING, "The model is being loaded; try again shortly.", retry_after_seconds=2)

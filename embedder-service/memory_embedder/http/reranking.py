@@ -14,11 +14,11 @@ import orjson
 from fastapi import APIRouter, Request, Response
 
 from memory_embedder.engine.protocol import Vectors
-from memory_embedder.errors import EmbedderError, ErrorKind
+from memory_embedder.errors import EmbedderError, ErrorKind, no_reranker
 from memory_embedder.http.intake import ERRORS, Intake, check_model, check_text, disconnection, request_body
 from memory_embedder.http.schemas import RerankedText, RerankRequest, RerankResponse, parse_request
 from memory_embedder.scheduling.lanes import Lane
-from memory_embedder.scheduling.service import EmbeddingService, ServedModel, no_reranker
+from memory_embedder.scheduling.service import EmbeddingService, ServedModel
 
 DIGEST_HEADER = "x-model-digest"
 

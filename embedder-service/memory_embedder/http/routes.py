@@ -12,7 +12,7 @@ from contextlib import ExitStack
 
 from fastapi import APIRouter, Request, Response
 
-from memory_embedder.errors import EmbedderError, ErrorKind
+from memory_embedder.errors import EmbedderError, ErrorKind, loading
 from memory_embedder.http.answers import EmbeddingAnswer
 from memory_embedder.http.direct import DirectRoute
 from memory_embedder.http.guards import ApiKey
@@ -33,7 +33,7 @@ from memory_embedder.http.schemas import (
     parse_request,
 )
 from memory_embedder.scheduling.lanes import Lane
-from memory_embedder.scheduling.service import EmbeddingService, ServedModel, loading
+from memory_embedder.scheduling.service import EmbeddingService, ServedModel
 
 _VALUE_BYTES = 4  # of a vector in memory
 

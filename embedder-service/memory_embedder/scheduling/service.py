@@ -19,7 +19,7 @@ import structlog
 
 from memory_embedder.engine.hardware import FreeCores, available_threads
 from memory_embedder.engine.protocol import Computer, EncodedText, Engine, EngineFacts, Vectors
-from memory_embedder.errors import EmbedderError, ErrorKind
+from memory_embedder.errors import EmbedderError, ErrorKind, loading, no_reranker
 from memory_embedder.models.profiles import ModelProfile
 from memory_embedder.scheduling.dispatcher import Dispatcher, Ticket
 from memory_embedder.scheduling.lanes import Lane, LaneLimits, Lanes, Role
@@ -416,18 +416,6 @@ def _too_long(name: str, limit: int, field: str) -> EmbedderError:
         f"{name} is longer than the model's {limit} tokens; shorten it or send truncate=true.",
         param=field,
     )
-
-
-def no_reranker() -> EmbedderError:
-    """Return the error that callers get who ask for scores where no reranker is served."""
-    return EmbedderError(
-        ErrorKind.NO_RERANKER, "This service has no reranker; start it with --reranker and --reranker-file."
-    )
-
-
-def loading() -> EmbedderError:
-    """Return the error that callers get while the model is loading."""
-    return EmbedderError(ErrorKind.LOADING, "The model is being loaded; try again shortly.", retry_after_seconds=2)
 
 
 async def _result_unless_disconnected(ticket: Ticket, client_disconnected: Disconnected) -> Vectors:
