@@ -3,6 +3,7 @@
 import json
 import tempfile
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -38,8 +39,8 @@ def curation(output: OutputOption = None, keep: KeepOption = False) -> None:
     Weights and threshold are fitted on one half of the chains of restatements and judged on the other half, both ways;
     `found` and `wrong` add up what was judged. Eight other halvings show how much of this is chance. Recalls are
     compared with the proposals of both halves applied. `other_people` are those of examples/restatements, each judged
-    by what homelab and all the others teach, with the shipped threshold; `weights` are those of all sets together, as
-    they are shipped.
+    by what homelab and all the others teach, with the shipped threshold; `without` has the same figures of both sets
+    with each of the features left out. `weights` are those of all sets together, as they are shipped.
 
     Example: python -m memory_bench curation
     """
@@ -99,11 +100,22 @@ def _of_other_people(others: OtherPeople, homelab: Material) -> dict[str, Any]:
     proposed = judge_other_people(others, homelab)
     return {
         "other_people": {"restatements": len(others.material.truth.kinds), **_tallied(others.material, proposed)},
+        "without": {name: _without(name, others, homelab) for name in NAMES},
         "weights": {"bias": round(bias, 2)} | dict(zip(NAMES, weights.round(2).tolist(), strict=True)),
         "shipped_on_what_it_was_fitted_to": {
             "homelab": _tallied(homelab, _shipped(homelab)),
             "other_people": _tallied(others.material, _shipped(others.material)),
         },
+    }
+
+
+def _without(name: str, others: OtherPeople, homelab: Material) -> dict[str, dict[str, int]]:
+    """Return what is found of both sets without a feature, neither in what teaches nor in what is judged."""
+    taught = homelab.without(name)
+    judged = replace(others, material=others.material.without(name))
+    return {
+        "homelab": _tallied(taught, _judge_halves(taught)[1]),
+        "other_people": _tallied(judged.material, judge_other_people(judged, taught)),
     }
 
 

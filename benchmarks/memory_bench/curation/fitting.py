@@ -6,7 +6,8 @@ were fitted to are too good.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -57,6 +58,10 @@ class Material:
     def labels(self) -> Array:
         """One for each pair of the closure, and zero for all others."""
         return np.array([pair in self.truth.closure for pair in self.ids], dtype=np.float64)
+
+    def without(self, name: str) -> Self:
+        """Return the same pairs without one of the features that `NAMES` lists."""
+        return replace(self, features=np.delete(self.features, NAMES.index(name), axis=1))
 
 
 def logistic(value: Array) -> Array:

@@ -91,6 +91,15 @@ def material(made: Truth, *pairs: tuple[int, int], first: float) -> Material:
     )
 
 
+def test_a_set_without_a_feature_has_all_other_features_in_their_order(tmp_path: Path) -> None:
+    """So that what is found without it can be compared with what is found with all of them."""
+    whole = material(truth(tmp_path), (1, 2), (1, 8), first=5)
+    whole.features[:] = np.arange(len(NAMES))
+    less = whole.without(NAMES[2])
+    assert less.features.tolist() == [[column for column in range(len(NAMES)) if column != 2]] * 2
+    assert (less.pairs, less.truth) == (whole.pairs, whole.truth)
+
+
 def test_no_person_is_judged_by_weights_that_the_person_s_own_pairs_taught(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
