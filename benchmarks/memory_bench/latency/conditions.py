@@ -5,10 +5,13 @@ far depends on the machine. Therefore each measurement has one design alone and 
 stopped, the pages of all its files are given back to the kernel (see `page_cache`), and Postgres is started again. What
 was measured before makes no difference.
 
-*Warm*: the design first answers questions that are not timed, for a minute at most, which bring its own pages into
-memory, and then the timed ones. *Cold*: it answers one question that is not among the timed ones, because it opens the
-sessions, reads the catalogue and prepares the statements, as is done once after each start, and then 30 timed
-questions. This is repeated in rounds, each with caches dropped again and with questions of its own.
+*Warm*: all files of the databases are read once, if they fit into memory, so that nothing has to come from the disk.
+Then the design answers questions that are not timed, for a minute at most, which bring the pages that it needs most
+into Postgres's own buffers, and then the timed ones. Without the first step a recall of a million rows would still read
+from the disk after 500 questions, while one of 5,000 rows would not. *Cold*: it answers one question that is not among
+the timed ones, because it opens the sessions, reads the catalogue and prepares the statements, as is done once after
+each start, and then 30 timed questions. This is repeated in rounds, each with caches dropped again and with questions
+of its own.
 
 In a round each recall is faster than the one before, because pages that it needs have been read by then. The 95th
 percentile of all cold times cuts off the slowest one and a half of a round's 30 questions, and so it lies amid the
@@ -24,7 +27,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from memory_bench.latency.designs import Design, Opened, Question
-from memory_bench.latency.page_cache import Dropped, drop
+from memory_bench.latency.page_cache import Dropped, bring, drop
 from memory_bench.latency.reads import Reads, count_reads
 from memory_bench.latency.store import MODEL
 from memory_bench.latency.synthetic import Synthetic
@@ -105,6 +108,7 @@ async def measure(server: MeasuredServer, database: str, design: Design, asked: 
 
 async def _measure_warm(server: MeasuredServer, database: str, design: Design, asked: Asked) -> Measured:
     dropped = _drop_caches(server)
+    bring(server.data / "base")
     async with design.open(server.dsn(database)) as opened:
         until = time.monotonic() + _WARM_UP_SECONDS
         for question in asked.warm_up:

@@ -11,7 +11,7 @@ import pytest
 
 from memory_bench.latency.conditions import COLD, WARM, Condition, Measured
 from memory_bench.latency.designs import EMBEDDER_STOPPED, LEXICAL_ONLY, OURS, PLAIN, WITH_GRAPH
-from memory_bench.latency.page_cache import Dropped, drop
+from memory_bench.latency.page_cache import Dropped, bring, drop
 from memory_bench.latency.reads import Reads, disk_bytes
 from memory_bench.latency.results import SizeResult, figures, plot, table
 
@@ -95,6 +95,26 @@ def test_dropped_pages_are_read_from_the_disk_again(on_disk: Path) -> None:
         read.append(disk_bytes(psutil.Process()) - before)
     assert read[0] >= 4 * MIB
     assert read[1] < MIB
+
+
+def test_files_that_were_brought_into_memory_are_not_read_from_the_disk(on_disk: Path) -> None:
+    file = on_disk / "below" / "file"
+    file.parent.mkdir()
+    file.write_bytes(bytes(4 * MIB))
+    assert drop(on_disk).kept == 0
+    assert bring(on_disk, room=4 * MIB) == 4 * MIB
+    before = disk_bytes(psutil.Process())
+    subprocess.run(["cksum", str(file)], check=True, capture_output=True)
+    assert disk_bytes(psutil.Process()) - before < MIB
+
+
+def test_files_that_do_not_fit_into_memory_are_not_brought_in(on_disk: Path) -> None:
+    (on_disk / "file").write_bytes(bytes(4 * MIB))
+    assert drop(on_disk).kept == 0
+    assert bring(on_disk, room=4 * MIB - 1) == 0
+    before = disk_bytes(psutil.Process())
+    subprocess.run(["cksum", str(on_disk / "file")], check=True, capture_output=True)
+    assert disk_bytes(psutil.Process()) - before >= 4 * MIB
 
 
 def test_pages_that_stay_in_memory_are_counted() -> None:
