@@ -205,6 +205,7 @@ async def create_pool(
             max_size=max_size,
             command_timeout=command_timeout,
             statement_cache_size=statement_cache_size,
+            max_cacheable_statement_size=0,  # no limit: the longest recalls are longer than asyncpg's 15 KiB
             server_settings={"application_name": application_name},
             connect=connect_anew,
         )
