@@ -12,7 +12,7 @@ from enum import Enum
 
 
 class ErrorKind(Enum):
-    """The closed set of failures, each with its HTTP status, OpenAI error type and code."""
+    """Every failure that the service reports, each with its HTTP status, OpenAI error type and error code."""
 
     EMPTY_INPUT = (400, "invalid_request_error", "empty_input")
     UNAUTHORIZED = (401, "authentication_error", "invalid_api_key")

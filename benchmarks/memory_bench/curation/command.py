@@ -110,7 +110,7 @@ def _of_other_people(others: OtherPeople, homelab: Material) -> dict[str, Any]:
 
 
 def _without(name: str, others: OtherPeople, homelab: Material) -> dict[str, dict[str, int]]:
-    """Return what is found of both sets without a feature, neither in what teaches nor in what is judged."""
+    """Return what is found of both sets if a feature is left out when weights are fitted and when they are used."""
     taught = homelab.without(name)
     judged = replace(others, material=others.material.without(name))
     return {

@@ -73,8 +73,8 @@ def judge_other_people(others: OtherPeople, homelab: Material) -> list[Judgement
     material = others.material
     scores = np.zeros(len(material.pairs))
     for person in np.unique(others.people):
-        his = others.people == person
-        features = np.vstack([material.features[~his], homelab.features])
-        bias, weights = regress(features, np.concatenate([material.labels[~his], homelab.labels]))
-        scores[his] = logistic(bias + material.features[his] @ weights)
+        own = others.people == person
+        features = np.vstack([material.features[~own], homelab.features])
+        bias, weights = regress(features, np.concatenate([material.labels[~own], homelab.labels]))
+        scores[own] = logistic(bias + material.features[own] @ weights)
     return proposals(material, scores, np.ones(len(scores), dtype=np.bool_), THRESHOLD)

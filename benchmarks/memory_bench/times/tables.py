@@ -35,7 +35,7 @@ class TimesStudy:
 
     @property
     def shipped(self) -> str:
-        """The name of the setting that all of LoCoMo chooses."""
+        """The name of the setting that would be shipped, the best one on all questions of LoCoMo, or "none"."""
         place = self.outcome.shipped
         return "none" if place is None else str(self.choosing.settings[place])
 

@@ -70,7 +70,7 @@ class Dispatcher:
         metrics: Metrics,
         free_cores: Callable[[int, int | None], int],
     ) -> None:
-        """Plan the threads; `free_cores` is a `FreeCores` of the room `engine`."""
+        """Plan the threads; `free_cores` is a `FreeCores` of `memory_embedder.engine.hardware`."""
         self._lanes = lanes
         self._make_computer = make_computer
         self._dimensions = dimensions

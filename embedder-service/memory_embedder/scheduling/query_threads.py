@@ -32,8 +32,8 @@ def tune_query_threads(
 ) -> ComputePlan:
     """Return the plan with the number of express threads that computes a short query fastest.
 
-    With 0 seconds nothing is measured, and the plan is returned unchanged. So it is if the cores were never free, which
-    `free_cores`, a `FreeCores` of the room `engine`, says.
+    With 0 seconds nothing is measured, and the plan is returned unchanged. So it is if `free_cores`, a `FreeCores` of
+    `memory_embedder.engine.hardware`, never counted a free core for each thread.
     """
     most = plan.workers.express_threads
     if most < 2 or seconds <= 0:

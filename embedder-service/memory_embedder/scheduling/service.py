@@ -148,7 +148,7 @@ class EmbeddingService:
         self._become(State.REFUSED)
 
     def require_serving(self) -> None:
-        """Check that requests are served.
+        """Check that a request can be served now, which is so until the service begins to drain.
 
         Raises:
             EmbedderError: `LOADING`, `DRAINING`, or the error that was passed to `refuse`.
@@ -157,7 +157,7 @@ class EmbeddingService:
             self.require_ready()
 
     def require_ready(self) -> None:
-        """Check that requests are served and that no shutdown has begun.
+        """Check that new requests may be sent here: the model is loaded and no shutdown has begun.
 
         Raises:
             EmbedderError: `LOADING`, `DRAINING`, or the error that was passed to `refuse`.
@@ -252,7 +252,7 @@ class EmbeddingService:
         return self._counted(Lane.RERANK, Embedded(scores, sum(len(pair.tokens) for pair in encoded), len(cut)))
 
     def reading(self) -> QueueReading:
-        """Return the present state of the lanes. All its numbers are zero before the model is loaded."""
+        """Return how many tokens wait and are computed in each lane, and the measured rate; zeros while loading."""
         if self._dispatcher is None:
             nothing = dict.fromkeys(map(str, Lane), 0)
             return QueueReading(nothing, nothing, 0.0)

@@ -83,8 +83,10 @@ def graph_leg(plan: RecallPlan, arguments: Arguments, rows: SearchedRows, cosine
 def _reached(plan: RecallPlan, rows: SearchedRows, table_rows: str, most: int) -> str:
     """Return the CTEs that end in `graph(id, graph_score)`: at most fifty rows, of which the best scores one.
 
-    What a memory receives is added up in a fixed order, so that a recall and the reference in Python break ties alike.
-    The parts are put in order before they are grouped: up to 10,000 rows would be sorted within the sum.
+    What a memory receives is added up in the order of the starts and their concepts, so that a recall and the reference
+    in Python break ties alike. To sort in the aggregate, `sum(score ORDER BY ...)`, would sort up to 10,000 rows; here
+    some hundred are sorted before they are unnested. Postgres keeps that order as long as it hashes the groups, and if
+    it sorts them, the last bit of a sum may differ.
     """
     concepts, words = plan.table.own(CONCEPTS), own_words(plan.further)
     of_memory = "PARTITION BY h.id ORDER BY h.concept ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING"

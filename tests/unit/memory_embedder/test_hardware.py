@@ -44,8 +44,17 @@ def test_the_affinity_mask_counts_and_unreadable_files_do_not(tmp_path: Path) ->
     assert available_threads(affinity=3, root=tmp_path, membership=tmp_path / "absent") == 3
 
 
+@pytest.fixture
+def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file that stands for /proc/loadavg, in which three threads of the machine run."""
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    file = tmp_path / "loadavg"
+    file.write_text("0.10 0.20 0.30 3/512 1234")
+    return file
+
+
 @pytest.mark.parametrize(
-    ("load", "free"),
+    ("count", "free"),
     [
         ("0.10 0.20 0.30 2/512 1234", 4),
         ("0.10 0.20 0.30 3/512 1234", 3),
@@ -56,38 +65,29 @@ def test_the_affinity_mask_counts_and_unreadable_files_do_not(tmp_path: Path) ->
     ],
     ids=["only our own", "one other", "more than cores", "sandbox without a count", "cut", "malformed"],
 )
-def test_every_thread_of_another_process_takes_a_core(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, load: str, free: int
-) -> None:
-    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
-    write(tmp_path / "loadavg", load)
-    assert FreeCores(cores=4, load=str(tmp_path / "loadavg"))(2) == free
+def test_every_thread_of_another_process_takes_a_core(load: Path, count: str, free: int) -> None:
+    load.write_text(count)
+    assert FreeCores(cores=4, load=str(load))(2) == free
 
 
 def test_all_cores_are_free_where_the_kernels_count_is_missing_or_includes_our_waiting_threads(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    load: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
-    assert FreeCores(cores=4, load=str(tmp_path / "missing"))(1) == 4
-    write(tmp_path / "loadavg", "0.10 0.20 0.30 4/512 1234")
-    assert FreeCores(cores=4, load=str(tmp_path / "loadavg"))(1) == 1
+    assert FreeCores(cores=4, load=f"{load}.missing")(1) == 4
+    assert FreeCores(cores=4, load=str(load))(1) == 2
     monkeypatch.setenv("OMP_WAIT_POLICY", "ACTIVE")
-    assert FreeCores(cores=4, load=str(tmp_path / "loadavg"))(1) == 4
+    assert FreeCores(cores=4, load=str(load))(1) == 4
 
 
-def test_a_thread_of_ours_that_may_run_or_sleep_is_our_own_only_while_it_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
-    write(tmp_path / "loadavg", "0.10 0.20 0.30 3/512 1234")
-    free_cores = FreeCores(cores=4, load=str(tmp_path / "loadavg"))
+def test_a_thread_of_ours_that_may_run_or_sleep_is_our_own_only_while_it_runs(load: Path) -> None:
+    free_cores = FreeCores(cores=4, load=str(load))
     done, begun = threading.Event(), threading.Event()
     sleeper = threading.Thread(target=lambda: (begun.set(), done.wait(60)))
     sleeper.start()
     try:
         assert begun.wait(60)
         assert sleeper.native_id is not None
-        assert asleep(sleeper.native_id)
+        assert goes_to_sleep(sleeper.native_id)
         assert free_cores(1, sleeper.native_id) == 4 - 2
         assert free_cores(1, threading.get_native_id()) == 4 - 1
     finally:
@@ -95,29 +95,26 @@ def test_a_thread_of_ours_that_may_run_or_sleep_is_our_own_only_while_it_runs(
         sleeper.join()
 
 
-def asleep(thread: int) -> bool:
-    """Return whether a thread of this process goes to sleep within a minute."""
+def goes_to_sleep(thread: int) -> bool:
+    """Return whether a thread of this process sleeps within a minute."""
     state = Path(f"/proc/self/task/{thread}/stat")
     until = time.monotonic() + 60
-    while (slept := ") S" in state.read_text()) is False and time.monotonic() < until:
+    while time.monotonic() < until:
+        if ") S" in state.read_text():
+            return True
         time.sleep(0.01)
-    return slept
+    return False
 
 
-def test_a_count_that_changes_is_read_anew_from_a_file_that_stays_open(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
-    write(tmp_path / "loadavg", "0.10 0.20 0.30 1/512 1234")
-    free_cores = FreeCores(cores=4, load=str(tmp_path / "loadavg"))
-    before = open_files()
-    assert free_cores(1) == 4
-    write(tmp_path / "loadavg", "0.10 0.20 0.30 4/512 1234")
-    assert free_cores(1) == 1
-    assert open_files() == before + 1
+def test_a_count_that_changes_is_read_anew_from_a_file_that_stays_open(load: Path) -> None:
+    free_cores = FreeCores(cores=4, load=str(load))
+    assert [free_cores(1), times_open(load)] == [2, 1]
+    load.write_text("0.10 0.20 0.30 4/512 1234")
+    assert [free_cores(1), times_open(load)] == [1, 1]
     del free_cores
-    assert open_files() == before
+    assert times_open(load) == 0
 
 
-def open_files() -> int:
-    return len(list(Path("/proc/self/fd").iterdir()))
+def times_open(file: Path) -> int:
+    """Return how often this process has a file open."""
+    return sum(one.is_symlink() and one.readlink() == file for one in Path("/proc/self/fd").iterdir())

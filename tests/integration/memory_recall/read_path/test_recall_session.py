@@ -109,7 +109,7 @@ async def test_a_failing_dense_leg_leaves_the_lexical_order_where_postgres_has_j
 
 
 async def test_a_session_of_our_pools_keeps_a_statement_prepared_however_long_it_is(memories: Any) -> None:
-    """The longest recalls have 18,000 characters; asyncpg by default prepares more than 15,360 at every call."""
+    """The longest recalls have 18,000 characters; by default asyncpg keeps no statement of more than 15,360."""
     statement = f"SELECT '{'long ' * 4_000}'"
     async with memories.pool.acquire() as connection:
         for _ in range(2):
