@@ -48,10 +48,10 @@ def may_have_key(configured: str, named: str, more_hosts: Iterable[str] = ()) ->
     return theirs[1] == ours[1] or theirs[1] in more_hosts
 
 
-def may_receive_queries(url: str, *, egress: bool) -> bool:
-    """Return whether a configured address may get queries; `egress` says whether they may leave the cluster.
+def may_receive_texts(url: str, *, egress: bool) -> bool:
+    """Return whether a configured address may get texts of queries and memories.
 
-    An address outside of the cluster must have TLS, too.
+    `egress` says whether they may leave the cluster. An address outside of the cluster must have TLS, too.
     """
     parts = _parts(url)
     if parts is None:

@@ -1,10 +1,11 @@
 """The HTTP client of a language model behind an OpenAI-compatible address: `POST /v1/chat/completions`.
 
-A request holds the model's name, an instruction and one text; nothing else. The address must belong to this machine, a
-private network or a Service of the cluster, or queries must be allowed to leave and the address must have TLS. A
-redirect is not followed, since it could lead elsewhere. An answer is read up to a fixed size and refused beyond.
+A request holds the model's name, an instruction and one text; nothing else. The text is a query, or holds memories. The
+address must belong to this machine, a private network or a Service of the cluster, or texts must be allowed to leave
+and the address must have TLS. A redirect is not followed, since it could lead elsewhere. An answer is read up to a
+fixed size and refused beyond.
 
-A failed request is not repeated, because a recall has no time for it.
+A failed request is not repeated here, because a recall has no time for it.
 """
 
 import asyncio
@@ -13,7 +14,7 @@ from typing import Literal
 
 import httpx
 
-from memory_recall.embedding.address_policy import may_receive_queries
+from memory_recall.embedding.address_policy import may_receive_texts
 from memory_recall.embedding.api_key import ApiKey, BearerKey
 from memory_recall.embedding.http_client import HttpClient
 from memory_recall.errors import (
@@ -37,10 +38,11 @@ class ChatClient(HttpClient):
     """Asynchronous client of a language model; safe for concurrent use. It must be closed.
 
     `base_url` is the address without `/v1`. `api_key` is the key or the path of a file that holds it, read anew for
-    each request. `query_egress` says whether queries may be sent out of the cluster, to an address with TLS.
+    each request. `query_egress` says whether texts of queries and memories may be sent out of the cluster, to an
+    address with TLS.
 
     Raises:
-        InvalidConfiguration: queries may not be sent to the address.
+        InvalidConfiguration: texts may not be sent to the address.
     """
 
     def __init__(
@@ -51,9 +53,9 @@ class ChatClient(HttpClient):
         *,
         query_egress: Literal["denied", "allowed"] = "denied",
     ) -> None:
-        if not may_receive_queries(base_url, egress=query_egress == "allowed"):
+        if not may_receive_texts(base_url, egress=query_egress == "allowed"):
             raise InvalidConfiguration(
-                "Queries may not be sent to the address of the language model: it is neither one of this machine, of a "
+                "Texts may not be sent to the address of the language model: it is neither one of this machine, of a "
                 "private network or of a Service in the cluster, nor an https address to which they are allowed to go.",
                 "Use a model in the cluster; or an https address, and allow it by MEMORY_QUERY_EGRESS=allowed, which "
                 "is query_egress='allowed' in Python.",

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from memory_recall.embedding.address_policy import may_receive_queries
+from memory_recall.embedding.address_policy import may_receive_texts
 from memory_recall.embedding.chat_client import ChatClient
 from memory_recall.errors import (
     EmbedderBroken,
@@ -154,8 +154,8 @@ async def test_closing_ends_the_requests_and_the_connections(server: ChatServer)
         ("", False, False),
     ],
 )
-async def test_queries_leave_the_cluster_with_consent_and_tls_alone(url: str, *, denied: bool, allowed: bool) -> None:
-    assert (may_receive_queries(url, egress=False), may_receive_queries(url, egress=True)) == (denied, allowed)
+async def test_texts_leave_the_cluster_with_consent_and_tls_alone(url: str, *, denied: bool, allowed: bool) -> None:
+    assert (may_receive_texts(url, egress=False), may_receive_texts(url, egress=True)) == (denied, allowed)
     if denied:
         await ChatClient(url, "tiny-chat").close()
     else:
