@@ -222,6 +222,10 @@ class EmbedderBroken(MemoryIndexError):
     """The embedder's answer cannot be decoded, has the wrong number of vectors, or has values that are not finite."""
 
 
+class JudgingStopped(MemoryIndexError):
+    """A language model stopped answering while it judged proposals; the rules decided about the rest."""
+
+
 class KubernetesUnreachable(MemoryIndexError):
     """The Kubernetes API server gives no usable answer."""
 

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from memory_recall.cli.output import JsonOption, emit, execute, progress_bar
-from memory_recall.cli.recall import ExpandKeyOption, ExpandModelOption, ExpandOption
+from memory_recall.cli.recall import ExpandOption, ModelKeyOption, ModelNameOption
 from memory_recall.errors import EmbedderUnavailable, InvalidInput
 from memory_recall.search.query import mode_named
 from memory_recall.settings import Settings
@@ -43,8 +43,8 @@ def evaluate(
     modes: Annotated[str, typer.Option(help="Comma-separated: lexical, dense, hybrid.")] = "lexical,dense,hybrid",
     *,
     expand: ExpandOption = None,
-    expand_model: ExpandModelOption = "default",
-    expand_key_file: ExpandKeyOption = None,
+    expand_model: ModelNameOption = "default",
+    expand_key_file: ModelKeyOption = None,
     concurrency: Annotated[int, typer.Option(min=1, max=64, help="Questions asked at the same time.")] = 4,
     report: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Also write one HTML page with plots and intervals here.")

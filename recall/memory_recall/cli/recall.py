@@ -30,8 +30,8 @@ ExpandOption = Annotated[
     str | None,
     typer.Option("--expand", metavar="URL", help="Also search words that the language model at this address names."),
 ]
-ExpandModelOption = Annotated[str, typer.Option(help="Name of the language model, as its server knows it.")]
-ExpandKeyOption = Annotated[
+ModelNameOption = Annotated[str, typer.Option(help="Name of the language model, as its server knows it.")]
+ModelKeyOption = Annotated[
     Path | None, typer.Option(metavar="FILE", help="File that holds the API key of the language model.")
 ]
 
@@ -102,8 +102,8 @@ def recall(
         ),
     ] = False,
     expand: ExpandOption = None,
-    expand_model: ExpandModelOption = "default",
-    expand_key_file: ExpandKeyOption = None,
+    expand_model: ModelNameOption = "default",
+    expand_key_file: ModelKeyOption = None,
     explain: Annotated[
         bool, typer.Option("--explain", help="Also show what each leg found and how long it took.")
     ] = False,

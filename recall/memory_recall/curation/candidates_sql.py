@@ -4,6 +4,7 @@ Rows that are sensitive, deleted or already superseded are never read, neither a
 """
 # ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
 
+from collections.abc import Sequence
 from datetime import datetime
 
 from memory_recall.curation.features import Frequencies, Memory, Pair
@@ -65,6 +66,21 @@ def current(table: MemoryTable, row: str, *, links: bool) -> str:
         f"{table.shareable(row)} AND NOT EXISTS (SELECT FROM {table.own(SUPERSESSIONS)} s WHERE s.id = {row}.id"
         f" AND s.undone_at IS NULL){linked}"
     )
+
+
+def unchanged(table: MemoryTable, *, links: bool) -> str:
+    """Return the SQL joins of rows `p` with their memories `o` and `n`, for those that are still what was compared.
+
+    `p` has the ids `id` and `successor` of the older and the newer memory, and their `text_hash` and `successor_hash`.
+    Both memories must be current, have these texts, belong to one owner, and be in this order.
+    """
+    hashed = table.own(TEXT_HASH)
+    owner = " AND o.user_id = n.user_id" if "user_id" in table.columns else ""
+    return f"""JOIN {table.qualified} o ON o.id = p.id AND {current(table, "o", links=links)}
+                          AND {hashed}(o.content) = p.text_hash
+  JOIN {table.qualified} n ON n.id = p.successor AND {current(table, "n", links=links)}
+                          AND {hashed}(n.content) = p.successor_hash
+                          AND (o.created_at, o.id) < (n.created_at, n.id){owner}"""
 
 
 def _searched(table: MemoryTable, row: str, *, links: bool) -> str:
@@ -148,6 +164,22 @@ async def _read_memories(
         )
         for row in rows
     }
+
+
+async def read_unchanged(
+    connection: AnyConnection, table: MemoryTable, pairs: Sequence[Pair], *, links: bool
+) -> set[tuple[int, int]]:
+    """Return the ids (older, newer) of those pairs whose memories are current still, with the texts that were read."""
+    with translated("looking memories up again"):
+        rows = await connection.fetch(
+            "SELECT p.id, p.successor FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::text[])"
+            f" AS p(id, successor, text_hash, successor_hash) {unchanged(table, links=links)}",
+            [pair.older.id for pair in pairs],
+            [pair.newer.id for pair in pairs],
+            [pair.older.text_hash for pair in pairs],
+            [pair.newer.text_hash for pair in pairs],
+        )
+    return {(row["id"], row["successor"]) for row in rows}
 
 
 async def read_frequencies(

@@ -6,8 +6,8 @@ them, and judges them on people and chains that they were not fitted to.
 """
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from memory_recall.curation.features import CHANGE, NOVELTY, REPETITION, Features, Frequencies, Pair, compute_features
@@ -47,13 +47,21 @@ APPLIED = (Action.UPDATE, Action.SUPERSEDE)
 """The actions by which the newer memory supersedes the older one."""
 
 
+class Decider(StrEnum):
+    """Who decided what is proposed for a pair: the rules of this module, or a language model."""
+
+    RULES = "rules"
+    MODEL = "model"
+
+
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """A pair with its score (0 to 1) and what is proposed for it."""
+    """A pair with its score by the rules (0 to 1), what is proposed for it, and who decided so."""
 
     pair: Pair
     score: float
     action: Action
+    decided_by: Decider = Decider.RULES
 
 
 def score(features: Features) -> float:
@@ -67,8 +75,12 @@ def judge(pairs: Sequence[Pair], frequencies: Frequencies, *, threshold: float =
 
     Of the pairs of one older memory that reach the threshold, the best one is proposed: a memory has one successor.
     """
-    scores = [score(features) for features in compute_features(pairs, frequencies)]
-    return choose(pairs, scores, frequencies, threshold=threshold)
+    return choose(pairs, score_all(pairs, frequencies), frequencies, threshold=threshold)
+
+
+def score_all(pairs: Sequence[Pair], frequencies: Frequencies) -> list[float]:
+    """Return how likely each of the pairs that were found together is a restatement, from 0 to 1."""
+    return [score(features) for features in compute_features(pairs, frequencies)]
 
 
 def choose(
@@ -85,6 +97,25 @@ def choose(
         elif threshold > value >= threshold * _WORTH_SHOWING:
             judged.append(Judgement(pair, value, Action.ADD))
     return judged
+
+
+def keep_one_successor(judgements: Iterable[Judgement]) -> list[Judgement]:
+    """Return the judgements best first, with one successor for each older memory.
+
+    Of several pairs of one older memory that are UPDATE or SUPERSEDE, the one with the best score stays so. The others
+    become ADD, by the rules.
+    """
+    kept: list[Judgement] = []
+    succeeded: set[int] = set()
+    for one in sorted(judgements, key=lambda one: (-one.score, one.pair.newer.id, one.pair.older.id)):
+        if one.action not in APPLIED:
+            kept.append(one)
+        elif one.pair.older.id in succeeded:
+            kept.append(replace(one, action=Action.ADD, decided_by=Decider.RULES))
+        else:
+            succeeded.add(one.pair.older.id)
+            kept.append(one)
+    return kept
 
 
 def kind(pair: Pair, frequencies: Frequencies) -> Action:

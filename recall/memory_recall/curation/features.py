@@ -1,7 +1,7 @@
 """What two memories have in common, as numbers from which `decisions` judges whether one restates the other.
 
 Everything here is computed from the two memories, from how rare their words and tags are in the table, and from the
-other pairs that were found with them. No language model takes part.
+other pairs that were found with them, without a language model.
 """
 
 import math
@@ -49,6 +49,11 @@ class Pair:
     older: Memory
     newer: Memory
     cosine: float
+
+    @property
+    def ids(self) -> tuple[int, int]:
+        """The ids of the older and of the newer memory."""
+        return self.older.id, self.newer.id
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,12 +1,24 @@
 """Finds restatements in a table of memories and proposes what to do with them; nothing in the database is changed."""
 
+import asyncio
+from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
 from datetime import datetime
 
-from memory_recall.curation.candidates_sql import has_links, read_frequencies, read_pairs, require_curatable
-from memory_recall.curation.decisions import judge
+from memory_recall.curation.candidates_sql import (
+    has_links,
+    read_frequencies,
+    read_pairs,
+    read_unchanged,
+    require_curatable,
+)
+from memory_recall.curation.decisions import THRESHOLD, choose, judge, score_all
+from memory_recall.curation.features import Frequencies, Pair
+from memory_recall.curation.judging import Ids, Judging, Lookup, judge_by_model
 from memory_recall.curation.proposal_file import Proposal, proposal_from
 from memory_recall.postgres.connection import AnyConnection
 from memory_recall.schema.table import MemoryTable
+from memory_recall.search.query_expansion import LanguageModel
 
 
 async def find_proposals(
@@ -20,8 +32,53 @@ async def find_proposals(
         InvalidInput: there are too many memories for one run, or the table does not say whose a memory is.
         SchemaUnsupported: the table lacks a column by which memories are compared.
     """
+    pairs, frequencies, _ = await _read(connection, table, user=user, since=since)
+    return [proposal_from(one) for one in judge(pairs, frequencies)]
+
+
+async def find_judged(
+    connection: AnyConnection,
+    table: MemoryTable,
+    model: LanguageModel,
+    *,
+    user: str | None,
+    since: datetime | None,
+    most: int,
+    progress: Callable[[int, int], None],
+) -> Judging:
+    """Return what is proposed for the same memories if a language model decides about the `most` best pairs.
+
+    `progress` is called with the numbers of pairs that are done and that are to be asked about.
+
+    Raises:
+        InvalidInput: there are too many memories for one run, or the table does not say whose a memory is.
+        SchemaUnsupported: the table lacks a column by which memories are compared.
+        DatabaseUnreachable: the connection was lost while the model was asked.
+        EmbedderUnauthorized, EmbedderRejected, EmbedderUnavailable, EmbedderBroken: the model has answered nothing.
+    """
+    pairs, frequencies, links = await _read(connection, table, user=user, since=since)
+    scores = score_all(pairs, frequencies)
+    ruled = choose(pairs, scores, frequencies, threshold=THRESHOLD)
+    lookup = _lookup(connection, table, links=links)
+    return await judge_by_model(model, pairs, scores, ruled, lookup=lookup, most=most, progress=progress)
+
+
+async def _read(
+    connection: AnyConnection, table: MemoryTable, *, user: str | None, since: datetime | None
+) -> tuple[list[Pair], Frequencies, bool]:
+    """Return the pairs, how rare their words and tags are, and whether the memory API's table of links is there."""
     require_curatable(table)
     links = await has_links(connection, table)
     pairs = await read_pairs(connection, table, user=user, since=since, links=links)
-    frequencies = await read_frequencies(connection, table, user=user, links=links)
-    return [proposal_from(one) for one in judge(pairs, frequencies)]
+    return pairs, await read_frequencies(connection, table, user=user, links=links), links
+
+
+def _lookup(connection: AnyConnection, table: MemoryTable, *, links: bool) -> Lookup:
+    """Return the lookup of pairs by one connection, on which one statement runs at a time."""
+    free = asyncio.Lock()
+
+    async def unchanged(pairs: Sequence[Pair]) -> AbstractSet[Ids]:
+        async with free:
+            return await read_unchanged(connection, table, pairs, links=links)
+
+    return unchanged

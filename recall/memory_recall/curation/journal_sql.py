@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from memory_recall.curation.candidates_sql import LINKS, current, has_links
+from memory_recall.curation.candidates_sql import LINKS, has_links, unchanged
 from memory_recall.curation.decisions import APPLIED
 from memory_recall.curation.proposal_file import Proposal
 from memory_recall.errors import InvalidInput
 from memory_recall.postgres.connection import AnyConnection
 from memory_recall.postgres.driver_errors import translated
-from memory_recall.schema.rules import SUPERSESSIONS, TEXT_HASH
+from memory_recall.schema.rules import SUPERSESSIONS
 from memory_recall.schema.table import MemoryTable
 
 _LOCK_SECONDS = 10
@@ -84,17 +84,13 @@ def _insert(table: MemoryTable, *, links: bool) -> str:
     It locks the rows until the end of the transaction, so that the triggers see the entry when a text changes then. A
     row that somebody is changing now is skipped.
     """
-    journal, hashed = table.own(SUPERSESSIONS), table.own(TEXT_HASH)
-    owner = " AND o.user_id = n.user_id" if "user_id" in table.columns else ""
+    journal = table.own(SUPERSESSIONS)
     return f"""
 INSERT INTO {journal} (run, id, superseded_by, action, text_hash, successor_hash)
 SELECT (SELECT coalesce(max(run), 0) + 1 FROM {journal}), p.id, p.successor, p.action, p.text_hash, p.successor_hash
   FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::text[], $5::text[])
        AS p(id, successor, action, text_hash, successor_hash)
-  JOIN {table.qualified} o ON o.id = p.id AND {current(table, "o", links=links)} AND {hashed}(o.content) = p.text_hash
-  JOIN {table.qualified} n ON n.id = p.successor AND {current(table, "n", links=links)}
-                          AND {hashed}(n.content) = p.successor_hash
- WHERE (o.created_at, o.id) < (n.created_at, n.id){owner}
+  {unchanged(table, links=links)}
  ORDER BY p.id
    FOR SHARE OF o, n SKIP LOCKED
     ON CONFLICT (id) WHERE undone_at IS NULL DO NOTHING

@@ -5,6 +5,7 @@ line is removed or its `action` is set to ADD or NOOP. The keyed hashes of the t
 pair of which a text has changed since.
 """
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -12,7 +13,7 @@ from typing import Annotated
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from memory_recall.curation.decisions import Action, Judgement
+from memory_recall.curation.decisions import APPLIED, Action, Decider, Judgement
 from memory_recall.errors import InvalidInput
 from memory_recall.private_file import write_private_file
 
@@ -25,12 +26,14 @@ Hash = Annotated[str, Field(pattern="^[0-9a-f]{32}$")]
 class Proposal(BaseModel):
     """One line of the file: the newer memory `superseded_by` and the older memory `id`, and what to do with them.
 
-    `score` (0 to 1) says how likely the newer memory restates the older one. The texts are for the reader alone.
+    `score` (0 to 1) says how likely the newer memory restates the older one, by the rules, and `decided_by` whether
+    they or a language model chose the action. The texts are for the reader alone.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     action: Action
+    decided_by: Decider = Decider.RULES
     id: MemoryId
     superseded_by: MemoryId
     score: float = Field(ge=0, le=1)
@@ -45,6 +48,7 @@ def proposal_from(judgement: Judgement) -> Proposal:
     older, newer = judgement.pair.older, judgement.pair.newer
     return Proposal(
         action=judgement.action,
+        decided_by=judgement.decided_by,
         id=older.id,
         superseded_by=newer.id,
         score=round(judgement.score, 3),
@@ -55,14 +59,25 @@ def proposal_from(judgement: Judgement) -> Proposal:
     )
 
 
+def require_new_file(path: Path) -> None:
+    """Refuse a path at which no new file can be made.
+
+    Raises:
+        InvalidInput: there is a file already, or its folder is none that may be written to.
+    """
+    if path.exists():
+        raise InvalidInput(f"{path} exists already.", "Name another file, or remove that one.")
+    if not os.access(path.parent, os.W_OK | os.X_OK):
+        raise InvalidInput(f"{path} cannot be written.", "Name a file in a folder that you may write to.")
+
+
 def write_proposals(path: Path, proposals: Sequence[Proposal]) -> None:
     """Write a new file of proposals with mode 0600; at most the best `MAX_PROPOSALS` are written.
 
     Raises:
         InvalidInput: the file exists already, or cannot be written.
     """
-    if path.exists():
-        raise InvalidInput(f"{path} exists already.", "Name another file, or remove that one.")
+    require_new_file(path)
     lines = (
         orjson.dumps(one.model_dump(mode="json"), option=orjson.OPT_APPEND_NEWLINE) for one in proposals[:MAX_PROPOSALS]
     )
@@ -91,7 +106,7 @@ def read_proposals(path: Path) -> list[Proposal]:
     succeeded: set[int] = set()
     for number, line in enumerate(lines, 1):
         proposal = _parsed(path, number, line)
-        if proposal.action in {Action.UPDATE, Action.SUPERSEDE}:
+        if proposal.action in APPLIED:
             if proposal.id in succeeded:
                 raise InvalidInput(
                     f"Line {number} of {path} gives memory {proposal.id} a second successor.", "Keep one of the lines."

@@ -10,17 +10,24 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from memory_recall.cli.output import JsonOption, emit, execute, show
+from memory_recall.cli.output import JsonOption, emit, execute, progress_bar, report_failure, show
+from memory_recall.cli.recall import ModelKeyOption, ModelNameOption
+from memory_recall.curation.judging import MOST_PAIRS
+from memory_recall.errors import JudgingStopped, MemoryIndexError
 from memory_recall.settings import Settings
 
 if TYPE_CHECKING:
+    from memory_recall.curation.judging import Judging
+    from memory_recall.curation.proposal_file import Proposal
     from memory_recall.postgres.connection import Connection
     from memory_recall.schema.table import MemoryTable
+    from memory_recall.search.query_expansion import LanguageModel
 
 curate_app = typer.Typer(
     no_args_is_help=True,
     help="Find memories that newer ones say again or replace, and let recalls put the newer ones first.",
 )
+_COUNTS = ("judged", "unusable", "not_judged", "changed", "left_out")
 FileArgument = Annotated[Path, typer.Argument(metavar="FILE", help="The file of proposals.")]
 
 
@@ -33,7 +40,7 @@ def register(app: typer.Typer) -> None:
     app.add_typer(curate_app, name="curate")
 
 
-def find_command(
+def find_command(  # noqa: PLR0917  (typer makes options of them; nobody calls this by position)
     file: FileArgument,
     user: Annotated[str | None, typer.Option(help="Read this user's memories.")] = None,
     everyone: Annotated[
@@ -42,33 +49,87 @@ def find_command(
     since: Annotated[
         datetime | None, typer.Option(formats=["%Y-%m-%d"], help="Judge only memories since this day (UTC).")
     ] = None,
+    judge: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="Let the language model at this address decide about the best pairs."),
+    ] = None,
+    judge_model: ModelNameOption = "default",
+    judge_key_file: ModelKeyOption = None,
+    judge_most: Annotated[
+        int, typer.Option(min=1, max=10_000, help="About how many pairs the language model is asked at most.")
+    ] = MOST_PAIRS,
     json: JsonOption = False,
 ) -> None:
     """Write proposals to a new FILE that you alone may read. Nothing in the database is changed.
 
     Sensitive, deleted and superseded memories are not read. Read the file, and remove the lines that you refuse.
 
+    With --judge, a language model is sent both texts of a pair and their dates, and says what the newer memory is to
+    the older one. Where it says nothing usable, the proposal is that without it.
+
     Examples:
         memory curate find proposals.jsonl --user ana
         memory curate find proposals.jsonl --everyone --since 2026-01-01
+        memory curate find proposals.jsonl --user ana --judge http://llm:8080 --judge-model qwen2.5
     """
     if (user is None) != everyone:
         raise typer.BadParameter("Say with --user or --everyone, but not both, whose memories are read.")
 
-    async def action(settings: Settings) -> dict[str, Any]:
+    async def action(settings: Settings) -> tuple[dict[str, Any], "Judging | None"]:
         from memory_recall.curation.decisions import Action
-        from memory_recall.curation.finding import find_proposals
-        from memory_recall.curation.proposal_file import write_proposals
+        from memory_recall.curation.proposal_file import proposal_from, require_new_file, write_proposals
+        from memory_recall.embedding.chat_client import ChatClient
 
-        async with _opened_table(settings) as (connection, table):
-            proposals = await find_proposals(
-                connection, table, user=user, since=None if since is None else since.replace(tzinfo=UTC)
-            )
+        require_new_file(file)
+        day, judging = None if since is None else since.replace(tzinfo=UTC), None
+        if judge is None:
+            proposals = await _find(settings, user, day)
+        else:
+            async with ChatClient(judge, judge_model, judge_key_file, query_egress=settings.query_egress) as model:
+                judging = await _find_judged(settings, user, day, model, judge_most)
+            proposals = [proposal_from(one) for one in judging.judgements]
         write_proposals(file, proposals)
         counts = Counter(one.action for one in proposals)
-        return {one.value: counts[one] for one in Action} | {"file": str(file)}
+        result: dict[str, Any] = {one.value: counts[one] for one in Action}
+        if judging is not None:
+            result |= {name: getattr(judging, name) for name in _COUNTS}
+        return result | {"file": str(file)}, judging
 
-    emit(execute(action, as_json=json), as_json=json, title="Proposals")
+    result, judging = execute(action, as_json=json)
+    emit(result, as_json=json, title="Proposals")
+    if judging is not None and judging.failure is not None:
+        stopped = _stopped(judging, judging.failure, file)
+        report_failure(stopped, as_json=json)
+        raise typer.Exit(int(stopped.exit_code))
+
+
+async def _find(settings: Settings, user: str | None, since: datetime | None) -> "list[Proposal]":
+    from memory_recall.curation.finding import find_proposals
+
+    async with _opened_table(settings) as (connection, table):
+        return await find_proposals(connection, table, user=user, since=since)
+
+
+async def _find_judged(
+    settings: Settings, user: str | None, since: datetime | None, model: "LanguageModel", most: int
+) -> "Judging":
+    from memory_recall.curation.finding import find_judged
+
+    async with _opened_table(settings) as (connection, table):
+        with progress_bar() as bar:
+            task = bar.add_task("Judging", total=None)
+            return await find_judged(
+                connection, table, model, user=user, since=since, most=most,
+                progress=lambda done, total: bar.update(task, completed=done, total=total),
+            )  # fmt: skip
+
+
+def _stopped(judging: "Judging", failure: MemoryIndexError, file: Path) -> JudgingStopped:
+    return JudgingStopped(
+        f"The language model stopped answering. {failure.message} It judged {judging.judged} pairs. About"
+        f" {judging.not_judged} others the rules decided alone, and {file} has both.",
+        f"Use the file as it is, or remove it and run the command again. {failure.remedy}".strip(),
+    )
 
 
 def apply_command(
