@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections.abc import Callable
 from typing import Any
 
 from tests.integration.memory_recall.fake_embedder import Answer, FakeEmbedder
@@ -13,11 +14,15 @@ def said(content: object) -> Answer:
 
 
 class ChatServer(FakeEmbedder):
-    """Answers every request with `answer`; `arrived` is set when one has come, and `heard` is all that came."""
+    """Answers every request with `answer`, or as `answering` says by its body.
+
+    `arrived` is set when a request has come, and `heard` is all that came.
+    """
 
     def __init__(self, answer: Answer | None = None) -> None:
         super().__init__()
         self.answer = answer or said("copy, snapshot")
+        self.answering: Callable[[dict[str, Any]], Answer] = lambda _body: self.answer
         self.arrived = asyncio.Event()
         self.heard = b""
         self.bodies: list[dict[str, Any]] = []
@@ -30,9 +35,10 @@ class ChatServer(FakeEmbedder):
     async def _answer(self, head: bytes, body: bytes) -> Answer:
         self.heard += head + body
         self.requests += 1
-        if head.startswith(b"POST /v1/chat/completions "):
+        chat = head.startswith(b"POST /v1/chat/completions ")
+        if chat:
             self.bodies.append(json.loads(body))
         self.arrived.set()
         if self._hold_after is not None and self.requests > self._hold_after:
             await self._released.wait()
-        return self.answer
+        return self.answering(json.loads(body)) if chat else self.answer
