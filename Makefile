@@ -83,8 +83,8 @@ bench-recall: setup  ## Every table of the recall report from the sets in SETS=d
 	$(BENCH) recall $(KEPT) $(SETS) $(MODEL:%=--model %) $(MODEL_FILE:%=--model-file %)
 
 .PHONY: bench-curation
-bench-curation: setup  ## What memory curate finds of the restatements in examples/homelab and examples/restatements, and what recalls make of it; one line of JSON
-	$(BENCH) curation $(KEPT)
+bench-curation: setup  ## What memory curate finds of the restatements in examples/homelab and examples/restatements, and what recalls make of it (FLAGS="--judge http://llm:8080"); one line of JSON
+	$(BENCH) curation $(KEPT) $(FLAGS)
 
 .PHONY: bench-graph
 bench-graph: setup  ## The concept graph as a third leg on the sets in SETS=dir, and the verdict; one line of JSON

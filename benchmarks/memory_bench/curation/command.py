@@ -2,21 +2,23 @@
 
 import json
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import typer
 
-from memory_bench.curation.fitting import NAMES, Material, fit, proposals, tally
+from memory_bench.curation.fitting import NAMES, Array, Chosen, Fit, Material, fit, proposals, tally
+from memory_bench.curation.judge import judge_chosen
 from memory_bench.curation.other_people import (
     OtherPeople,
     fit_all,
     judge_other_people,
     read_material,
     read_other_people,
+    score_other_people,
 )
 from memory_bench.curation.recalls import DEPTH, Answer, newer_first, recall_with_and_without
 from memory_bench.curation.truth import read_truth
@@ -26,14 +28,25 @@ from memory_bench.harness.vectors import EmbeddedSet, embed_dataset
 from memory_bench.postgres import BenchmarkDatabase
 from memory_bench.report import REPOSITORY, KeepOption, OutputOption, console, results_directory, write_json
 from memory_bench.servers import DEFAULT_MODEL_FILE, ServerDidNotStartError, memory_embedder
-from memory_recall import MemoryIndexError
-from memory_recall.curation.decisions import Action, Judgement, judge
+from memory_recall import ChatClient, LanguageModel, MemoryIndexError
+from memory_recall.cli.output import load_settings
+from memory_recall.cli.recall import ModelKeyOption, ModelNameOption
+from memory_recall.curation.decisions import THRESHOLD, Action, Judgement, judge
+from memory_recall.curation.judging import Judging
 
 _SET = REPOSITORY / "examples" / "homelab"
 _OTHER_HALVINGS = 8
 
 
-def curation(output: OutputOption = None, keep: KeepOption = False) -> None:
+def curation(
+    output: OutputOption = None,
+    keep: KeepOption = False,
+    judge_url: Annotated[
+        str | None, typer.Option("--judge", metavar="URL", help="Also let the language model at this address decide.")
+    ] = None,
+    judge_model: ModelNameOption = "default",
+    judge_key_file: ModelKeyOption = None,
+) -> None:
     """Judge `memory curate` on examples/homelab and examples/restatements; the last line of output is JSON.
 
     Weights and threshold are fitted on one half of the chains of restatements and judged on the other half, both ways;
@@ -42,11 +55,19 @@ def curation(output: OutputOption = None, keep: KeepOption = False) -> None:
     by what homelab and all the others teach, with the shipped threshold; `without` has the same figures of both sets
     with each of the features left out. `weights` are those of all sets together, as they are shipped.
 
-    Example: python -m memory_bench curation
+    With --judge, `by_model` has the same figures of both sets, if a language model decides about every pair with a
+    score of at least 0.1. The scores are those of before, of weights that were not fitted to the pair.
+
+    Examples:
+        python -m memory_bench curation
+        python -m memory_bench curation --judge http://llm:8080 --judge-model qwen2.5
     """
     dataset = load_dataset(_SET)
     database = BenchmarkDatabase()
+    model = None
     try:
+        if judge_url is not None:
+            model = ChatClient(judge_url, judge_model, judge_key_file, query_egress=load_settings().query_egress)
         with (
             tempfile.TemporaryDirectory(prefix="memory-bench-curation-") as scratch,
             memory_embedder(DEFAULT_MODEL_FILE, Path(scratch, "embedder.log")) as server,
@@ -57,10 +78,17 @@ def curation(output: OutputOption = None, keep: KeepOption = False) -> None:
         truth = read_truth(_SET / "restatements.jsonl", _SET / "near-pairs.jsonl")
         material = database.wait(read_material(database.pool("plain"), dataset.memories, truth))
         figures = _figures(dataset, embedded, database, material) | _of_other_people(others, material)
+        if model is not None:
+            figures["by_model"] = {
+                "homelab": _homelab_by_model(model, dataset, embedded, database, material),
+                "other_people": _other_people_by_model(model, others, database, material),
+            }
     except (MemoryIndexError, ServerDidNotStartError) as error:
         console.print(str(error), markup=False)
         raise typer.Exit(1) from None
     finally:
+        if model is not None:
+            database.wait(model.close())
         database.close()
     write_json(results_directory("curation", output, keep=keep) / "summary.json", figures)
     print(json.dumps(figures))
@@ -109,6 +137,43 @@ def _of_other_people(others: OtherPeople, homelab: Material) -> dict[str, Any]:
     }
 
 
+def _homelab_by_model(
+    model: LanguageModel, dataset: Dataset, embedded: EmbeddedSet, database: BenchmarkDatabase, material: Material
+) -> dict[str, Any]:
+    judgings = [
+        database.wait(judge_chosen(model, material, scores, judged, fitted.threshold))
+        for judged, fitted, scores in _fitted_halves(material)
+    ]
+    proposed = [one for judging in judgings for one in judging.judgements if one.action is not Action.ADD]
+    rankings = recall_with_and_without(database, dataset.queries, embedded, proposed)
+    right, counted = newer_first(dataset.queries, rankings.curated, material.truth)
+    return {
+        **_tallied(material, proposed),
+        "newer_first": round(right / counted, 3),
+        "kind_right": _kinds_right(material, proposed),
+        **_answers(judgings),
+    }
+
+
+def _other_people_by_model(
+    model: LanguageModel, others: OtherPeople, database: BenchmarkDatabase, homelab: Material
+) -> dict[str, Any]:
+    scores = score_other_people(others, homelab)
+    everybody = np.ones(len(scores), dtype=np.bool_)
+    judging = database.wait(judge_chosen(model, others.material, scores, everybody, THRESHOLD))
+    proposed = [one for one in judging.judgements if one.action is not Action.ADD]
+    return {
+        **_tallied(others.material, proposed),
+        "kind_right": _kinds_right(others.material, proposed),
+        **_answers([judging]),
+    }
+
+
+def _answers(judgings: Sequence[Judging]) -> dict[str, int]:
+    names = ("judged", "unusable", "not_judged", "changed")
+    return {name: sum(getattr(one, name) for one in judgings) for name in names}
+
+
 def _without(name: str, others: OtherPeople, homelab: Material) -> dict[str, dict[str, int]]:
     """Return what is found of both sets if a feature is left out when weights are fitted and when they are used."""
     taught = homelab.without(name)
@@ -129,13 +194,10 @@ def _tallied(material: Material, proposed: Sequence[Judgement]) -> dict[str, int
 
 def _judge_halves(material: Material, *, seed: int | None = None) -> tuple[list[dict[str, Any]], list[Judgement]]:
     """Return the figures of both halves, each judged by the fit to the other, and the proposals that were judged."""
-    half = np.array(material.truth.halves(material.ids, seed=seed))
     figures, proposed = [], []
-    for judged in (0, 1):
-        fitted = fit(material, half != judged)
-        scores = fitted.scores(material.features)
-        chosen_on = proposals(material, scores, half != judged, fitted.threshold)
-        judged_on = proposals(material, scores, half == judged, fitted.threshold)
+    for judged, fitted, scores in _fitted_halves(material, seed=seed):
+        chosen_on = proposals(material, scores, ~judged, fitted.threshold)
+        judged_on = proposals(material, scores, judged, fitted.threshold)
         proposed += judged_on
         figures.append(
             {
@@ -147,10 +209,18 @@ def _judge_halves(material: Material, *, seed: int | None = None) -> tuple[list[
     return figures, proposed
 
 
+def _fitted_halves(material: Material, *, seed: int | None = None) -> Iterator[tuple[Chosen, Fit, Array]]:
+    """Yield for each half its pairs, the fit to the other half, and the scores of all pairs by that fit."""
+    half = np.array(material.truth.halves(material.ids, seed=seed))
+    for judged in (0, 1):
+        fitted = fit(material, half != judged)
+        yield half == judged, fitted, fitted.scores(material.features)
+
+
 def _kinds_right(material: Material, proposed: Sequence[Judgement]) -> str:
     """Return how many of the found restatements got the action of their kind: SUPERSEDE for those that replace."""
     kinds = material.truth.kinds
-    known = [(one, kinds.get((one.pair.older.id, one.pair.newer.id))) for one in proposed]
+    known = [(one, kinds.get(one.pair.ids)) for one in proposed]
     right = sum(kind is not None and (one.action is Action.SUPERSEDE) == (kind == "replaces") for one, kind in known)
     return f"{right} of {sum(kind is not None for _, kind in known)}"
 

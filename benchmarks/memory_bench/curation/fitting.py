@@ -52,7 +52,7 @@ class Material:
     @property
     def ids(self) -> list[PairOfIds]:
         """The ids of the pairs."""
-        return [(pair.older.id, pair.newer.id) for pair in self.pairs]
+        return [pair.ids for pair in self.pairs]
 
     @property
     def labels(self) -> Array:
@@ -126,7 +126,7 @@ def proposals(material: Material, scores: Array, chosen: Chosen, threshold: floa
 
 def tally(material: Material, proposed: Sequence[Judgement]) -> tuple[int, int]:
     """Return how many proposed pairs are found, and how many are wrong; pairs judged to belong together are neither."""
-    ids = [(one.pair.older.id, one.pair.newer.id) for one in proposed]
+    ids = [one.pair.ids for one in proposed]
     truth = material.truth
     found = sum(pair in truth.closure for pair in ids)
     return found, sum(pair not in truth.closure | truth.judged for pair in ids)

@@ -66,10 +66,13 @@ def fit_all(materials: Sequence[Material]) -> tuple[float, Array]:
 
 
 def judge_other_people(others: OtherPeople, homelab: Material) -> list[Judgement]:
-    """Return what is proposed to each person with the weights that homelab and all other people teach.
+    """Return what is proposed to each person with the scores of `score_other_people` and the shipped threshold."""
+    scores = score_other_people(others, homelab)
+    return proposals(others.material, scores, np.ones(len(scores), dtype=np.bool_), THRESHOLD)
 
-    The threshold is the one that is shipped.
-    """
+
+def score_other_people(others: OtherPeople, homelab: Material) -> Array:
+    """Return the scores of all pairs, each person's by the weights that homelab and all other people teach."""
     material = others.material
     scores = np.zeros(len(material.pairs))
     for person in np.unique(others.people):
@@ -77,4 +80,4 @@ def judge_other_people(others: OtherPeople, homelab: Material) -> list[Judgement
         features = np.vstack([material.features[~own], homelab.features])
         bias, weights = regress(features, np.concatenate([material.labels[~own], homelab.labels]))
         scores[own] = logistic(bias + material.features[own] @ weights)
-    return proposals(material, scores, np.ones(len(scores), dtype=np.bool_), THRESHOLD)
+    return scores
