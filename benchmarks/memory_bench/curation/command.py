@@ -11,7 +11,7 @@ import numpy as np
 import typer
 
 from memory_bench.curation.fitting import NAMES, Array, Chosen, Fit, Material, fit, proposals, tally
-from memory_bench.curation.judge import judge_chosen
+from memory_bench.curation.judge import RightAnswers, judge_chosen
 from memory_bench.curation.other_people import (
     OtherPeople,
     fit_all,
@@ -57,6 +57,7 @@ def curation(
 
     With --judge, `by_model` has the same figures of both sets, if a language model decides about every pair with a
     score of at least 0.1. The scores are those of before, of weights that were not fitted to the pair.
+    `by_right_answers` has those of answers that are right by the sets' own restatements.
 
     Examples:
         python -m memory_bench curation
@@ -79,10 +80,14 @@ def curation(
         material = database.wait(read_material(database.pool("plain"), dataset.memories, truth))
         figures = _figures(dataset, embedded, database, material) | _of_other_people(others, material)
         if model is not None:
-            figures["by_model"] = {
-                "homelab": _homelab_by_model(model, dataset, embedded, database, material),
-                "other_people": _other_people_by_model(model, others, database, material),
-            }
+            for name, homelab, other_people in (
+                ("by_model", model, model),
+                ("by_right_answers", RightAnswers(material), RightAnswers(others.material)),
+            ):
+                figures[name] = {
+                    "homelab": _homelab_by_model(homelab, dataset, embedded, database, material),
+                    "other_people": _other_people_by_model(other_people, others, database, material),
+                }
     except (MemoryIndexError, ServerDidNotStartError) as error:
         console.print(str(error), markup=False)
         raise typer.Exit(1) from None

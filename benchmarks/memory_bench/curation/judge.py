@@ -1,13 +1,38 @@
 """Has a language model decide about the pairs of the benchmark, as `memory curate find --judge` does."""
 
+import json
 from collections.abc import Sequence
 
 import numpy as np
 
 from memory_bench.curation.fitting import Array, Chosen, Material, proposals
+from memory_bench.curation.truth import Kind
 from memory_recall import LanguageModel
+from memory_recall.curation.decisions import Action
 from memory_recall.curation.features import Pair
 from memory_recall.curation.judging import Ids, Judging, judge_by_model
+
+_ACTIONS: dict[Kind, Action] = {"replaces": Action.SUPERSEDE, "says_again": Action.UPDATE}
+
+
+class RightAnswers:
+    """Answers as the data set says, in place of a language model, which shows what right answers are worth.
+
+    A pair that is in the set as a restatement is SUPERSEDE or UPDATE by its kind, and any other is ADD.
+    """
+
+    def __init__(self, material: Material) -> None:
+        kinds = material.truth.kinds
+        self._actions = {
+            (pair.older.content, pair.newer.content): _ACTIONS[kinds[pair.ids]]
+            for pair in material.pairs
+            if pair.ids in kinds
+        }
+
+    async def complete(self, _instruction: str, text: str, /, *, most_tokens: int) -> str:  # noqa: ARG002
+        """Return the action of the pair whose texts are in the question."""
+        asked = json.loads(text)
+        return self._actions.get((asked["older"]["text"], asked["newer"]["text"]), Action.ADD)
 
 
 async def judge_chosen(

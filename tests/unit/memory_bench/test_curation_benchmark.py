@@ -9,12 +9,15 @@ import numpy as np
 import pytest
 
 from memory_bench.curation import other_people
-from memory_bench.curation.fitting import NAMES, Material
+from memory_bench.curation.fitting import NAMES, Material, tally
+from memory_bench.curation.judge import RightAnswers, judge_chosen
 from memory_bench.curation.other_people import OtherPeople, judge_other_people
 from memory_bench.curation.recalls import newer_first
 from memory_bench.curation.truth import Truth, read_truth
 from memory_bench.harness.dataset import Query
+from memory_recall.curation.decisions import Action, Decider
 from memory_recall.curation.features import Frequencies, Memory, Pair
+from memory_recall.errors import EmbedderUnauthorized
 
 HOMELAB = Path(__file__).parents[3] / "examples" / "homelab"
 
@@ -82,7 +85,9 @@ def material(made: Truth, *pairs: tuple[int, int], first: float) -> Material:
     began = datetime(2026, 1, 1, tzinfo=UTC)
 
     def memory(number: int) -> Memory:
-        return Memory(number, "", frozenset(), frozenset(), began + timedelta(days=number), f"{number:032x}")
+        return Memory(
+            number, f"note {number}", frozenset(), frozenset(), began + timedelta(days=number), f"{number:032x}"
+        )
 
     features = np.zeros((len(pairs), len(NAMES)))
     features[:, 0] = first + np.arange(len(pairs))
@@ -120,3 +125,38 @@ def test_no_person_is_judged_by_weights_that_the_person_s_own_pairs_taught(
         (4, 5),
         (2, 3),
     }  # Ana's, scored by the first
+
+
+class Model:
+    """Says of every pair that it is a restatement, and refuses the key after so many answers."""
+
+    def __init__(self, answers: int) -> None:
+        self.answers = answers
+
+    async def complete(self, _instruction: str, _text: str, /, *, most_tokens: int) -> str:  # noqa: ARG002
+        self.answers -= 1
+        if self.answers < 0:
+            raise EmbedderUnauthorized("no")
+        return "UPDATE"
+
+
+async def test_a_model_decides_about_the_pairs_of_a_half_and_one_that_stops_gives_no_figures(tmp_path: Path) -> None:
+    """Of its pairs those alone with a score that is asked about; the rest would be the rules' figures."""
+    given = material(truth(tmp_path), (1, 2), (4, 5), (6, 7), (1, 9), first=0)
+    scores, chosen = np.array([0.2, 0.9, 0.3, 0.05]), np.array([True, False, True, True])
+    judging = await judge_chosen(Model(9), given, scores, chosen, 0.5)
+    assert [(one.pair.ids, one.action, one.decided_by) for one in judging.judgements] == [
+        ((6, 7), Action.UPDATE, Decider.MODEL),
+        ((1, 2), Action.UPDATE, Decider.MODEL),
+    ]
+    assert tally(given, judging.judgements) == (1, 1)
+    with pytest.raises(EmbedderUnauthorized):
+        await judge_chosen(Model(1), given, scores, chosen, 0.5)
+
+
+async def test_right_answers_are_those_of_the_set_s_own_restatements(tmp_path: Path) -> None:
+    given = material(truth(tmp_path), (1, 2), (2, 3), (1, 3), first=0)
+    judging = await judge_chosen(RightAnswers(given), given, np.array([0.9, 0.8, 0.7]), np.ones(3, dtype=np.bool_), 0.5)
+    assert {one.pair.ids: one.action for one in judging.judgements} == {
+        (1, 2): Action.SUPERSEDE, (2, 3): Action.UPDATE, (1, 3): Action.ADD,
+    }  # fmt: skip
