@@ -29,7 +29,7 @@ class RightAnswers:
             if pair.ids in kinds
         }
 
-    async def complete(self, _instruction: str, text: str, /, *, most_tokens: int) -> str:  # noqa: ARG002
+    async def complete(self, _instruction: str, text: str, /, *, most_tokens: int) -> str:  # noqa: ARG002  (the interface has it)
         """Return the action of the pair whose texts are in the question."""
         asked = json.loads(text)
         return self._actions.get((asked["older"]["text"], asked["newer"]["text"]), Action.ADD)

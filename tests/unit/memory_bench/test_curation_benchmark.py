@@ -133,7 +133,7 @@ class Model:
     def __init__(self, answers: int) -> None:
         self.answers = answers
 
-    async def complete(self, _instruction: str, _text: str, /, *, most_tokens: int) -> str:  # noqa: ARG002
+    async def complete(self, _instruction: str, _text: str, /, *, most_tokens: int) -> str:  # noqa: ARG002  (the interface has it)
         self.answers -= 1
         if self.answers < 0:
             raise EmbedderUnauthorized("no")
