@@ -56,7 +56,7 @@ def find_command(  # noqa: PLR0917  (typer makes options of them; nobody calls t
     judge_model: ModelNameOption = "default",
     judge_key_file: ModelKeyOption = None,
     judge_most: Annotated[
-        int, typer.Option(min=1, max=10_000, help="About how many pairs the language model is asked at most.")
+        int, typer.Option(min=1, max=10_000, help="The language model decides about at most so many pairs.")
     ] = MOST_PAIRS,
     json: JsonOption = False,
 ) -> None:
@@ -126,8 +126,8 @@ async def _find_judged(
 
 def _stopped(judging: "Judging", failure: MemoryIndexError, file: Path) -> JudgingStopped:
     return JudgingStopped(
-        f"The language model stopped answering. {failure.message} It judged {judging.judged} pairs. About"
-        f" {judging.not_judged} others the rules decided alone, and {file} has both.",
+        f"The language model stopped answering. {failure.message} It judged {judging.judged} pairs, and the"
+        f" rules alone decided about {judging.not_judged} others. {file} has both.",
         f"Use the file as it is, or remove it and run the command again. {failure.remedy}".strip(),
     )
 
