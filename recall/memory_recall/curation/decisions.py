@@ -1,8 +1,8 @@
 """Decides which pairs are restatements, and proposes what to do with the older memory of each.
 
 A pair's score is a logistic function of its features. The weights were fitted to the restatements of the example sets
-`examples/homelab` and `examples/restatements`, the notes of fifteen people. `make bench-curation` fits them anew, prints
-them, and judges them on chains, and on people who write in another voice, that they were not fitted to.
+`examples/homelab` and `examples/restatements`, the notes of fifteen people. `make bench-curation` fits them anew,
+prints them, and judges them on chains, and on people who write in another voice, that they were not fitted to.
 """
 
 import math
