@@ -12,7 +12,6 @@ import pytest
 from tests.unit.test_homelab_dataset import (
     ADDRESS,
     ALLOWED_HOST_NAME,
-    CATEGORIES,
     HOST_NAME,
     MEMORY_FIELDS,
     REAL_LOOKING_SECRETS,
@@ -35,10 +34,11 @@ BY_ID = {row["id"]: row for row in MEMORIES}
 def test_memories_are_numbered_from_one_and_have_exactly_the_documented_fields() -> None:
     assert [row["id"] for row in MEMORIES] == list(range(1, len(MEMORIES) + 1))
     for row in MEMORIES:
-        assert {name: type(value) for name, value in row.items()} == MEMORY_FIELDS | {"user_id": str}, row["id"]
-        assert row["category"] in CATEGORIES, row["id"]
+        named = {name: type(value) for name, value in row.items()}
+        assert named == MEMORY_FIELDS | {"user_id": str, "voice": str}, row["id"]
+        assert re.fullmatch("[a-z]+", row["category"]), row["id"]
         assert 0 <= row["importance"] <= 1, row["id"]
-        assert re.fullmatch(r"[^\s,]+(?:,[^\s,]+)*", row["tags"]), row["id"]
+        assert re.fullmatch(r"(?:[^\s,]+(?:,[^\s,]+)*)?", row["tags"]), row["id"]
         assert "," not in row["expanded_keywords"], row["id"]
         assert not row["is_sensitive"], row["id"]
 
@@ -71,11 +71,17 @@ def test_every_person_has_enough_restatements_to_be_judged_alone() -> None:
     assert min(Counter(BY_ID[pair["id"]]["user_id"] for pair in PAIRS).values()) >= 15
 
 
+def test_every_person_writes_in_one_voice_and_every_voice_is_that_of_at_least_two_people() -> None:
+    people = {(row["voice"], row["user_id"]) for row in MEMORIES}
+    assert len({person for _, person in people}) == len(people)
+    assert min(Counter(voice for voice, _ in people).values()) >= 2
+
+
 def test_no_address_and_no_host_name_could_be_somebody_s() -> None:
-    """Addresses are of the range 10.0.0.0/8, and host names are reserved for documentation."""
+    """Addresses are of private ranges, and host names are reserved for documentation."""
     for row in MEMORIES:
         text = searchable(row)
-        assert all(address.startswith("10.") for address in ADDRESS.findall(text)), row["id"]
+        assert all(address.startswith(("10.", "192.168.")) for address in ADDRESS.findall(text)), row["id"]
         assert all(ALLOWED_HOST_NAME.search(name) for name in HOST_NAME.findall(text)), row["id"]
 
 
@@ -89,10 +95,12 @@ def test_the_readme_states_the_figures_of_the_set() -> None:
     lengths = [len(row["content"].split()) for row in MEMORIES]
     people = Counter(row["user_id"] for row in MEMORIES)
     kinds = Counter(pair["kind"] for pair in PAIRS)
+    voices = Counter(BY_ID[pair["id"]]["voice"] for pair in PAIRS)
     stated = [
-        f"{len(MEMORIES)} memories of eight invented people",
+        f"{len(MEMORIES):,} memories of fourteen invented people",
+        *(f"`{voice}`, {count} restatements" for voice, count in voices.items()),
         f"{min(people.values())} to {max(people.values())} a person, {min(lengths)} to {max(lengths)} words long",
         f"**{len(PAIRS)} restatements**, {kinds['replaces']} that replace and {kinds['says_again']} that say again",
     ]
-    assert len(people) == 8
+    assert len(people) == 14
     assert [figure for figure in stated if figure not in text] == []

@@ -51,9 +51,10 @@ def curation(
 
     Weights and threshold are fitted on one half of the chains of restatements and judged on the other half, both ways;
     `found` and `wrong` add up what was judged. Eight other halvings show how much of this is chance. Recalls are
-    compared with the proposals of both halves applied. `other_people` are those of examples/restatements, each judged
-    by what homelab and all the others teach, with the shipped threshold; `without` has the same figures of both sets
-    with each of the features left out. `weights` are those of all sets together, as they are shipped.
+    compared with the proposals of both halves applied. `other_people` are those of examples/restatements, who write in
+    four voices. Each voice is judged by what homelab and the other voices teach, with the shipped threshold; `without`
+    has the same figures of both sets with each of the features left out. `weights` are those of all sets together, as
+    they are shipped.
 
     With --judge, `by_model` has the same figures of both sets, if a language model decides about every pair with a
     score of at least 0.1. The scores are those of before, of weights that were not fitted to the pair.
@@ -131,8 +132,13 @@ def _of_other_people(others: OtherPeople, homelab: Material) -> dict[str, Any]:
     """Return what is found of other people's restatements, the weights of all sets, and what those find of each."""
     bias, weights = fit_all([homelab, others.material])
     proposed = judge_other_people(others, homelab)
+    voices = {str(voice): others.of(voice, proposed) for voice in np.unique(others.voices)}
     return {
-        "other_people": {"restatements": len(others.material.truth.kinds), **_tallied(others.material, proposed)},
+        "other_people": {
+            "restatements": len(others.material.truth.kinds),
+            **_tallied(others.material, proposed),
+            "voices": {voice: _tallied(others.material, own) for voice, own in voices.items()},
+        },
         "without": {name: _without(name, others, homelab) for name in NAMES},
         "weights": {"bias": round(bias, 2)} | dict(zip(NAMES, weights.round(2).tolist(), strict=True)),
         "shipped_on_what_it_was_fitted_to": {

@@ -1,7 +1,9 @@
-"""Judges `memory curate` on the notes of people whose restatements it was not fitted to."""
+"""Judges `memory curate` on notes in a voice that it was not fitted to."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,10 +25,15 @@ _SET = REPOSITORY / "examples" / "restatements"
 
 @dataclass(frozen=True, slots=True)
 class OtherPeople:
-    """The pairs of several people, and whose each pair is: an array with one name for each pair."""
+    """The pairs of several people, and in which voice their notes are: an array with one voice for each pair."""
 
     material: Material
-    people: NDArray[np.str_]
+    voices: NDArray[np.str_]
+
+    def of(self, voice: str, proposed: Sequence[Judgement]) -> list[Judgement]:
+        """Return those proposals whose memories are in this voice."""
+        newer = {pair for (_, pair), own in zip(self.material.ids, self.voices == voice, strict=True) if own}
+        return [one for one in proposed if one.pair.newer.id in newer]
 
 
 async def read_material(pool: Pool, memories: Sequence[Memory], truth: Truth) -> Material:
@@ -56,8 +63,13 @@ def read_other_people(url: str) -> OtherPeople:
         material = database.wait(read_material(database.pool("plain"), memories, truth))
     finally:
         database.close()
-    owners = {one.id: one.scope or "" for one in memories}
-    return OtherPeople(material, np.array([owners[newer] for _, newer in material.ids]))
+    voices = _read_voices(_SET / "corpus.jsonl")
+    return OtherPeople(material, np.array([voices[newer] for _, newer in material.ids]))
+
+
+def _read_voices(corpus: Path) -> dict[int, str]:
+    lines = (json.loads(line) for line in corpus.read_text(encoding="utf-8").splitlines())
+    return {line["id"]: line["voice"] for line in lines}
 
 
 def fit_all(materials: Sequence[Material]) -> tuple[float, Array]:
@@ -66,17 +78,17 @@ def fit_all(materials: Sequence[Material]) -> tuple[float, Array]:
 
 
 def judge_other_people(others: OtherPeople, homelab: Material) -> list[Judgement]:
-    """Return what is proposed to each person with the scores of `score_other_people` and the shipped threshold."""
+    """Return what is proposed to all people with the scores of `score_other_people` and the shipped threshold."""
     scores = score_other_people(others, homelab)
     return proposals(others.material, scores, np.ones(len(scores), dtype=np.bool_), THRESHOLD)
 
 
 def score_other_people(others: OtherPeople, homelab: Material) -> Array:
-    """Return the scores of all pairs, each person's by the weights that homelab and all other people teach."""
+    """Return the scores of all pairs, each voice's by the weights that homelab and all other voices teach."""
     material = others.material
     scores = np.zeros(len(material.pairs))
-    for person in np.unique(others.people):
-        own = others.people == person
+    for voice in np.unique(others.voices):
+        own = others.voices == voice
         features = np.vstack([material.features[~own], homelab.features])
         bias, weights = regress(features, np.concatenate([material.labels[~own], homelab.labels]))
         scores[own] = logistic(bias + material.features[own] @ weights)

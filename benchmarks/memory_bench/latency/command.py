@@ -8,11 +8,11 @@ from typing import Annotated
 
 import typer
 
-from memory_bench.latency.conditions import Effort, Measured, measure, questions
+from memory_bench.latency.conditions import WARM, Effort, Measured, measure, questions
 from memory_bench.latency.designs import designs
 from memory_bench.latency.exact_search import index_recall, lexical_overlap
 from memory_bench.latency.results import LARGE, SizeResult, figures, table, write
-from memory_bench.latency.store import BYTES_PER_ROW, GRAPH_BYTES_PER_ROW, SETTINGS, Built, build
+from memory_bench.latency.store import BYTES_PER_ROW, GRAPH_BYTES_PER_ROW, SETTINGS, Built, build, has_huge_pages
 from memory_bench.postgres import MeasuredServer
 from memory_bench.report import KeepOption, OutputOption, console, results_directory
 from memory_bench.servers import CACHE
@@ -46,8 +46,9 @@ def latency(  # noqa: PLR0917  (typer makes options of them; nobody calls this b
     """Compare the latency of recall with that of a plain design (two queries, fusion in Python) at several table sizes.
 
     Each design is measured by itself, with warm and with cold caches: before each measurement Postgres is restarted and
-    the pages of its files are given back to the kernel. With --graph, recalls with the graph leg are measured too, and
-    `graph_added_p95_ms` says what it adds.
+    the pages of its files are given back to the kernel. Huge pages are used where the machine has enough of them
+    reserved (sysctl vm.nr_hugepages), and the table says so. With --graph, recalls with the graph leg are measured too,
+    and `graph_added_p95_ms` says what it adds.
 
     By default three sizes are measured, which takes 12 GB of disk, and at the first run half an hour to fill the
     databases. The last line of output is JSON with the main figures.
@@ -103,7 +104,13 @@ async def _measure_size(
             f"{kept / 2**20:.0f} MiB of the server's files stayed in memory when their pages were given back, so cold "
             f"figures are too low. Put --cache on a file system with a disk, and let no other process map its files."
         )
+    if not all(one.in_memory for one in arms if one.condition == WARM):
+        say(
+            "The databases do not fit into the free memory, so warm figures have reads from the disk in them. Measure "
+            "fewer --rows, or free some memory."
+        )
     say("comparing with exact search")
     dsn = server.dsn(built.database)
     recall, overlap = await index_recall(dsn, size, checked), await lexical_overlap(dsn, size, checked)
-    return SizeResult(size, tuple(arms), recall, overlap, built.seconds, built.sizes)
+    huge_pages = await has_huge_pages(dsn)
+    return SizeResult(size, tuple(arms), recall, overlap, built.seconds, built.sizes, huge_pages)

@@ -59,7 +59,7 @@ class Measured:
 
     `reads` is what was read for one timed recall, on average. `first_milliseconds` has the times of the questions that
     were the first after a start, one for each round of a cold measurement. `kept_bytes` is the most that stayed in
-    memory of the server's files when their pages were given back.
+    memory of the server's files when their pages were given back. `in_memory` says whether all files were read first.
     """
 
     arm: str
@@ -68,6 +68,7 @@ class Measured:
     reads: Reads
     first_milliseconds: tuple[float, ...]
     kept_bytes: int
+    in_memory: bool
 
     def percentile(self, percent: float) -> float:
         """Return a percentile of the times in milliseconds; `percent` is from 0 to 100."""
@@ -108,7 +109,7 @@ async def measure(server: MeasuredServer, database: str, design: Design, asked: 
 
 async def _measure_warm(server: MeasuredServer, database: str, design: Design, asked: Asked) -> Measured:
     dropped = _drop_caches(server)
-    bring(server.data / "base")
+    brought = bring(server.data / "base")
     async with design.open(server.dsn(database)) as opened:
         until = time.monotonic() + _WARM_UP_SECONDS
         for question in asked.warm_up:
@@ -116,7 +117,7 @@ async def _measure_warm(server: MeasuredServer, database: str, design: Design, a
             if time.monotonic() >= until:
                 break
         times, reads = await _timed(server, database, opened, asked.timed)
-    return Measured(design.name, WARM, times, reads.per(len(times)), (), dropped.kept)
+    return Measured(design.name, WARM, times, reads.per(len(times)), (), dropped.kept, in_memory=brought > 0)
 
 
 async def _measure_cold(server: MeasuredServer, database: str, design: Design, asked: Asked) -> Measured:
@@ -130,7 +131,7 @@ async def _measure_cold(server: MeasuredServer, database: str, design: Design, a
             round_times, round_reads = await _timed(server, database, opened, timed)
         times += round_times
         reads += round_reads
-    return Measured(design.name, COLD, tuple(times), reads.per(len(times)), tuple(firsts), kept)
+    return Measured(design.name, COLD, tuple(times), reads.per(len(times)), tuple(firsts), kept, in_memory=False)
 
 
 def _drop_caches(server: MeasuredServer) -> Dropped:

@@ -23,7 +23,8 @@ class SizeResult:
 
     `ann_recall` maps a filter (all rows, or one user's rows) to the recall@50 of the HNSW index. `or_overlap` is the
     share of the ten best rows by BM25 without a candidate budget that the lexical leg returns. `build_seconds` maps the
-    steps of filling the database to their time, and `sizes` its parts to their bytes.
+    steps of filling the database to their time, and `sizes` its parts to their bytes. `huge_pages` says whether the
+    server's shared memory was in huge pages, which make a search of a large index faster.
     """
 
     rows: int
@@ -32,6 +33,7 @@ class SizeResult:
     or_overlap: float
     build_seconds: Mapping[str, float]
     sizes: Mapping[str, int]
+    huge_pages: bool
 
     def p(self, arm: str, percent: float, condition: Condition = WARM) -> float:
         """Return a percentile of one design's times in milliseconds; `percent` is from 0 to 100."""
@@ -93,6 +95,7 @@ def _summary(measured: Measured) -> dict[str, object]:
         **{name: round(value, 1) for name, value in asdict(measured.reads).items()},
         "first_milliseconds": [round(one, 1) for one in measured.first_milliseconds],
         "kept_bytes": measured.kept_bytes,
+        "in_memory": measured.in_memory,
     }
 
 
@@ -140,11 +143,14 @@ def table(results: Sequence[SizeResult]) -> str:
         for arm in dict.fromkeys(measured.arm for measured in one.arms):
             cells = [cell for condition in CONDITIONS for cell in _cells(one.measured(arm, condition))]
             times.append([f"{one.rows:,}", arm, *cells])
-    indexes = [["rows", "HNSW index, GiB", "its build, minutes", "index recall@50", "BM25 top-10 overlap"]]
+    indexes = [
+        ["rows", "HNSW index, GiB", "its build, minutes", "index recall@50", "BM25 top-10 overlap", "huge pages"]
+    ]
     for one in results:
         shares = " / ".join(f"{share:.3f}" for share in one.ann_recall.values())
         size, minutes = f"{one.index_gib:.3f}", f"{one.build_minutes:.1f}"
-        indexes.append([f"{one.rows:,}", size, minutes, shares, f"{one.or_overlap:.3f}"])
+        huge = "yes" if one.huge_pages else "no"
+        indexes.append([f"{one.rows:,}", size, minutes, shares, f"{one.or_overlap:.3f}", huge])
     return f"{markdown_table(times)}\n{markdown_table(indexes)}"
 
 

@@ -63,6 +63,15 @@ class Built:
     sizes: dict[str, int]
 
 
+async def has_huge_pages(dsn: str) -> bool:
+    """Return whether the shared memory of a server is in huge pages, as Postgres itself says."""
+    connection: Any = await asyncpg.connect(dsn)
+    try:
+        return bool(await connection.fetchval("SELECT current_setting('huge_pages_status') = 'on'"))
+    finally:
+        await connection.close()
+
+
 async def build(server: MeasuredServer, rows: int, say: Callable[[str], None], *, graph: bool = False) -> Built:
     """Fill the database of `rows` rows, or continue where an earlier run was interrupted.
 

@@ -26,8 +26,6 @@ _REPETITION = (
 CHANGE, NOVELTY, REPETITION = (
     re.compile(rf"\b(?:{words})\b", re.IGNORECASE) for words in (_CHANGE, _NOVELTY, _REPETITION)
 )
-_SENTENCE_END = re.compile(r"(?<=[.:;!?])\s+")
-_WORD = re.compile(r"[\w.\-]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +79,8 @@ class Features:
     `shared_tags` counts tags. `rarest_term` is the weight of the rarest common term, as a share of the largest weight.
     `lead_over_older` and `lead_over_newer` say by how much the pair is more similar than the next best pair with the
     same newer memory, and with the same older memory; they are negative if it is not the most similar. `cue` is 1 if
-    the newer text has a word that says that something changed, is new or is said again. `replaced_tag` (0 to 1) is the
-    weight of the rarest tag of the older memory that the newer text names in a sentence about a change, as a share of
-    the largest weight. `newer_words` is the number of words of the newer text, divided by 50.
+    the newer text has a word that says that something changed, is new or is said again. `newer_words` is the number of
+    words of the newer text, divided by 50.
     """
 
     cosine: float
@@ -94,7 +91,6 @@ class Features:
     lead_over_older: float
     lead_over_newer: float
     cue: float
-    replaced_tag: float
     newer_words: float
 
 
@@ -114,19 +110,10 @@ def compute_features(pairs: Sequence[Pair], frequencies: Frequencies) -> list[Fe
             lead_over_older=over_older[number],
             lead_over_newer=over_newer[number],
             cue=float(any(words.search(pair.newer.content) for words in (CHANGE, NOVELTY, REPETITION))),
-            replaced_tag=_replaced_tag(pair, frequencies),
             newer_words=len(pair.newer.content.split()) / 50,
         )
         for number, (pair, (terms, tags, rarest)) in enumerate(zip(pairs, overlaps, strict=True))
     ]
-
-
-def _replaced_tag(pair: Pair, frequencies: Frequencies) -> float:
-    about_change = [part for part in _SENTENCE_END.split(pair.newer.content) if CHANGE.search(part)]
-    words = {word.lower() for part in about_change for word in _WORD.findall(part)}
-    # A tag is also named by a word that continues its beginning, as `secret` by `secrets`.
-    named = [tag for tag in pair.older.tags if any(word.startswith(tag[: max(3, len(tag) - 2)]) for word in words)]
-    return max(map(frequencies.tag_weight, named), default=0.0) / _inverse_frequency(frequencies.rows, 1)
 
 
 def _inverse_frequency(rows: int, having: int) -> float:

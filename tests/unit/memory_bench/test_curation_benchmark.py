@@ -105,13 +105,13 @@ def test_a_set_without_a_feature_has_all_other_features_in_their_order(tmp_path:
     assert (less.pairs, less.truth) == (whole.pairs, whole.truth)
 
 
-def test_no_person_is_judged_by_weights_that_the_person_s_own_pairs_taught(
+def test_no_voice_is_judged_by_weights_that_its_own_pairs_taught(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The weights of each are fitted to homelab and to all others, with their labels."""
+    """The weights of each are fitted to homelab and to all other voices, with their labels."""
     made = truth(tmp_path)
     homelab = material(made, (1, 2), (1, 8), first=100)
-    others = OtherPeople(material(made, (4, 5), (6, 7), (2, 3), first=0), np.array(["ana", "ben", "ana"]))
+    others = OtherPeople(material(made, (4, 5), (6, 7), (2, 3), first=0), np.array(["spoken", "terse", "spoken"]))
     taught: list[tuple[list[float], list[float]]] = []
 
     def regress(features: Any, labels: Any) -> tuple[float, Any]:
@@ -121,10 +121,9 @@ def test_no_person_is_judged_by_weights_that_the_person_s_own_pairs_taught(
     monkeypatch.setattr(other_people, "regress", regress)
     proposed = judge_other_people(others, homelab)
     assert taught == [([1, 100, 101], [0, 1, 0]), ([0, 2, 100, 101], [1, 1, 1, 0])]
-    assert {(one.pair.older.id, one.pair.newer.id) for one in proposed} == {
-        (4, 5),
-        (2, 3),
-    }  # Ana's, scored by the first
+    found = {(one.pair.older.id, one.pair.newer.id) for one in proposed}
+    assert found == {(4, 5), (2, 3)}  # those of the spoken voice, scored by the first weights
+    assert (others.of("spoken", proposed), others.of("terse", proposed)) == (proposed, [])
 
 
 class Model:

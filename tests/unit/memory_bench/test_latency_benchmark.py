@@ -20,7 +20,7 @@ MIB = 2**20
 
 
 def measured(arm: str, condition: Condition, milliseconds: float, disk: float = 0) -> Measured:
-    return Measured(arm, condition, (milliseconds,) * 20, Reads(700, 30, disk), (), 0)
+    return Measured(arm, condition, (milliseconds,) * 20, Reads(700, 30, disk), (), 0, in_memory=condition == WARM)
 
 
 def size(rows: int, ours: float, plain: float) -> SizeResult:
@@ -32,7 +32,7 @@ def size(rows: int, ours: float, plain: float) -> SizeResult:
         *(measured(arm, COLD, time, rows * 3 + 0.4) for arm, time in cold.items()),
     )
     shares = {"all": 0.995, "one user of ten": 0.99}
-    return SizeResult(rows, arms, shares, 0.98, {"hnsw": rows / 1000}, {"hnsw": rows * 2**10})
+    return SizeResult(rows, arms, shares, 0.98, {"hnsw": rows / 1000}, {"hnsw": rows * 2**10}, huge_pages=False)
 
 
 RESULTS = [size(5_000, 4.0, 8.0), size(1_000_000, 12.0, 1200.0)]
@@ -66,8 +66,10 @@ def test_the_graph_leg_is_compared_with_recall_without_it() -> None:
 
 
 def test_table_and_chart_show_both_conditions(tmp_path: Path) -> None:
-    """A line has the times, buffers and MiB from the disk of one design, warm and cold."""
+    """A line has the times, buffers and MiB from the disk of one design, and another one what the index is."""
     assert "| 1,000,000 | ours | 12.0 / 12.0 | 700 / 30 | 0.00 | 120.0 / 120.0 | 700 / 30 | 2.86 |" in table(RESULTS)
+    assert "| 5,000 | 0.005 | 0.1 | 0.995 / 0.990 | 0.980 | no |" in table(RESULTS)
+    assert "| 0.980 | yes |" in table([replace(RESULTS[0], huge_pages=True)])
     plot(RESULTS, tmp_path / "latency.svg")
     drawn = (tmp_path / "latency.svg").read_text()
     assert drawn.count("warm caches") == drawn.count("cold caches") == 1

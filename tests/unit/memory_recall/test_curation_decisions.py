@@ -46,12 +46,11 @@ def test_a_memory_is_given_one_successor_the_most_likely_one() -> None:
 
 
 def test_rare_words_and_tags_count_for_more_than_common_ones() -> None:
-    """A tag that a sentence about a change names is seen, also in the plural, and a common word weighs little."""
+    """What overlaps in a rare tag overlaps more than what overlaps in a common one."""
     rare, common, other = memory(2, "Two piholes were removed", "pihole"), memory(3, "My house", "network"), OLD
     first, second = compute_features([Pair(other, rare, 0.5), Pair(other, common, 0.5)], FREQUENCIES)
-    assert first.replaced_tag > 0
-    assert second.replaced_tag == 0
-    assert first.cue == 1
+    assert first.tag_overlap == second.tag_overlap == 1  # each newer memory has one tag, a common one
+    assert (first.cue, second.cue) == (1, 0)
     assert first.shared_tags == second.shared_tags == 1
     alone, beside = FREQUENCIES.tag_weight("pihole"), FREQUENCIES.tag_weight("network")
     assert alone > 3 * beside
