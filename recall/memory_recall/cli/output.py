@@ -125,7 +125,7 @@ def execute(action: Callable[[Settings], Coroutine[Any, Any, T]], *, as_json: bo
         report_failure(error, as_json=as_json)
         code = int(error.exit_code)
     except KeyboardInterrupt:
-        Console(stderr=True).print("Interrupted; finished work is kept.")
+        Console(stderr=True).print("Interrupted; what was written to the database is kept.")
         code = 130
     raise typer.Exit(code)
 
