@@ -48,12 +48,17 @@ def growth(
     print(json.dumps({name: round(law.exponent, 3) for name, law in laws.items()}))
 
 
+def _figure(value: float) -> str:
+    """Return a number with three digits, or with all of those before its point."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
 def slopes_table(found: Sequence[Cost], laws: Mapping[str, PowerLaw]) -> str:
     """Return a Markdown table of each cost by number of rows, and of the exponent by which it grows."""
     rows = sorted({rows for one in found for rows in one.values})
     heading = ["cost", "unit", *(f"{one:,} rows" for one in rows), "exponent"]
     lines = [
-        [one.name, one.unit, *(f"{one.values[size]:.3g}" for size in rows), f"{laws[one.name].exponent:.2f}"]
+        [one.name, one.unit, *(_figure(one.values[size]) for size in rows), f"{laws[one.name].exponent:.2f}"]
         for one in found
     ]
     return markdown_table([heading, *lines])

@@ -72,6 +72,7 @@ def test_the_command_writes_tables_and_a_chart(tmp_path: Path, capsys: pytest.Ca
     assert exponents["recall, warm, p95"] == 0.5
     assert exponents["table and all indexes"] == 1.0
     written = (tmp_path / "out" / "growth.md").read_text(encoding="utf-8")
+    assert "| recall, warm, p95 | ms | 141 | 632 | 2,000 | 0.50 |" in written
     assert "| 100,000,000 | 100 | 191 |" in written
     assert "<svg" in (tmp_path / "out" / "growth.svg").read_text(encoding="utf-8")
 
