@@ -30,7 +30,7 @@ _LEAST_RARE_ROWS = 500
 _RARE_ROWS_SCALE = 3
 _FILLED = 1_000  # rows of single common terms, where the others give fewer candidates than are scored exactly
 _PAIRED = 5  # of how many common terms, the rarest first, pairs are looked up
-_PAIRED_ROWS = 1_000  # expected of the rarest pairs, after which no more are looked up
+_PAIRED_ROWS = 1_500  # expected of all pairs that are looked up; the rarest is looked up in any case
 _SHORTLIST = 2  # how many times the leg's depth is scored exactly
 _IS_OWN = "n IN (SELECT n FROM terms WHERE own)"
 _BYTES = "pg_column_size(m.search_vector)::float8"  # an integer would make the arithmetic numeric, which is slow
@@ -186,12 +186,11 @@ postings AS MATERIALIZED (
 def _combinations(rows: str, rare: str) -> str:
     """Return the CTE `combinations(terms, query)`: each common term with any of `rare`, and pairs of common terms.
 
-    The rarest pairs come first, until their expected rows reach a limit. A pair's expected rows are estimated from the
-    product of both terms' shares. Terms that belong together have more rows in common than this, so rather too many
-    pairs are combined than too few.
+    The rarest pairs come first, as long as their expected rows together keep a limit. A pair's expected rows are
+    estimated from the product of both terms' shares; terms that belong together have more rows in common than this.
     """
     rarest = f"(SELECT * FROM common LIMIT {_PAIRED})"
-    before = "(ORDER BY a.share * b.share, a.n, b.n ROWS UNBOUNDED PRECEDING EXCLUDE CURRENT ROW)"
+    rarest_first = "(ORDER BY a.share * b.share, a.n, b.n ROWS UNBOUNDED PRECEDING)"
     return f"""
 combinations AS MATERIALIZED (
   SELECT {_bit("c.n")} AS terms, r.query && c.query AS query
@@ -200,9 +199,10 @@ combinations AS MATERIALIZED (
   UNION ALL
   SELECT terms, query
     FROM (SELECT {_bit("a.n")} | {_bit("b.n")} AS terms, a.query && b.query AS query,
-                 sum(a.share * b.share * {rows}) OVER {before} AS expected
+                 sum(a.share * b.share * {rows}) OVER {rarest_first} AS expected,
+                 row_number() OVER {rarest_first} AS place
             FROM {rarest} a JOIN {rarest} b ON a.n < b.n) pairs
-   WHERE coalesce(expected, 0) < {_PAIRED_ROWS}
+   WHERE expected <= {_PAIRED_ROWS} OR place = 1
 )"""
 
 

@@ -194,6 +194,8 @@ async def test_rows_are_read_by_the_rarest_terms_first_and_by_pairs_until_enough
     await memories.pool.execute("ANALYZE memories")
     question = "xylophone kettle dongle relay garden"
     assert await _rows_of(memories, question, "rare", "postings", "combinations") == (2, 240, 3 + 2)
+    monkeypatch.setattr(bm25, "_PAIRED_ROWS", 1_100)  # two pairs promise 510 and 656 rows, more together
+    assert await _rows_of(memories, question, "combinations") == (3 + 1,)
     monkeypatch.setattr(bm25, "_PAIRED_ROWS", 1)
     monkeypatch.setattr(bm25, "_LEAST_RARE_ROWS", 100)
     assert await _rows_of(memories, question, "rare", "postings", "combinations") == (1, 40, 4 + 1)
