@@ -81,14 +81,7 @@ def curation(
         material = database.wait(read_material(database.pool("plain"), dataset.memories, truth))
         figures = _figures(dataset, embedded, database, material) | _of_other_people(others, material)
         if model is not None:
-            for name, homelab, other_people in (
-                ("by_model", model, model),
-                ("by_right_answers", RightAnswers(material), RightAnswers(others.material)),
-            ):
-                figures[name] = {
-                    "homelab": _homelab_by_model(homelab, dataset, embedded, database, material),
-                    "other_people": _other_people_by_model(other_people, others, database, material),
-                }
+            figures |= _by_model(model, dataset, embedded, database, material, others)
     except (MemoryIndexError, ServerDidNotStartError) as error:
         console.print(str(error), markup=False)
         raise typer.Exit(1) from None
@@ -145,6 +138,28 @@ def _of_other_people(others: OtherPeople, homelab: Material) -> dict[str, Any]:
             "homelab": _tallied(homelab, _shipped(homelab)),
             "other_people": _tallied(others.material, _shipped(others.material)),
         },
+    }
+
+
+def _by_model(  # noqa: PLR0917  (what the command has read)
+    model: LanguageModel,
+    dataset: Dataset,
+    embedded: EmbeddedSet,
+    database: BenchmarkDatabase,
+    homelab: Material,
+    others: OtherPeople,
+) -> dict[str, Any]:
+    """Return the figures of both sets with the model's decisions, and with right answers in place of the model's."""
+    judges: dict[str, tuple[LanguageModel, LanguageModel]] = {
+        "by_model": (model, model),
+        "by_right_answers": (RightAnswers(homelab), RightAnswers(others.material)),
+    }
+    return {
+        name: {
+            "homelab": _homelab_by_model(of_homelab, dataset, embedded, database, homelab),
+            "other_people": _other_people_by_model(of_others, others, database, homelab),
+        }
+        for name, (of_homelab, of_others) in judges.items()
     }
 
 

@@ -125,7 +125,10 @@ def proposals(material: Material, scores: Array, chosen: Chosen, threshold: floa
 
 
 def tally(material: Material, proposed: Sequence[Judgement]) -> tuple[int, int]:
-    """Return how many proposed pairs are found, and how many are wrong; pairs judged to belong together are neither."""
+    """Return how many proposed pairs are restatements of the data set, and how many are none at all.
+
+    A pair that is none of the set's, but was judged to be a restatement, counts as neither.
+    """
     ids = [one.pair.ids for one in proposed]
     truth = material.truth
     found = sum(pair in truth.closure for pair in ids)

@@ -38,7 +38,7 @@ class RightAnswers:
 async def judge_chosen(
     model: LanguageModel, material: Material, scores: Array, chosen: Chosen, threshold: float
 ) -> Judging:
-    """Return what is proposed for the chosen pairs if the model decides about all that it is asked about at all.
+    """Return what is proposed for the chosen pairs if the model decides about each whose score is not too low.
 
     Raises:
         MemoryIndexError: the model stopped answering, so that the figures would not be its own.

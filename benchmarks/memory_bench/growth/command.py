@@ -49,7 +49,7 @@ def growth(
 
 
 def _figure(value: float) -> str:
-    """Return a number with three digits, or with all of those before its point."""
+    """Return a number with three significant digits, and from 100 on as a whole number."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 

@@ -70,7 +70,7 @@ class Dispatcher:
         metrics: Metrics,
         free_cores: Callable[[int, int | None], int],
     ) -> None:
-        """Plan the threads; `free_cores` is a `FreeCores` of `memory_embedder.engine.hardware`."""
+        """Prepare the threads of the plan without starting them; `free_cores` counts cores as `FreeCores` does."""
         self._lanes = lanes
         self._make_computer = make_computer
         self._dimensions = dimensions
@@ -144,7 +144,7 @@ class Dispatcher:
         self._metrics.lanes[ticket.lane].dropped.inc(dropped)
 
     def reading(self) -> QueueReading:
-        """Return the waiting and computing tokens of each lane, and the measured rate."""
+        """Return how many tokens wait and how many are being computed in each lane, and the measured rate."""
         with self._lock:
             return QueueReading(
                 queued={lane: self._lanes.queued_tokens(lane) for lane in Lane},

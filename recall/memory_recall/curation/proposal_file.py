@@ -33,7 +33,7 @@ class Proposal(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     action: Action
-    decided_by: Decider = Decider.RULES
+    decided_by: Decider
     id: MemoryId
     superseded_by: MemoryId
     score: float = Field(ge=0, le=1)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from memory_recall.curation.decisions import WEIGHTS, Action, choose, kind
+from memory_recall.curation.decisions import WEIGHTS, Action, Decider, choose, kind
 from memory_recall.curation.features import Features, Frequencies, Memory, Pair, compute_features
 from memory_recall.curation.proposal_file import Proposal, read_proposals, write_proposals
 from memory_recall.errors import InvalidInput
@@ -46,10 +46,10 @@ def test_a_memory_is_given_one_successor_the_most_likely_one() -> None:
 
 
 def test_rare_words_and_tags_count_for_more_than_common_ones() -> None:
-    """What overlaps in a rare tag overlaps more than what overlaps in a common one."""
-    rare, common, other = memory(2, "Two piholes were removed", "pihole"), memory(3, "My house", "network"), OLD
-    first, second = compute_features([Pair(other, rare, 0.5), Pair(other, common, 0.5)], FREQUENCIES)
-    assert first.tag_overlap == second.tag_overlap == 1  # each newer memory has one tag, a common one
+    """A pair that shares a rare tag overlaps more than one that shares a common tag, and both share one."""
+    rare, common = memory(2, "Two piholes were removed", "pihole", "cellar"), memory(3, "My house", "network", "cellar")
+    first, second = compute_features([Pair(OLD, rare, 0.5), Pair(OLD, common, 0.5)], FREQUENCIES)
+    assert first.tag_overlap > 3 * second.tag_overlap > 0
     assert (first.cue, second.cue) == (1, 0)
     assert first.shared_tags == second.shared_tags == 1
     alone, beside = FREQUENCIES.tag_weight("pihole"), FREQUENCIES.tag_weight("network")
@@ -63,8 +63,8 @@ def test_every_feature_has_a_weight_and_no_other_does() -> None:
 
 def proposal(number: int, action: Action = Action.UPDATE) -> Proposal:
     return Proposal(
-        action=action, id=number, superseded_by=99, score=0.5, older="my secret plan", newer="my newer plan",
-        text_hash="a" * 32, successor_hash="b" * 32,
+        action=action, decided_by=Decider.RULES, id=number, superseded_by=99, score=0.5,
+        older="my secret plan", newer="my newer plan", text_hash="a" * 32, successor_hash="b" * 32,
     )  # fmt: skip
 
 

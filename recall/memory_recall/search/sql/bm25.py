@@ -186,8 +186,8 @@ postings AS MATERIALIZED (
 def _combinations(rows: str, rare: str) -> str:
     """Return the CTE `combinations(terms, query)`: each common term with any of `rare`, and pairs of common terms.
 
-    The rarest pairs come first, as long as their expected rows together keep a limit. A pair's expected rows are
-    estimated from the product of both terms' shares; terms that belong together have more rows in common than this.
+    Pairs are added from the rarest on, until the next one would bring their expected rows above a limit. A pair's rows
+    are estimated by the product of both terms' shares; terms that belong together have more rows in common than this.
     """
     rarest = f"(SELECT * FROM common LIMIT {_PAIRED})"
     rarest_first = "(ORDER BY a.share * b.share, a.n, b.n ROWS UNBOUNDED PRECEDING)"

@@ -18,7 +18,7 @@ import pytest
 
 from memory_recall import EVERYONE, Everyone, InvalidInput, RecallQuery, SortBy
 from memory_recall.curation import candidates_sql
-from memory_recall.curation.decisions import Action
+from memory_recall.curation.decisions import Action, Decider
 from memory_recall.curation.finding import find_proposals
 from memory_recall.curation.journal_sql import Applied, apply_proposals, steps, undo
 from memory_recall.curation.proposal_file import Proposal
@@ -70,7 +70,7 @@ async def supersede(memories: Any, older: int, newer: int) -> Applied:
         for one in (older, newer)
     ]
     proposal = Proposal(
-        action=Action.SUPERSEDE, id=older, superseded_by=newer, score=1.0, older="", newer="",
+        action=Action.SUPERSEDE, decided_by=Decider.RULES, id=older, superseded_by=newer, score=1.0, older="", newer="",
         text_hash=hashes[0], successor_hash=hashes[1],
     )  # fmt: skip
     return await applied(memories, proposal)
