@@ -226,6 +226,10 @@ class JudgingStopped(MemoryIndexError):
     """A language model stopped answering while it judged proposals; the rules decided about the rest."""
 
 
+class JudgeUnfit(MemoryIndexError):
+    """A language model cannot tell restatements from other notes in examples with known answers."""
+
+
 class KubernetesUnreachable(MemoryIndexError):
     """The Kubernetes API server gives no usable answer."""
 

@@ -28,11 +28,11 @@ from memory_bench.harness.vectors import EmbeddedSet, embed_dataset
 from memory_bench.postgres import BenchmarkDatabase
 from memory_bench.report import REPOSITORY, KeepOption, OutputOption, console, results_directory, write_json
 from memory_bench.servers import DEFAULT_MODEL_FILE, ServerDidNotStartError, memory_embedder
-from memory_recall import ChatClient, LanguageModel, MemoryIndexError
+from memory_recall import ChatClient, MemoryIndexError
 from memory_recall.cli.output import load_settings
 from memory_recall.cli.recall import ModelKeyOption, ModelNameOption
 from memory_recall.curation.decisions import THRESHOLD, Action, Judgement, judge
-from memory_recall.curation.judging import Judging
+from memory_recall.curation.judging import Judging, JudgingModel
 
 _SET = REPOSITORY / "examples" / "homelab"
 _OTHER_HALVINGS = 8
@@ -42,7 +42,7 @@ def curation(
     output: OutputOption = None,
     keep: KeepOption = False,
     judge_url: Annotated[
-        str | None, typer.Option("--judge", metavar="URL", help="Also let the language model at this address decide.")
+        str | None, typer.Option("--judge", metavar="URL", help="Also ask the language model at this address.")
     ] = None,
     judge_model: ModelNameOption = "default",
     judge_key_file: ModelKeyOption = None,
@@ -56,7 +56,7 @@ def curation(
     has the same figures of both sets with each of the features left out. `weights` are those of all sets together, as
     they are shipped.
 
-    With --judge, `by_model` has the same figures of both sets, if a language model decides about every pair with a
+    With --judge, `by_model` has the same figures of both sets, if a language model is asked about every pair with a
     score of at least 0.1. The scores are those of before, of weights that were not fitted to the pair.
     `by_right_answers` has those of answers that are right by the sets' own restatements.
 
@@ -142,15 +142,15 @@ def _of_other_people(others: OtherPeople, homelab: Material) -> dict[str, Any]:
 
 
 def _by_model(  # noqa: PLR0917  (what the command has read)
-    model: LanguageModel,
+    model: JudgingModel,
     dataset: Dataset,
     embedded: EmbeddedSet,
     database: BenchmarkDatabase,
     homelab: Material,
     others: OtherPeople,
 ) -> dict[str, Any]:
-    """Return the figures of both sets with the model's decisions, and with right answers in place of the model's."""
-    judges: dict[str, tuple[LanguageModel, LanguageModel]] = {
+    """Return the figures of both sets with the model's answers, and with right ones in place of the model's."""
+    judges: dict[str, tuple[JudgingModel, JudgingModel]] = {
         "by_model": (model, model),
         "by_right_answers": (RightAnswers(homelab), RightAnswers(others.material)),
     }
@@ -164,7 +164,7 @@ def _by_model(  # noqa: PLR0917  (what the command has read)
 
 
 def _homelab_by_model(
-    model: LanguageModel, dataset: Dataset, embedded: EmbeddedSet, database: BenchmarkDatabase, material: Material
+    model: JudgingModel, dataset: Dataset, embedded: EmbeddedSet, database: BenchmarkDatabase, material: Material
 ) -> dict[str, Any]:
     judgings = [
         database.wait(judge_chosen(model, material, scores, judged, fitted.threshold))
@@ -182,7 +182,7 @@ def _homelab_by_model(
 
 
 def _other_people_by_model(
-    model: LanguageModel, others: OtherPeople, database: BenchmarkDatabase, homelab: Material
+    model: JudgingModel, others: OtherPeople, database: BenchmarkDatabase, homelab: Material
 ) -> dict[str, Any]:
     scores = score_other_people(others, homelab)
     everybody = np.ones(len(scores), dtype=np.bool_)

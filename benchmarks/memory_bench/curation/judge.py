@@ -1,54 +1,47 @@
-"""Has a language model decide about the pairs of the benchmark, as `memory curate find --judge` does."""
+"""Asks a language model about the pairs of the benchmark, as `memory curate find --judge` does."""
 
-import json
 from collections.abc import Sequence
 
 import numpy as np
 
-from memory_bench.curation.fitting import Array, Chosen, Material, proposals
-from memory_bench.curation.truth import Kind
-from memory_recall import LanguageModel
-from memory_recall.curation.decisions import Action
+from memory_bench.curation.fitting import Array, Chosen, Material
 from memory_recall.curation.features import Pair
-from memory_recall.curation.judging import Ids, Judging, judge_by_model
-
-_ACTIONS: dict[Kind, Action] = {"replaces": Action.SUPERSEDE, "says_again": Action.UPDATE}
+from memory_recall.curation.judging import Ids, Judging, JudgingModel, judge_by_model, question_about
+from memory_recall.curation.judging_examples import NO, TRIAL, YES
 
 
 class RightAnswers:
     """Answers as the data set says, in place of a language model, which shows what right answers are worth.
 
-    A pair that is in the set as a restatement is SUPERSEDE or UPDATE by its kind, and any other is ADD.
+    The answer is Yes for a pair that is in the set as a restatement, and No for any other.
     """
 
     def __init__(self, material: Material) -> None:
         kinds = material.truth.kinds
-        self._actions = {
-            (pair.older.content, pair.newer.content): _ACTIONS[kinds[pair.ids]]
-            for pair in material.pairs
-            if pair.ids in kinds
+        self._answers = dict(one.turn for one in TRIAL) | {
+            question_about(pair): YES for pair in material.pairs if pair.ids in kinds
         }
 
-    async def complete(self, _instruction: str, text: str, /, *, most_tokens: int) -> str:  # noqa: ARG002  (the interface has it)
-        """Return the action of the pair whose texts are in the question."""
-        asked = json.loads(text)
-        return self._actions.get((asked["older"]["text"], asked["newer"]["text"]), Action.ADD)
+    async def first_token(self, _instruction: str, _examples: object, text: str, /) -> dict[str, float]:
+        """Return the right answer to the question, as certain."""
+        return {self._answers.get(text, NO): 1.0}
 
 
 async def judge_chosen(
-    model: LanguageModel, material: Material, scores: Array, chosen: Chosen, threshold: float
+    model: JudgingModel, material: Material, scores: Array, chosen: Chosen, threshold: float
 ) -> Judging:
-    """Return what is proposed for the chosen pairs if the model decides about each whose score is not too low.
+    """Return what is proposed for the chosen pairs if the model is asked about each whose score is not too low.
 
     Raises:
-        MemoryIndexError: the model stopped answering, so that the figures would not be its own.
+        MemoryIndexError: the model is not fit, or stopped answering, so that the figures would not be its own.
     """
     numbers = [int(one) for one in np.flatnonzero(chosen)]
     judging = await judge_by_model(
         model,
         [material.pairs[one] for one in numbers],
         [float(scores[one]) for one in numbers],
-        proposals(material, scores, chosen, threshold),
+        material.frequencies,
+        threshold=threshold,
         lookup=_unchanged,
         most=len(numbers),
     )

@@ -6,8 +6,8 @@ prints them, and judges them on chains, and on people who write in another voice
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 
 from memory_recall.curation.features import CHANGE, NOVELTY, REPETITION, Features, Frequencies, Pair, compute_features
@@ -47,7 +47,7 @@ APPLIED = (Action.UPDATE, Action.SUPERSEDE)
 
 
 class Decider(StrEnum):
-    """Who decided what is proposed for a pair: the rules of this module, or a language model."""
+    """Whose score a proposal is made by: the rules' alone, or a language model's and the rules' together."""
 
     RULES = "rules"
     MODEL = "model"
@@ -55,7 +55,7 @@ class Decider(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """A pair with its score by the rules (0 to 1), what is proposed for it, and who decided so."""
+    """A pair with its score (0 to 1), what is proposed for it, and by whose score."""
 
     pair: Pair
     score: float
@@ -96,25 +96,6 @@ def choose(
         elif threshold > value >= threshold * _WORTH_SHOWING:
             judged.append(Judgement(pair, value, Action.ADD))
     return judged
-
-
-def keep_one_successor(judgements: Iterable[Judgement]) -> list[Judgement]:
-    """Return the judgements best first, with one successor for each older memory.
-
-    Of several pairs of one older memory that are UPDATE or SUPERSEDE, the one with the best score stays so. The others
-    become ADD, by the rules.
-    """
-    kept: list[Judgement] = []
-    succeeded: set[int] = set()
-    for one in sorted(judgements, key=lambda one: (-one.score, one.pair.newer.id, one.pair.older.id)):
-        if one.action not in APPLIED:
-            kept.append(one)
-        elif one.pair.older.id in succeeded:
-            kept.append(replace(one, action=Action.ADD, decided_by=Decider.RULES))
-        else:
-            succeeded.add(one.pair.older.id)
-            kept.append(one)
-    return kept
 
 
 def kind(pair: Pair, frequencies: Frequencies) -> Action:

@@ -12,13 +12,12 @@ from memory_recall.curation.candidates_sql import (
     read_unchanged,
     require_curatable,
 )
-from memory_recall.curation.decisions import THRESHOLD, choose, judge, score_all
+from memory_recall.curation.decisions import THRESHOLD, judge, score_all
 from memory_recall.curation.features import Frequencies, Pair
-from memory_recall.curation.judging import Ids, Judging, Lookup, judge_by_model
+from memory_recall.curation.judging import Ids, Judging, JudgingModel, Lookup, judge_by_model
 from memory_recall.curation.proposal_file import Proposal, proposal_from
 from memory_recall.postgres.connection import AnyConnection
 from memory_recall.schema.table import MemoryTable
-from memory_recall.search.query_expansion import LanguageModel
 
 
 async def find_proposals(
@@ -39,14 +38,14 @@ async def find_proposals(
 async def find_judged(
     connection: AnyConnection,
     table: MemoryTable,
-    model: LanguageModel,
+    model: JudgingModel,
     *,
     user: str | None,
     since: datetime | None,
     most: int,
     progress: Callable[[int, int], None],
 ) -> Judging:
-    """Return what is proposed for the same memories if a language model decides about the `most` best pairs.
+    """Return what is proposed for the same memories if a language model also scores the `most` best pairs.
 
     `progress` is called with the numbers of pairs that are done and that are to be asked about.
 
@@ -54,13 +53,20 @@ async def find_judged(
         InvalidInput: there are too many memories for one run, or the table does not say whose a memory is.
         SchemaUnsupported: the table lacks a column by which memories are compared.
         DatabaseUnreachable: the connection was lost while the model was asked.
-        EmbedderUnauthorized, EmbedderRejected, EmbedderUnavailable, EmbedderBroken: the model has answered nothing.
+        JudgeUnfit: the model does not tell examples with known answers apart; no memory was sent.
+        EmbedderUnauthorized, EmbedderRejected, EmbedderUnavailable, EmbedderBroken: the model has judged nothing.
     """
     pairs, frequencies, links = await _read(connection, table, user=user, since=since)
-    scores = score_all(pairs, frequencies)
-    ruled = choose(pairs, scores, frequencies, threshold=THRESHOLD)
-    lookup = _lookup(connection, table, links=links)
-    return await judge_by_model(model, pairs, scores, ruled, lookup=lookup, most=most, progress=progress)
+    return await judge_by_model(
+        model,
+        pairs,
+        score_all(pairs, frequencies),
+        frequencies,
+        threshold=THRESHOLD,
+        lookup=_lookup(connection, table, links=links),
+        most=most,
+        progress=progress,
+    )
 
 
 async def _read(

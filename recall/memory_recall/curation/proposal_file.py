@@ -26,8 +26,8 @@ Hash = Annotated[str, Field(pattern="^[0-9a-f]{32}$")]
 class Proposal(BaseModel):
     """One line of the file: the newer memory `superseded_by` and the older memory `id`, and what to do with them.
 
-    `score` (0 to 1) says how likely the newer memory restates the older one, by the rules, and `decided_by` whether
-    they or a language model chose the action. The texts are for the reader alone.
+    `score` (0 to 1) says how likely the newer memory restates the older one, and `decided_by` whether a language model
+    was asked for it, or the rules alone. The texts are for the reader alone.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)

@@ -1,16 +1,18 @@
 """The HTTP client of a language model behind an OpenAI-compatible address: `POST /v1/chat/completions`.
 
-A request holds the model's name, an instruction and one text; nothing else. The text is a query, or holds memories. The
-address must belong to this machine, a private network or a Service of the cluster, or texts must be allowed to leave
-and the address must have TLS. A redirect is not followed, since it could lead elsewhere. An answer is read up to a
-fixed size and refused beyond.
+A request holds the model's name, an instruction, examples that belong to nobody, and one text; nothing else. The text
+is a query, or holds memories. The address must belong to this machine, a private network or a Service of the cluster,
+or texts must be allowed to leave and the address must have TLS. A redirect is not followed, since it could lead
+elsewhere. An answer is read up to a fixed size and refused beyond.
 
 A failed request is not repeated here, because a recall has no time for it.
 """
 
 import asyncio
 import json
-from typing import Literal
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, TypeVar
 
 import httpx
 
@@ -32,6 +34,9 @@ _REQUEST_SECONDS = 60.0  # of a request as a whole, whose bytes may come one by 
 _LIMITS = httpx.Limits(max_connections=32, max_keepalive_connections=8)
 _MOST_BYTES = 65_536  # of an answer
 _TRANSIENT = frozenset({408, 425, 429})
+_LIKELIEST = 20  # tokens, the most that OpenAI's interface gives
+
+T = TypeVar("T")
 
 
 class ChatClient(HttpClient):
@@ -75,11 +80,34 @@ class ChatClient(HttpClient):
             EmbedderUnavailable: there is no answer, or a server error.
             EmbedderBroken: the answer is too long, or has no text where the answer of a chat has it.
         """
-        return await self._requests.run_shielded(self._complete(instruction, text, most_tokens))
+        messages = [_turn("system", instruction), _turn("user", text)]
+        return await self._requests.run_shielded(self._ask(messages, {"max_tokens": most_tokens}, _content))
 
-    async def _complete(self, instruction: str, text: str, most_tokens: int) -> str:
-        messages = [{"role": "system", "content": instruction}, {"role": "user", "content": text}]
-        body = {"model": self.model, "messages": messages, "max_tokens": most_tokens, "temperature": 0}
+    async def first_token(
+        self, instruction: str, examples: Sequence[tuple[str, str]], text: str
+    ) -> Mapping[str, float]:
+        """Return the likeliest first tokens of the model's answer to a text, and how likely each is (0 to 1).
+
+        `examples` are texts with the answers that they should get. The caller makes sure that the text is not
+        sensitive.
+
+        Raises:
+            EmbedderUnauthorized: the API key is refused, or its file is missing or empty.
+            EmbedderRejected: the request is refused, because of the model's name for instance.
+            EmbedderUnavailable: there is no answer, or a server error.
+            EmbedderBroken: the answer is too long, or does not say how likely its tokens are.
+        """
+        messages = [_turn("system", instruction)]
+        for asked, answered in examples:
+            messages += [_turn("user", asked), _turn("assistant", answered)]
+        messages.append(_turn("user", text))
+        wanted = {"max_tokens": 1, "logprobs": True, "top_logprobs": _LIKELIEST}
+        return await self._requests.run_shielded(self._ask(messages, wanted, _first_token))
+
+    async def _ask(
+        self, messages: Sequence[Mapping[str, str]], wanted: Mapping[str, Any], read: Callable[[bytes], T]
+    ) -> T:
+        body = {"model": self.model, "messages": messages, "temperature": 0, **wanted}
         headers = {"accept-encoding": "identity"}  # what is compressed has no bound
         try:
             async with (
@@ -88,12 +116,16 @@ class ChatClient(HttpClient):
             ):
                 if response.status_code != 200:
                     raise _refusal(response.status_code)
-                return _content(await _bounded_body(response))
+                return read(await _bounded_body(response))
         except (httpx.HTTPError, httpx.InvalidURL, TimeoutError) as error:
             raise EmbedderUnavailable(
                 f"The language model could not be reached ({type(error).__name__}).",
                 "Check its address, and that a NetworkPolicy lets this pod reach it.",
             ) from None
+
+
+def _turn(role: str, content: str) -> dict[str, str]:
+    return {"role": role, "content": content}
 
 
 async def _bounded_body(response: httpx.Response) -> bytes:
@@ -115,6 +147,19 @@ def _content(body: bytes) -> str:
     if not isinstance(content, str):
         raise _broken("its content is no text")
     return content
+
+
+def _first_token(body: bytes) -> dict[str, float]:
+    found: dict[str, float] = {}
+    try:
+        for one in json.loads(body)["choices"][0]["logprobs"]["content"][0]["top_logprobs"]:
+            token, logarithm = str(one["token"]), float(one["logprob"])
+            if math.isnan(logarithm):
+                raise _broken("a token has no number that says how likely it is")
+            found[token] = found.get(token, 0.0) + math.exp(min(logarithm, 0.0))
+    except (ValueError, KeyError, IndexError, TypeError, RecursionError):
+        raise _broken("it does not say how likely its tokens are, as llama-server and vLLM do if asked") from None
+    return found
 
 
 def _broken(what: str) -> EmbedderBroken:

@@ -2,15 +2,29 @@
 
 import asyncio
 import json
+import math
 from collections.abc import Callable
 from typing import Any
 
+from memory_recall.curation.judging_examples import TRIAL
 from tests.integration.memory_recall.fake_embedder import Answer, FakeEmbedder
 
 
 def said(content: object) -> Answer:
     """What such a server answers where its model says this."""
     return 200, {}, json.dumps({"choices": [{"message": {"role": "assistant", "content": content}}]}).encode()
+
+
+def likely(**tokens: float) -> Answer:
+    """What such a server answers where it says how likely the first tokens of its model's answer are."""
+    first = max(tokens, key=lambda token: tokens[token])
+    found = [{"token": token, "logprob": math.log(share)} for token, share in tokens.items()]
+    content = [found[0] | {"top_logprobs": found}]
+    choice = {"message": {"role": "assistant", "content": first}, "logprobs": {"content": content}}
+    return 200, {}, json.dumps({"choices": [choice]}).encode()
+
+
+YES, NO = likely(Yes=0.999, No=0.001), likely(Yes=0.001, No=0.999)
 
 
 class ChatServer(FakeEmbedder):
@@ -42,3 +56,14 @@ class ChatServer(FakeEmbedder):
         if self._hold_after is not None and self.requests > self._hold_after:
             await self._released.wait()
         return self.answering(json.loads(body)) if chat else self.answer
+
+
+_RIGHT = {question: YES if answer == "Yes" else NO for question, answer in (one.turn for one in TRIAL)}
+
+
+class JudgingServer(ChatServer):
+    """A language model that tells the examples of the trial apart; these requests are not counted, held or kept."""
+
+    async def _answer(self, head: bytes, body: bytes) -> Answer:
+        right = _RIGHT.get(json.loads(body)["messages"][-1]["content"])
+        return right or await super()._answer(head, body)

@@ -18,7 +18,7 @@ from memory_recall.errors import (
     InvalidConfiguration,
     MemoryIndexError,
 )
-from tests.integration.memory_recall.chat_server import ChatServer, said
+from tests.integration.memory_recall.chat_server import ChatServer, likely, said
 from tests.integration.memory_recall.fake_embedder import Answer
 
 CANARY = "query-canary"
@@ -40,6 +40,51 @@ async def test_a_request_holds_the_model_the_instruction_and_the_text_and_nothin
     messages = [{"role": "system", "content": "Name words."}, {"role": "user", "content": CANARY}]
     assert server.bodies == [{"model": "tiny-chat", "messages": messages, "max_tokens": 9, "temperature": 0}]
     assert b"authorization: bearer key-canary" in server.heard.lower()
+
+
+async def test_a_request_for_the_first_token_holds_the_examples_as_turns_before_the_text(server: ChatServer) -> None:
+    server.answer = likely(Yes=0.75, No=0.25)
+    async with ChatClient(server.url, "tiny-chat") as client:
+        found = await client.first_token("Say Yes or No.", [("one", "Yes"), ("two", "No")], CANARY)
+    assert found == {"Yes": pytest.approx(0.75), "No": pytest.approx(0.25)}
+    turns = ["system", "user", "assistant", "user", "assistant", "user"]
+    texts = ["Say Yes or No.", "one", "Yes", "two", "No", CANARY]
+    messages = [{"role": role, "content": text} for role, text in zip(turns, texts, strict=True)]
+    assert server.bodies == [
+        {
+            "model": "tiny-chat", "messages": messages, "temperature": 0,
+            "max_tokens": 1, "logprobs": True, "top_logprobs": 20,
+        }
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "given", ["null", '{"content": []}', '{"content": [{"token": "copy"}]}', "NaN", '"copy"', "-1e999"]
+)
+async def test_an_answer_that_does_not_say_how_likely_its_tokens_are_is_an_error(
+    server: ChatServer, given: str
+) -> None:
+    """Where the server has no such numbers, or where one of them is none."""
+    if given in {"NaN", '"copy"'}:
+        given = f'{{"content": [{{"top_logprobs": [{{"token": "copy", "logprob": {given}}}]}}]}}'
+    server.answer = (200, {}, f'{{"choices": [{{"logprobs": {given}}}]}}'.encode())
+    async with ChatClient(server.url, "tiny-chat") as client:
+        with pytest.raises(EmbedderBroken) as raised:
+            await client.first_token("Say Yes or No.", [], CANARY)
+    assert "canary" not in str(raised.value)
+    assert "copy" not in str(raised.value)
+
+
+async def test_a_token_that_never_comes_or_is_as_likely_as_can_be_is_no_error(server: ChatServer) -> None:
+    """Some servers round a certain token to slightly more than certain, and write minus infinity for the others."""
+    tokens = '[{"token": "Yes", "logprob": 1e-7}, {"token": "No", "logprob": -Infinity}]'
+    server.answer = (
+        200,
+        {},
+        f'{{"choices": [{{"logprobs": {{"content": [{{"top_logprobs": {tokens}}}]}}}}]}}'.encode(),
+    )
+    async with ChatClient(server.url, "tiny-chat") as client:
+        assert await client.first_token("Say Yes or No.", [], CANARY) == {"Yes": 1.0, "No": 0.0}
 
 
 async def test_a_key_in_a_file_is_read_for_each_request(server: ChatServer, tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from memory_bench.curation.truth import Truth, read_truth
 from memory_bench.harness.dataset import Query
 from memory_recall.curation.decisions import Action, Decider
 from memory_recall.curation.features import Frequencies, Memory, Pair
+from memory_recall.curation.judging_examples import TRIAL
 from memory_recall.errors import EmbedderUnauthorized
 
 HOMELAB = Path(__file__).parents[3] / "examples" / "homelab"
@@ -127,26 +128,29 @@ def test_no_voice_is_judged_by_weights_that_its_own_pairs_taught(
 
 
 class Model:
-    """Says of every pair that it is a restatement, and refuses the key after so many answers."""
+    """Is right in the trial, says of every pair that it is a restatement, and refuses the key after so many answers."""
 
     def __init__(self, answers: int) -> None:
         self.answers = answers
+        self.trial = dict(one.turn for one in TRIAL)
 
-    async def complete(self, _instruction: str, _text: str, /, *, most_tokens: int) -> str:  # noqa: ARG002  (the interface has it)
+    async def first_token(self, _instruction: str, _examples: object, text: str, /) -> dict[str, float]:
+        if text in self.trial:
+            return {self.trial[text]: 1.0}
         self.answers -= 1
         if self.answers < 0:
             raise EmbedderUnauthorized("no")
-        return "UPDATE"
+        return {"Yes": 1.0}
 
 
-async def test_a_model_decides_about_the_pairs_of_a_half_and_one_that_stops_gives_no_figures(tmp_path: Path) -> None:
+async def test_a_model_judges_the_pairs_of_a_half_and_one_that_stops_gives_no_figures(tmp_path: Path) -> None:
     """Of its pairs those alone with a score that is asked about; the rest would be the rules' figures."""
     given = material(truth(tmp_path), (1, 2), (4, 5), (6, 7), (1, 9), first=0)
     scores, chosen = np.array([0.2, 0.9, 0.3, 0.05]), np.array([True, False, True, True])
     judging = await judge_chosen(Model(9), given, scores, chosen, 0.5)
-    assert [(one.pair.ids, one.action, one.decided_by) for one in judging.judgements] == [
-        ((6, 7), Action.UPDATE, Decider.MODEL),
-        ((1, 2), Action.UPDATE, Decider.MODEL),
+    assert [(one.pair.ids, one.action is Action.ADD, one.decided_by) for one in judging.judgements] == [
+        ((6, 7), False, Decider.MODEL),
+        ((1, 2), False, Decider.MODEL),
     ]
     assert tally(given, judging.judgements) == (1, 1)
     with pytest.raises(EmbedderUnauthorized):
@@ -156,6 +160,5 @@ async def test_a_model_decides_about_the_pairs_of_a_half_and_one_that_stops_give
 async def test_right_answers_are_those_of_the_set_s_own_restatements(tmp_path: Path) -> None:
     given = material(truth(tmp_path), (1, 2), (2, 3), (1, 3), first=0)
     judging = await judge_chosen(RightAnswers(given), given, np.array([0.9, 0.8, 0.7]), np.ones(3, dtype=np.bool_), 0.5)
-    assert {one.pair.ids: one.action for one in judging.judgements} == {
-        (1, 2): Action.SUPERSEDE, (2, 3): Action.UPDATE, (1, 3): Action.ADD,
-    }  # fmt: skip
+    proposed = {one.pair.ids for one in judging.judgements if one.action is not Action.ADD}
+    assert proposed == {(1, 2), (2, 3)}

@@ -17,11 +17,10 @@ from memory_recall.errors import JudgingStopped, MemoryIndexError
 from memory_recall.settings import Settings
 
 if TYPE_CHECKING:
-    from memory_recall.curation.judging import Judging
+    from memory_recall.curation.judging import Judging, JudgingModel
     from memory_recall.curation.proposal_file import Proposal
     from memory_recall.postgres.connection import Connection
     from memory_recall.schema.table import MemoryTable
-    from memory_recall.search.query_expansion import LanguageModel
 
 curate_app = typer.Typer(
     no_args_is_help=True,
@@ -51,12 +50,12 @@ def find_command(  # noqa: PLR0917  (typer makes options of them; nobody calls t
     ] = None,
     judge: Annotated[
         str | None,
-        typer.Option(metavar="URL", help="Let the language model at this address decide about the best pairs."),
+        typer.Option(metavar="URL", help="Also ask the language model at this address about the best pairs."),
     ] = None,
     judge_model: ModelNameOption = "default",
     judge_key_file: ModelKeyOption = None,
     judge_most: Annotated[
-        int, typer.Option(min=1, max=10_000, help="The language model decides about at most so many pairs.")
+        int, typer.Option(min=1, max=10_000, help="The language model is asked about at most so many pairs.")
     ] = MOST_PAIRS,
     json: JsonOption = False,
 ) -> None:
@@ -64,8 +63,8 @@ def find_command(  # noqa: PLR0917  (typer makes options of them; nobody calls t
 
     Sensitive, deleted and superseded memories are not read. Read the file, and remove the lines that you refuse.
 
-    With --judge, a language model is sent both texts of a pair and their dates, and says what the newer memory is to
-    the older one. Where it says nothing usable, the proposal is that without it.
+    With --judge, a language model is sent both texts of a pair and their dates, and says whether the newer memory makes
+    the older one unnecessary. How sure it is changes the pair's score. A model that fails a trial is sent no memory.
 
     Examples:
         memory curate find proposals.jsonl --user ana
@@ -111,7 +110,7 @@ async def _find(settings: Settings, user: str | None, since: datetime | None) ->
 
 
 async def _find_judged(
-    settings: Settings, user: str | None, since: datetime | None, model: "LanguageModel", most: int
+    settings: Settings, user: str | None, since: datetime | None, model: "JudgingModel", most: int
 ) -> "Judging":
     from memory_recall.curation.finding import find_judged
 
@@ -127,7 +126,7 @@ async def _find_judged(
 def _stopped(judging: "Judging", failure: MemoryIndexError, file: Path) -> JudgingStopped:
     return JudgingStopped(
         f"The language model stopped answering. {failure.message} It judged {judging.judged} pairs, and the"
-        f" rules alone decided about {judging.not_judged} others. {file} has both.",
+        f" rules alone scored {judging.not_judged} others. {file} has both.",
         f"Use the file as it is, or remove it and run the command again. {failure.remedy}".strip(),
     )
 
