@@ -1,4 +1,4 @@
-"""Embedding servers, each in a process of its own: our embedder and llama.cpp's llama-server."""
+"""Servers of models, each in a process of its own: our embedder and llama.cpp's llama-server."""
 
 import os
 import socket
@@ -33,6 +33,7 @@ class LlamaServerSettings:
     def options(self, threads: int, gpu_layers: int) -> list[str]:
         """Return the command-line options; each slot holds the longest text that is measured, 512 tokens."""
         return [
+            "--embedding",
             *("--n-gpu-layers", str(999 if gpu_layers < 0 else gpu_layers)),
             *("--parallel", str(self.slots), "--ctx-size", str(512 * self.slots)),
             *("--ubatch-size", str(self.ubatch), "--batch-size", str(self.ubatch)),
@@ -100,7 +101,7 @@ def llama_server(program: Path, model: Path, log: Path, options: Sequence[str]) 
         ServerDidNotStartError: the server ended or did not become ready; the message contains the end of its log.
     """
     port = _free_port()
-    command = [str(program), "--host", "127.0.0.1", "--model", str(model), "--embedding", "--no-webui"]
+    command = [str(program), "--host", "127.0.0.1", "--model", str(model), "--no-webui"]
     with _running("llama-server", [*command, "--port", str(port), *options], f"{_address(port)}/health", log) as pid:
         yield Server(port, port, pid)
 

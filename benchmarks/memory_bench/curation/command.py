@@ -3,6 +3,7 @@
 import json
 import tempfile
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,6 +11,8 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
+from devcluster.progress import ConsoleReporter
+from devcluster.settings import Settings as DevclusterSettings
 from memory_bench.curation.fitting import NAMES, Array, Chosen, Fit, Material, fit, proposals, tally
 from memory_bench.curation.judge import RightAnswers, judge_chosen
 from memory_bench.curation.other_people import (
@@ -22,12 +25,13 @@ from memory_bench.curation.other_people import (
 )
 from memory_bench.curation.recalls import DEPTH, Answer, newer_first, recall_with_and_without
 from memory_bench.curation.truth import read_truth
+from memory_bench.embedder.llama_server_build import llama_server_program
 from memory_bench.harness.dataset import Dataset, Query, load_dataset
 from memory_bench.harness.scoring import Scorer
 from memory_bench.harness.vectors import EmbeddedSet, embed_dataset
 from memory_bench.postgres import BenchmarkDatabase
 from memory_bench.report import REPOSITORY, KeepOption, OutputOption, console, results_directory, write_json
-from memory_bench.servers import DEFAULT_MODEL_FILE, ServerDidNotStartError, memory_embedder
+from memory_bench.servers import DEFAULT_MODEL_FILE, ServerDidNotStartError, llama_server, memory_embedder
 from memory_recall import ChatClient, MemoryIndexError
 from memory_recall.cli.output import load_settings
 from memory_recall.cli.recall import ModelKeyOption, ModelNameOption
@@ -36,13 +40,18 @@ from memory_recall.curation.judging import Judging, JudgingModel
 
 _SET = REPOSITORY / "examples" / "homelab"
 _OTHER_HALVINGS = 8
+_CONTEXT = 8_192  # tokens; the longest pair of the sets and the examples take 2,000
 
 
-def curation(
+def curation(  # noqa: PLR0917  (typer makes options of them; nobody calls this by position)
     output: OutputOption = None,
     keep: KeepOption = False,
     judge_url: Annotated[
         str | None, typer.Option("--judge", metavar="URL", help="Also ask the language model at this address.")
+    ] = None,
+    judge_file: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", exists=True, help="Also ask the model of this GGUF file, served by llama-server."),
     ] = None,
     judge_model: ModelNameOption = "default",
     judge_key_file: ModelKeyOption = None,
@@ -63,11 +72,17 @@ def curation(
     Examples:
         python -m memory_bench curation
         python -m memory_bench curation --judge http://llm:8080 --judge-model qwen2.5
+        python -m memory_bench curation --judge-file qwen2.5-coder-1.5b-instruct.gguf
     """
+    if judge_url is not None and judge_file is not None:
+        raise typer.BadParameter("Say --judge or --judge-file, but not both.")
     dataset = load_dataset(_SET)
     database = BenchmarkDatabase()
+    stack = ExitStack()
     model = None
     try:
+        if judge_file is not None:
+            judge_url = stack.enter_context(_served(judge_file))
         if judge_url is not None:
             model = ChatClient(judge_url, judge_model, judge_key_file, query_egress=load_settings().query_egress)
         with (
@@ -89,8 +104,21 @@ def curation(
         if model is not None:
             database.wait(model.close())
         database.close()
+        stack.close()
     write_json(results_directory("curation", output, keep=keep) / "summary.json", figures)
     print(json.dumps(figures))
+
+
+@contextmanager
+def _served(file: Path) -> Iterator[str]:
+    """Yield the address of llama-server with this model; it is built first if it is missing (ten minutes, once)."""
+    program = llama_server_program(DevclusterSettings().cache_dir, ConsoleReporter())
+    options = ["--parallel", "1", "--ctx-size", str(_CONTEXT), "--flash-attn", "on"]
+    with (
+        tempfile.TemporaryDirectory(prefix="memory-bench-judge-") as scratch,
+        llama_server(program, file, Path(scratch, "llama-server.log"), options) as server,
+    ):
+        yield server.url
 
 
 def _figures(

