@@ -8,11 +8,19 @@ from typing import Annotated
 
 import typer
 
-from memory_bench.latency.conditions import WARM, Effort, Measured, measure, questions
-from memory_bench.latency.designs import designs
+from memory_bench.latency.conditions import WARM, Effort, Measured, measure, measure_in_turn, questions
+from memory_bench.latency.designs import OURS, Ours, designs
 from memory_bench.latency.exact_search import index_recall, lexical_overlap
-from memory_bench.latency.results import LARGE, SizeResult, figures, table, write
-from memory_bench.latency.store import BYTES_PER_ROW, GRAPH_BYTES_PER_ROW, SETTINGS, Built, build, has_huge_pages
+from memory_bench.latency.results import LARGE, SMALL, InTurn, SizeResult, figures, table, write
+from memory_bench.latency.store import (
+    BYTES_PER_ROW,
+    GRAPH_BYTES_PER_ROW,
+    SETTINGS,
+    Built,
+    build,
+    database_name,
+    has_huge_pages,
+)
 from memory_bench.postgres import MeasuredServer
 from memory_bench.report import KeepOption, OutputOption, console, results_directory
 from memory_bench.servers import CACHE
@@ -46,7 +54,8 @@ def latency(  # noqa: PLR0917  (typer makes options of them; nobody calls this b
     """Compare the latency of recall with that of a plain design (two queries, fusion in Python) at several table sizes.
 
     Each design is measured by itself, with warm and with cold caches: before each measurement Postgres is restarted and
-    the pages of its files are given back to the kernel. Huge pages are used where the machine has enough of them
+    the pages of its files are given back to the kernel. Then the smallest and the largest size are measured in turn,
+    which `p95_1m_vs_5k` is taken from. Huge pages are used where the machine has enough of them
     reserved (sysctl vm.nr_hugepages), and the table says so. With --graph, recalls with the graph leg are measured too,
     and `graph_added_p95_ms` says what it adds.
 
@@ -66,13 +75,22 @@ def latency(  # noqa: PLR0917  (typer makes options of them; nobody calls this b
             asyncio.run(_measure_size(server, size, effort, checked, build_only=build_only, graph=graph))
             for size in sizes
         ]
+        in_turn = None if build_only or not {SMALL, LARGE} <= set(sizes) else asyncio.run(_in_turn(server, effort))
     finally:
         server.close()
     done = [one for one in results if one is not None]
     if done:
-        write(done, results_directory("latency", output, keep=keep))
+        write(done, in_turn, results_directory("latency", output, keep=keep))
         console.print(table(done), markup=False, highlight=False, soft_wrap=True)
-        print(json.dumps(figures(done)))
+        print(json.dumps(figures(done, in_turn)))
+
+
+async def _in_turn(server: MeasuredServer, effort: Effort) -> InTurn:
+    """Measure our recall at both sizes of `p95_1m_vs_5k` in turn."""
+    console.print("measuring the smallest and the largest size in turn", highlight=False)
+    asked = {database_name(size): questions(size, effort) for size in (SMALL, LARGE)}
+    small, large = (await measure_in_turn(server, Ours(OURS), asked)).values()
+    return InTurn(small, large)
 
 
 def _require_space(cache: Path, sizes: list[int], bytes_per_row: int) -> None:

@@ -17,10 +17,14 @@ In a round each recall is faster than the one before, because pages that it need
 percentile of all cold times cuts off the slowest one and a half of a round's 30 questions, and so it lies amid the
 times of the second timed questions. With 20 questions it would lie between the slowest second and the fastest first
 ones, two extremes that vary from run to run.
+
+What a machine can do differs by the half hour, since other guests of its host share caches and memory with it. Two
+sizes of a table that are to be compared with one another are therefore measured in turn, by blocks of questions.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -39,6 +43,7 @@ WARM: Condition = "warm"
 COLD: Condition = "cold"
 CONDITIONS: tuple[Condition, ...] = (WARM, COLD)
 ROUND = 30  # timed questions after each drop of the caches; see above
+BLOCK = 50  # questions of one size in turn; the first of a block finds the processor's caches full of another size
 _WARM_UP_SECONDS = 60.0  # a design that needs longer for its questions reads so much for each that fewer are enough
 _TIMED, _WARM_UP, _COLD = 0, 2, 3  # streams of questions; stream 1 is that of the comparison with exact search
 _NOTHING = Reads(0, 0, 0)
@@ -111,13 +116,39 @@ async def _measure_warm(server: MeasuredServer, database: str, design: Design, a
     dropped = _drop_caches(server)
     brought = bring(server.data / "base")
     async with design.open(server.dsn(database)) as opened:
-        until = time.monotonic() + _WARM_UP_SECONDS
-        for question in asked.warm_up:
-            await opened.answer(question)
-            if time.monotonic() >= until:
-                break
+        await _warm_up(opened, asked.warm_up)
         times, reads = await _timed(server, database, opened, asked.timed)
     return Measured(design.name, WARM, times, reads.per(len(times)), (), dropped.kept, in_memory=brought > 0)
+
+
+async def measure_in_turn(
+    server: MeasuredServer, design: Design, asked: Mapping[str, Asked]
+) -> dict[str, tuple[float, ...]]:
+    """Return the times of one design with warm caches at several databases, in milliseconds, a block of each in turn.
+
+    Raises:
+        RuntimeError: as `measure` does.
+    """
+    _drop_caches(server)
+    bring(server.data / "base")
+    times: dict[str, list[float]] = {database: [] for database in asked}
+    async with AsyncExitStack() as stack:
+        opened = {database: await stack.enter_async_context(design.open(server.dsn(database))) for database in asked}
+        for database, one in asked.items():
+            await _warm_up(opened[database], one.warm_up)
+        for start in range(0, max(len(one.timed) for one in asked.values()), BLOCK):
+            for database, one in asked.items():
+                for question in one.timed[start : start + BLOCK]:
+                    times[database].append(await _milliseconds(opened[database], question))
+    return {database: tuple(found) for database, found in times.items()}
+
+
+async def _warm_up(opened: Opened, warm_up: Sequence[Question]) -> None:
+    until = time.monotonic() + _WARM_UP_SECONDS
+    for question in warm_up:
+        await opened.answer(question)
+        if time.monotonic() >= until:
+            return
 
 
 async def _measure_cold(server: MeasuredServer, database: str, design: Design, asked: Asked) -> Measured:

@@ -72,6 +72,11 @@ async def has_huge_pages(dsn: str) -> bool:
         await connection.close()
 
 
+def database_name(rows: int) -> str:
+    """Return the name of the database that holds a table of so many rows."""
+    return f"latency_{rows}_v{FORMAT}"
+
+
 async def build(server: MeasuredServer, rows: int, say: Callable[[str], None], *, graph: bool = False) -> Built:
     """Fill the database of `rows` rows, or continue where an earlier run was interrupted.
 
@@ -83,7 +88,7 @@ async def build(server: MeasuredServer, rows: int, say: Callable[[str], None], *
     if rows % BLOCK:
         raise ValueError(f"rows must be a multiple of {BLOCK}")
     model = bare_model(MODEL, DIMENSIONS)
-    database = f"latency_{rows}_v{FORMAT}"
+    database = database_name(rows)
     dsn = await server.create(database)
     await migrate_schema(dsn, model)
     owner: Any = await asyncpg.connect(dsn)

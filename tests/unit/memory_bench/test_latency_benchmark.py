@@ -2,18 +2,21 @@
 
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
-from memory_bench.latency.conditions import COLD, WARM, Condition, Measured
-from memory_bench.latency.designs import EMBEDDER_STOPPED, LEXICAL_ONLY, OURS, PLAIN, WITH_GRAPH
+from memory_bench.latency.conditions import BLOCK, COLD, WARM, Asked, Condition, Measured, measure_in_turn
+from memory_bench.latency.designs import EMBEDDER_STOPPED, LEXICAL_ONLY, OURS, PLAIN, WITH_GRAPH, Opened, Question
 from memory_bench.latency.page_cache import Dropped, bring, drop
 from memory_bench.latency.reads import Reads, disk_bytes
-from memory_bench.latency.results import SizeResult, figures, plot, table
+from memory_bench.latency.results import InTurn, SizeResult, figures, plot, table
+from memory_recall import EmbeddedQuery
 
 ROOT = Path(__file__).resolve().parents[3]
 MIB = 2**20
@@ -36,12 +39,16 @@ def size(rows: int, ours: float, plain: float) -> SizeResult:
 
 
 RESULTS = [size(5_000, 4.0, 8.0), size(1_000_000, 12.0, 1200.0)]
+IN_TURN = InTurn((2.0,) * 20, (7.0,) * 20)
 
 
 def test_figures_compare_95th_percentiles_of_the_same_condition() -> None:
-    """A ratio of warm times and one of cold times differ by how much colder caches slow each design down."""
-    assert figures(RESULTS) == {
-        "p95_1m_vs_plain": 0.01, "p95_1m_vs_5k": 3.0, "p95_5k_vs_plain": 0.5,
+    """A ratio of warm times and one of cold times differ by how much colder caches slow each design down.
+
+    The two sizes are compared by what was measured in turn, not by what was measured half an hour apart.
+    """
+    assert figures(RESULTS, IN_TURN) == {
+        "p95_1m_vs_plain": 0.01, "p95_1m_vs_5k": 3.5, "p95_5k_vs_plain": 0.5,
         "cold_p95_1m_ms": 120.0, "cold_1m_vs_plain_cold": 0.005, "bytes_read_cold": 3_000_000,
         "index_gib": 0.9537, "build_minutes": 16.6667,
         "embedder_stopped_adds_ms": 0.25, "or_overlap": 0.98, "ann_recall": 0.99,
@@ -50,7 +57,12 @@ def test_figures_compare_95th_percentiles_of_the_same_condition() -> None:
 
 def test_figures_of_a_million_rows_are_absent_where_there_are_fewer() -> None:
     """Each size has its own index, build time and cold ratio in the results nevertheless."""
-    assert set(figures(RESULTS[:1])) == {"p95_5k_vs_plain", "embedder_stopped_adds_ms", "or_overlap", "ann_recall"}
+    assert set(figures(RESULTS[:1], None)) == {
+        "p95_5k_vs_plain",
+        "embedder_stopped_adds_ms",
+        "or_overlap",
+        "ann_recall",
+    }
     small = RESULTS[0].summary()
     assert (small["index_gib"], small["build_minutes"]) == (0.0048, 0.08)
     assert small["p95_vs_plain"] == {"warm": 0.5, "cold": 0.25}
@@ -62,7 +74,11 @@ def test_the_graph_leg_is_compared_with_recall_without_it() -> None:
         replace(one, arms=(*one.arms, measured(WITH_GRAPH, WARM, one.p(OURS, 95) + added)))
         for one, added in zip(RESULTS, (1.5, 9.0), strict=True)
     ]
-    assert figures(graph) == {**figures(RESULTS), "graph_added_p95_1m_ms": 9.0, "graph_added_p95_ms": 1.5}
+    assert figures(graph, IN_TURN) == {
+        **figures(RESULTS, IN_TURN),
+        "graph_added_p95_1m_ms": 9.0,
+        "graph_added_p95_ms": 1.5,
+    }
 
 
 def test_table_and_chart_show_both_conditions(tmp_path: Path) -> None:
@@ -73,6 +89,48 @@ def test_table_and_chart_show_both_conditions(tmp_path: Path) -> None:
     plot(RESULTS, tmp_path / "latency.svg")
     drawn = (tmp_path / "latency.svg").read_text()
     assert drawn.count("warm caches") == drawn.count("cold caches") == 1
+
+
+class Sizes:
+    """A server of two databases, and a design that answers at each; keeps which database answered which question."""
+
+    name = "one"
+
+    def __init__(self, directory: Path) -> None:
+        self.data = directory
+        self.asked: list[tuple[str, str]] = []
+        self.drops = 0
+
+    def restart(self, meanwhile: Callable[[], Dropped]) -> Dropped:
+        self.drops += 1
+        return meanwhile()
+
+    def dsn(self, database: str) -> str:
+        return database
+
+    @asynccontextmanager
+    async def open(self, dsn: str) -> AsyncIterator[Opened]:
+        async def answer(question: Question) -> None:
+            self.asked.append((dsn, question.text))
+
+        yield Opened(answer, None)
+
+
+async def test_two_sizes_are_asked_in_turn_by_blocks_after_both_were_warmed_up(tmp_path: Path) -> None:
+    """So that whatever else the machine does slows both down."""
+    (tmp_path / "base").mkdir()
+    sizes: Any = Sizes(tmp_path)
+    vector = EmbeddedQuery([0.0], "model")
+    asked = {
+        name: Asked([Question("warm", vector)], [Question(str(one), vector) for one in range(count)], [])
+        for name, count in (("small", BLOCK + 2), ("large", BLOCK + 1))
+    }
+    times = await measure_in_turn(sizes, sizes, asked)
+    assert {name: len(found) for name, found in times.items()} == {"small": BLOCK + 2, "large": BLOCK + 1}
+    first = [(name, str(one)) for name in ("small", "large") for one in range(BLOCK)]
+    rest = [("small", str(BLOCK)), ("small", str(BLOCK + 1)), ("large", str(BLOCK))]
+    assert sizes.asked == [("small", "warm"), ("large", "warm"), *first, *rest]
+    assert sizes.drops == 1
 
 
 @pytest.fixture
