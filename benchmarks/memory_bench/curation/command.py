@@ -36,7 +36,8 @@ from memory_recall import ChatClient, MemoryIndexError
 from memory_recall.cli.output import load_settings
 from memory_recall.cli.recall import ModelKeyOption, ModelNameOption
 from memory_recall.curation.decisions import THRESHOLD, Action, Judgement, judge
-from memory_recall.curation.judging import Judging, JudgingModel
+from memory_recall.curation.judging import Judging
+from memory_recall.curation.model_answers import JudgingModel
 
 _SET = REPOSITORY / "examples" / "homelab"
 _OTHER_HALVINGS = 8

@@ -6,8 +6,9 @@ import numpy as np
 
 from memory_bench.curation.fitting import Array, Chosen, Material
 from memory_recall.curation.features import Pair
-from memory_recall.curation.judging import Ids, Judging, JudgingModel, judge_by_model, question_about
+from memory_recall.curation.judging import Ids, Judging, judge_by_model
 from memory_recall.curation.judging_examples import NO, TRIAL, YES
+from memory_recall.curation.model_answers import JudgingModel, question_about
 
 
 class RightAnswers:

@@ -14,7 +14,8 @@ from memory_recall.curation.candidates_sql import (
 )
 from memory_recall.curation.decisions import THRESHOLD, judge, score_all
 from memory_recall.curation.features import Frequencies, Pair
-from memory_recall.curation.judging import Ids, Judging, JudgingModel, Lookup, judge_by_model
+from memory_recall.curation.judging import Ids, Judging, Lookup, judge_by_model
+from memory_recall.curation.model_answers import JudgingModel
 from memory_recall.curation.proposal_file import Proposal, proposal_from
 from memory_recall.postgres.connection import AnyConnection
 from memory_recall.schema.table import MemoryTable

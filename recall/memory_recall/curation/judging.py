@@ -5,8 +5,7 @@ Of its answer only the first token counts, and of that only how much likelier Ye
 addresses the model can do no more than get a wrong score for its own pairs, in a file that a person reads. Where there
 is no such answer, the rules' score stays.
 
-Before any memory is sent, the model has to tell other examples apart whose answers are known. One that cannot, because
-it is too small or answers in another way, would only add noise.
+Before any memory is sent, the model has to pass a trial (see `model_answers`).
 
 A model leans towards one answer, more or less so by how the question is put. What counts is therefore how much surer
 it is of a pair than on average (batch calibration: H. Zhou et al., Batch Calibration: Rethinking Calibration for
@@ -23,21 +22,25 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from functools import partial
 from statistics import fmean
-from typing import Protocol, TypeVar
 
 from memory_recall.curation.decisions import Action, Decider, Judgement, choose
-from memory_recall.curation.features import Frequencies, Memory, Pair
-from memory_recall.curation.judging_examples import INSTRUCTION, NO, SHOWN, TRIAL, YES, Note, question
+from memory_recall.curation.features import Frequencies, Pair
+from memory_recall.curation.model_answers import (
+    CONCURRENCY,
+    JudgingModel,
+    answer_to,
+    pass_trial,
+    patiently,
+    question_about,
+)
 from memory_recall.errors import (
     EmbedderBroken,
     EmbedderRejected,
     EmbedderUnauthorized,
     EmbedderUnavailable,
-    JudgeUnfit,
     MemoryIndexError,
     first_of,
 )
-from memory_recall.retrying import Backoff, caused_by, retry
 
 LEAST_SCORE = 0.1
 """The score by the rules below which the model is not asked about a pair."""
@@ -51,31 +54,13 @@ MAX_CHARACTERS = 8_000
 WEIGHT = 2.0
 """How much the model's log-odds count, where those of the rules count as one (ADR 34)."""
 
-_FIT = 0.8  # share of the trial's pairs of a restatement and another note that the model has to put in order
-_LEAST_MASS = 0.5  # of Yes and No together; with less the answer is another one
-_FLOOR = 0.005  # added to the probability of each, so that no answer is surer than 200 to 1
-_CONCURRENCY = 4
-_ATTEMPTS = 3
-_BACKOFF = Backoff(first=2.0, longest=5.0, jitter=0.5)
 _REFUSALS = 4  # in a row, after which the model is asked no more
-
-T = TypeVar("T")
 
 Ids = tuple[int, int]
 """The ids of the older and of the newer memory of a pair."""
 
 Lookup = Callable[[Sequence[Pair]], Awaitable[AbstractSet[Ids]]]
 """Returns which of the pairs are still what was read: neither memory sensitive, deleted, superseded or edited."""
-
-
-class JudgingModel(Protocol):
-    """A language model that says how likely its answers are, such as `ChatClient`."""
-
-    async def first_token(
-        self, instruction: str, examples: Sequence[tuple[str, str]], text: str, /
-    ) -> Mapping[str, float]:
-        """Return the likeliest first tokens of the answer, and how likely each is (0 to 1)."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +113,7 @@ async def judge_by_model(
     short = [pair for pair in candidates if max(len(pair.older.content), len(pair.newer.content)) <= MAX_CHARACTERS]
     asked = _Questions(model, short[:most], lookup, progress)
     if short:
-        trial = await _pass_trial(model)
+        trial = await pass_trial(model)
         await asked.ask()
         mean = fmean(asked.answers.values()) if len(asked.answers) >= len(trial) else fmean(trial)
         combined = {ids: _combined(by_rules[ids], sure - mean) for ids, sure in asked.answers.items()}
@@ -154,24 +139,6 @@ async def judge_by_model(
     )
 
 
-def sureness(tokens: Mapping[str, float]) -> float | None:
-    """Return the log-odds of Yes against No by the first token of an answer, or None if it is neither.
-
-    The value is from -5.3 to 5.3.
-    """
-    yes, no = (sum(share for token, share in tokens.items() if token.strip() == word) for word in (YES, NO))
-    return math.log((yes + _FLOOR) / (no + _FLOOR)) if yes + no >= _LEAST_MASS else None
-
-
-def question_about(pair: Pair) -> str:
-    """Return what the model is shown of a pair: the dates and the texts of both memories."""
-    return question(_shown(pair.older), _shown(pair.newer))
-
-
-def _shown(memory: Memory) -> Note:
-    return Note(memory.created_at.date().isoformat(), memory.content)
-
-
 def _combined(score: float, sure: float) -> float:
     bounded = min(max(score, 1e-9), 1 - 1e-9)
     return 1 / (1 + math.exp(-(math.log(bounded / (1 - bounded)) + WEIGHT * sure)))
@@ -195,54 +162,6 @@ def _with_what_the_model_refuses(
 
 def _actions(judgements: Sequence[Judgement]) -> dict[Ids, Action]:
     return {one.pair.ids: one.action for one in judgements}
-
-
-async def _answer(model: JudgingModel, asked: str) -> float | None:
-    return sureness(await model.first_token(INSTRUCTION, [one.turn for one in SHOWN], asked))
-
-
-async def _pass_trial(model: JudgingModel) -> list[float]:
-    """Return how sure the model is of each example of the trial.
-
-    Raises:
-        JudgeUnfit: it does not tell restatements from other notes there, or answers neither Yes nor No.
-        MemoryIndexError: it does not answer.
-    """
-    waiting = iter(TRIAL)
-    answered: list[tuple[bool, float]] = []
-
-    async def work() -> None:
-        for one in waiting:
-            answer = await _patiently(partial(_answer, model, question(one.older, one.newer)))
-            if answer is not None:
-                answered.append((one.restates, answer))
-
-    try:
-        async with asyncio.TaskGroup() as group:
-            for _ in range(_CONCURRENCY):
-                group.create_task(work())
-    except BaseExceptionGroup as errors:
-        raise first_of(errors) from None
-    if len(answered) < len(TRIAL):
-        raise _unfit(f"answers {len(TRIAL) - len(answered)} of {len(TRIAL)} with something else than {YES} or {NO}")
-    restated, others = ([sure for restates, sure in answered if restates is kind] for kind in (True, False))
-    in_order = sum(one > other for one in restated for other in others) / (len(restated) * len(others))
-    if in_order < _FIT:
-        raise _unfit(f"puts {in_order:.0%} of them in order, of which {_FIT:.0%} are wanted")
-    return [sure for _, sure in answered]
-
-
-def _unfit(why: str) -> JudgeUnfit:
-    return JudgeUnfit(
-        f"The language model is not fit to judge: of pairs of notes with known answers it {why}. No memory was sent.",
-        "Use a larger model, or one that answers without reasoning first; or leave out --judge.",
-    )
-
-
-async def _patiently(work: Callable[[], Awaitable[T]]) -> T:
-    return await retry(
-        work, on=caused_by(EmbedderUnavailable), give_up_after=None, attempts=_ATTEMPTS, backoff=_BACKOFF
-    )
 
 
 class _Questions:
@@ -271,7 +190,7 @@ class _Questions:
         """
         try:
             async with asyncio.TaskGroup() as group:
-                for _ in range(_CONCURRENCY):
+                for _ in range(CONCURRENCY):
                     group.create_task(self._work())
         except BaseExceptionGroup as errors:
             raise first_of(errors) from None
@@ -288,7 +207,7 @@ class _Questions:
 
     async def _ask_about(self, pair: Pair) -> None:
         try:
-            answered = await _patiently(partial(self._answer_to, pair))
+            answered = await patiently(partial(self._answer_to, pair))
         except (EmbedderUnavailable, EmbedderUnauthorized) as error:
             self.failure = self.failure or error
             return
@@ -308,7 +227,7 @@ class _Questions:
         """Keep the model's answer and return True; or return False without asking it if the pair may not be sent."""
         if not await self._lookup([pair]):
             return False
-        sure = await _answer(self._model, question_about(pair))
+        sure = await answer_to(self._model, question_about(pair))
         if sure is None:
             self.unusable.add(pair.ids)
         else:

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from memory_recall.curation import judging
+from memory_recall.curation import judging, model_answers
 from memory_recall.curation.decisions import THRESHOLD, Action, Decider
 from memory_recall.curation.features import Frequencies, Memory, Pair
-from memory_recall.curation.judging import Judging, judge_by_model, question_about, sureness
+from memory_recall.curation.judging import Judging, judge_by_model
 from memory_recall.curation.judging_examples import SHOWN, TRIAL
+from memory_recall.curation.model_answers import question_about, sureness
 from memory_recall.errors import (
     EmbedderBroken,
     EmbedderRejected,
@@ -95,7 +96,7 @@ def lines(result: Judging) -> list[tuple[int, int, bool, Decider]]:
 
 @pytest.fixture(autouse=True)
 def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(judging, "_BACKOFF", Backoff(first=0.001, longest=0.001, jitter=0))
+    monkeypatch.setattr(model_answers, "_BACKOFF", Backoff(first=0.001, longest=0.001, jitter=0))
 
 
 @pytest.mark.parametrize(

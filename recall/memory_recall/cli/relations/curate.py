@@ -17,7 +17,8 @@ from memory_recall.errors import JudgingStopped, MemoryIndexError
 from memory_recall.settings import Settings
 
 if TYPE_CHECKING:
-    from memory_recall.curation.judging import Judging, JudgingModel
+    from memory_recall.curation.judging import Judging
+    from memory_recall.curation.model_answers import JudgingModel
     from memory_recall.curation.proposal_file import Proposal
     from memory_recall.postgres.connection import Connection
     from memory_recall.schema.table import MemoryTable

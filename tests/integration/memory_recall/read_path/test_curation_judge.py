@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from memory_recall.curation import judging
+from memory_recall.curation import judging, model_answers
 from memory_recall.curation.finding import find_judged
 from memory_recall.curation.judging import Judging
 from memory_recall.curation.judging_examples import SHOWN
@@ -157,7 +157,7 @@ async def test_a_memory_that_changes_while_the_model_answers_is_neither_sent_nor
     memories: Any, chat: ChatServer, monkeypatch: pytest.MonkeyPatch, change: str, place: int
 ) -> None:
     """Neither the older nor the newer one: it was read before, and its pair waits for its turn."""
-    monkeypatch.setattr(judging, "_CONCURRENCY", 1)
+    monkeypatch.setattr(judging, "CONCURRENCY", 1)
     await fill(memories)
     pairs = {user: await pair_of(memories, user) for user in ("ana", "ben")}
     chat.hold_after(0)
@@ -228,7 +228,7 @@ async def test_a_model_that_cannot_be_reached_ends_the_command_without_a_file(
     assert (code, counts, json.loads(errors.splitlines()[-1])["reason"]) == (4, {}, "EmbedderUnauthorized")
     assert not file.exists()
     await chat.stop()
-    monkeypatch.setattr(judging, "_BACKOFF", Backoff(first=0.01, longest=0.01))
+    monkeypatch.setattr(model_answers, "_BACKOFF", Backoff(first=0.01, longest=0.01))
     with pytest.raises(EmbedderUnavailable):
         await judged(memories, chat)
 
