@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
+from devcluster.errors import DevclusterError
 from devcluster.progress import ConsoleReporter
 from devcluster.settings import Settings as DevclusterSettings
 from memory_bench.curation.fitting import NAMES, Array, Chosen, Fit, Material, fit, proposals, tally
@@ -77,37 +78,50 @@ def curation(  # noqa: PLR0917  (typer makes options of them; nobody calls this 
     """
     if judge_url is not None and judge_file is not None:
         raise typer.BadParameter("Say --judge or --judge-file, but not both.")
-    dataset = load_dataset(_SET)
     database = BenchmarkDatabase()
-    stack = ExitStack()
-    model = None
     try:
-        if judge_file is not None:
-            judge_url = stack.enter_context(_served(judge_file))
-        if judge_url is not None:
-            model = ChatClient(judge_url, judge_model, judge_key_file, query_egress=load_settings().query_egress)
-        with (
-            tempfile.TemporaryDirectory(prefix="memory-bench-curation-") as scratch,
-            memory_embedder(DEFAULT_MODEL_FILE, Path(scratch, "embedder.log")) as server,
-        ):
-            embedded = database.wait(embed_dataset(dataset, server.url))
-            others = read_other_people(server.url)
-        database.fill(dataset.memories, embedded)
-        truth = read_truth(_SET / "restatements.jsonl", _SET / "near-pairs.jsonl")
-        material = database.wait(read_material(database.pool("plain"), dataset.memories, truth))
-        figures = _figures(dataset, embedded, database, material) | _of_other_people(others, material)
-        if model is not None:
-            figures |= _by_model(model, dataset, embedded, database, material, others)
-    except (MemoryIndexError, ServerDidNotStartError) as error:
+        with _language_model(database, judge_url, judge_file, judge_model, judge_key_file) as model:
+            figures = _measured(database, model)
+    except (DevclusterError, MemoryIndexError, ServerDidNotStartError) as error:
         console.print(str(error), markup=False)
         raise typer.Exit(1) from None
     finally:
-        if model is not None:
-            database.wait(model.close())
         database.close()
-        stack.close()
     write_json(results_directory("curation", output, keep=keep) / "summary.json", figures)
     print(json.dumps(figures))
+
+
+def _measured(database: BenchmarkDatabase, model: JudgingModel | None) -> dict[str, Any]:
+    dataset = load_dataset(_SET)
+    with (
+        tempfile.TemporaryDirectory(prefix="memory-bench-curation-") as scratch,
+        memory_embedder(DEFAULT_MODEL_FILE, Path(scratch, "embedder.log")) as server,
+    ):
+        embedded = database.wait(embed_dataset(dataset, server.url))
+        others = read_other_people(server.url)
+    database.fill(dataset.memories, embedded)
+    truth = read_truth(_SET / "restatements.jsonl", _SET / "near-pairs.jsonl")
+    material = database.wait(read_material(database.pool("plain"), dataset.memories, truth))
+    figures = _figures(dataset, embedded, database, material) | _of_other_people(others, material)
+    if model is not None:
+        figures |= _by_model(model, dataset, embedded, database, material, others)
+    return figures
+
+
+@contextmanager
+def _language_model(
+    database: BenchmarkDatabase, url: str | None, file: Path | None, name: str, key_file: Path | None
+) -> Iterator[ChatClient | None]:
+    """Yield the client of the model at an address or of a GGUF file, or None if the command was given neither."""
+    with ExitStack() as stack:
+        if file is not None:
+            url = stack.enter_context(_served(file))
+        if url is None:
+            yield None
+            return
+        model = ChatClient(url, name, key_file, query_egress=load_settings().query_egress)
+        stack.callback(lambda: database.wait(model.close()))
+        yield model
 
 
 @contextmanager

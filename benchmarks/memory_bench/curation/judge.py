@@ -24,7 +24,7 @@ class RightAnswers:
         }
 
     async def first_token(self, _instruction: str, _examples: object, text: str, /) -> dict[str, float]:
-        """Return the right answer to the question, as certain."""
+        """Return the right answer to the question as the only token, with probability one."""
         return {self._answers.get(text, NO): 1.0}
 
 
