@@ -223,7 +223,7 @@ class EmbedderBroken(MemoryIndexError):
 
 
 class JudgingStopped(MemoryIndexError):
-    """A language model stopped answering while it judged proposals; the rules decided about the rest."""
+    """A language model stopped answering while it judged proposals, or was interrupted; the rules scored the rest."""
 
 
 class JudgeUnfit(MemoryIndexError):

@@ -1,5 +1,6 @@
 """Asks a language model about the pairs of the benchmark, as `memory curate find --judge` does."""
 
+import asyncio
 from collections.abc import Sequence
 
 import numpy as np
@@ -44,6 +45,7 @@ async def judge_chosen(
         material.frequencies,
         threshold=threshold,
         lookup=_unchanged,
+        stop=asyncio.Event(),
         most=len(numbers),
     )
     if judging.failure is not None:

@@ -45,12 +45,15 @@ async def find_judged(
     since: datetime | None,
     most: int,
     progress: Callable[[int, int], None],
+    stop: asyncio.Event,
 ) -> Judging:
     """Return what is proposed for the same memories if a language model also scores the `most` best pairs.
 
-    `progress` is called with the numbers of pairs that are done and that are to be asked about.
+    `progress` is called with the numbers of pairs that are done and that are to be asked about. When `stop` is set, the
+    model is asked no more.
 
     Raises:
+        Interrupted: `stop` was set before the model had judged anything.
         InvalidInput: there are too many memories for one run, or the table does not say whose a memory is.
         SchemaUnsupported: the table lacks a column by which memories are compared.
         DatabaseUnreachable: the connection was lost while the model was asked.
@@ -65,6 +68,7 @@ async def find_judged(
         frequencies,
         threshold=THRESHOLD,
         lookup=_lookup(connection, table, links=links),
+        stop=stop,
         most=most,
         progress=progress,
     )

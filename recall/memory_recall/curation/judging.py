@@ -26,20 +26,20 @@ from statistics import fmean
 from memory_recall.curation.decisions import Action, Decider, Judgement, choose
 from memory_recall.curation.features import Frequencies, Pair
 from memory_recall.curation.model_answers import (
-    CONCURRENCY,
     JudgingModel,
     answer_to,
     pass_trial,
     patiently,
     question_about,
+    run_together,
 )
 from memory_recall.errors import (
     EmbedderBroken,
     EmbedderRejected,
     EmbedderUnauthorized,
     EmbedderUnavailable,
+    Interrupted,
     MemoryIndexError,
-    first_of,
 )
 
 LEAST_SCORE = 0.1
@@ -71,7 +71,7 @@ class Judging:
     whose answer was neither Yes nor No, or that the model's server refused; about those of `not_judged` the model was
     not asked, or did not answer. `changed` counts the judged pairs for which something else is proposed than by the
     rules alone. `left_out` counts the pairs that are not proposed because a memory has become sensitive, deleted or
-    superseded, or was edited. `failure` is the error after which the model was asked no more.
+    superseded, or was edited. `failure` is the error after which the model was asked no more, or the interruption.
     """
 
     judgements: list[Judgement]
@@ -91,6 +91,7 @@ async def judge_by_model(
     *,
     threshold: float,
     lookup: Lookup,
+    stop: asyncio.Event,
     most: int = MOST_PAIRS,
     progress: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> Judging:
@@ -98,9 +99,10 @@ async def judge_by_model(
 
     `scores` are those of the pairs by the rules; `frequencies` and `threshold` are as in `choose`. `progress` is called
     with the numbers of pairs that are done and that are to be asked about. A model that does not answer is asked again;
-    if it stops answering, the rules' scores stay for the rest.
+    if it stops answering, or when `stop` is set, the rules' scores stay for the rest.
 
     Raises:
+        Interrupted: `stop` was set before the model had judged anything.
         JudgeUnfit: the model does not tell the examples of the trial apart.
         EmbedderUnauthorized: the API key is refused, and the model has judged nothing.
         EmbedderRejected: the requests are refused, and the model has judged nothing.
@@ -113,8 +115,8 @@ async def judge_by_model(
     short = [pair for pair in candidates if max(len(pair.older.content), len(pair.newer.content)) <= MAX_CHARACTERS]
     asked = _Questions(model, short[:most], lookup, progress)
     if short:
-        trial = await pass_trial(model)
-        await asked.ask()
+        trial = await pass_trial(model, stop)
+        await asked.ask(stop)
         mean = fmean(asked.answers.values()) if len(asked.answers) >= len(trial) else fmean(trial)
         combined = {ids: _combined(by_rules[ids], sure - mean) for ids, sure in asked.answers.items()}
     else:
@@ -182,18 +184,15 @@ class _Questions:
         self._answered = False
         self._refusals: list[MemoryIndexError] = []  # since the last answer
 
-    async def ask(self) -> None:
-        """Ask about the pairs in their order until all are done or the model stops answering.
+    async def ask(self, stop: asyncio.Event) -> None:
+        """Ask about the pairs in their order until all are done, the model stops answering, or `stop` is set.
 
         Raises:
             MemoryIndexError: the model has answered nothing, and this is why; or a memory could not be looked up.
         """
-        try:
-            async with asyncio.TaskGroup() as group:
-                for _ in range(CONCURRENCY):
-                    group.create_task(self._work())
-        except BaseExceptionGroup as errors:
-            raise first_of(errors) from None
+        await run_together(self._work, stop)
+        if stop.is_set():
+            self.failure = self.failure or Interrupted("The command was interrupted.")
         failure = self.failure or next(iter(self._refusals), None)
         if failure is not None and not self._answered:
             raise failure

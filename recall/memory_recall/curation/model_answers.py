@@ -9,14 +9,14 @@ it is too small or answers in another way, would only add noise.
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Protocol, TypeVar
 
 from memory_recall.curation.features import Memory, Pair
 from memory_recall.curation.judging_examples import INSTRUCTION, NO, SHOWN, TRIAL, YES, Note, question
-from memory_recall.errors import EmbedderUnavailable, JudgeUnfit, first_of
-from memory_recall.retrying import Backoff, caused_by, retry
+from memory_recall.errors import EmbedderUnavailable, Interrupted, JudgeUnfit, first_of
+from memory_recall.retrying import Backoff, retry
 
 CONCURRENCY = 4
 """How many requests are under way at a time."""
@@ -26,6 +26,7 @@ _LEAST_MASS = 0.5  # of Yes and No together; with less the answer is another one
 _FLOOR = 0.005  # added to the probability of each, so that no answer is surer than 200 to 1
 _ATTEMPTS = 3
 _BACKOFF = Backoff(first=2.0, longest=5.0, jitter=0.5)
+_LONGEST_WAIT = 30.0  # seconds before a request is repeated, however long a server would have it wait
 
 T = TypeVar("T")
 
@@ -63,11 +64,12 @@ async def answer_to(model: JudgingModel, asked: str) -> float | None:
     return sureness(await model.first_token(INSTRUCTION, [one.turn for one in SHOWN], asked))
 
 
-async def pass_trial(model: JudgingModel) -> list[float]:
-    """Return how sure the model is of each example of the trial.
+async def pass_trial(model: JudgingModel, stop: asyncio.Event) -> list[float]:
+    """Return how sure the model is of each example of the trial, unless `stop` is set.
 
     Raises:
         JudgeUnfit: it does not tell restatements from other notes there, or answers neither Yes nor No.
+        Interrupted: `stop` was set.
         MemoryIndexError: it does not answer.
     """
     waiting = iter(TRIAL)
@@ -79,12 +81,9 @@ async def pass_trial(model: JudgingModel) -> list[float]:
             if answer is not None:
                 answered.append((one.restates, answer))
 
-    try:
-        async with asyncio.TaskGroup() as group:
-            for _ in range(CONCURRENCY):
-                group.create_task(work())
-    except BaseExceptionGroup as errors:
-        raise first_of(errors) from None
+    await run_together(work, stop)
+    if stop.is_set():
+        raise Interrupted("The command was interrupted before the model was asked about a memory.", "Run it again.")
     if len(answered) < len(TRIAL):
         raise _unfit(f"answers {len(TRIAL) - len(answered)} of {len(TRIAL)} with something else than {YES} or {NO}")
     restated, others = ([sure for restates, sure in answered if restates is kind] for kind in (True, False))
@@ -101,8 +100,37 @@ def _unfit(why: str) -> JudgeUnfit:
     )
 
 
+async def run_together(work: Callable[[], Coroutine[None, None, None]], stop: asyncio.Event) -> None:
+    """Run `work` as often as requests may be under way, and return when all have; or cut them off when `stop` is set.
+
+    Raises:
+        MemoryIndexError: the first error of any of them, by which the others are cut off.
+    """
+    try:
+        async with asyncio.TaskGroup() as group:
+            workers = [group.create_task(work()) for _ in range(CONCURRENCY)]
+            watching = group.create_task(_cut_off(workers, stop))
+            await asyncio.wait(workers)
+            watching.cancel()
+    except BaseExceptionGroup as errors:
+        raise first_of(errors) from None
+
+
+async def _cut_off(workers: Sequence[asyncio.Task[None]], stop: asyncio.Event) -> None:
+    await stop.wait()
+    for worker in workers:
+        worker.cancel()
+
+
 async def patiently(work: Callable[[], Awaitable[T]]) -> T:
-    """Return what `work` returns; where the model cannot be reached, it is called twice more."""
-    return await retry(
-        work, on=caused_by(EmbedderUnavailable), give_up_after=None, attempts=_ATTEMPTS, backoff=_BACKOFF
-    )
+    """Return what `work` returns; where the model cannot be reached, it is called twice more.
+
+    The delay is the one that the model's server names, but half a minute at most.
+    """
+    return await retry(work, on=_delay, give_up_after=None, attempts=_ATTEMPTS, backoff=_BACKOFF)
+
+
+def _delay(error: BaseException) -> bool | float:
+    if not isinstance(error, EmbedderUnavailable):
+        return False
+    return True if error.retry_after is None else min(error.retry_after, _LONGEST_WAIT)

@@ -18,7 +18,7 @@ import httpx
 
 from memory_recall.embedding.address_policy import may_receive_texts
 from memory_recall.embedding.api_key import ApiKey, BearerKey
-from memory_recall.embedding.http_client import HttpClient
+from memory_recall.embedding.http_client import HttpClient, retry_after
 from memory_recall.errors import (
     EmbedderBroken,
     EmbedderRejected,
@@ -115,7 +115,7 @@ class ChatClient(HttpClient):
                 self._http.stream("POST", _PATH, json=body, headers=headers) as response,
             ):
                 if response.status_code != 200:
-                    raise _refusal(response.status_code)
+                    raise _refusal(response)
                 return read(await _bounded_body(response))
         except (httpx.HTTPError, httpx.InvalidURL, TimeoutError) as error:
             raise EmbedderUnavailable(
@@ -169,10 +169,12 @@ def _broken(what: str) -> EmbedderBroken:
     )
 
 
-def _refusal(status: int) -> MemoryIndexError:
+def _refusal(response: httpx.Response) -> MemoryIndexError:
+    status = response.status_code
     where = f"The language model's server answered {status}."
     if status >= 500 or status in _TRANSIENT:
-        return EmbedderUnavailable(where, "Repeat the request later, and read the server's log if this lasts.")
+        remedy = "Repeat the request later, and read the server's log if this lasts."
+        return EmbedderUnavailable(where, remedy, retry_after=retry_after(response))
     if status in {401, 403}:
         return EmbedderUnauthorized(where, "Give the API key of the language model.")
     return EmbedderRejected(where, "Check the address, which is given without /v1, and the model's name.")

@@ -5,6 +5,7 @@ request were cancelled then, its connection could stay in the pool for good, nei
 (github.com/encode/httpcore/issues/1093). Therefore a request runs to its end even if its caller is cancelled.
 """
 
+import math
 from types import TracebackType
 from typing import Self
 
@@ -32,3 +33,15 @@ class HttpClient:
         """End the requests and close the connections."""
         await self._requests.close()
         await self._http.aclose()
+
+
+def retry_after(response: httpx.Response) -> float | None:
+    """Return the seconds after which to repeat a request by the header `Retry-After`, or None if it names none.
+
+    A date (RFC 9110, section 10.2.3) counts as none, since both clocks would have to agree.
+    """
+    try:
+        seconds = float(response.headers["retry-after"])
+    except (KeyError, ValueError):
+        return None
+    return max(0.0, seconds) if math.isfinite(seconds) else None

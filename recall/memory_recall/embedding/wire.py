@@ -15,6 +15,7 @@ import httpx
 import numpy as np
 import numpy.typing as npt
 
+from memory_recall.embedding.http_client import retry_after
 from memory_recall.embedding.served_model import ServedModel
 from memory_recall.errors import (
     DimensionMismatch,
@@ -222,10 +223,8 @@ def _resend(error: Exception) -> Resend:
 
 
 def _retry_after(response: httpx.Response) -> float:
-    try:
-        return max(0.0, float(response.headers.get("retry-after", _DEFAULT_RETRY_AFTER)))
-    except ValueError:
-        return _DEFAULT_RETRY_AFTER
+    named = retry_after(response)
+    return _DEFAULT_RETRY_AFTER if named is None else named
 
 
 def _code(response: httpx.Response) -> str:

@@ -187,4 +187,4 @@ async def run_until_stopped(work: Callable[[asyncio.Event], Awaitable[T]]) -> T:
     except asyncio.CancelledError:
         if not stop.is_set():
             raise
-    raise Interrupted("The worker was cut off while it waited.", "Start it again; finished work is kept.")
+    raise Interrupted("It was cut off while it waited.", "Start it again; finished work is kept.")

@@ -87,6 +87,29 @@ async def test_a_token_that_never_comes_or_is_as_likely_as_can_be_is_no_error(se
         assert await client.first_token("Say Yes or No.", [], CANARY) == {"Yes": 1.0, "No": 0.0}
 
 
+@pytest.mark.parametrize("status", [429, 503])
+@pytest.mark.parametrize(
+    ("header", "seconds"),
+    [
+        ({"retry-after": "7"}, 7.0),
+        ({"retry-after": "-1"}, 0.0),
+        ({}, None),
+        ({"retry-after": "soon"}, None),
+        ({"retry-after": "inf"}, None),
+        ({"retry-after": "Fri, 27 Nov 2026 07:28:00 GMT"}, None),
+    ],
+)
+async def test_the_time_that_a_busy_server_names_reaches_whoever_asks_again(
+    server: ChatServer, status: int, header: dict[str, str], seconds: float | None
+) -> None:
+    """As far as it is a number of seconds; anything else leaves the delay to the caller."""
+    server.answer = (status, header, b"{}")
+    async with ChatClient(server.url, "tiny-chat") as client:
+        with pytest.raises(EmbedderUnavailable) as raised:
+            await ask(client)
+    assert raised.value.retry_after == seconds
+
+
 async def test_a_key_in_a_file_is_read_for_each_request(server: ChatServer, tmp_path: Path) -> None:
     file = tmp_path / "key"
     async with ChatClient(server.url, "tiny-chat", file) as client:

@@ -1,5 +1,6 @@
 """`memory curate`: memories that newer ones say again or replace, proposed, applied on consent, and undone."""
 
+import asyncio
 import dataclasses
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -114,20 +115,24 @@ async def _find_judged(
     settings: Settings, user: str | None, since: datetime | None, model: "JudgingModel", most: int
 ) -> "Judging":
     from memory_recall.curation.finding import find_judged
+    from memory_recall.indexing.worker import run_until_stopped
 
-    async with _opened_table(settings) as (connection, table):
-        with progress_bar() as bar:
-            task = bar.add_task("Judging", total=None)
-            return await find_judged(
-                connection, table, model, user=user, since=since, most=most,
-                progress=lambda done, total: bar.update(task, completed=done, total=total),
-            )  # fmt: skip
+    async def work(stop: asyncio.Event) -> "Judging":
+        async with _opened_table(settings) as (connection, table):
+            with progress_bar() as bar:
+                task = bar.add_task("Judging", total=None)
+                return await find_judged(
+                    connection, table, model, user=user, since=since, most=most, stop=stop,
+                    progress=lambda done, total: bar.update(task, completed=done, total=total),
+                )  # fmt: skip
+
+    return await run_until_stopped(work)
 
 
 def _stopped(judging: "Judging", failure: MemoryIndexError, file: Path) -> JudgingStopped:
     return JudgingStopped(
-        f"The language model stopped answering. {failure.message} It judged {judging.judged} pairs, and the"
-        f" rules alone scored {judging.not_judged} others. {file} has both.",
+        f"The language model was not asked about every pair. {failure.message} It judged {judging.judged} pairs, and"
+        f" the rules alone scored {judging.not_judged} others. {file} has both.",
         f"Use the file as it is, or remove it and run the command again. {failure.remedy}".strip(),
     )
 

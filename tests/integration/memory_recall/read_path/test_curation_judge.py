@@ -3,13 +3,16 @@
 import asyncio
 import dataclasses
 import json
+import os
+import signal
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from memory_recall.curation import judging, model_answers
+from memory_recall.curation import model_answers
 from memory_recall.curation.finding import find_judged
 from memory_recall.curation.judging import Judging
 from memory_recall.curation.judging_examples import SHOWN
@@ -41,8 +44,9 @@ async def judged(memories: Any, chat: ChatServer, most: int = 500) -> Judging:
     async with memories.pool.acquire() as connection, ChatClient(chat.url, "tiny-chat") as model:
         table = await require_schema(connection, "memories")
         return await find_judged(
-            connection, table, model, user=None, since=None, most=most, progress=lambda _done, _total: None
-        )
+            connection, table, model, user=None, since=None, most=most, stop=asyncio.Event(),
+            progress=lambda _done, _total: None,
+        )  # fmt: skip
 
 
 def shown(body: dict[str, Any]) -> str:
@@ -157,7 +161,7 @@ async def test_a_memory_that_changes_while_the_model_answers_is_neither_sent_nor
     memories: Any, chat: ChatServer, monkeypatch: pytest.MonkeyPatch, change: str, place: int
 ) -> None:
     """Neither the older nor the newer one: it was read before, and its pair waits for its turn."""
-    monkeypatch.setattr(judging, "CONCURRENCY", 1)
+    monkeypatch.setattr(model_answers, "CONCURRENCY", 1)
     await fill(memories)
     pairs = {user: await pair_of(memories, user) for user in ("ana", "ben")}
     chat.hold_after(0)
@@ -244,6 +248,38 @@ async def test_what_was_judged_before_the_model_failed_is_written_and_the_comman
     assert (code, counts["judged"], counts["not_judged"]) == (1, 1, 1), errors
     assert json.loads(errors.splitlines()[-1])["reason"] == "JudgingStopped"
     assert in_file(file) == {answered: ("ADD", "model"), refused: ("SUPERSEDE", "rules")}
+
+
+async def test_what_was_judged_before_ctrl_c_is_written_and_the_command_fails(
+    memories: Any, database: Database, chat: ChatServer, tmp_path: Path
+) -> None:
+    """Four requests are under way at a time, so the fifth comes when the command has the first one's answer."""
+    await fill(memories)
+    pairs = [await pair_of(memories, user) for user in ("ana", "ben", "eve", "joe", "kim")]
+    file = tmp_path / "proposals.jsonl"
+    chat.hold_after(1)
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "memory_recall", "curate", "find", str(file),
+        "--everyone", "--judge", chat.url, "--judge-model", "tiny-chat", "--json",
+        env={**os.environ, "MEMORY_DATABASE_URL": database.dsn},
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    try:
+        async with asyncio.timeout(120):
+            while len(chat.bodies) < 5:
+                chat.arrived.clear()
+                await chat.arrived.wait()
+            process.send_signal(signal.SIGINT)
+            output, errors = await process.communicate()
+    finally:
+        chat.release()
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    counts, reason = json.loads(output), json.loads(errors.splitlines()[-1])["reason"]
+    assert (process.returncode, reason, counts["judged"], counts["not_judged"]) == (1, "JudgingStopped", 1, 4)
+    assert set(in_file(file)) == set(pairs)
+    assert sorted(by for _, by in in_file(file).values()) == ["model", *["rules"] * 4]
 
 
 async def test_no_more_pairs_are_sent_than_allowed(
