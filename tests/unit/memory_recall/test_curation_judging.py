@@ -1,99 +1,19 @@
-"""What a language model may change about the pairs that the rules have found, and what happens where it does not."""
+"""What a language model may change about the pairs that the rules have found."""
 
-import asyncio
 import math
-from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
 
 from memory_recall.curation import judging, model_answers
-from memory_recall.curation.decisions import THRESHOLD, Action, Decider
-from memory_recall.curation.features import Frequencies, Memory, Pair
-from memory_recall.curation.judging import Judging, judge_by_model
+from memory_recall.curation.decisions import Decider
+from memory_recall.curation.features import Pair
 from memory_recall.curation.judging_examples import SHOWN, TRIAL
 from memory_recall.curation.model_answers import question_about, sureness
-from memory_recall.errors import (
-    EmbedderBroken,
-    EmbedderRejected,
-    EmbedderUnauthorized,
-    EmbedderUnavailable,
-    Interrupted,
-    JudgeUnfit,
-)
+from memory_recall.errors import EmbedderUnavailable, JudgeUnfit
 from memory_recall.retrying import Backoff
-
-YES, NO = {"Yes": 0.9, "No": 0.1}, {"Yes": 0.1, "No": 0.9}
-RIGHT = {question: YES if answer == "Yes" else NO for question, answer in (one.turn for one in TRIAL)}
-NOBODY = Frequencies(0, {}, {})
-
-Scored = tuple[Pair, float]
-
-
-def memory(number: int, content: str = "") -> Memory:
-    created = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(days=number)
-    text = content or f"note {number}"
-    return Memory(number, text, frozenset({"tag-canary"}), frozenset({"term-canary"}), created, f"{number:032x}")
-
-
-def pair(older: int, newer: int, content: str = "") -> Pair:
-    return Pair(memory(older), memory(newer, content), 0.5)
-
-
-def scored(older: int, newer: int, score: float) -> Scored:
-    return pair(older, newer), score
-
-
-class Model:
-    """Answers by the text of the newer note; an answer that is an error is raised. Keeps what it was asked.
-
-    In the trial it is right unless `trial` says otherwise.
-    """
-
-    def __init__(self, answer: Callable[[str], Any], trial: Mapping[str, Any] = RIGHT) -> None:
-        self.answer = answer
-        self.trial = trial
-        self.asked: list[str] = []
-        self.tried = self.at_once = self.most_at_once = 0
-
-    async def first_token(
-        self, instruction: str, examples: Sequence[tuple[str, str]], text: str, /
-    ) -> Mapping[str, float]:
-        assert "unnecessary" in instruction
-        assert list(examples) == [one.turn for one in SHOWN]
-        if text in self.trial:
-            self.tried += 1
-            return self._given(self.trial[text])
-        newer = text.partition("NEWER NOTE (")[2].partition("): ")[2]
-        self.asked.append(newer)
-        self.at_once += 1
-        self.most_at_once = max(self.most_at_once, self.at_once)
-        await asyncio.sleep(0.001)
-        self.at_once -= 1
-        return self._given(self.answer(newer))
-
-    def _given(self, answer: Any) -> Mapping[str, float]:
-        if isinstance(answer, Exception):
-            raise answer
-        given: Mapping[str, float] = answer
-        return given
-
-
-async def everything(pairs: Sequence[Pair]) -> set[tuple[int, int]]:
-    """A table in which nothing changes."""
-    return {one.ids for one in pairs}
-
-
-async def judged(model: Model, *found: Scored, lookup: judging.Lookup = everything, **options: Any) -> Judging:
-    """What is proposed if these pairs have these scores by the rules."""
-    pairs, scores = [one for one, _ in found], [score for _, score in found]
-    options.setdefault("stop", asyncio.Event())
-    return await judge_by_model(model, pairs, scores, NOBODY, threshold=THRESHOLD, lookup=lookup, **options)
-
-
-def lines(result: Judging) -> list[tuple[int, int, bool, Decider]]:
-    return [(*one.pair.ids, one.action is not Action.ADD, one.decided_by) for one in result.judgements]
+from tests.unit.memory_recall.judging_model import NO, RIGHT, YES, Model, judged, lines, pair, scored
 
 
 @pytest.fixture(autouse=True)
@@ -237,103 +157,3 @@ async def test_a_pair_is_looked_up_again_before_it_is_sent_again() -> None:
 
     assert (await judged(model, scored(1, 2, 0.9), lookup=lookup)).judgements == []
     assert model.asked == ["note 2"]
-
-
-async def test_a_model_that_is_away_for_a_moment_is_asked_again() -> None:
-    attempts = iter([EmbedderUnavailable("away"), EmbedderUnavailable("away"), YES])
-    result = await judged(Model(lambda _newer: next(attempts)), scored(1, 2, 0.9))
-    assert lines(result) == [(1, 2, True, Decider.MODEL)]
-
-
-async def test_a_model_is_asked_again_after_the_time_that_its_server_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not after ours, which would outlast this test."""
-    monkeypatch.setattr(model_answers, "_BACKOFF", Backoff(first=3_600, longest=3_600))
-    attempts = iter([EmbedderUnavailable("busy", retry_after=0.001), YES])
-    async with asyncio.timeout(60):
-        result = await judged(Model(lambda _newer: next(attempts)), scored(1, 2, 0.9))
-    assert lines(result) == [(1, 2, True, Decider.MODEL)]
-
-
-async def test_a_server_cannot_make_the_command_wait_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(model_answers, "_LONGEST_WAIT", 0.001)
-    attempts = iter([EmbedderUnavailable("busy", retry_after=1e9), YES])
-    async with asyncio.timeout(60):
-        result = await judged(Model(lambda _newer: next(attempts)), scored(1, 2, 0.9))
-    assert lines(result) == [(1, 2, True, Decider.MODEL)]
-
-
-class Endless(Model):
-    """Answers about memories up to note 109, then sets `stop` and answers no more; or already during the trial."""
-
-    def __init__(self, stop: asyncio.Event, *, in_trial: bool = False) -> None:
-        super().__init__(lambda _newer: YES)
-        self.stop, self.in_trial = stop, in_trial
-
-    async def first_token(
-        self, instruction: str, examples: Sequence[tuple[str, str]], text: str, /
-    ) -> Mapping[str, float]:
-        given = await super().first_token(instruction, examples, text)
-        if self.in_trial or (self.asked and int(self.asked[-1][5:]) > 109):
-            self.stop.set()
-            await asyncio.Event().wait()
-        return given
-
-
-async def test_what_a_model_answered_before_the_command_was_interrupted_is_kept() -> None:
-    """The requests that are under way are given up, however long they would take."""
-    found, stop = [scored(number, 100 + number, 0.9 - number / 100) for number in range(30)], asyncio.Event()
-    model = Endless(stop)
-    async with asyncio.timeout(60):
-        result = await judged(model, *found, stop=stop)
-    assert isinstance(result.failure, Interrupted)
-    assert 0 < result.judged <= 10
-    assert len(model.asked) < 30
-    assert [one.decided_by for one in result.judgements].count(Decider.MODEL) == result.judged
-    assert (len(result.judgements), result.judged + result.not_judged) == (30, 30)
-
-
-@pytest.mark.parametrize("in_trial", [True, False])
-async def test_a_command_that_is_interrupted_before_anything_was_judged_proposes_nothing(*, in_trial: bool) -> None:
-    """Not a file of proposals that looks judged; and during the trial no memory is sent any more."""
-    stop = asyncio.Event()
-    model = Endless(stop, in_trial=in_trial)
-    async with asyncio.timeout(60):
-        with pytest.raises(Interrupted):
-            await judged(model, scored(1, 110, 0.9), scored(2, 111, 0.9), stop=stop)
-    assert bool(model.asked) is not in_trial
-
-
-@pytest.mark.parametrize("kind", [EmbedderUnavailable, EmbedderUnauthorized, EmbedderRejected, EmbedderBroken])
-async def test_a_model_that_never_answers_is_an_error_after_a_few_requests(kind: type[Exception]) -> None:
-    """Not a file of proposals that looks judged. Neither in the trial nor after it."""
-    found = [scored(number, 100 + number, 0.9) for number in range(50)]
-    model = Model(lambda _newer: kind("no"))
-    with pytest.raises(kind):
-        await judged(model, *found)
-    assert len(model.asked) <= 12
-    silent = Model(lambda _newer: YES, dict.fromkeys(RIGHT, kind("no")))
-    with pytest.raises(kind):
-        await judged(silent, *found)
-    assert (silent.tried <= 12, silent.asked) == (True, [])
-    with pytest.raises(kind):
-        await judged(model, scored(1, 2, 0.9))
-
-
-@pytest.mark.parametrize("kind", [EmbedderUnavailable, EmbedderUnauthorized, EmbedderRejected, EmbedderBroken])
-async def test_what_a_model_answered_before_it_stopped_is_kept(kind: type[Exception]) -> None:
-    """The rules score the rest, and the reason is told."""
-    found = [scored(number, 100 + number, 0.9 - number / 100) for number in range(30)]
-    model = Model(lambda newer: YES if int(newer[5:]) < 110 else kind("no"))
-    result = await judged(model, *found)
-    assert isinstance(result.failure, kind)
-    assert len(model.asked) < 30
-    assert [one.decided_by for one in result.judgements] == [Decider.MODEL] * 10 + [Decider.RULES] * 20
-    assert (result.judged, result.unusable + result.not_judged) == (10, 20)
-
-
-async def test_a_single_pair_that_is_refused_ends_nothing() -> None:
-    """A hosted model may refuse a text by what it is about."""
-    found = [scored(number, 100 + number, 0.9 - number / 100) for number in range(20)]
-    model = Model(lambda newer: EmbedderRejected("no") if int(newer[5:]) % 5 == 0 else YES)
-    result = await judged(model, *found)
-    assert (result.failure, result.judged, result.unusable, result.not_judged) == (None, 16, 4, 0)
