@@ -8,10 +8,13 @@ from functools import partial
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from memory_recall.errors import MemoryIndexError
 from memory_recall.indexing import leases_sql
+from memory_recall.indexing.backfill import backfill
 from memory_recall.indexing.leases_sql import backfill_runs, lease_partition, lease_swap, lease_sync
+from memory_recall.indexing.progress import LogProgress, WorkerMetrics
 from memory_recall.indexing.queue_sql import Partition
 from memory_recall.indexing.worker import worker_session
 from memory_recall.postgres.connection import Connection, DsnText
@@ -106,6 +109,28 @@ async def test_a_long_wait_for_a_lease_is_reported_and_reported_again(
     assert set(listener.began) == {("lease", "LockNotAvailable")}
     assert [what for what, _ in listener.ended] == ["lease"]
     assert listener.ended[0][1] >= 0.8
+
+
+async def test_a_backfill_that_waits_for_its_lease_logs_and_counts_the_wait(
+    bench: Workbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leases_sql, "_REPORTED_AFTER", 0.0)
+    metrics = WorkerMetrics()
+    await bench.insert("text")
+    async with bench.database.connection() as holder, bench.client() as client:
+        await lease_partition(holder, await describe(holder, "memories"), Partition(), bench.ear)
+        with capture_logs() as logs:
+            progress = LogProgress(metrics, worker="backfill")
+            source = DsnText(bench.database.dsn)
+            task = asyncio.create_task(backfill(source, client, bench.plan, progress=progress, stop=bench.stop))
+            await until(lambda: [entry for entry in logs if entry["event"] == "waiting"])
+            await holder.execute("SELECT pg_advisory_unlock_all()")
+            assert (await task).tally.embedded == 1
+    assert [(entry["event"], entry["what"]) for entry in logs if "what" in entry] == [
+        ("waiting", "lease"),
+        ("continuing", "lease"),
+    ]
+    assert metrics.registry.get_sample_value("memory_worker_outages_total", {"what": "lease"}) == 1
 
 
 async def test_a_short_wait_for_a_lease_is_not_reported(bench: Workbench) -> None:
