@@ -5,6 +5,7 @@ once. The package `stamina` runs the attempts; its own log events and metrics ar
 because a caller reports an outage once and not once per attempt.
 """
 
+import math
 import random
 import time
 from collections.abc import Awaitable, Callable
@@ -92,10 +93,10 @@ def caused_by(*kinds: type[BaseException]) -> Callable[[BaseException], bool]:
 
 
 class OutageListener(Protocol):
-    """A listener that is told when the database or the embedder becomes unavailable, and when it is available again."""
+    """A listener that is told when the database, the embedder or a lease is unavailable, and when it no longer is."""
 
     def outage_began(self, what: str, error: MemoryIndexError) -> None:
-        """Report the first error of an outage, and each later error whose reason differs from the last one reported."""
+        """Report an outage at its first error, at each error with a new reason, and where wanted again at intervals."""
         ...
 
     def outage_ended(self, what: str, seconds: float) -> None:
@@ -109,27 +110,33 @@ async def retry_outage(
     listener: OutageListener,
     *,
     on: Callable[[BaseException], bool],
-    give_up_after: float,
+    give_up_after: float | None,
     backoff: Backoff,
+    reported_after: float = 0.0,
+    reminded_after: float = math.inf,
 ) -> T:
-    """Retry `work` while the database or the embedder is unavailable, and report the outage to the listener.
+    """Retry `work` while the database, the embedder or a lease is unavailable, and report the outage to the listener.
 
-    `what` names which of the two is unavailable.
+    `what` names which of them is unavailable. An outage of less than `reported_after` seconds is not reported, and one
+    that lasts is reported again every `reminded_after` seconds.
 
     Raises:
         Exception: the outage lasted longer than `give_up_after` seconds, or `on` returned False for the error.
     """
     began: float | None = None
-    reported = ""
+    reported, reported_at = "", -math.inf
 
     def report(error: BaseException) -> None:
-        nonlocal began, reported
-        began = time.monotonic() if began is None else began
-        if isinstance(error, MemoryIndexError) and error.reason != reported:
-            reported = error.reason
+        nonlocal began, reported, reported_at
+        now = time.monotonic()
+        began = now if began is None else began
+        if not isinstance(error, MemoryIndexError) or now - began < reported_after:
+            return
+        if error.reason != reported or now - reported_at >= reminded_after:
+            reported, reported_at = error.reason, now
             listener.outage_began(what, error)
 
     result = await retry(work, on=on, give_up_after=give_up_after, backoff=backoff, on_retry=report)
-    if began is not None:
+    if began is not None and reported:
         listener.outage_ended(what, time.monotonic() - began)
     return result

@@ -111,23 +111,19 @@ async def _sync(settings: Settings) -> dict[str, Any]:
     ):
 
         async def work(stop: asyncio.Event) -> Tally:
-            index_checks = asyncio.create_task(checker.run(source, plan.table, metrics))
-            try:
-                return await sync(
-                    source,
-                    directory,
-                    plan,
-                    poll_seconds=_POLL_SECONDS,
-                    progress=progress,
-                    stop=stop,
-                    companions=(
-                        partial(maintain_standby, source, directory, plan, progress),
-                        partial(maintain_graph, source, plan, progress),
-                    ),
-                )
-            finally:
-                index_checks.cancel()
-                await asyncio.wait([index_checks])
+            return await sync(
+                source,
+                directory,
+                plan,
+                poll_seconds=_POLL_SECONDS,
+                progress=progress,
+                stop=stop,
+                companions=(
+                    partial(maintain_standby, source, directory, plan, progress),
+                    partial(maintain_graph, source, plan, progress),
+                    partial(checker.run, source, plan.table, metrics),
+                ),
+            )
 
         tally = await run_until_stopped(work)
     return {"embedded": tally.embedded, "truncated": tally.truncated, "quarantined": tally.quarantined}

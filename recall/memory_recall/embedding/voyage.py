@@ -28,6 +28,12 @@ def estimated_tokens(texts: Sequence[str]) -> int:
     return sum(len(text) // _CHARACTERS_PER_TOKEN + 2 for text in texts)
 
 
+def joined(answers: Sequence[EmbeddedBatch]) -> EmbeddedBatch:
+    """Join the answers of at least one request, in their order. The provider does not say how many texts it cut."""
+    vectors = np.concatenate([answer.vectors for answer in answers])
+    return EmbeddedBatch(vectors, sum(answer.tokens for answer in answers), 0)
+
+
 class VoyageClient(AsyncEmbedder):
     """Asynchronous client of Voyage AI's `POST /v1/embeddings`; safe for concurrent use.
 
@@ -87,9 +93,7 @@ class VoyageClient(AsyncEmbedder):
     async def _embed(self, texts: Sequence[str], input_type: str) -> EmbeddedBatch:
         if not texts:
             return self._wire.empty_batch()
-        answers = [await self._request(part, input_type) for part in self.requests(texts)]
-        vectors = np.concatenate([answer.vectors for answer in answers])
-        return EmbeddedBatch(vectors, sum(answer.tokens for answer in answers), 0)
+        return joined([await self._request(part, input_type) for part in self.requests(texts)])
 
     async def _request(self, texts: Sequence[str], input_type: str) -> EmbeddedBatch:
         body: dict[str, Any] = {

@@ -3,7 +3,8 @@
 Each batch is one short transaction. It takes steps of the queue that no other worker has taken, reads the texts of
 their memories, finds the concepts, and only then locks the memories, for as long as the links are written. What was
 changed since it was read, and what somebody is changing now, is left in the queue. So no two workers do the same work,
-none waits for another or for an edit, and no link comes from a text that its memory no longer has.
+none waits for another or for an edit, and no link comes from a text that its memory no longer has. A batch is bounded
+by characters as well as by steps, so its transaction is short also where texts are long or the worker has little CPU.
 """
 # ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
 
@@ -21,6 +22,7 @@ from memory_recall.schema.graph_relations import (
     CONCEPTS,
     GRAPH,
     GRAPH_TABLES,
+    concept_characters,
     concept_texts,
     text_columns,
 )
@@ -28,6 +30,7 @@ from memory_recall.schema.rules import TEXT_HASH
 from memory_recall.schema.table import MemoryTable
 
 _STEPS = 250  # in one transaction
+_CHARACTERS = 500_000  # in one transaction, or the texts of one memory; concepts of so many are found in half a second
 _BATCHES = 200  # in one pass
 _MOST_CONCEPTS = 2_000  # of one memory
 
@@ -95,28 +98,50 @@ async def _may_fill(connection: AnyConnection, table: MemoryTable) -> bool:
 async def read_batch(connection: AnyConnection, table: MemoryTable, after: int) -> Read:
     """Take steps after the step `after`, read the texts of their memories, and find the concepts.
 
-    The steps stay taken until the transaction ends. None are taken while the graph awaits `enable`.
+    The steps stay taken until the transaction ends; those that are too many for one batch are not in the result. None
+    are taken while the graph awaits `enable`.
     """
     mine = f"SELECT FROM {table.own(GRAPH)} WHERE extraction = {EXTRACTION} FOR KEY SHARE"
     if not await connection.fetch(mine):
         return Read({}, {}, {}, {})
-    steps = await connection.fetch(
+    taken = await connection.fetch(
         f"SELECT step, memory_id FROM {table.own(CHANGES)} WHERE step > $1 ORDER BY step LIMIT {_STEPS} "
         "FOR UPDATE SKIP LOCKED",
         after,
     )
+    readable = f"FROM {table.qualified} m WHERE m.id = ANY($1::bigint[]) AND {table.shareable('m')}"
+    sizes = await connection.fetch(
+        f"SELECT m.id, {concept_characters(table)} AS characters {readable}", [row["memory_id"] for row in taken]
+    )
+    steps = _first_steps(
+        {row["step"]: row["memory_id"] for row in taken}, {row["id"]: row["characters"] for row in sizes}
+    )
     rows = await connection.fetch(
-        f"SELECT m.id, {_hash(table)} AS hash, {owner(table, 'm')} AS owner, {concept_texts(table)} "
-        f"FROM {table.qualified} m WHERE m.id = ANY($1::bigint[]) AND {table.shareable('m')}",
-        list({row["memory_id"] for row in steps}),
+        f"SELECT m.id, {_hash(table)} AS hash, {owner(table, 'm')} AS owner, {concept_texts(table)} {readable}",
+        list(set(steps.values())),
     )
     texts = {row["id"]: (row["content"], row["tags"], row["expanded_keywords"]) for row in rows}
     return Read(
-        {row["step"]: row["memory_id"] for row in steps},
+        steps,
         {row["id"]: row["hash"] for row in rows},
         {row["id"]: row["owner"] for row in rows},
         await asyncio.to_thread(_concepts, texts),
     )
+
+
+def _first_steps(steps: Mapping[int, int], characters: Mapping[int, int]) -> dict[int, int]:
+    """Return the first steps whose memories together have at most 500,000 characters, and always the first step."""
+    first: dict[int, int] = {}
+    memories: set[int] = set()
+    total = 0
+    for step, memory in steps.items():
+        if memory not in memories:
+            total += characters.get(memory, 0)
+            memories.add(memory)
+        if first and total > _CHARACTERS:
+            break
+        first[step] = memory
+    return first
 
 
 async def write_batch(connection: AnyConnection, table: MemoryTable, read: Read) -> int:

@@ -1,9 +1,12 @@
 """Measures which share of the true nearest neighbours the vector index finds, on a sample of stored vectors.
 
 The true neighbours come from an exact search. The index is searched with the same `hnsw.ef_search` as in a recall of
-one partition. Neighbours are compared by distance, since several memories with the same text are equally near.
+one partition. Neighbours are compared by distance, since several memories with the same text are equally near. A row
+that gets another vector between the two searches, or none, is left out.
 """
 # ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
+
+from dataclasses import dataclass
 
 from memory_recall.hnsw.definition import IndexFacts
 from memory_recall.hnsw.search_effort import SearchedGraph
@@ -15,12 +18,25 @@ _DEPTH = 10
 _ROUNDING = 1e-6
 
 
+@dataclass(frozen=True)
+class _Found:
+    """The distances from a row to its nearest neighbours, and a hash of its vector; None if it has no vector."""
+
+    vector: bytes | None
+    distances: list[float]
+
+
 async def measure_index(connection: Connection, table: MemoryTable, facts: IndexFacts, *, sample: int) -> float | None:
-    """Return the mean recall@10 over a random sample of stored vectors, or None if no vectors are stored."""
+    """Return the mean recall@10 over a random sample of stored vectors.
+
+    The result is None if no vectors are stored, or if every row of the sample has changed meanwhile.
+    """
     distance = f"OPERATOR({quoted(table.vector_schema or 'public')}.<=>)"
-    distance_to_row = f"{EMBEDDING_COLUMN} {distance} (SELECT {EMBEDDING_COLUMN} FROM {table.qualified} WHERE id = $1)"
+    vector = f"(SELECT {EMBEDDING_COLUMN} FROM {table.qualified} WHERE id = $1)"
+    distance_to_row = f"{EMBEDDING_COLUMN} {distance} {vector}"
     nearest = (
-        f"SELECT array_agg(distance) FROM (SELECT {distance_to_row} AS distance FROM {table.qualified} "
+        f"SELECT sha256(convert_to({vector}::text, 'UTF8')) AS vector, array_agg(distance) AS distances "
+        f"FROM (SELECT {distance_to_row} AS distance FROM {table.qualified} "
         f"WHERE {EMBEDDING_COLUMN} IS NOT NULL ORDER BY {distance_to_row} LIMIT {_DEPTH}) nearest"
     )
     with translated("measuring the vector index"):
@@ -33,7 +49,8 @@ async def measure_index(connection: Connection, table: MemoryTable, facts: Index
         keys = [row["id"] for row in ids]
         found = await _search(connection, nearest, keys, exact=False, effort=effort)
         true = await _search(connection, nearest, keys, exact=True, effort=effort)
-    shares = [_share(found[key], true[key]) for key in true if true[key]]
+    unchanged = [key for key in keys if true[key].vector is not None and true[key].vector == found[key].vector]
+    shares = [_share(found[key].distances, true[key].distances) for key in unchanged]
     return sum(shares) / len(shares) if shares else None
 
 
@@ -45,8 +62,8 @@ def _share(found: list[float], true: list[float]) -> float:
 
 async def _search(
     connection: Connection, nearest: str, ids: list[int], *, exact: bool, effort: int
-) -> dict[int, list[float]]:
-    results: dict[int, list[float]] = {}
+) -> dict[int, _Found]:
+    results: dict[int, _Found] = {}
     async with connection.transaction(readonly=True):
         await connection.execute("SELECT set_config('hnsw.ef_search', $1, true)", str(effort))
         # A plan that was kept from the one search would be used for the other.
@@ -55,5 +72,7 @@ async def _search(
             off = (method == "enable_indexscan") == exact
             await connection.execute("SELECT set_config($1, $2, true)", method, "off" if off else "on")
         for key in ids:
-            results[key] = list(await connection.fetchval(nearest, key) or ())
+            row = await connection.fetchrow(nearest, key)
+            assert row is not None  # noqa: S101  (an aggregate always yields one row)
+            results[key] = _Found(row["vector"], list(row["distances"] or ()))
     return results

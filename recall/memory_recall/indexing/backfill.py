@@ -52,7 +52,7 @@ async def backfill(
     partition = plan.options.partition
 
     async def lease(connection: Connection) -> None:
-        await leases_sql.lease_partition(connection, await describe(connection, plan.table), partition)
+        await leases_sql.lease_partition(connection, await describe(connection, plan.table), partition, progress)
 
     reader = worker_session(source, plan, progress, name="memory-backfill", prepare=lease)
     async with reader, writer_session(source, plan, progress) as writer:

@@ -7,7 +7,8 @@ waits until the outage ends.
 A worker sends the texts of rows some time after it has read them, and after an outage much later. With an embedder in
 the cluster that is harmless, because a vector is stored only if its row is unchanged. A hosted provider must never see
 the text of a row that has become sensitive or was deleted meanwhile, so the rows are checked once more just before each
-request.
+request. A batch that is more than the provider takes in one request is divided, and each part is checked when its own
+turn has come.
 """
 
 import asyncio
@@ -15,9 +16,10 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 
 from memory_recall.embedding.served_model import ServedModel
-from memory_recall.embedding.voyage import VoyageClient, estimated_tokens
+from memory_recall.embedding.voyage import VoyageClient, estimated_tokens, joined
 from memory_recall.embedding.wire import EmbeddedBatch
 from memory_recall.errors import EmbedderUnavailable
 from memory_recall.indexing.queue_sql import PendingRow, still_shareable
@@ -90,33 +92,52 @@ class HostedEmbedder:
 
     async def embed_queries(self, texts: Sequence[str]) -> EmbeddedBatch:
         """Embed many queries at once; the caller makes sure that none is marked sensitive."""
-        return await self._client.embed_queries(texts)
+        return await self._embed_spaced(texts, self._client.embed_queries)
 
     async def embed_documents(self, texts: Sequence[str]) -> EmbeddedBatch:
         """Embed texts that are not memories, such as a self-test's; every failure is a `MemoryIndexError`."""
-        return await self._client.embed_documents(texts)
+        return await self._embed_spaced(texts, self._client.embed_documents)
 
     async def embed_rows(self, rows: list[PendingRow]) -> tuple[list[PendingRow], EmbeddedBatch | None]:
         """Embed the rows whose text may leave the cluster, and return these rows and their vectors.
 
-        Which rows those are is looked up again before each attempt. If there are none, the result is an empty list and
-        None.
+        Which rows those are is looked up again before each request, and before each repetition of a request. If there
+        are none, the result is an empty list and None.
 
         Raises:
             EmbedderUnavailable: the provider was unavailable at each of several attempts.
         """
-        return await retry(
-            partial(self._embed_allowed, rows),
-            on=partial(_retry_delay, longest=self._longest_pause),
-            give_up_after=None,
-            attempts=_ATTEMPTS,
-            backoff=_BACKOFF,
-        )
+        left = iter(rows)
+        sent: list[PendingRow] = []
+        answers: list[EmbeddedBatch] = []
+        for texts in self._client.requests([row.text for row in rows]):
+            allowed, answer = await retry(
+                partial(self._embed_allowed, list(islice(left, len(texts)))),
+                on=partial(_retry_delay, longest=self._longest_pause),
+                give_up_after=None,
+                attempts=_ATTEMPTS,
+                backoff=_BACKOFF,
+            )
+            if answer is not None:
+                sent += allowed
+                answers.append(answer)
+        return sent, joined(answers) if answers else None
 
     async def _embed_allowed(self, rows: list[PendingRow]) -> tuple[list[PendingRow], EmbeddedBatch | None]:
+        """Embed those rows of one request whose text may leave the cluster now."""
         await self._admit(estimated_tokens([row.text for row in rows]))
         allowed = await self._egress_filter(rows)
         return allowed, await self._client.embed_documents([row.text for row in allowed]) if allowed else None
+
+    async def _embed_spaced(
+        self, texts: Sequence[str], embed: Callable[[Sequence[str]], Awaitable[EmbeddedBatch]]
+    ) -> EmbeddedBatch:
+        """Embed texts that are not of rows, with as many requests as they need, each within the rate limits."""
+        answers = []
+        for part in self._client.requests(texts):
+            await self._admit(estimated_tokens(part))
+            answers.append(await embed(part))
+        return joined(answers) if answers else await embed(texts)
 
     async def _admit(self, tokens: int) -> None:
         """Wait until a request of `tokens` tokens is within both rate limits."""

@@ -40,10 +40,26 @@ class IndexChecker:
     every_seconds: float
     first_seconds: float = _FIRST_CHECK_SECONDS
 
-    async def run(self, source: DsnSource, table: str, metrics: WorkerMetrics) -> None:
-        """Check the index at intervals until cancelled. A check that fails is logged, and the checks go on."""
+    async def run(self, source: DsnSource, table: str, metrics: WorkerMetrics, stop: asyncio.Event) -> None:
+        """Check the index at intervals until `stop` is set; a check or a rebuild that is under way then is ended.
+
+        A check that fails with a `MemoryIndexError` is logged, and the checks go on. Any other error is raised, so that
+        the worker does not go on unchecked.
+        """
         if not self.every_seconds:
             return
+        checks = asyncio.create_task(self._run(source, table, metrics))
+        stopped = asyncio.create_task(stop.wait())
+        stopped.add_done_callback(lambda _stopped: checks.cancel())
+        try:
+            await checks
+        except asyncio.CancelledError:
+            if not stop.is_set():
+                raise
+        finally:
+            stopped.cancel()
+
+    async def _run(self, source: DsnSource, table: str, metrics: WorkerMetrics) -> None:
         await asyncio.sleep(min(self.first_seconds, self.every_seconds))
         while True:
             try:

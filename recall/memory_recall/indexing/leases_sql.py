@@ -3,7 +3,7 @@
 A lease ends with the database session that holds it. Each backfill worker holds the lease of its partition. Therefore
 two pods never embed the same rows, even if a replaced pod still runs. The sync worker pauses while any backfill worker
 of its table holds a lease. Each table has leases of its own, so the workers of different tables never wait for a lease
-of another table.
+of another table. A wait that lasts is reported like an outage, since the worker does nothing meanwhile.
 """
 
 import zlib
@@ -13,34 +13,42 @@ from memory_recall.errors import LockNotAvailable, SwapInProgress
 from memory_recall.indexing.queue_sql import Partition
 from memory_recall.postgres.connection import Connection
 from memory_recall.postgres.driver_errors import translated
-from memory_recall.retrying import Backoff, caused_by, retry
+from memory_recall.retrying import Backoff, OutageListener, caused_by, retry_outage
 from memory_recall.schema.table import MemoryTable
 
 _BACKFILL = 0x6D786266
 _SYNC = 0x6D787379
 _SWAP = 0x6D787377
 _STANDBY = 0x6D787374
+_FIRST_TABLE = "\0"  # in place of a suffix; no name in Postgres can hold this character
 _POLL = Backoff(first=0.5, longest=0.5)
+_REPORTED_AFTER = 5.0  # seconds; most workers that replace another one have the lease by then
+_REMINDED_AFTER = 600.0  # seconds
 
 
 def _lock_key(kind: int, table: MemoryTable) -> int:
     """Return the first key of the advisory lock for this kind of lease on the table.
 
-    If the names of the table's own relations have a suffix, it is hashed into the key. Otherwise the key is that of
-    earlier releases, so that their workers and ours exclude each other.
+    The schema, and the suffix of the names of the table's own relations, are hashed into the key. The first table of
+    the schema `public` has the plain key, and a table with a suffix has the same key as in earlier releases, so that
+    their workers and ours exclude each other.
     """
-    own = zlib.crc32(f"{table.schema}{table.suffix}".encode()) if table.suffix else 0
-    return (kind ^ own) & 0x7FFFFFFF
+    if table.schema == "public" and not table.suffix:
+        return kind
+    own = f"{table.schema}{table.suffix or _FIRST_TABLE}"
+    return (kind ^ zlib.crc32(own.encode())) & 0x7FFFFFFF
 
 
-async def lease_partition(connection: Connection, table: MemoryTable, partition: Partition) -> None:
-    """Wait until this session holds the lease of one partition of the table's backfill."""
-    await _lease(connection, _lock_key(_BACKFILL, table), partition.index)
+async def lease_partition(
+    connection: Connection, table: MemoryTable, partition: Partition, listener: OutageListener
+) -> None:
+    """Wait until this session holds the lease of one partition of the table's backfill; report a wait that lasts."""
+    await _lease(connection, _lock_key(_BACKFILL, table), partition.index, listener)
 
 
-async def lease_sync(connection: Connection, table: MemoryTable) -> None:
-    """Wait until this session holds the lease of the table's sync worker."""
-    await _lease(connection, _lock_key(_SYNC, table), 0)
+async def lease_sync(connection: Connection, table: MemoryTable, listener: OutageListener) -> None:
+    """Wait until this session holds the lease of the table's sync worker; report a wait that lasts."""
+    await _lease(connection, _lock_key(_SYNC, table), 0, listener)
 
 
 async def lease_swap(connection: Connection, table: MemoryTable) -> None:
@@ -84,10 +92,17 @@ async def backfill_runs(connection: Connection, table: MemoryTable) -> bool:
     return found
 
 
-async def _lease(connection: Connection, kind: int, number: int) -> None:
+async def _lease(connection: Connection, kind: int, number: int, listener: OutageListener) -> None:
     # No deadline: a worker that replaces another one waits until that one has finished its batch.
-    await retry(
-        partial(_take, connection, kind, number), on=caused_by(LockNotAvailable), give_up_after=None, backoff=_POLL
+    await retry_outage(
+        partial(_take, connection, kind, number),
+        "lease",
+        listener,
+        on=caused_by(LockNotAvailable),
+        give_up_after=None,
+        backoff=_POLL,
+        reported_after=_REPORTED_AFTER,
+        reminded_after=_REMINDED_AFTER,
     )
 
 

@@ -62,8 +62,9 @@ class WorkerMetrics:
         )
         self.pending = Gauge("memory_worker_pending_rows", "Rows still to embed.", registry=self.registry)
         self._outages = Counter(
-            "memory_worker_outages", "Times that something went away.", ["what"], registry=self.registry
-        )
+            "memory_worker_outages", "Reports that a worker waits for something that is away or taken.", ["what"],
+            registry=self.registry,
+        )  # fmt: skip
         self._unauthorized = Gauge(
             "memory_worker_unauthorized", "1 while rows wait because the embedder's API key is lost or refused.",
             registry=self.registry,
@@ -112,7 +113,7 @@ class WorkerMetrics:
 
 
 class Progress(OutageListener, Protocol):
-    """A listener that is told how far the work is, and when the database or the embedder becomes unavailable."""
+    """A listener that is told how far the work is, and when the database, the embedder or a lease is unavailable."""
 
     def started(self, total: int) -> None:
         """Report the number of rows to embed."""
@@ -232,4 +233,4 @@ class BarProgress(ShownBar):
     def outage_ended(self, what: str, seconds: float) -> None:
         """Print that the outage has ended, and how long it lasted."""
         self._metrics.outage_ended(what)
-        self._console.print(f"The {what} is back after {seconds:.1f} s.", markup=False)
+        self._console.print(f"Continuing after {seconds:.1f} s of waiting for the {what}.", markup=False)

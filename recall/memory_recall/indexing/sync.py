@@ -129,7 +129,7 @@ class _Sync:
 
     async def _prepare(self, connection: Connection) -> None:
         table = await describe(connection, self.plan.table)
-        await leases_sql.lease_sync(connection, table)
+        await leases_sql.lease_sync(connection, table, self.progress)
         await self.wakeup.listen(connection, table.name)
 
     async def _serve(self, pipeline: Pipeline, reader: Session, poll_seconds: float) -> None:

@@ -17,7 +17,16 @@ from memory_recall.retrying import Backoff, OutageListener, caused_by, retry_out
 
 T = TypeVar("T")
 _RECONNECT = Backoff(first=0.1, longest=3.0)
-_SETTINGS = {"lock_timeout": "1000", "default_transaction_isolation": "read committed"}
+_SETTINGS = {
+    "lock_timeout": "1000",  # milliseconds
+    "default_transaction_isolation": "read committed",
+    # Postgres ends a session, and with it the session's leases, a minute after its client's node has died. By default
+    # that takes two hours, or a quarter of an hour if the client has yet to acknowledge data, such as a notification.
+    "tcp_keepalives_idle": "30",  # seconds
+    "tcp_keepalives_interval": "10",  # seconds
+    "tcp_keepalives_count": "3",
+    "tcp_user_timeout": "60000",  # milliseconds
+}
 
 
 class Session:

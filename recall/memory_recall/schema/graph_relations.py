@@ -48,6 +48,15 @@ def concept_texts(table: MemoryTable) -> str:
     )
 
 
+def concept_characters(table: MemoryTable) -> str:
+    """Return an SQL expression for the number of characters that `concept_texts` returns of the row `m`, or more.
+
+    The bytes of a text are counted, since Postgres knows their number without reading the text.
+    """
+    sizes = (f"coalesce(least(octet_length(m.{name}), {_LONGEST_TEXT}), 0)" for name in text_columns(table))
+    return " + ".join(sizes)
+
+
 def worker_rights(table: MemoryTable, role: str) -> list[str]:
     """Return GRANT statements for a role, quoted for SQL, that fills the graph."""
     return [

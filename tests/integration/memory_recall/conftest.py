@@ -4,10 +4,12 @@ from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from pgvector.asyncpg import register_vector
 
 from memory_recall.embedding.profiles import ModelProfile
-from memory_recall.postgres.connection import DsnText
+from memory_recall.postgres.connection import Connection, DsnText, connect
 from memory_recall.schema.migrate import MigrationRequest, migrate
 from tests.integration.conftest import CopyOf, Database
 from tests.integration.memory_recall.fake_embedder import FakeEmbedder
@@ -42,6 +44,22 @@ async def bench(copy_of: CopyOf, request_for: Callable[..., MigrationRequest]) -
     database = await copy_of("migrated", lambda empty: migrate(DsnText(empty.dsn), request_for()))
     async with FakeEmbedder(dimensions=DIMENSIONS) as embedder:
         yield Workbench(database, embedder)
+
+
+@pytest.fixture
+async def filled(database: Database, request_for: Callable[..., MigrationRequest]) -> AsyncIterator[Connection]:
+    """A migrated database of 800 rows with vectors, without the index."""
+    await migrate(DsnText(database.dsn), request_for())
+    connection = await connect(DsnText(database.dsn))
+    await register_vector(connection)
+    vectors = np.random.default_rng(1).standard_normal((800, 8)).astype(np.float32)
+    await connection.copy_records_to_table(
+        "memories",
+        records=[(f"text {n}", vector) for n, vector in enumerate(vectors)],
+        columns=["content", "embedding"],
+    )
+    yield connection
+    await connection.close()
 
 
 @pytest.fixture

@@ -56,14 +56,14 @@ def provider(bench: Workbench) -> VoyageServer:
 
 
 @asynccontextmanager
-async def hosted(bench: Workbench, key: ApiKey = KEY) -> AsyncIterator[HostedEmbedder]:
+async def hosted(bench: Workbench, key: ApiKey = KEY, **limits: int) -> AsyncIterator[HostedEmbedder]:
     session = Session(DsnText(bench.database.dsn), name="memory-egress", listener=bench.ear)
-    async with VoyageClient("voyage-test", DIMENSIONS, key, base_url=bench.embedder.url) as client, session:
+    async with VoyageClient("voyage-test", DIMENSIONS, key, base_url=bench.embedder.url, **limits) as client, session:
         yield HostedEmbedder(client, UNLIMITED, egress_filter=EgressFilter(session, "memories"), longest_pause=0.01)
 
 
-async def fill(bench: Workbench, plan: WorkerPlan | None = None) -> BackfillResult:
-    async with hosted(bench) as embedder:
+async def fill(bench: Workbench, plan: WorkerPlan | None = None, **limits: int) -> BackfillResult:
+    async with hosted(bench, **limits) as embedder:
         return await backfill(
             DsnText(bench.database.dsn), embedder, plan or bench.plan, progress=bench.ear, stop=bench.stop
         )
@@ -115,6 +115,33 @@ async def test_a_row_that_changes_after_it_was_read_is_not_sent(bench: Workbench
     result = await task
     assert b"second-canary" not in provider(bench).heard
     assert result.tally.changed == 1
+    assert await bench.problems() == []
+
+
+@pytest.mark.parametrize("change", ["is_sensitive = true", "deleted_at = now()", "content = 'edited meanwhile'"])
+async def test_a_row_that_changes_during_an_earlier_request_of_its_batch_is_not_sent(
+    bench: Workbench, change: str
+) -> None:
+    """The provider takes fewer texts in a request than the batch has, so the batch becomes several requests."""
+    await bench.insert("first", "second-canary", "third")
+    provider(bench).hold_after(0)
+    task = asyncio.create_task(fill(bench, bench.with_options(concurrency=1), max_texts=1))
+    await provider(bench).held.wait()
+    await bench.execute(f"UPDATE memories SET {change} WHERE content = 'second-canary'")
+    provider(bench).release()
+    result = await task
+    assert b"second-canary" not in provider(bench).heard
+    assert result.tally.changed == 1
+    assert await bench.problems() == []
+
+
+async def test_an_answered_request_of_a_batch_is_not_repeated_when_a_later_one_is_refused(bench: Workbench) -> None:
+    await bench.insert("one", "two")
+    busy = iter([True])
+    provider(bench).behaviour = lambda texts: (503, {}, b"{}") if texts == ["two"] and next(busy, False) else None
+    result = await fill(bench, bench.with_options(concurrency=1), max_texts=1)
+    assert [body["input"] for body in provider(bench).bodies] == [["one"], ["two"], ["two"]]
+    assert result.tally.embedded == 2
     assert await bench.problems() == []
 
 

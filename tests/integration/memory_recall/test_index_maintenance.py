@@ -1,12 +1,10 @@
 """The vector index gets what the server allows, is exchanged for other parameters, and repaired when it misses."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 
 import asyncpg
-import numpy as np
 import pytest
-from pgvector.asyncpg import register_vector
 
 from memory_recall.errors import LockNotAvailable
 from memory_recall.hnsw.build import merge_pending_entries, read_resources
@@ -15,32 +13,16 @@ from memory_recall.hnsw.repair import IndexParameters, check_and_repair
 from memory_recall.hnsw.search_effort import SearchedGraph
 from memory_recall.indexing.index_check import IndexChecker
 from memory_recall.indexing.progress import WorkerMetrics
-from memory_recall.postgres.connection import Connection, DsnText, connect
-from memory_recall.schema.migrate import MigrationRequest, migrate
+from memory_recall.postgres.connection import Connection, DsnText
+from memory_recall.schema.migrate import MigrationRequest
 from memory_recall.schema.revisions import require_schema
 from memory_recall.search.sql.readiness import read_readiness
 from tests.integration.conftest import Database
-from tests.integration.memory_recall.workbench import migrate_and_index
+from tests.integration.memory_recall.workbench import migrate_and_index, until
 
 Requests = Callable[..., MigrationRequest]
 PARAMETERS = IndexParameters()
 ALWAYS = 1.01  # no recall is that high
-
-
-@pytest.fixture
-async def filled(database: Database, request_for: Requests) -> AsyncIterator[Connection]:
-    """A migrated database of 800 rows with vectors, without the index."""
-    await migrate(DsnText(database.dsn), request_for())
-    connection = await connect(DsnText(database.dsn))
-    await register_vector(connection)
-    vectors = np.random.default_rng(1).standard_normal((800, 8)).astype(np.float32)
-    await connection.copy_records_to_table(
-        "memories",
-        records=[(f"text {n}", vector) for n, vector in enumerate(vectors)],
-        columns=["content", "embedding"],
-    )
-    yield connection
-    await connection.close()
 
 
 async def facts(connection: Connection) -> IndexFacts:
@@ -234,22 +216,14 @@ async def test_the_index_check_of_the_sync_worker_repairs_the_index_and_reports_
     await migrate_and_index(DsnText(database.dsn), request_for())
     before, metrics = await identity(filled), WorkerMetrics()
     checker = IndexChecker(PARAMETERS, ALWAYS, 3600, first_seconds=0)
-    task = asyncio.create_task(checker.run(DsnText(database.dsn), "memories", metrics))
-    async with asyncio.timeout(60):
-        while checker.threshold == ALWAYS:  # noqa: ASYNC110  (lowered when a repair has ended)
-            await asyncio.sleep(0.02)
-    task.cancel()
+    stop = asyncio.Event()
+    task = asyncio.create_task(checker.run(DsnText(database.dsn), "memories", metrics, stop))
+    await until(lambda: checker.threshold < ALWAYS)  # lowered when a repair has ended
+    stop.set()
+    await task
     assert await identity(filled) != before
     assert metrics.registry.get_sample_value("memory_worker_index_recall") > 0
     assert checker.threshold <= 1.0 - 0.02, "what the rebuild achieved is what the index is measured by from now on"
-
-
-async def test_an_index_check_that_fails_is_repeated_at_the_next_interval(database: Database) -> None:
-    checker = IndexChecker(PARAMETERS, ALWAYS, 0.01, first_seconds=0)
-    task = asyncio.create_task(checker.run(DsnText(database.dsn), "memories", WorkerMetrics()))
-    await asyncio.sleep(0.3)
-    assert not task.done(), "a table that is not migrated is no reason to end"
-    task.cancel()
 
 
 @pytest.mark.parametrize(

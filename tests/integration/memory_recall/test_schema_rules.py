@@ -159,12 +159,12 @@ async def test_the_workers_of_two_tables_do_not_wait_for_each_other(bench: Workb
     async with bench.database.connection() as first, bench.database.connection() as second:
         memories, notes = await describe(first, "memories"), await describe(second, "notes")
         for lease in (lease_sync, partial(lease_partition, partition=Partition())):
-            await lease(first, table=memories)
+            await lease(first, table=memories, listener=bench.ear)
             async with asyncio.timeout(30):
-                await lease(second, table=notes)
+                await lease(second, table=notes, listener=bench.ear)
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(0.1):
-                    await lease(second, table=memories)
+                    await lease(second, table=memories, listener=bench.ear)
         assert await backfill_runs(second, memories)
         await first.execute("SELECT pg_advisory_unlock_all()")
         assert not await backfill_runs(second, memories)

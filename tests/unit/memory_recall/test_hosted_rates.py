@@ -1,13 +1,37 @@
 """Requests to a hosted provider are spaced out so that neither ceiling is exceeded."""
 
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
+from memory_recall.embedding.voyage import VoyageClient
+from memory_recall.embedding.wire import EmbeddedBatch
 from memory_recall.errors import EmbedderBusy, EmbedderRejected, EmbedderUnavailable
 from memory_recall.indexing import hosted_embedder
 from memory_recall.indexing.hosted_embedder import HostedEmbedder, RateLimits
+from memory_recall.indexing.queue_sql import PendingRow
+
+
+@pytest.fixture
+def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The seconds of each wait for a rate limit, while the clock stands still."""
+    seconds: list[float] = []
+
+    class Clock:
+        @staticmethod
+        async def sleep(pause: float) -> None:
+            seconds.append(pause)
+
+        @staticmethod
+        def monotonic() -> float:
+            return 1000.0
+
+    monkeypatch.setattr(hosted_embedder, "asyncio", Clock)
+    monkeypatch.setattr(hosted_embedder, "time", Clock)
+    return seconds
 
 
 @pytest.mark.parametrize(
@@ -18,27 +42,46 @@ from memory_recall.indexing.hosted_embedder import HostedEmbedder, RateLimits
     ],
 )
 async def test_the_stricter_rate_limit_decides_the_interval_of_requests(
-    monkeypatch: pytest.MonkeyPatch, limits: RateLimits, tokens: int, apart: float
+    slept: list[float], limits: RateLimits, tokens: int, apart: float
 ) -> None:
-    slept: list[float] = []
-
-    class Clock:
-        @staticmethod
-        async def sleep(seconds: float) -> None:
-            slept.append(seconds)
-
-        @staticmethod
-        def monotonic() -> float:
-            return 1000.0
-
-    monkeypatch.setattr(hosted_embedder, "asyncio", Clock)
-    monkeypatch.setattr(hosted_embedder, "time", Clock)
     nobody: Any = None
     client: Any = SimpleNamespace(model="voyage-test")
     embedder = HostedEmbedder(client, limits, egress_filter=nobody)
     for _ in range(3):
         await embedder._admit(tokens)
     assert slept == pytest.approx([apart, 2 * apart]), "the first goes at once"
+
+
+class _Provider(VoyageClient):
+    """Answers without a server, and takes two texts in a request."""
+
+    def __init__(self) -> None:
+        super().__init__("voyage-test", 8, "key", max_texts=2)
+
+    async def _request(self, texts: Sequence[str], input_type: str) -> EmbeddedBatch:  # noqa: ARG002  (nobody is asked)
+        return EmbeddedBatch(np.array([[float(text)] * 8 for text in texts], dtype=np.float32), len(texts), 0)
+
+
+@pytest.mark.parametrize("method", ["embed_rows", "embed_documents", "embed_queries"])
+async def test_each_request_of_a_divided_batch_counts_towards_the_rate_limit(slept: list[float], method: str) -> None:
+    checked: list[int] = []
+
+    async def egress_filter(rows: Sequence[PendingRow]) -> list[PendingRow]:
+        checked.append(len(rows))
+        return list(rows)
+
+    texts = [str(number) for number in range(5)]
+    rows = [PendingRow(number, text, "") for number, text in enumerate(texts)]
+    async with _Provider() as client:
+        embedder = HostedEmbedder(client, RateLimits(60, 1_000_000), egress_filter=egress_filter)
+        if method == "embed_rows":
+            sent, answer = await embedder.embed_rows(rows)
+            assert (sent, checked) == (rows, [2, 2, 1])
+        else:
+            answer = await getattr(embedder, method)(texts)
+    assert slept == pytest.approx([1.0, 2.0]), "three requests, of which the first goes at once"
+    assert answer is not None
+    assert (answer.vectors[:, 0].tolist(), answer.tokens) == ([0, 1, 2, 3, 4], 5)
 
 
 def test_only_transient_failures_are_retried_after_a_bounded_delay() -> None:

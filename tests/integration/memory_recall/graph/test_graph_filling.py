@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from memory_recall.graph import enable, graph_state
+from memory_recall.graph import enable, filling, graph_state
 from memory_recall.graph.concepts import concepts_of
 from memory_recall.graph.filling import read_batch, write_batch
 from memory_recall.indexing.graph_filling import fill_graph
@@ -73,6 +73,42 @@ async def test_a_batch_never_reads_the_whole_table_of_links_even_before_its_firs
         assert await connection.fetchval("SELECT relpages FROM pg_class WHERE relname = 'memory_concepts'") == 0
         scans = "SELECT seq_scan FROM pg_stat_xact_user_tables WHERE relname = 'memory_concepts'"
         assert await connection.fetchval(scans) == 0
+        assert await links(connection) == await expected(connection)
+
+
+async def test_a_batch_reads_no_more_characters_than_a_slow_worker_can_in_its_transaction(bench: Workbench) -> None:
+    """Postgres ends the session of a worker that is idle in a transaction for ten seconds, and all it did is lost."""
+    table = await enabled(bench)
+    long = "Marit restarted the server of Kestrel Lane. " * 2200
+    await bench.insert("short", *[f"{number} {long}" for number in range(12)])
+    await bench.execute("UPDATE memories SET tags = content, expanded_keywords = content WHERE id = 2")
+    async with bench.database.connection() as connection:
+        read, after, batches = [], 0, 0
+        while True:
+            async with connection.transaction():
+                batch = await read_batch(connection, table, after)
+            if not batch.steps:
+                break
+            sizes = "SELECT sum(length(concat(content, tags, expanded_keywords))) FROM memories WHERE id = ANY($1)"
+            assert await connection.fetchval(sizes, list(batch.concepts)) <= 500_000
+            assert set(batch.concepts) == set(batch.steps.values())
+            read, after, batches = [*read, *batch.steps], max(batch.steps), batches + 1
+        assert read == sorted(set(read)), "no change is left out or read twice"
+        assert len(read) == await connection.fetchval("SELECT count(*) FROM memory_graph_changes") > batches > 1
+        assert await fill(connection, table) == len(read)
+        assert await links(connection) == await expected(connection)
+        state = await graph_state(connection, table)
+        assert (state.filled, state.pending) == (True, 0)
+
+
+async def test_a_memory_that_alone_has_more_characters_than_a_batch_is_read(
+    bench: Workbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(filling, "_CHARACTERS", 10)
+    table = await enabled(bench)
+    await bench.insert("Marit restarted nas-01.", "Kestrel Lane floods.", "!")
+    async with bench.database.connection() as connection:
+        assert await fill(connection, table) == 3
         assert await links(connection) == await expected(connection)
 
 

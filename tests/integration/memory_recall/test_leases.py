@@ -1,0 +1,157 @@
+"""A lease excludes the workers of its own table alone, is reported while it is waited for, and ends with its holder."""
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from memory_recall.errors import MemoryIndexError
+from memory_recall.indexing import leases_sql
+from memory_recall.indexing.backfill import backfill
+from memory_recall.indexing.leases_sql import backfill_runs, lease_partition, lease_swap, lease_sync
+from memory_recall.indexing.progress import LogProgress, WorkerMetrics
+from memory_recall.indexing.queue_sql import Partition
+from memory_recall.indexing.worker import worker_session
+from memory_recall.postgres.connection import Connection, DsnText
+from memory_recall.schema.migrate import MigrationRequest, migrate
+from memory_recall.schema.table import MemoryTable, describe
+from tests.integration.conftest import Database
+from tests.integration.memory_recall.workbench import Workbench, until
+
+Requests = Callable[..., MigrationRequest]
+KEYS_OF_FORMER_RELEASES = {"backfill": 0x6D786266, "sync": 0x6D787379, "swap": 0x6D787377}
+
+
+@dataclass
+class Listener:
+    """Remembers what was reported of waits."""
+
+    began: list[tuple[str, str]] = field(default_factory=list)
+    ended: list[tuple[str, float]] = field(default_factory=list)
+
+    def outage_began(self, what: str, error: MemoryIndexError) -> None:
+        self.began.append((what, error.reason))
+
+    def outage_ended(self, what: str, seconds: float) -> None:
+        self.ended.append((what, seconds))
+
+
+async def take_all(connection: Connection, table: MemoryTable, *, seconds: float = 30) -> None:
+    """Take the leases of a table's backfill, sync worker and swap; a wait may last `seconds`."""
+    async with asyncio.timeout(seconds):
+        await lease_partition(connection, table, Partition(), Listener())
+        await lease_sync(connection, table, Listener())
+        await lease_swap(connection, table)
+
+
+async def keys_held(connection: Connection) -> set[int]:
+    rows = await connection.fetch("SELECT classid::bigint FROM pg_locks WHERE locktype = 'advisory' AND granted")
+    return {row["classid"] for row in rows}
+
+
+async def test_first_tables_of_two_schemas_have_leases_of_their_own(database: Database, request_for: Requests) -> None:
+    """Each is the first table of its schema, so the names of its relations have no suffix that tells the two apart."""
+    async with database.connection() as first, database.connection() as second:
+        for schema in ("ana", "ben"):
+            await first.execute(f"CREATE SCHEMA {schema}")
+            await migrate(DsnText(database.dsn), request_for(table=f"{schema}.memories"))
+        of_ana, of_ben = await describe(first, "ana.memories"), await describe(first, "ben.memories")
+        assert (of_ana.suffix, of_ben.suffix) == ("", "")
+        await take_all(first, of_ana)
+        assert not await backfill_runs(second, of_ben)
+        await take_all(second, of_ben)
+        assert await backfill_runs(second, of_ana)
+
+
+async def test_a_first_table_and_a_second_table_never_have_the_same_name_of_a_lease(bench: Workbench) -> None:
+    """The name of a schema may end as the suffix of a second table does."""
+    async with bench.database.connection() as first, bench.database.connection() as second:
+        public = await describe(first, "memories")
+        await take_all(first, replace(public, schema="team", name="notes", suffix="__notes"))
+        await take_all(second, replace(public, schema="team__notes"))
+
+
+async def test_the_first_table_of_public_has_the_leases_that_former_releases_take(bench: Workbench) -> None:
+    """During an upgrade, workers of both releases run and must exclude each other."""
+    async with bench.database.connection() as connection:
+        table = await describe(connection, "memories")
+        assert (table.schema, table.suffix) == ("public", "")
+        await take_all(connection, table)
+        assert await keys_held(connection) == set(KEYS_OF_FORMER_RELEASES.values())
+
+
+@pytest.mark.parametrize("lease", [lease_sync, partial(lease_partition, partition=Partition())])
+async def test_a_long_wait_for_a_lease_is_reported_and_reported_again(
+    bench: Workbench, monkeypatch: pytest.MonkeyPatch, lease: Callable[..., Coroutine[Any, Any, None]]
+) -> None:
+    monkeypatch.setattr(leases_sql, "_REPORTED_AFTER", 0.3)
+    monkeypatch.setattr(leases_sql, "_REMINDED_AFTER", 0.6)
+    monkeypatch.setattr(leases_sql, "_POLL", leases_sql.Backoff(first=0.05, longest=0.05))
+    listener = Listener()
+    async with bench.database.connection() as holder, bench.database.connection() as waiting:
+        table = await describe(holder, "memories")
+        await lease(holder, table, listener=listener)
+        assert listener.began == [], "the lease was free"
+        started = time.monotonic()
+        task = asyncio.ensure_future(lease(waiting, table, listener=listener))
+        await until(lambda: listener.began)
+        assert time.monotonic() - started >= 0.3
+        await until(lambda: len(listener.began) == 2)
+        assert time.monotonic() - started >= 0.9
+        assert listener.ended == []
+        await holder.execute("SELECT pg_advisory_unlock_all()")
+        await task
+    assert set(listener.began) == {("lease", "LockNotAvailable")}
+    assert [what for what, _ in listener.ended] == ["lease"]
+    assert listener.ended[0][1] >= 0.8
+
+
+async def test_a_backfill_that_waits_for_its_lease_logs_and_counts_the_wait(
+    bench: Workbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leases_sql, "_REPORTED_AFTER", 0.0)
+    metrics = WorkerMetrics()
+    await bench.insert("text")
+    async with bench.database.connection() as holder, bench.client() as client:
+        await lease_partition(holder, await describe(holder, "memories"), Partition(), bench.ear)
+        with capture_logs() as logs:
+            progress = LogProgress(metrics, worker="backfill")
+            source = DsnText(bench.database.dsn)
+            task = asyncio.create_task(backfill(source, client, bench.plan, progress=progress, stop=bench.stop))
+            await until(lambda: [entry for entry in logs if entry["event"] == "waiting"])
+            await holder.execute("SELECT pg_advisory_unlock_all()")
+            assert (await task).tally.embedded == 1
+    assert [(entry["event"], entry["what"]) for entry in logs if "what" in entry] == [
+        ("waiting", "lease"),
+        ("continuing", "lease"),
+    ]
+    assert metrics.registry.get_sample_value("memory_worker_outages_total", {"what": "lease"}) == 1
+
+
+async def test_a_short_wait_for_a_lease_is_not_reported(bench: Workbench) -> None:
+    listener = Listener()
+    async with bench.database.connection() as holder, bench.database.connection() as waiting:
+        table = await describe(holder, "memories")
+        await lease_sync(holder, table, listener)
+        task = asyncio.ensure_future(lease_sync(waiting, table, listener))
+        await asyncio.sleep(0.6)
+        await holder.execute("SELECT pg_advisory_unlock_all()")
+        await task
+    assert (listener.began, listener.ended) == ([], [])
+
+
+async def test_the_server_ends_the_session_of_a_dead_worker_within_about_a_minute(bench: Workbench) -> None:
+    """With Postgres's defaults a lease outlives its node by two hours, or a quarter of one if data was under way."""
+    async with worker_session(DsnText(bench.database.dsn), bench.plan, bench.ear, name="memory-test") as session:
+        rows = await session.run(
+            lambda connection: connection.fetch("SELECT name, setting FROM pg_settings WHERE name LIKE 'tcp%'")
+        )
+    found = {row["name"]: int(row["setting"]) for row in rows}
+    silent = found["tcp_keepalives_idle"] + found["tcp_keepalives_interval"] * found["tcp_keepalives_count"]
+    assert 30 <= silent <= 90
+    assert 30_000 <= found["tcp_user_timeout"] <= 90_000
