@@ -10,10 +10,11 @@ from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import FINALIZER, MemoryIndex
 from memory_operator.clients.kube import KubeError
 from memory_operator.reconcile.deletion import FOREGROUND, PAUSED_WITHIN
-from memory_operator.reconcile.facts import DeletionFacts, JobFacts, JobState, Problem
+from memory_operator.reconcile.facts import DeletionFacts, JobFacts, JobState, Peers, Problem
 from memory_operator.reconcile.plan import Apply, Delete, Plan
 from memory_operator.resources import workers
 from memory_recall.graph import GraphState
+from memory_recall.schema.claims_sql import TableClaim
 from tests.unit.memory_operator.conftest import (
     CLAIM,
     ENABLED_GRAPH,
@@ -141,9 +142,12 @@ def test_a_namespace_that_is_being_deleted_keeps_no_object_for_its_graph(world: 
     assert "namespace is being deleted" in plan.left_behind[0]
 
 
-def test_the_graph_of_another_objects_table_is_left_alone(world: World) -> None:
-    theirs = replace(FULL, graph=FILLED_GRAPH, identity=IDENTITY, claim=replace(CLAIM, uid="u-2", name="other"))
-    plan = end(world, deleted(world, **WANTED), database=theirs)
+@pytest.mark.parametrize("claim", [replace(CLAIM, uid="u-2", name="other"), None], ids=["of another", "none"])
+def test_the_graph_of_a_table_that_the_object_never_claimed_is_left_alone(
+    world: World, claim: TableClaim | None
+) -> None:
+    theirs = replace(FULL, graph=FILLED_GRAPH, identity=IDENTITY, claim=claim)
+    plan = end(world, deleted(world, **WANTED), database=theirs, peers=Peers(holder_exists=False))
     assert (plan.finalizer, plan.actions, plan.left_behind) == (False, (), ())
 
 
