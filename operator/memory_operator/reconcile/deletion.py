@@ -4,8 +4,8 @@ Kubernetes collects the children in the object's own namespace. A CloudNativePG 
 deleted by the operator, and its reclaim policy keeps the database. With `deletionPolicy: Delete` the operator first
 stops the workers and drops what the migrations added. With `Retain` it pauses an enabled concept graph, whose queue of
 changed memories would grow for ever; this is tried for two minutes at most. Both are done only by the MemoryIndex that
-has claimed the table. The finalizer stays only while something is left that the operator can undo. If the namespace, the Cluster or the Secret is gone for good, the finalizer is removed,
-and an Event says what is left behind.
+has claimed the table. The finalizer stays only while something is left that the operator can undo. If the namespace,
+the Cluster or the Secret is gone for good, the finalizer is removed, and an Event says what is left behind.
 """
 
 from dataclasses import dataclass, replace
@@ -20,9 +20,10 @@ from memory_operator.reconcile.database import plan_database
 from memory_operator.reconcile.facts import DeletionFacts, JobState, Observed, Problem
 from memory_operator.reconcile.indexing.graph import may_have_graph, plan_pause
 from memory_operator.reconcile.jobs import JobRequest, plan_job
-from memory_operator.reconcile.plan import Action, Apply, Delete, Step
+from memory_operator.reconcile.plan import Action, Apply, Delete, Step, apply_drifted
 from memory_operator.resources import cnpg, workers
 from memory_operator.resources.common import Images
+from memory_operator.resources.network_policies import worker_policy
 from memory_recall.status import DatabaseFacts
 
 WRITERS = {"backfill", "graph", "index", "migrate", "swap", "swap-abort", "sync"}
@@ -150,17 +151,19 @@ def _pause_graph(index: MemoryIndex, observed: Observed, images: Images, now: da
     if facts is None or facts.schema_revision is None or not is_claimed_by(index, facts):
         return None
     step = plan_pause(identified(index, facts), observed, images, now)
-    return _unless_foreground(index, step) if step else None
+    return _guarded(index, observed, step) if step else None
 
 
-def _unless_foreground(index: MemoryIndex, step: Step) -> Step:
-    """Return the step with a Job, or under foreground deletion a step that waits until Kubernetes has deleted the rest.
+def _guarded(index: MemoryIndex, observed: Observed, step: Step) -> Step:
+    """Return the step with a Job, where the NetworkPolicy of workers comes before the Job.
 
-    A Job that is made earlier would be deleted with the other children, perhaps in the middle of its work.
+    Under foreground deletion the step waits until Kubernetes has deleted the children, among them this NetworkPolicy. A
+    Job that is made earlier would be deleted with the other children, perhaps in the middle of its work.
     """
-    if FOREGROUND not in index.finalizers:
-        return step
-    return Step(Verdict.no(Reason.DELETING, "Waiting until Kubernetes has deleted the children."))
+    if FOREGROUND in index.finalizers:
+        return Step(Verdict.no(Reason.DELETING, "Waiting until Kubernetes has deleted the children."))
+    ports = () if isinstance(observed.credentials, Problem) else observed.credentials.ports
+    return replace(step, actions=(*apply_drifted(observed, worker_policy(index, ports)), *step.actions))
 
 
 def _undo_migrations(index: MemoryIndex, observed: Observed, images: Images, now: datetime) -> Step | None:
@@ -183,7 +186,7 @@ def _undo_migrations(index: MemoryIndex, observed: Observed, images: Images, now
     if any(pod.component in WRITERS and not pod.ended for pod in observed.pods):
         return Step(Verdict.no(Reason.DELETING, "Waiting for the workers' pods to end."))
     request = JobRequest("uninstall", workers.uninstall_job, Reason.DELETING, "drops what the migrations added")
-    return _unless_foreground(index, plan_job(index, observed, images, now, request))
+    return _guarded(index, observed, plan_job(index, observed, images, now, request))
 
 
 def _may_undo(index: MemoryIndex, observed: Observed, facts: DatabaseFacts) -> bool:

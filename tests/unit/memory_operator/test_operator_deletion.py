@@ -11,7 +11,7 @@ from memory_operator.api.spec import FINALIZER, MemoryIndex
 from memory_operator.clients import object_facts
 from memory_operator.reconcile.deletion import FOREGROUND, GONE_AFTER
 from memory_operator.reconcile.facts import ClusterFacts, DeletionFacts, JobFacts, JobState, Peers, PodFacts, Problem
-from memory_operator.reconcile.plan import Delete, Plan
+from memory_operator.reconcile.plan import Apply, Delete, Plan
 from memory_operator.resources import workers
 from memory_operator.resources.cnpg import DatabaseObject, own_labels
 from memory_operator.resources.events import cluster_elsewhere
@@ -46,9 +46,14 @@ def our_object(index: MemoryIndex, **changes: Any) -> DatabaseObject:
     return replace(found, **changes)
 
 
+def applied(plan: Plan) -> list[tuple[str, str]]:
+    """Kind and component of the objects that the plan applies, in order."""
+    found = [action.manifest for action in plan.actions if isinstance(action, Apply)]
+    return [(one["kind"], one["metadata"]["labels"]["app.kubernetes.io/component"]) for one in found]
+
+
 def started(plan: Plan) -> list[str]:
-    manifests = [action.manifest for action in plan.actions if not isinstance(action, Delete)]
-    return [manifest["metadata"]["labels"]["app.kubernetes.io/component"] for manifest in manifests]
+    return [component for kind, component in applied(plan) if kind == "Job"]
 
 
 # The finalizer during life
@@ -207,6 +212,18 @@ def test_under_foreground_deletion_the_job_starts_only_after_kubernetes_has_dele
     index = deleted(world, FOREGROUND, deletionPolicy="Delete")
     assert end(world, index).actions == ()
     assert started(end(world, index.model_copy(update={"finalizers": (FINALIZER,)}))) == ["uninstall"]
+
+
+def test_the_jobs_networkpolicy_is_there_before_the_job_and_put_back_while_it_runs(cluster: Cluster) -> None:
+    """Under foreground deletion Kubernetes has deleted it with the other children."""
+    cluster.until_ready()
+    cluster.delete(FINALIZER, deletionPolicy="Delete")
+    cluster.children.clear()
+    plan = cluster.reconcile()
+    assert applied(plan) == [("NetworkPolicy", "workers"), ("Job", "uninstall")]
+    assert cluster.reconcile().actions == ()
+    cluster.children.clear()
+    assert applied(cluster.reconcile()) == [("NetworkPolicy", "workers")]
 
 
 @pytest.mark.parametrize(

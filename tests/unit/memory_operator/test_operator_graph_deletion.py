@@ -48,7 +48,8 @@ def end(world: World, index: MemoryIndex, graph: GraphState | None = FILLED_GRAP
 
 def commands(plan: Plan) -> list[list[str]]:
     """What the containers of the Jobs that the plan starts are called with."""
-    jobs = [action.manifest for action in plan.actions if isinstance(action, Apply)]
+    applied = [action.manifest for action in plan.actions if isinstance(action, Apply)]
+    jobs = [manifest for manifest in applied if manifest["kind"] == "Job"]
     return [job["spec"]["template"]["spec"]["containers"][0]["command"] for job in jobs]
 
 
@@ -97,7 +98,7 @@ def test_a_job_that_enables_the_graph_is_replaced(world: World) -> None:
     config = workers.config_fingerprint(world.index(**WANTED), world.images, "graph")
     enabling = JobFacts("mem-graph-old", "graph", config, 0, JobState.ACTIVE)
     plan = end(world, deleted(world, **WANTED), GraphState(), jobs=(enabling,))
-    assert plan.actions[0] == Delete("Job", "team", "mem-graph-old")
+    assert Delete("Job", "team", "mem-graph-old") in plan.actions
     assert commands(plan) == PAUSES
 
 
@@ -109,6 +110,12 @@ def test_a_graph_whose_end_was_wanted_a_moment_before_the_deletion_is_paused_too
 def test_under_foreground_deletion_the_job_starts_only_after_kubernetes_has_deleted_the_children(world: World) -> None:
     plan = end(world, deleted(world, FOREGROUND, **WANTED))
     assert (plan.finalizer, plan.actions) == (None, ())
+
+
+def test_the_jobs_networkpolicy_is_there_before_the_job(world: World) -> None:
+    """Under foreground deletion Kubernetes has deleted it with the other children."""
+    kinds = [one.manifest["kind"] for one in end(world, deleted(world, **WANTED)).actions if isinstance(one, Apply)]
+    assert kinds == ["NetworkPolicy", "Job"]
 
 
 @pytest.mark.parametrize(
