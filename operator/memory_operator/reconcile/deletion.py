@@ -20,7 +20,7 @@ from memory_operator.reconcile.database import plan_database
 from memory_operator.reconcile.facts import DeletionFacts, JobState, Observed, Problem
 from memory_operator.reconcile.indexing.graph import may_have_graph, plan_pause
 from memory_operator.reconcile.jobs import JobRequest, plan_job
-from memory_operator.reconcile.plan import Action, Apply, Delete, Step, apply_drifted
+from memory_operator.reconcile.plan import Action, Apply, Delete, Step, apply_drifted, delete_existing
 from memory_operator.resources import cnpg, workers
 from memory_operator.resources.common import Images
 from memory_operator.resources.network_policies import worker_policy
@@ -74,7 +74,7 @@ def plan_deletion(index: MemoryIndex, facts: DeletionFacts, images: Images, now:
     if facts.database_objects is None and index.cluster:
         left.append(f"The operator may not read Database objects in {index.cluster[0]}, where one of its own may stay.")
     made = [item for item in facts.database_objects or () if cnpg.is_made_for(index, item) and not item.deleting]
-    deletions = tuple(Delete("Database", item.namespace, item.name) for item in made)
+    deletions = tuple(Delete("Database", item.namespace, item.name, item.uid) for item in made)
     step = Step(Verdict.no(Reason.DELETING, "The object is being deleted."), deletions)
     return Ending(step, last=True, left_behind=tuple(left))
 
@@ -208,7 +208,6 @@ def _is_unclaimed(index: MemoryIndex, observed: Observed) -> bool:
 
 def _stop_workers(index: MemoryIndex, observed: Observed) -> tuple[Action, ...]:
     jobs = [job for job in observed.jobs if job.component in WRITERS and not job.deleting]
-    stops: list[Action] = [Delete("Job", index.namespace, job.name) for job in jobs if job.state is JobState.ACTIVE]
-    if observed.sync is not None:
-        stops.append(Delete("Deployment", index.namespace, f"{index.name}-sync"))
-    return tuple(stops)
+    active = [job for job in jobs if job.state is JobState.ACTIVE]
+    stops = (Delete("Job", index.namespace, job.name, job.uid) for job in active)
+    return (*stops, *delete_existing(observed, ("Deployment", f"{index.name}-sync")))

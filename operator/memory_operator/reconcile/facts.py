@@ -91,6 +91,7 @@ class JobFacts:
     finished_at: datetime | None = None
     failure: Problem | None = None
     deleting: bool = False
+    uid: str = ""
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import FINALIZER
 from memory_operator.clients.embedder import EmbedderProbe
 from memory_operator.clients.http import Answer
-from memory_operator.clients.kube import EVERY_NAMESPACE, KindMissingError, KubeError
+from memory_operator.clients.kube import EVERY_NAMESPACE, KindMissingError, KubeError, NameTakenError
 from memory_operator.controller.controller import Controller
 from memory_operator.controller.metrics import Metrics
 from memory_operator.controller.observe import Observer
@@ -67,7 +67,9 @@ class Api:
         self._refuse(manifest["kind"])
         meta = manifest["metadata"]
         self.writes.append(manifest["kind"])
-        self.objects[manifest["kind"], meta["namespace"], meta["name"]] = manifest
+        uid = f"{manifest['kind']} {meta['name']}"
+        applied = {**manifest, "metadata": {**meta, "uid": uid}}
+        self.objects[manifest["kind"], meta["namespace"], meta["name"]] = applied
 
     async def create(self, manifest: dict[str, Any]) -> None:
         self._refuse(manifest["kind"])
@@ -92,8 +94,12 @@ class Api:
         if self.refusal and (not self.refused_kinds or kind in self.refused_kinds):
             raise self.refusal
 
-    async def delete(self, kind: str, namespace: str, name: str) -> None:
+    async def delete(self, kind: str, namespace: str, name: str, uid: str) -> None:
         self._refuse(kind)
+        live = self.objects.get((kind, namespace, name))
+        if live is not None and live["metadata"]["uid"] != uid:
+            message = f"{kind} {namespace}/{name} exists and does not belong to this MemoryIndex."
+            raise NameTakenError(f"deleting {kind} {namespace}/{name}", 409, message, refused=True)
         self.writes.append(f"delete {kind}")
         self.objects.pop((kind, namespace, name), None)
 

@@ -41,7 +41,13 @@ def condition(plan: Plan, kind: str) -> dict[str, Any]:
 
 def our_object(index: MemoryIndex, **changes: Any) -> DatabaseObject:
     found = DatabaseObject(
-        namespace="dbaas", name="team-mem", owner="owner", labels=own_labels(index), extensions=(), generation=1
+        namespace="dbaas",
+        name="team-mem",
+        owner="owner",
+        labels=own_labels(index),
+        extensions=(),
+        generation=1,
+        uid="d-1",
     )
     return replace(found, **changes)
 
@@ -278,7 +284,7 @@ def test_delete_ends_at_once_in_a_namespace_that_is_being_deleted(world: World) 
     index = deleted(world, deletionPolicy="Delete")
     plan = world.conclude(index, DeletionFacts((our_object(index),), namespace_terminating=True))
     assert plan.finalizer is False
-    assert plan.actions == (Delete("Database", "dbaas", "team-mem"),)
+    assert plan.actions == (Delete("Database", "dbaas", "team-mem", "d-1"),)
     assert "namespace is being deleted" in plan.left_behind[0]
 
 

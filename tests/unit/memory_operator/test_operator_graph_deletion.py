@@ -96,9 +96,9 @@ def test_a_job_pauses_what_is_enabled_and_nothing_else_is_waited_for(
 def test_a_job_that_enables_the_graph_is_replaced(world: World) -> None:
     """It could enable the graph after the object is gone."""
     config = workers.config_fingerprint(world.index(**WANTED), world.images, "graph")
-    enabling = JobFacts("mem-graph-old", "graph", config, 0, JobState.ACTIVE)
+    enabling = JobFacts("mem-graph-old", "graph", config, 0, JobState.ACTIVE, uid="j-1")
     plan = end(world, deleted(world, **WANTED), GraphState(), jobs=(enabling,))
-    assert Delete("Job", "team", "mem-graph-old") in plan.actions
+    assert Delete("Job", "team", "mem-graph-old", "j-1") in plan.actions
     assert commands(plan) == PAUSES
 
 
