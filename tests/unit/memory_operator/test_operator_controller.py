@@ -65,11 +65,10 @@ class Api:
 
     async def apply(self, manifest: dict[str, Any]) -> None:
         self._refuse(manifest["kind"])
-        meta = manifest["metadata"]
-        self.writes.append(manifest["kind"])
-        uid = f"{manifest['kind']} {meta['name']}"
-        applied = {**manifest, "metadata": {**meta, "uid": uid}}
-        self.objects[manifest["kind"], meta["namespace"], meta["name"]] = applied
+        kind, meta = manifest["kind"], manifest["metadata"]
+        self.writes.append(kind)
+        applied = {**manifest, "metadata": {**meta, "uid": f"{kind} {meta['name']}"}}
+        self.objects[kind, meta["namespace"], meta["name"]] = applied
 
     async def create(self, manifest: dict[str, Any]) -> None:
         self._refuse(manifest["kind"])
@@ -98,8 +97,7 @@ class Api:
         self._refuse(kind)
         live = self.objects.get((kind, namespace, name))
         if live is not None and live["metadata"]["uid"] != uid:
-            message = f"{kind} {namespace}/{name} exists and does not belong to this MemoryIndex."
-            raise NameTakenError(f"deleting {kind} {namespace}/{name}", 409, message, refused=True)
+            raise NameTakenError("deleting", 409, f"{name} does not belong to this MemoryIndex.", refused=True)
         self.writes.append(f"delete {kind}")
         self.objects.pop((kind, namespace, name), None)
 

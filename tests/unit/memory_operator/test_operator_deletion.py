@@ -10,13 +10,11 @@ from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import FINALIZER, MemoryIndex
 from memory_operator.clients import object_facts
 from memory_operator.reconcile.deletion import FOREGROUND, GONE_AFTER
-from memory_operator.reconcile.facts import ClusterFacts, DeletionFacts, JobFacts, JobState, Peers, PodFacts, Problem
+from memory_operator.reconcile.facts import ClusterFacts, DeletionFacts, PodFacts, Problem
 from memory_operator.reconcile.plan import Apply, Delete, Plan
-from memory_operator.resources import workers
 from memory_operator.resources.cnpg import DatabaseObject, own_labels
 from memory_operator.resources.events import cluster_elsewhere
-from memory_recall.schema.claims_sql import TableClaim
-from tests.unit.memory_operator.conftest import CLAIM, FULL, IDENTITY, Cluster, World
+from tests.unit.memory_operator.conftest import Cluster, World
 
 HIBERNATED = ClusterFacts("dbaas", "pg", phase=object_facts.HEALTHY_PHASE, hibernated=True)
 SECRET_GONE = {"credentials": Problem(Reason.SECRET_MISSING, "Secret team/dsn does not exist."), "database": None}
@@ -172,37 +170,6 @@ def test_delete_stops_the_workers_undoes_the_migrations_and_removes_the_finalize
     cluster.reconcile()
     assert cluster.gone
     assert cluster.cnpg == {}
-
-
-ENDED = replace(CLAIM, uid="u-0", name="former", created_at="2026-01-01T10:00:00Z")
-
-
-@pytest.mark.parametrize("spec", [{"suspend": True}, {"embedding": {"dimensions": 1024}}, {}])
-@pytest.mark.parametrize("claim", [None, ENDED, replace(CLAIM, system_identifier="1")], ids=["none", "ended", "copied"])
-def test_a_table_that_the_object_never_claimed_keeps_its_vectors_and_the_object_goes(
-    world: World, spec: dict[str, Any], claim: TableClaim | None
-) -> None:
-    """Migrated by the command line, or left by an object that was deleted with `Retain`; a Job would be refused."""
-    index = deleted(world, deletionPolicy="Delete", **spec)
-    found = replace(FULL, identity=IDENTITY, claim=claim)
-    plan = end(world, index, database=found, peers=Peers(holder_exists=False))
-    assert (plan.finalizer, plan.actions) == (False, ())
-    (stays,) = plan.left_behind
-    assert "table memories stays in database app" in stays
-    assert "memory migrate --to base" in stays
-
-
-def test_migrations_whose_claim_the_running_job_has_dropped_are_undone_to_the_end(world: World) -> None:
-    """The claim goes with the second of the revisions, before the first one."""
-    index = deleted(world, deletionPolicy="Delete")
-    config = workers.config_fingerprint(index, world.images, "uninstall")
-    running = JobFacts("mem-uninstall-x", "uninstall", config, 0, JobState.ACTIVE)
-    found = replace(FULL, schema_revision="0001", identity=IDENTITY, claim=None)
-    plan = end(world, index, database=found, jobs=(running,))
-    assert plan.finalizer is None
-    assert "Job mem-uninstall-x drops" in condition(plan, "Ready")["message"]
-    taken = end(world, index, database=replace(found, claim=replace(CLAIM, uid="u-2")), jobs=(running,))
-    assert (taken.finalizer, taken.actions) == (False, ())
 
 
 @pytest.mark.parametrize(("ended", "running"), [(True, ["uninstall"]), (False, [])])
