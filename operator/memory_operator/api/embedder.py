@@ -1,9 +1,9 @@
 """Define the parts of a MemoryIndex that describe the embedding service and the pods that the operator creates."""
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 
@@ -20,19 +20,32 @@ class SecretKey(Section):
     key: str = "apiKey"
 
 
+def _require_plain(url: str) -> str:
+    """Return the URL if it is an http or https URL without credentials whose port, if it has one, can exist.
+
+    Raises:
+        ValueError: the URL is not of this form. The message does not quote the URL, which may contain a password.
+    """
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:  # whose message quotes the host or the port
+        raise ValueError("must have a host that can exist, and a port from 1 to 65535 or none") from None
+    if parts.scheme not in {"http", "https"} or not parts.hostname or "@" in parts.netloc:
+        raise ValueError("must be http://HOST or https://HOST, without a user name and a password")
+    if port == 0:
+        raise ValueError("must have a port from 1 to 65535 or none")
+    return url
+
+
+HttpUrl = Annotated[str, AfterValidator(_require_plain)]
+
+
 class External(Section):
     """An embedder that the operator does not run."""
 
-    url: str
+    url: HttpUrl
     api_key: SecretKey | None = None
-
-    @field_validator("url")
-    @classmethod
-    def _is_plain(cls, url: str) -> str:
-        parts = urlsplit(url)
-        if parts.scheme not in {"http", "https"} or not parts.hostname or "@" in parts.netloc:
-            raise ValueError("must be http://HOST or https://HOST, without a user name and a password")
-        return url
 
     @property
     def host(self) -> str:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from memory_operator.api.embedder import Embedder, SecretKey, Section
+from memory_operator.api.embedder import Embedder, HttpUrl, SecretKey, Section
 
 Manifest = dict[str, Any]
 
@@ -84,7 +84,7 @@ class ModelVolume(Section):
 class HttpSource(Section):
     """A model file at a URL."""
 
-    url: str
+    url: HttpUrl
     sha256: str
     volume: ModelVolume = ModelVolume()
 

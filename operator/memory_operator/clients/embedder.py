@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import MemoryIndex
 from memory_operator.clients.http import Answer, NoAnswerError
-from memory_operator.reconcile.authorization.permissions import Permitted, is_host_permitted
+from memory_operator.reconcile.authorization.permissions import Permitted, check_external
 from memory_operator.reconcile.facts import EmbedderLoad, PodFacts, Problem, ServedModel
 from memory_operator.resources.embedder import PROBE_PORT, embedder_url
 
@@ -52,9 +52,14 @@ class EmbedderProbe:
         return any(_UNAUTHORIZED in metrics.splitlines() for metrics in found)
 
     async def external(self, index: MemoryIndex, api_key: str | None) -> ServedModel | Problem:
-        """Return the specified model as the external embedder describes it, or the problem that prevents its use."""
-        external, url = index.spec.embedder.external, embedder_url(index)
-        if external is None or not is_host_permitted(index, external.host, self._permitted):
+        """Return the specified model as the external embedder describes it, or the problem that prevents its use.
+
+        No request is sent if the embedder may not be called or may not be given the API key, nor to a hosted provider.
+        """
+        refused, url = check_external(index, self._permitted), embedder_url(index)
+        if refused:
+            return Problem(refused.reason, refused.message, refused.remedy or "")
+        if index.hosted or index.spec.embedder.external is None:
             return Problem(Reason.NOT_PERMITTED, f"The embedder at {url} is not asked.")
         headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
         try:

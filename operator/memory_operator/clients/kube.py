@@ -2,8 +2,10 @@
 
 Objects are plain dictionaries, because typed models would drop the fields of newer API versions. All writes of the
 operator go through this module under one field manager. Server-side apply never overwrites an existing object that does
-not belong to the operator. The errors of kubernetes.aio, whose dynamic client has no type annotations, are converted to
-KubeError here.
+not belong to the operator, and a delete names the uid of the object that was observed. The errors of kubernetes.aio,
+whose dynamic client has no type annotations, are converted to KubeError here.
+
+Longer than 300 lines because all requests share this conversion of errors.
 """
 
 import json
@@ -48,6 +50,7 @@ _REFUSALS = {400, 403, 422}  # the request itself is unwelcome: permissions, quo
 _LIMIT = aiohttp.ClientTimeout(total=30.0)
 _APPLY = {"content_type": "application/apply-patch+yaml", "force_conflicts": True, "field_manager": MANAGER}
 _METADATA = {"Accept": "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"}
+_DELETE_OPTIONS = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
 _JSON_PATCH = {"content_type": "application/json-patch+json", "field_manager": MANAGER}
 
 
@@ -142,8 +145,7 @@ class Kube:
         live = await self.get(kind, namespace, name)
         action = f"applying {kind} {namespace}/{name}"
         if live is not None and not is_ours(manifest, live):
-            message = f"{kind} {namespace}/{name} exists and does not belong to this MemoryIndex."
-            raise NameTakenError(action, 409, message, refused=not is_former(manifest, live))
+            raise NameTakenError(action, 409, _not_ours(kind, namespace, name), refused=not is_former(manifest, live))
         self._on_write(kind, "apply")
         self._on_answer(await self._request(action, "patch", _path(kind, namespace, name), manifest, **_APPLY))
 
@@ -224,14 +226,23 @@ class Kube:
             return False
         return "deletionTimestamp" in found["metadata"]
 
-    async def delete(self, kind: str, namespace: str, name: str) -> None:
-        """Delete an object, and its dependents in the background; do nothing if it does not exist."""
+    async def delete(self, kind: str, namespace: str, name: str, uid: str) -> None:
+        """Delete the object with this uid, and its dependents in the background; do nothing if none has its name.
+
+        Raises:
+            NameTakenError: the object of this name has another uid, so it is not the one that was observed.
+        """
         self._on_write(kind, "delete")
+        action, path = f"deleting {kind} {namespace}/{name}", _path(kind, namespace, name)
         try:
-            action, path = f"deleting {kind} {namespace}/{name}", _path(kind, namespace, name)
-            await self._request(action, "delete", path, propagation_policy="Background")
+            await self._request(action, "delete", path, {**_DELETE_OPTIONS, "preconditions": {"uid": uid}})
         except NotFoundError:
             return
+        except KubeError as error:
+            live = await self.get(kind, namespace, name) if error.code == 409 else None
+            if live is None or live["metadata"]["uid"] == uid:
+                raise
+            raise NameTakenError(action, 409, _not_ours(kind, namespace, name), refused=True) from None
 
     async def _items(
         self, kind: str, namespace: str, labels: dict[str, str] | None, **headers: str
@@ -253,6 +264,10 @@ class Kube:
                 method, path, body=body, serialize=False, _request_timeout=_LIMIT, **options
             )
             return dict(await answer.json())
+
+
+def _not_ours(kind: str, namespace: str, name: str) -> str:
+    return f"{kind} {namespace}/{name} exists and does not belong to this MemoryIndex."
 
 
 def _path(kind: str, namespace: str | None, name: str | None = None) -> str:

@@ -144,6 +144,7 @@ def database_object(item: Manifest) -> DatabaseObject:
         deleting="deletionTimestamp" in meta,
         index_uid=(meta.get("annotations") or {}).get(ANNOTATION_INDEX_UID),
         owner_uids=owner_uids(item),
+        uid=meta.get("uid", ""),
     )
 
 
@@ -187,6 +188,7 @@ def job_facts(job: Manifest, pods: Iterable[Manifest]) -> JobFacts:
         finished_at=finished_at,
         failure=_job_failure(status, own_pods) if state is JobState.FAILED else None,
         deleting="deletionTimestamp" in meta,
+        uid=meta.get("uid", ""),
     )
 
 

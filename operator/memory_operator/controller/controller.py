@@ -236,6 +236,6 @@ class Controller:
                 meta = manifest["metadata"]
                 _log.info("apply", kind=manifest["kind"], object=f"{meta['namespace']}/{meta['name']}", **context)
                 await self._kube.apply(manifest)
-            case Delete(kind, namespace, name):
+            case Delete(kind, namespace, name, uid):
                 _log.info("delete", kind=kind, object=f"{namespace}/{name}", **context)
-                await self._kube.delete(kind, namespace, name)
+                await self._kube.delete(kind, namespace, name, uid)

@@ -20,7 +20,7 @@ from memory_operator.clients.embedder import EmbedderProbe
 from memory_operator.clients.kube import EVERY_NAMESPACE, KindMissingError, Kube, KubeError
 from memory_operator.controller.cache import CHILDREN, ObjectCache
 from memory_operator.controller.objects import Objects
-from memory_operator.reconcile.authorization.claims import is_claimed_by
+from memory_operator.reconcile.authorization.claims import holder_to_read, is_claimed_by
 from memory_operator.reconcile.authorization.consent import check_cluster, check_secret
 from memory_operator.reconcile.facts import (
     ClusterFacts,
@@ -37,6 +37,7 @@ from memory_operator.reconcile.swap import needs_swap
 from memory_operator.resources.cnpg import DatabaseObject, own_labels
 from memory_operator.resources.embedder import COMPONENT, NEXT_COMPONENT
 from memory_operator.resources.ownership import controller_uid
+from memory_recall.schema.claims_sql import TableClaim
 from memory_recall.status import DatabaseFacts
 
 Inspect = Callable[[str, str], Awaitable[Inspection]]
@@ -161,7 +162,22 @@ class Observer:
         spaces = self._namespaces or (EVERY_NAMESPACE,)
         listed = await asyncio.gather(*(self.objects.indexes(space) for space in spaces))
         found = (_parsed(item) for items in listed for item in items)
-        return Peers(tuple(peer for peer in found if peer and peer.uid != index.uid), self._namespaces)
+        others = tuple(peer for peer in found if peer and peer.uid != index.uid)
+        claim = holder_to_read(index, database, {peer.uid for peer in others}, self._namespaces)
+        return Peers(others, holder_exists=await self._exists(claim) if claim else None)
+
+    async def _exists(self, claim: TableClaim) -> bool | None:
+        """Return whether the API server has the MemoryIndex of a claim; None if the operator may not read it.
+
+        The cache is not used, because it may not contain all objects yet.
+        """
+        try:
+            found = await self._kube.get("MemoryIndex", claim.namespace, claim.name)
+        except KubeError as error:
+            if error.refused:
+                return None
+            raise
+        return found is not None and found["metadata"]["uid"] == claim.uid
 
     async def _children(self, index: MemoryIndex) -> dict[str, list[Manifest]]:
         """Return, by kind, the objects that this MemoryIndex controls and all pods that carry its labels."""

@@ -3,9 +3,9 @@
 Kubernetes collects the children in the object's own namespace. A CloudNativePG Database object in another namespace is
 deleted by the operator, and its reclaim policy keeps the database. With `deletionPolicy: Delete` the operator first
 stops the workers and drops what the migrations added. With `Retain` it pauses an enabled concept graph, whose queue of
-changed memories would grow for ever; this is tried for two minutes at most. The finalizer stays only while something is
-left that the operator can undo. If the namespace, the Cluster or the Secret is gone for good, the finalizer is removed,
-and an Event says what is left behind.
+changed memories would grow for ever; this is tried for two minutes at most. Both are done only by the MemoryIndex that
+has claimed the table. The finalizer stays only while something is left that the operator can undo. If the namespace,
+the Cluster or the Secret is gone for good, the finalizer is removed, and an Event says what is left behind.
 """
 
 from dataclasses import dataclass, replace
@@ -14,15 +14,17 @@ from datetime import datetime, timedelta
 from memory_operator.api.conditions import ConditionStatus, Verdict
 from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import FINALIZER, MemoryIndex
-from memory_operator.reconcile.authorization.claims import check_claim
+from memory_operator.reconcile.authorization.claims import check_claim, is_claimed_by
 from memory_operator.reconcile.authorization.identity import identified
 from memory_operator.reconcile.database import plan_database
 from memory_operator.reconcile.facts import DeletionFacts, JobState, Observed, Problem
 from memory_operator.reconcile.indexing.graph import may_have_graph, plan_pause
 from memory_operator.reconcile.jobs import JobRequest, plan_job
-from memory_operator.reconcile.plan import Action, Apply, Delete, Step
+from memory_operator.reconcile.plan import Action, Apply, Delete, Step, apply_drifted, delete_existing
 from memory_operator.resources import cnpg, workers
 from memory_operator.resources.common import Images
+from memory_operator.resources.network_policies import worker_policy
+from memory_recall.status import DatabaseFacts
 
 WRITERS = {"backfill", "graph", "index", "migrate", "swap", "swap-abort", "sync"}
 GONE_FOR_GOOD = {Reason.SECRET_MISSING, Reason.CLUSTER_MISSING, Reason.CNPG_MISSING}
@@ -72,7 +74,7 @@ def plan_deletion(index: MemoryIndex, facts: DeletionFacts, images: Images, now:
     if facts.database_objects is None and index.cluster:
         left.append(f"The operator may not read Database objects in {index.cluster[0]}, where one of its own may stay.")
     made = [item for item in facts.database_objects or () if cnpg.is_made_for(index, item) and not item.deleting]
-    deletions = tuple(Delete("Database", item.namespace, item.name) for item in made)
+    deletions = tuple(Delete("Database", item.namespace, item.name, item.uid) for item in made)
     step = Step(Verdict.no(Reason.DELETING, "The object is being deleted."), deletions)
     return Ending(step, last=True, left_behind=tuple(left))
 
@@ -84,7 +86,11 @@ def _drop_or_leave(
     cause = _out_of_reach(index, facts, now)
     if cause:
         return None, [_left_in_database(index, cause)]
-    return (_undo_migrations(index, facts.observed, images, now) if facts.observed else None), []
+    if facts.observed is None:
+        return None, []
+    step = _undo_migrations(index, facts.observed, images, now)
+    unclaimed = step is None and _is_unclaimed(index, facts.observed)
+    return step, [_left_in_database(index, "this MemoryIndex has not claimed the table")] if unclaimed else []
 
 
 def _pause_or_leave(
@@ -136,32 +142,34 @@ def _left_enabled(index: MemoryIndex, cause: str) -> str:
 def _pause_graph(index: MemoryIndex, observed: Observed, images: Images, now: datetime) -> Step | None:
     """Return the next step that pauses the concept graph.
 
-    The result is None if no graph is enabled, or if the table belongs to another MemoryIndex.
+    The result is None if no graph is enabled, or if the MemoryIndex has not claimed the table.
     """
     database, facts = plan_database(index, observed).verdict, observed.database_facts
     if not database.holds:
         message = f"Cannot pause the concept graph: {database.message}"
         return Step(replace(database, status=ConditionStatus.FALSE, message=message))
-    if facts is None or facts.schema_revision is None or check_claim(index, observed):
+    if facts is None or facts.schema_revision is None or not is_claimed_by(index, facts):
         return None
     step = plan_pause(identified(index, facts), observed, images, now)
-    return _unless_foreground(index, step) if step else None
+    return _guarded(index, observed, step) if step else None
 
 
-def _unless_foreground(index: MemoryIndex, step: Step) -> Step:
-    """Return the step with a Job, or under foreground deletion a step that waits until Kubernetes has deleted the rest.
+def _guarded(index: MemoryIndex, observed: Observed, step: Step) -> Step:
+    """Return the step with a Job, where the NetworkPolicy of workers comes before the Job.
 
-    A Job that is made earlier would be deleted with the other children, perhaps in the middle of its work.
+    Under foreground deletion the step waits until Kubernetes has deleted the children, among them this NetworkPolicy. A
+    Job that is made earlier would be deleted with the other children, perhaps in the middle of its work.
     """
-    if FOREGROUND not in index.finalizers:
-        return step
-    return Step(Verdict.no(Reason.DELETING, "Waiting until Kubernetes has deleted the children."))
+    if FOREGROUND in index.finalizers:
+        return Step(Verdict.no(Reason.DELETING, "Waiting until Kubernetes has deleted the children."))
+    ports = () if isinstance(observed.credentials, Problem) else observed.credentials.ports
+    return replace(step, actions=(*apply_drifted(observed, worker_policy(index, ports)), *step.actions))
 
 
 def _undo_migrations(index: MemoryIndex, observed: Observed, images: Images, now: datetime) -> Step | None:
     """Return the next step that undoes the migrations.
 
-    The result is None if the migrations are undone already, or if the table belongs to another MemoryIndex.
+    The result is None if the migrations are undone already, or if the MemoryIndex has not claimed the table.
     """
     database, facts = plan_database(index, observed).verdict, observed.database_facts
     if not database.holds:
@@ -169,7 +177,7 @@ def _undo_migrations(index: MemoryIndex, observed: Observed, images: Images, now
         retain = "To leave the data behind instead, set spec.deletionPolicy to Retain."
         message = f"Cannot undo the migrations: {database.message}"
         return Step(replace(database, status=ConditionStatus.FALSE, message=message, remedy=f"{remedy} {retain}"))
-    if facts is None or facts.schema_revision is None or check_claim(index, observed):
+    if facts is None or facts.schema_revision is None or not _may_undo(index, observed, facts):
         return None
     index = identified(index, facts)
     stops = _stop_workers(index, observed)
@@ -178,12 +186,28 @@ def _undo_migrations(index: MemoryIndex, observed: Observed, images: Images, now
     if any(pod.component in WRITERS and not pod.ended for pod in observed.pods):
         return Step(Verdict.no(Reason.DELETING, "Waiting for the workers' pods to end."))
     request = JobRequest("uninstall", workers.uninstall_job, Reason.DELETING, "drops what the migrations added")
-    return _unless_foreground(index, plan_job(index, observed, images, now, request))
+    return _guarded(index, observed, plan_job(index, observed, images, now, request))
+
+
+def _may_undo(index: MemoryIndex, observed: Observed, facts: DatabaseFacts) -> bool:
+    """Return whether the MemoryIndex has claimed the table, or has begun to undo the migrations and so lost its claim.
+
+    The Job drops the claim together with the vectors, before the first revision. Migrations of a table without a claim,
+    or with a claim that has ended, may be those of the command line or of an object whose vectors were to be kept.
+    """
+    return is_claimed_by(index, facts) or (facts.claim is None and bool(observed.jobs_of("uninstall")))
+
+
+def _is_unclaimed(index: MemoryIndex, observed: Observed) -> bool:
+    """Return whether the table has migrations, and belongs neither to this MemoryIndex nor to another one."""
+    facts = observed.database_facts
+    if facts is None or facts.schema_revision is None or is_claimed_by(index, facts):
+        return False
+    return check_claim(index, observed) is None
 
 
 def _stop_workers(index: MemoryIndex, observed: Observed) -> tuple[Action, ...]:
     jobs = [job for job in observed.jobs if job.component in WRITERS and not job.deleting]
-    stops: list[Action] = [Delete("Job", index.namespace, job.name) for job in jobs if job.state is JobState.ACTIVE]
-    if observed.sync is not None:
-        stops.append(Delete("Deployment", index.namespace, f"{index.name}-sync"))
-    return tuple(stops)
+    active = [job for job in jobs if job.state is JobState.ACTIVE]
+    stops = (Delete("Job", index.namespace, job.name, job.uid) for job in active)
+    return (*stops, *delete_existing(observed, ("Deployment", f"{index.name}-sync")))

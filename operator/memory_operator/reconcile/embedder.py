@@ -22,7 +22,7 @@ from memory_operator.reconcile.facts import EmbedderLoad, Observed, Problem, Rec
 from memory_operator.reconcile.jobs import active_job
 from memory_operator.reconcile.model_file.cleanup import delete_unneeded
 from memory_operator.reconcile.model_file.fetch import plan_fetch
-from memory_operator.reconcile.plan import Action, Delete, Step, apply_drifted, failed_step, waiting_for
+from memory_operator.reconcile.plan import Action, Step, apply_drifted, delete_existing, failed_step, waiting_for
 from memory_operator.reconcile.rollout import (
     latest_problem,
     may_leave_out_former,
@@ -164,7 +164,7 @@ def _delete_existing(
     index: MemoryIndex, observed: Observed, component: str, kinds: tuple[str, ...]
 ) -> tuple[Action, ...]:
     name = f"{index.name}-{component}"
-    return tuple(Delete(kind, index.namespace, name) for kind in kinds if (kind, name) in observed.children)
+    return delete_existing(observed, *((kind, name) for kind in kinds))
 
 
 def mismatch(index: MemoryIndex, observed: Observed) -> Verdict | None:

@@ -91,6 +91,7 @@ class JobFacts:
     finished_at: datetime | None = None
     failure: Problem | None = None
     deleting: bool = False
+    uid: str = ""
 
 
 @dataclass(frozen=True)
@@ -175,11 +176,14 @@ class Inspection:
 class Peers:
     """The other MemoryIndex objects in the namespaces that the operator reads.
 
-    If `namespaces` is empty, the operator reads every namespace.
+    Attributes:
+        objects: those that are known so far and whose specification this operator can parse.
+        holder_exists: whether the API server has the MemoryIndex that the claim on the table names, if it was asked;
+            None if it was not asked, or if the operator may not read that object.
     """
 
     objects: tuple[MemoryIndex, ...] = ()
-    namespaces: tuple[str, ...] = ()
+    holder_exists: bool | None = None
 
 
 @dataclass(frozen=True)

@@ -64,7 +64,7 @@ def plan_job(index: MemoryIndex, observed: Observed, images: Images, now: dateti
     name, namespace = manifest["metadata"]["name"], manifest["metadata"]["namespace"]
     older = [job for job in jobs if job.state is not JobState.ACTIVE and not job.deleting][:-1]
     removed = [*older, *([running] if running else [])]
-    removals: tuple[Action, ...] = tuple(Delete("Job", namespace, job.name) for job in removed)
+    removals: tuple[Action, ...] = tuple(Delete("Job", namespace, job.name, job.uid) for job in removed)
     return Step(Verdict.no(request.reason, f"Job {name} {request.activity}."), (*removals, Apply(manifest)))
 
 

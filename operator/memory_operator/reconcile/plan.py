@@ -19,11 +19,12 @@ class Apply:
 
 @dataclass(frozen=True)
 class Delete:
-    """Delete an object; Kubernetes deletes its dependents in the background."""
+    """Delete the object with this uid, and no other of its name; its dependents are deleted in the background."""
 
     kind: str
     namespace: str
     name: str
+    uid: str
 
 
 Action = Apply | Delete
@@ -70,6 +71,16 @@ def waiting_for(what: str) -> Step:
 def failed_step(problem: Problem, prefix: str = "") -> Step:
     """Return a step without writes, whose failing verdict has the problem's reason, message and remedy."""
     return Step(Verdict.no(problem.reason, f"{prefix}{problem.message}", problem.remedy or None))
+
+
+def delete_existing(observed: Observed, *children: tuple[str, str]) -> tuple[Delete, ...]:
+    """Return the writes that delete those of these children, each given by its kind and name, that exist."""
+    found = (
+        (kind, observed.children[kind, name]["metadata"])
+        for kind, name in children
+        if (kind, name) in observed.children
+    )
+    return tuple(Delete(kind, meta["namespace"], meta["name"], meta["uid"]) for kind, meta in found)
 
 
 def apply_drifted(observed: Observed, *manifests: Manifest) -> tuple[Action, ...]:

@@ -168,7 +168,7 @@ def _abort(index: MemoryIndex, observed: Observed, images: Images, now: datetime
     deletions = delete_embedder(index, observed, resources.NEXT_COMPONENT)
     running = active_job(observed.jobs_of("swap"))
     if running:
-        deletions = (*deletions, Delete("Job", index.namespace, running.name))
+        deletions = (*deletions, Delete("Job", index.namespace, running.name, running.uid))
     if running or any(not pod.ended for pod in observed.pods_of("swap")):
         return Step(Verdict.no(Reason.SWAPPING, "The swap is being given up; stopping its Job."), deletions)
     activity = "drops the second column of a swap that was given up"

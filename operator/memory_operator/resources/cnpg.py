@@ -42,6 +42,7 @@ class DatabaseObject:
     deleting: bool = False
     index_uid: str | None = None
     owner_uids: frozenset[str] = frozenset()
+    uid: str = ""
 
     def __str__(self) -> str:
         return f"Database {self.namespace}/{self.name}"

@@ -283,14 +283,23 @@ class Cluster:
             case Apply(manifest):
                 self.writes.append(manifest["kind"])
                 self._apply(manifest)
-            case Delete(kind, _, name):
+            case Delete(kind, _, name, uid):
                 self.writes.append(f"delete {kind}")
+                assert uid == self._uid(kind, name), "the API server refuses to delete another object"
                 self.jobs.pop(name, None)
                 self.cnpg.pop(name, None)
                 self.children.pop((kind, name), None)
 
+    def _uid(self, kind: str, name: str) -> str:
+        if kind == "Job":
+            return self.jobs[name].uid
+        live = self.cnpg[name] if kind == "Database" else self.children[kind, name]
+        uid: str = live["metadata"]["uid"]
+        return uid
+
     def _apply(self, manifest: Manifest) -> None:
         name = manifest["metadata"]["name"]
+        manifest = {**manifest, "metadata": {**manifest["metadata"], "uid": f"{manifest['kind']} {name}"}}
         if manifest["kind"] == "Job":
             self.jobs[name] = object_facts.job_facts(manifest, [])
         elif manifest["kind"] == "Database":

@@ -32,8 +32,9 @@ def peer(
     return parse(manifest)
 
 
-def claimed_by(claim: TableClaim, world: World, *peers: MemoryIndex, **spec: Any) -> Plan:
-    return world.decide(world.index(**spec), database=replace(MIGRATED, claim=claim), peers=Peers(peers))
+def claimed_by(claim: TableClaim, world: World, *peers: MemoryIndex, exists: bool | None = False) -> Plan:
+    """The plan for a table with this claim; by default its holder is known to be gone."""
+    return world.decide(database=replace(MIGRATED, claim=claim), peers=Peers(peers, holder_exists=exists))
 
 
 def commands(plan: Plan) -> list[list[str]]:
@@ -80,9 +81,12 @@ def test_of_two_objects_that_do_not_see_one_another_the_earlier_gives_way_for_go
     assert "memory migrate --replaces u-0" in condition(plan, "Ready")["message"]
 
 
-def test_a_claim_in_a_namespace_that_is_not_read_stays(world: World) -> None:
-    plan = world.decide(database=replace(MIGRATED, claim=THEIRS), peers=Peers((), namespaces=("team",)))
+@pytest.mark.parametrize(("exists", "advised"), [(None, True), (True, False)])
+def test_a_claim_stays_unless_its_holder_is_known_to_be_gone(world: World, exists: bool | None, advised: bool) -> None:
+    plan = claimed_by(THEIRS, world, exists=exists)
+    assert plan.actions == ()
     assert condition(plan, "Ready")["reason"] == "TableTaken"
+    assert ("memory migrate --replaces u-0" in condition(plan, "Ready")["message"]) is advised
 
 
 def test_a_claim_that_came_with_a_dump_from_another_server_binds_nobody(world: World) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from memory_operator.api.reasons import Reason
+from memory_operator.api.spec import FINALIZER
 from memory_operator.clients import object_facts
 from memory_operator.reconcile.authorization.consent import check_cluster, check_secret
 from memory_operator.reconcile.facts import Problem
@@ -95,6 +96,20 @@ async def test_a_secret_without_the_label_is_never_sent_as_a_key_nor_given_to_a_
 
 
 OWN_KEY = {"embedder": {"gpuLayers": 0, "apiKey": {"secretName": "key"}}}
+
+
+@pytest.mark.parametrize("deleted", [False, True])
+async def test_a_key_that_would_be_sent_unencrypted_is_refused_before_any_request(bench: Bench, deleted: bool) -> None:
+    external = {"url": "http://e:8080", "apiKey": {"secretName": "key"}}
+    bench.api.index["spec"] |= {"embedder": {"external": external}, "deletionPolicy": "Delete"}
+    if deleted:
+        bench.api.index["metadata"] |= {"finalizers": [FINALIZER], "deletionTimestamp": "2026-01-01T12:00:00Z"}
+    labelled = {"data": {"apiKey": "c2VjcmV0"}, "metadata": {"labels": {"memory-index.dev/allow": "api-key"}}}
+    bench.put("Secret", "team", "key", labelled)
+    await bench.reconcile(2)
+    assert bench.urls == []
+    if not deleted:
+        assert bench.api.condition("Ready")["reason"] == "InvalidSpec"
 
 
 async def test_the_key_of_our_own_embedder_needs_the_same_label(bench: Bench) -> None:

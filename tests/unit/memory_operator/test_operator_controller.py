@@ -11,7 +11,7 @@ from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import FINALIZER
 from memory_operator.clients.embedder import EmbedderProbe
 from memory_operator.clients.http import Answer
-from memory_operator.clients.kube import EVERY_NAMESPACE, KindMissingError, KubeError
+from memory_operator.clients.kube import EVERY_NAMESPACE, KindMissingError, KubeError, NameTakenError
 from memory_operator.controller.controller import Controller
 from memory_operator.controller.metrics import Metrics
 from memory_operator.controller.observe import Observer
@@ -65,9 +65,10 @@ class Api:
 
     async def apply(self, manifest: dict[str, Any]) -> None:
         self._refuse(manifest["kind"])
-        meta = manifest["metadata"]
-        self.writes.append(manifest["kind"])
-        self.objects[manifest["kind"], meta["namespace"], meta["name"]] = manifest
+        kind, meta = manifest["kind"], manifest["metadata"]
+        self.writes.append(kind)
+        applied = {**manifest, "metadata": {**meta, "uid": f"{kind} {meta['name']}"}}
+        self.objects[kind, meta["namespace"], meta["name"]] = applied
 
     async def create(self, manifest: dict[str, Any]) -> None:
         self._refuse(manifest["kind"])
@@ -92,8 +93,11 @@ class Api:
         if self.refusal and (not self.refused_kinds or kind in self.refused_kinds):
             raise self.refusal
 
-    async def delete(self, kind: str, namespace: str, name: str) -> None:
+    async def delete(self, kind: str, namespace: str, name: str, uid: str) -> None:
         self._refuse(kind)
+        live = self.objects.get((kind, namespace, name))
+        if live is not None and live["metadata"]["uid"] != uid:
+            raise NameTakenError("deleting", 409, f"{name} does not belong to this MemoryIndex.", refused=True)
         self.writes.append(f"delete {kind}")
         self.objects.pop((kind, namespace, name), None)
 

@@ -11,7 +11,7 @@ from memory_operator.api.spec import FINALIZER, MemoryIndex
 from memory_operator.clients import object_facts
 from memory_operator.reconcile.deletion import FOREGROUND, GONE_AFTER
 from memory_operator.reconcile.facts import ClusterFacts, DeletionFacts, PodFacts, Problem
-from memory_operator.reconcile.plan import Delete, Plan
+from memory_operator.reconcile.plan import Apply, Delete, Plan
 from memory_operator.resources.cnpg import DatabaseObject, own_labels
 from memory_operator.resources.events import cluster_elsewhere
 from tests.unit.memory_operator.conftest import Cluster, World
@@ -39,14 +39,25 @@ def condition(plan: Plan, kind: str) -> dict[str, Any]:
 
 def our_object(index: MemoryIndex, **changes: Any) -> DatabaseObject:
     found = DatabaseObject(
-        namespace="dbaas", name="team-mem", owner="owner", labels=own_labels(index), extensions=(), generation=1
+        namespace="dbaas",
+        name="team-mem",
+        owner="owner",
+        labels=own_labels(index),
+        extensions=(),
+        generation=1,
+        uid="d-1",
     )
     return replace(found, **changes)
 
 
+def applied(plan: Plan) -> list[tuple[str, str]]:
+    """Kind and component of the objects that the plan applies, in order."""
+    found = [action.manifest for action in plan.actions if isinstance(action, Apply)]
+    return [(one["kind"], one["metadata"]["labels"]["app.kubernetes.io/component"]) for one in found]
+
+
 def started(plan: Plan) -> list[str]:
-    manifests = [action.manifest for action in plan.actions if not isinstance(action, Delete)]
-    return [manifest["metadata"]["labels"]["app.kubernetes.io/component"] for manifest in manifests]
+    return [component for kind, component in applied(plan) if kind == "Job"]
 
 
 # The finalizer during life
@@ -176,6 +187,18 @@ def test_under_foreground_deletion_the_job_starts_only_after_kubernetes_has_dele
     assert started(end(world, index.model_copy(update={"finalizers": (FINALIZER,)}))) == ["uninstall"]
 
 
+def test_the_jobs_networkpolicy_is_there_before_the_job_and_put_back_while_it_runs(cluster: Cluster) -> None:
+    """Under foreground deletion Kubernetes has deleted it with the other children."""
+    cluster.until_ready()
+    cluster.delete(FINALIZER, deletionPolicy="Delete")
+    cluster.children.clear()
+    plan = cluster.reconcile()
+    assert applied(plan) == [("NetworkPolicy", "workers"), ("Job", "uninstall")]
+    assert cluster.reconcile().actions == ()
+    cluster.children.clear()
+    assert applied(cluster.reconcile()) == [("NetworkPolicy", "workers")]
+
+
 @pytest.mark.parametrize(
     ("facts", "reason"),
     [
@@ -228,7 +251,7 @@ def test_delete_ends_at_once_in_a_namespace_that_is_being_deleted(world: World) 
     index = deleted(world, deletionPolicy="Delete")
     plan = world.conclude(index, DeletionFacts((our_object(index),), namespace_terminating=True))
     assert plan.finalizer is False
-    assert plan.actions == (Delete("Database", "dbaas", "team-mem"),)
+    assert plan.actions == (Delete("Database", "dbaas", "team-mem", "d-1"),)
     assert "namespace is being deleted" in plan.left_behind[0]
 
 

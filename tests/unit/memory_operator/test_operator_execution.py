@@ -34,9 +34,7 @@ def delete(bench: Bench, **spec: Any) -> None:
 
 def own_database_object(bench: Bench, world: World) -> None:
     labels = cnpg.own_labels(world.index())
-    bench.put(
-        "Database", "dbaas", "team-mem", {"metadata": {"namespace": "dbaas", "name": "team-mem", "labels": labels}}
-    )
+    bench.put("Database", "dbaas", "team-mem", {"metadata": {"uid": "d-1", "labels": labels}})
 
 
 def events(bench: Bench) -> list[dict[str, Any]]:

@@ -58,7 +58,7 @@ def reason(plan: Plan) -> str | None:
 def running(world: World, **spec: Any) -> JobFacts:
     """A Job that does what this specification says about the graph."""
     config = workers.config_fingerprint(world.index(**spec), world.images, "graph")
-    return JobFacts("mem-graph-old", "graph", config, 0, JobState.ACTIVE)
+    return JobFacts("mem-graph-old", "graph", config, 0, JobState.ACTIVE, uid="j-1")
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_a_running_job_that_would_undo_what_is_specified_now_is_replaced(
 ) -> None:
     """Also where it has not changed the database yet, so that the graph still is as it should be."""
     plan = decide(world, graph, running(world, **former), **spec)
-    assert plan.actions[0] == Delete("Job", "team", "mem-graph-old")
+    assert plan.actions[0] == Delete("Job", "team", "mem-graph-old", "j-1")
     assert commands(plan) == [started]
 
 

@@ -10,10 +10,11 @@ from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import FINALIZER, MemoryIndex
 from memory_operator.clients.kube import KubeError
 from memory_operator.reconcile.deletion import FOREGROUND, PAUSED_WITHIN
-from memory_operator.reconcile.facts import DeletionFacts, JobFacts, JobState, Problem
+from memory_operator.reconcile.facts import DeletionFacts, JobFacts, JobState, Peers, Problem
 from memory_operator.reconcile.plan import Apply, Delete, Plan
 from memory_operator.resources import workers
 from memory_recall.graph import GraphState
+from memory_recall.schema.claims_sql import TableClaim
 from tests.unit.memory_operator.conftest import (
     CLAIM,
     ENABLED_GRAPH,
@@ -47,7 +48,8 @@ def end(world: World, index: MemoryIndex, graph: GraphState | None = FILLED_GRAP
 
 def commands(plan: Plan) -> list[list[str]]:
     """What the containers of the Jobs that the plan starts are called with."""
-    jobs = [action.manifest for action in plan.actions if isinstance(action, Apply)]
+    applied = [action.manifest for action in plan.actions if isinstance(action, Apply)]
+    jobs = [manifest for manifest in applied if manifest["kind"] == "Job"]
     return [job["spec"]["template"]["spec"]["containers"][0]["command"] for job in jobs]
 
 
@@ -94,9 +96,9 @@ def test_a_job_pauses_what_is_enabled_and_nothing_else_is_waited_for(
 def test_a_job_that_enables_the_graph_is_replaced(world: World) -> None:
     """It could enable the graph after the object is gone."""
     config = workers.config_fingerprint(world.index(**WANTED), world.images, "graph")
-    enabling = JobFacts("mem-graph-old", "graph", config, 0, JobState.ACTIVE)
+    enabling = JobFacts("mem-graph-old", "graph", config, 0, JobState.ACTIVE, uid="j-1")
     plan = end(world, deleted(world, **WANTED), GraphState(), jobs=(enabling,))
-    assert plan.actions[0] == Delete("Job", "team", "mem-graph-old")
+    assert Delete("Job", "team", "mem-graph-old", "j-1") in plan.actions
     assert commands(plan) == PAUSES
 
 
@@ -108,6 +110,12 @@ def test_a_graph_whose_end_was_wanted_a_moment_before_the_deletion_is_paused_too
 def test_under_foreground_deletion_the_job_starts_only_after_kubernetes_has_deleted_the_children(world: World) -> None:
     plan = end(world, deleted(world, FOREGROUND, **WANTED))
     assert (plan.finalizer, plan.actions) == (None, ())
+
+
+def test_the_jobs_networkpolicy_is_there_before_the_job(world: World) -> None:
+    """Under foreground deletion Kubernetes has deleted it with the other children."""
+    kinds = [one.manifest["kind"] for one in end(world, deleted(world, **WANTED)).actions if isinstance(one, Apply)]
+    assert kinds == ["NetworkPolicy", "Job"]
 
 
 @pytest.mark.parametrize(
@@ -141,9 +149,12 @@ def test_a_namespace_that_is_being_deleted_keeps_no_object_for_its_graph(world: 
     assert "namespace is being deleted" in plan.left_behind[0]
 
 
-def test_the_graph_of_another_objects_table_is_left_alone(world: World) -> None:
-    theirs = replace(FULL, graph=FILLED_GRAPH, identity=IDENTITY, claim=replace(CLAIM, uid="u-2", name="other"))
-    plan = end(world, deleted(world, **WANTED), database=theirs)
+@pytest.mark.parametrize("claim", [replace(CLAIM, uid="u-2", name="other"), None], ids=["of another", "none"])
+def test_the_graph_of_a_table_that_the_object_never_claimed_is_left_alone(
+    world: World, claim: TableClaim | None
+) -> None:
+    theirs = replace(FULL, graph=FILLED_GRAPH, identity=IDENTITY, claim=claim)
+    plan = end(world, deleted(world, **WANTED), database=theirs, peers=Peers(holder_exists=False))
     assert (plan.finalizer, plan.actions, plan.left_behind) == (False, (), ())
 
 

@@ -61,7 +61,7 @@ def test_a_deletion_removes_nothing_from_another_database(world: World, wrong: d
 def test_a_deletion_in_the_right_database_hands_its_identity_to_the_job(world: World) -> None:
     index = world.index(deletionPolicy="Delete").model_copy(update={"deleted_at": world.now, "system_identifier": ""})
     plan = world.conclude(index, DeletionFacts((), observed=world.observed()))
-    (job,) = [action.manifest for action in plan.actions if isinstance(action, Apply)]
+    (job,) = [a.manifest for a in plan.actions if isinstance(a, Apply) and a.manifest["kind"] == "Job"]
     env = {item["name"]: item["value"] for item in job["spec"]["template"]["spec"]["containers"][0]["env"]}
     assert env["MEMORY_DATABASE_IDENTITY"] == f"{SERVER}/app"
 

@@ -180,7 +180,7 @@ def test_another_url_or_digest_replaces_the_running_job(fetching: Cluster, other
     change(fetching, embedding=other)
     running = replace(fetching.observe(), pods=(PodFacts("p", "fetch", running=True),))
     actions = fetching.world.decide(fetching.index, **vars(running)).actions
-    assert Delete("Job", "team", before) in actions
+    assert Delete("Job", "team", before, fetching.jobs[before].uid) in actions
     assert [action.manifest["kind"] for action in actions if isinstance(action, Apply)][-1] == "Job"
 
 

@@ -14,6 +14,7 @@ from memory_operator.api.spec import InvalidSpecError, parse
 from memory_operator.clients import http
 from memory_operator.clients.embedder import EmbedderProbe, parse_metrics, parse_models
 from memory_operator.clients.http import Answer, HttpClient, NoAnswerError
+from memory_operator.reconcile.authorization.permissions import Permitted
 from memory_operator.reconcile.facts import PodFacts, Problem
 from tests.unit.memory_operator.conftest import World
 
@@ -194,6 +195,39 @@ async def test_a_host_that_is_not_permitted_is_not_asked(world: World) -> None:
     problem = await probe.external(index, "the-key")
     assert problem is not None
     assert problem.reason is Reason.NOT_PERMITTED
+    assert urls == []
+
+
+@pytest.mark.parametrize(
+    ("url", "asked"),
+    [
+        ("http://embed.example.org:8080", False),
+        ("HTTP://embed.example.org:8080", False),
+        ("http://emb.team.svc.embed.example.org", False),
+        ("https://embed.example.org:8080", True),
+        ("http://emb.team.svc:8080", True),
+    ],
+)
+async def test_a_key_is_sent_only_where_it_stays_secret(world: World, url: str, asked: bool) -> None:
+    world.permitted = Permitted(external_hosts=("embed.example.org", ".embed.example.org"))
+    probe, urls = probing(world, Answer(200, MODELS))
+    external = {"url": url, "apiKey": {"secretName": "key"}}
+    problem = await probe.external(world.index(embedder={"external": external}), "the-key")
+    assert bool(urls) is asked
+    assert (problem.reason if isinstance(problem, Problem) else None) is (None if asked else Reason.INVALID_SPEC)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {},
+        {"embedding": {"provider": "Voyage", "queryEgress": "Allowed", "apiKey": {"secretName": "voyage"}}},
+        {"embedding": {"provider": "Voyage", "apiKey": {"secretName": "voyage"}}, **EXTERNAL},
+    ],
+)
+async def test_no_key_is_sent_to_anything_but_an_external_embedder(world: World, spec: dict[str, Any]) -> None:
+    probe, urls = probing(world, Answer(200, MODELS))
+    assert isinstance(await probe.external(world.index(**spec), "the-key"), Problem)
     assert urls == []
 
 

@@ -15,7 +15,7 @@ from memory_operator.reconcile.facts import DeploymentFacts, Observed, PodFacts,
 from memory_operator.reconcile.plan import Apply, Delete, Plan
 from memory_operator.resources import embedder
 from memory_operator.resources.common import LABEL_GRACEFUL, Images
-from tests.unit.memory_operator.conftest import START, Cluster, World
+from tests.unit.memory_operator.conftest import START, Cluster, World, deep_update
 
 NEW = Images(operator="op:1", embedder="emb:2")
 SERVING = DeploymentFacts(replicas=1, ready=1, current=True, updated=1, image="emb:1")
@@ -191,9 +191,12 @@ def test_several_pods_get_a_disruption_budget_and_one_pod_loses_it(world: World)
     _, observed, _ = world.settled()
     (budget,) = applied(decide(world, observed, several), "PodDisruptionBudget")
     assert budget["spec"]["maxUnavailable"] == 1
-    children = {**observed.children, ("PodDisruptionBudget", "mem-embedder"): budget}
+    children = {
+        **observed.children,
+        ("PodDisruptionBudget", "mem-embedder"): deep_update(budget, {"metadata": {"uid": "b-1"}}),
+    }
     removed = decide(world, replace(observed, children=children))
-    assert removed.actions == (Delete("PodDisruptionBudget", "team", "mem-embedder"),)
+    assert removed.actions == (Delete("PodDisruptionBudget", "team", "mem-embedder", "b-1"),)
 
 
 def test_the_number_of_pods_is_left_to_another_scaler(world: World) -> None:

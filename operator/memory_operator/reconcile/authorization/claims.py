@@ -5,7 +5,13 @@ migration Job writes the claim while it holds the migration lock. Therefore two 
 one table, even if their operators cannot see both objects. A claim ends when its MemoryIndex is deleted. After that,
 only a MemoryIndex that was created later than the deleted one can take the table over. Before the first claim, the
 table belongs to the oldest MemoryIndex that names it.
+
+A MemoryIndex that is missing among the observed objects need not be deleted: its watch may not have listed it yet, or
+this operator may be unable to parse it. Therefore a claim has ended only if the Kubernetes API server was asked for its
+MemoryIndex and does not have it.
 """
+
+from collections.abc import Collection
 
 from memory_operator.api.conditions import Verdict, timestamp
 from memory_operator.api.reasons import Reason
@@ -33,14 +39,32 @@ def check_claim(index: MemoryIndex, observed: Observed) -> Verdict | None:
     return _taken(index, f"MemoryIndex {older.namespace}/{older.name}", None) if older else None
 
 
+def holder_to_read(
+    index: MemoryIndex, facts: DatabaseFacts, known: Collection[str], namespaces: Collection[str]
+) -> TableClaim | None:
+    """Return the claim whose MemoryIndex must be read to learn whether the claim has ended; None if none must be.
+
+    `known` are the uids of the objects that certainly exist, and `namespaces` are those that the operator reads, which
+    are all if the collection is empty. Anybody who may change the database can write a claim, even one without a name.
+    """
+    claim = facts.claim
+    if claim is None or claim.system_identifier != facts.system_identifier or claim.uid in {index.uid, *known}:
+        return None
+    readable = not namespaces or claim.namespace in namespaces
+    return claim if readable and claim.namespace and claim.name else None
+
+
 def _has_ended(index: MemoryIndex, claim: TableClaim, peers: Peers) -> bool:
     """Return whether the claim has ended, so that `index` may take the table over.
 
-    The claim has ended if its MemoryIndex no longer exists and was created earlier than `index`.
+    The claim has ended if its MemoryIndex is known to be deleted and was created earlier than `index`.
     """
-    readable = not peers.namespaces or claim.namespace in peers.namespaces
-    gone = readable and all(peer.uid != claim.uid for peer in peers.objects)
-    return gone and claim.created_at < timestamp(index.created_at)
+    return _exists(claim, peers) is False and claim.created_at < timestamp(index.created_at)
+
+
+def _exists(claim: TableClaim, peers: Peers) -> bool | None:
+    """Return whether the MemoryIndex of the claim exists; None if this is not known."""
+    return True if any(peer.uid == claim.uid for peer in peers.objects) else peers.holder_exists
 
 
 def _precedes(peer: MemoryIndex, index: MemoryIndex, facts: DatabaseFacts) -> bool:
@@ -64,8 +88,8 @@ def _taken(index: MemoryIndex, owner: str, remedy: str | None) -> Verdict:
 
 
 def _release(claim: TableClaim, peers: Peers) -> str | None:
-    """Return the remedy for a claim of a MemoryIndex that the operator cannot see; None if it can see it."""
-    if any(peer.uid == claim.uid for peer in peers.objects):
+    """Return the remedy for a claim of a MemoryIndex that the operator does not see; None if it sees it."""
+    if _exists(claim, peers):
         return None
     return (
         f"{Reason.TABLE_TAKEN.remedy} The operator does not see that object; if it is gone for good, run "

@@ -7,7 +7,7 @@ operator's own images, and hosts in the object's own namespace, need no permissi
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import NamedTuple
 from urllib.parse import urlsplit
@@ -46,11 +46,35 @@ class _Choice(NamedTuple):
 
 def check_permissions(index: MemoryIndex, images: Images, permitted: Permitted) -> Verdict | None:
     """Return a failing verdict about the first choice that is not permitted; None if all choices are permitted."""
+    return check_external(index, permitted) or _refusal(_choices(index, images, permitted))
+
+
+def check_external(index: MemoryIndex, permitted: Permitted) -> Verdict | None:
+    """Return a failing verdict if the external embedder must not be called; None if it may be, or if there is none.
+
+    Its host must be permitted, and an API key must not leave the cluster unencrypted. The operator's own request is
+    sent while it observes, before any other decision. Therefore this is also checked right before that request.
+    """
     external = index.spec.embedder.external
-    if external and external.api_key and not _keeps_a_key_secret(external.url):
+    if external is None:
+        return None
+    if external.api_key and not _keeps_a_key_secret(external.url):
         message = "spec.embedder.external.apiKey would be sent unencrypted to a host outside the cluster."
         return Verdict.no(Reason.INVALID_SPEC, message, "Use an https:// URL in spec.embedder.external.url.")
-    refused = next((choice for choice in _choices(index, images, permitted) if not choice.permitted), None)
+    allowed = _is_host_permitted(index, external.host, permitted)
+    field = "The host of spec.embedder.external.url"
+    return _refusal([_Choice(field, external.host, allowed, "permitted.externalHosts")])
+
+
+def _is_host_permitted(index: MemoryIndex, host: str, permitted: Permitted) -> bool:
+    """Return whether texts may be sent to this host: it is in the object's namespace, or `permitted` lists it."""
+    own = tuple(f".{index.namespace}.{suffix}" for suffix in ("svc", "svc.cluster.local"))
+    listed = tuple(name.lower() for name in permitted.external_hosts)
+    return host in listed or host.endswith((*own, *(name for name in listed if name.startswith("."))))
+
+
+def _refusal(choices: Iterable[_Choice]) -> Verdict | None:
+    refused = next((choice for choice in choices if not choice.permitted), None)
     if refused is None:
         return None
     return Verdict.no(
@@ -58,13 +82,6 @@ def check_permissions(index: MemoryIndex, images: Images, permitted: Permitted) 
         f"{refused.field} is {refused.value}, which the operator does not permit.",
         f"Choose another, or have it added to {refused.chart_value} of the operator's chart.",
     )
-
-
-def is_host_permitted(index: MemoryIndex, host: str, permitted: Permitted) -> bool:
-    """Return whether texts may be sent to this host: it is in the object's namespace, or `permitted` lists it."""
-    own = tuple(f".{index.namespace}.{suffix}" for suffix in ("svc", "svc.cluster.local"))
-    listed = tuple(name.lower() for name in permitted.external_hosts)
-    return host in listed or host.endswith((*own, *(name for name in listed if name.startswith("."))))
 
 
 def _choices(index: MemoryIndex, images: Images, permitted: Permitted) -> Iterator[_Choice]:
@@ -88,10 +105,6 @@ def _choices(index: MemoryIndex, images: Images, permitted: Permitted) -> Iterat
         allowed = name.startswith(permitted.pod_annotation_prefixes)
         yield _Choice("A key of spec.embedder.podAnnotations", name, allowed, "permitted.podAnnotationPrefixes")
     yield from _pod_template_choices(embedder.pod_template, permitted)
-    if embedder.external:
-        host = embedder.external.host
-        allowed = is_host_permitted(index, host, permitted)
-        yield _Choice("The host of spec.embedder.external.url", host, allowed, "permitted.externalHosts")
 
 
 def _pod_template_choices(template: PodTemplate, permitted: Permitted) -> Iterator[_Choice]:

@@ -1,6 +1,7 @@
 """Swaps between an embedder of our own and a hosted provider, under recalls and writes, through consent and gate."""
 
 import asyncio
+import itertools
 import json
 import os
 import sys
@@ -196,8 +197,10 @@ async def test_without_consent_or_key_a_swap_to_a_hosted_model_sends_nothing_and
 async def test_the_gate_refuses_a_worse_hosted_model(hosted: SwapBench, tmp_path: Path, gate: tuple[str, ...]) -> None:
     """The local model stays active, and `memory swap status` has the numbers."""
 
+    requests = itertools.count()
+
     def confused(_texts: list[str]) -> None:
-        hosted.following.salt = os.urandom(8).hex()
+        hosted.following.salt = f"confused {next(requests)}"
 
     hosted.following.behaviour = confused
     code, _, error = await memory(hosted, tmp_path, "swap", *HOSTED, *gate)
