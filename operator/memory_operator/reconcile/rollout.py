@@ -99,5 +99,10 @@ def has_older_image(index: MemoryIndex, observed: Observed, images: Images) -> b
     return bool(live and live.image and not index.spec.embedder.image and live.image != images.embedder)
 
 
+def image_of(deployment: Manifest) -> str:
+    """Return the image of the Deployment's first container."""
+    return str(deployment["spec"]["template"]["spec"]["containers"][0]["image"])
+
+
 def _beside(deployment: DeploymentFacts) -> str:
     return "" if deployment.ready == 0 else " An older pod serves meanwhile."
