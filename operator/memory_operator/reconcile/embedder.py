@@ -52,8 +52,12 @@ class ReplicaBounds:
     delay_seconds: float
 
 
-def plan_replicas(index: MemoryIndex, observed: Observed, now: datetime) -> tuple[int, Recommendation | None]:
+def plan_replicas(
+    index: MemoryIndex, observed: Observed, now: datetime, *, at_least: int = 0
+) -> tuple[int, Recommendation | None]:
     """Return the number of replicas to set, and the number that the present work needs as a recommendation.
+
+    Both are `at_least` or more, also if the specification allows fewer, unless somebody else scales the embedder.
 
     The recommendation is None if the operator does not scale the embedder: it runs none, or somebody else scales it. An
     embedder that the specification no longer names has a number, too, because it may still serve the active model.
@@ -63,13 +67,15 @@ def plan_replicas(index: MemoryIndex, observed: Observed, now: datetime) -> tupl
         return 0, None
     if embedder.scaling == "External":
         return (observed.embedder.replicas if observed.embedder else 1), None
+    current, facts = observed.embedder.replicas if observed.embedder else None, observed.database_facts
+    minimum = max(embedder.min_replicas, at_least)
+    existing = (current or 0) if embedder.external else 0  # then the bounds are not those of the embedder that exists
     bounds = ReplicaBounds(
-        minimum=embedder.min_replicas,
-        maximum=max(embedder.max_replicas, embedder.min_replicas),
+        minimum=minimum,
+        maximum=max(embedder.max_replicas, minimum, existing),
         target_seconds=embedder.target_queue_seconds,
         delay_seconds=embedder.scale_down_delay_seconds,
     )
-    current, facts = observed.embedder.replicas if observed.embedder else None, observed.database_facts
     needed = needed_replicas(
         observed.loads,
         bounds,

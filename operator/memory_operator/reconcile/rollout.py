@@ -56,14 +56,15 @@ def template_drifted(desired: Manifest, live: Manifest) -> bool:
 
 
 def with_live_template(desired: Manifest, live: Manifest) -> Manifest:
-    """Return the desired Deployment with the pod template of the live one, so that applying it replaces no pod."""
+    """Return the desired Deployment with all of the live one's specification but the number of replicas.
+
+    Applying it replaces no pod. If the desired Deployment has no number of replicas, the result has none.
+    """
     annotations = {**desired["metadata"]["annotations"]}
     annotations[ANNOTATION_FINGERPRINT] = (live["metadata"].get("annotations") or {}).get(ANNOTATION_FINGERPRINT, "")
-    return {
-        **desired,
-        "metadata": {**desired["metadata"], "annotations": annotations},
-        "spec": {**desired["spec"], "template": live["spec"]["template"]},
-    }
+    kept = {name: value for name, value in live["spec"].items() if name != "replicas"}
+    replicas = {name: value for name, value in desired["spec"].items() if name == "replicas"}
+    return {**desired, "metadata": {**desired["metadata"], "annotations": annotations}, "spec": {**kept, **replicas}}
 
 
 def may_leave_out_former(observed: Observed, name: str, deployment: DeploymentFacts | None) -> bool:
@@ -88,9 +89,8 @@ def update_waits(index: MemoryIndex, observed: Observed, images: Images, live: M
     An object does not wait if its specification has just been edited or another model has just become active.
     """
     edited = index.status.get("observedGeneration") != index.generation
-    (container, *_) = live["spec"]["template"]["spec"]["containers"]
-    serves_it = index.spec.embedding.model in container.get("command", ())
-    return not observed.rollout_admitted and not edited and serves_it and has_older_image(index, observed, images)
+    same_model = serves(live, index.spec.embedding.model)
+    return not observed.rollout_admitted and not edited and same_model and has_older_image(index, observed, images)
 
 
 def has_older_image(index: MemoryIndex, observed: Observed, images: Images) -> bool:
@@ -101,7 +101,22 @@ def has_older_image(index: MemoryIndex, observed: Observed, images: Images) -> b
 
 def image_of(deployment: Manifest) -> str:
     """Return the image of the Deployment's first container."""
-    return str(deployment["spec"]["template"]["spec"]["containers"][0]["image"])
+    return str(_container(deployment)["image"])
+
+
+def serves(embedder: Manifest, model: str) -> bool:
+    """Return whether the pods of an embedder's Deployment serve the model of this name."""
+    return model in _container(embedder).get("command", ())
+
+
+def embeds(sync: Manifest, model: str) -> bool:
+    """Return whether the pods of a sync worker's Deployment are set up for the model of this name."""
+    return {"name": "MEMORY_MODEL", "value": model} in _container(sync).get("env", ())
+
+
+def _container(deployment: Manifest) -> Manifest:
+    container: Manifest = deployment["spec"]["template"]["spec"]["containers"][0]
+    return container
 
 
 def _beside(deployment: DeploymentFacts) -> str:

@@ -27,7 +27,7 @@ HOSTED = {
     "provider": "Voyage", "model": "voyage-3.5", "dimensions": 1024, "queryEgress": "Allowed",
     "apiKey": {"secretName": "voyage"},
 }  # fmt: skip
-EXTERNAL = {"external": {"url": "http://e.ml.svc:8080"}}
+EXTERNAL = {"external": {"url": "http://e.ml.svc:8080"}, "gpuLayers": -1}
 RESOURCES = {"gpuLayers": 0, "resources": {"limits": {"memory": "3Gi"}}}
 
 
