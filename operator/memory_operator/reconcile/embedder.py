@@ -141,7 +141,7 @@ def plan_embedder(
         return Step(_unmanaged_verdict(index, observed), (*deletions, *unneeded))
     *guards, deployment = _objects(index, observed, images, replicas)
     fetch = plan_fetch(index, observed, images, now)
-    waits = live is not None and update_waits(index, observed, images, live)
+    waits = live is not None and update_waits(index, observed, images, deployment, live)
     if live is not None and (waits or not fetch.verdict.holds):
         deployment = with_live_template(deployment, live)
     changes = live is not None and template_drifted(deployment, live)

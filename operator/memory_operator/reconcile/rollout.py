@@ -10,7 +10,7 @@ from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import Manifest, MemoryIndex
 from memory_operator.reconcile.facts import DeploymentFacts, Observed, PodFacts, Problem
 from memory_operator.reconcile.plan import failed_step
-from memory_operator.resources.common import ANNOTATION_FINGERPRINT, LABEL_GRACEFUL, Images
+from memory_operator.resources.common import ANNOTATION_SPECIFICATION, LABEL_GRACEFUL, Images
 from memory_operator.resources.drift import drifted
 
 
@@ -58,13 +58,14 @@ def template_drifted(desired: Manifest, live: Manifest) -> bool:
 def with_live_template(desired: Manifest, live: Manifest) -> Manifest:
     """Return the desired Deployment with all of the live one's specification but the number of replicas.
 
-    Applying it replaces no pod. If the desired Deployment has no number of replicas, the result has none.
+    Applying it replaces no pod, and the records of what the live one was made from stay. If the desired Deployment has
+    no number of replicas, the result has none.
     """
-    annotations = {**desired["metadata"]["annotations"]}
-    annotations[ANNOTATION_FINGERPRINT] = (live["metadata"].get("annotations") or {}).get(ANNOTATION_FINGERPRINT, "")
+    annotations = live["metadata"].get("annotations") or {}
+    records = {name: annotations[name] for name in desired["metadata"]["annotations"] if name in annotations}
     kept = {name: value for name, value in live["spec"].items() if name != "replicas"}
     replicas = {name: value for name, value in desired["spec"].items() if name == "replicas"}
-    return {**desired, "metadata": {**desired["metadata"], "annotations": annotations}, "spec": {**kept, **replicas}}
+    return {**desired, "metadata": {**desired["metadata"], "annotations": records}, "spec": {**kept, **replicas}}
 
 
 def may_leave_out_former(observed: Observed, name: str, deployment: DeploymentFacts | None) -> bool:
@@ -83,12 +84,17 @@ def may_leave_out_former(observed: Observed, name: str, deployment: DeploymentFa
     return graceful and (deployment.current or deployment.updated_and_ready > 0)
 
 
-def update_waits(index: MemoryIndex, observed: Observed, images: Images, live: Manifest) -> bool:
+def update_waits(index: MemoryIndex, observed: Observed, images: Images, desired: Manifest, live: Manifest) -> bool:
     """Return whether the embedder's new default image waits until another MemoryIndex's embedder is rolled out.
 
-    An object does not wait if its specification has just been edited or another model has just become active.
+    An object does not wait if its specification has been edited since the live Deployment was made, or if another model
+    has just become active. A Deployment of a former release does not record its specification: there an edit counts
+    until the status says that the operator has seen it.
     """
-    edited = index.status.get("observedGeneration") != index.generation
+    recorded = (live["metadata"].get("annotations") or {}).get(ANNOTATION_SPECIFICATION)
+    edited = recorded != desired["metadata"]["annotations"][ANNOTATION_SPECIFICATION]
+    if recorded is None:
+        edited = index.status.get("observedGeneration") != index.generation
     same_model = serves(live, index.spec.embedding.model)
     return not observed.rollout_admitted and not edited and same_model and has_older_image(index, observed, images)
 
