@@ -115,7 +115,7 @@ REASONS: dict[Reason, str] = {
     Reason.QUARANTINED_ROWS: "Every row has a vector but those that were given up after repeated failures.",
     Reason.SYNC_NOT_PROGRESSING: "The sync worker runs, and embeds none of the pending rows.",
     Reason.GRAPH_NOT_PROGRESSING: "The sync worker runs, and links none of the changed memories to their concepts.",
-    Reason.EMBEDDER_UNAVAILABLE: "The embedder's Deployment is missing, or does not answer.",
+    Reason.EMBEDDER_UNAVAILABLE: "The embedder's Deployment is missing, serves another model, or does not answer.",
     Reason.EXTERNAL_UNREACHABLE: "The external embedder does not answer, or not as an embedder does.",
     Reason.UNSCHEDULABLE: "The scheduler finds no node for a pod; the message says for want of what.",
     Reason.IMAGE_PULL_FAILED: "A node cannot pull a pod's image.",

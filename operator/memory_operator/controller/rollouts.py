@@ -11,7 +11,7 @@ from memory_operator.api.spec import MemoryIndex
 from memory_operator.controller.queue import Key
 from memory_operator.reconcile.facts import Observed
 from memory_operator.reconcile.plan import Apply, Plan
-from memory_operator.reconcile.rollout import has_older_image
+from memory_operator.reconcile.rollout import has_older_image, image_of
 from memory_operator.resources.common import Images
 from memory_operator.resources.embedder import COMPONENT
 
@@ -19,8 +19,10 @@ from memory_operator.resources.embedder import COMPONENT
 def rolls_out_default_image(index: MemoryIndex, observed: Observed, images: Images, plan: Plan) -> bool:
     """Return whether the plan replaces embedder pods that run an older default image."""
     name = f"{index.name}-{COMPONENT}"
-    applied = [action.manifest["metadata"]["name"] for action in plan.actions if isinstance(action, Apply)]
-    return name in applied and has_older_image(index, observed, images)
+    applied = [action.manifest for action in plan.actions if isinstance(action, Apply)]
+    deployments = [one for one in applied if (one["kind"], one["metadata"]["name"]) == ("Deployment", name)]
+    new = [one for one in deployments if image_of(one) == images.embedder]  # another number of pods changes no image
+    return bool(new) and has_older_image(index, observed, images)
 
 
 @dataclass

@@ -76,7 +76,8 @@ def reconcile(
     refused = refusal(index, observed, images, permitted, database=database.verdict)
     blocked = refused or blocking_verdict(index, observed.database_facts)
     paused = Verdict.no(Reason.SUSPENDED, "The object is suspended.") if index.spec.suspend else blocked
-    replicas, recommendation = plan_replicas(index, observed, now)
+    at_least = 1 if swap.gate_asks_active_embedder(index, observed, images) else 0
+    replicas, recommendation = plan_replicas(index, observed, now, at_least=at_least)
     if paused and observed.embedder:
         replicas = observed.embedder.replicas
     steps = _steps(index, observed, images, now, database=database, replicas=replicas)
@@ -115,7 +116,7 @@ def _steps(
     extension = plan_extension(index, observed)
     if observed.database_facts is not None and swap.needs_swap(index, observed.database_facts):
         before = {ConditionType.DATABASE_REACHABLE: database, ConditionType.EXTENSION_READY: extension}
-        return swap.plan_swap(index, observed, images, now, before=before)
+        return swap.plan_swap(index, observed, images, now, before=before, replicas=replicas)
     schema = plan_schema(index, observed, images, now, extension=extension.verdict)
     embedder = plan_embedder(index, observed, images, now, database=database.verdict, replicas=replicas)
     backfill = plan_backfill(index, observed, images, now, schema=schema.verdict, embedder=embedder.verdict)

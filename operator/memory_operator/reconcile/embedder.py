@@ -1,7 +1,8 @@
 """Decide EmbedderReady: whether the embedding service runs as specified, and how many pods it has.
 
 The service is started as soon as the database has answered, without waiting for the migration, because loading a model
-takes longest.
+takes longest. Only the database tells which model and file made the stored vectors. Therefore, while it does not
+answer, no embedder is created, deleted, or given another pod template; an existing one is still scaled.
 
 The number of pods follows the queued work. The work is measured as queued tokens divided by the tokens that one pod
 embeds in a second. If more pods are needed to finish the queued work within the target time, the number rises at once.
@@ -12,12 +13,12 @@ embedder records this in the database, which is the only sign of queries while n
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from memory_operator.api.conditions import Verdict
 from memory_operator.api.reasons import Reason
-from memory_operator.api.spec import MemoryIndex
+from memory_operator.api.spec import Manifest, MemoryIndex
 from memory_operator.reconcile.facts import EmbedderLoad, Observed, Problem, Recommendation, ServedModel
 from memory_operator.reconcile.jobs import active_job
 from memory_operator.reconcile.model_file.cleanup import delete_unneeded
@@ -51,23 +52,30 @@ class ReplicaBounds:
     delay_seconds: float
 
 
-def plan_replicas(index: MemoryIndex, observed: Observed, now: datetime) -> tuple[int, Recommendation | None]:
+def plan_replicas(
+    index: MemoryIndex, observed: Observed, now: datetime, *, at_least: int = 0
+) -> tuple[int, Recommendation | None]:
     """Return the number of replicas to set, and the number that the present work needs as a recommendation.
 
-    The recommendation is None if the operator does not scale the embedder: it runs none, or somebody else scales it.
+    Both are `at_least` or more, also if the specification allows fewer, unless somebody else scales the embedder.
+
+    The recommendation is None if the operator does not scale the embedder: it runs none, or somebody else scales it. An
+    embedder that the specification no longer names has a number, too, because it may still serve the active model.
     """
     embedder = index.spec.embedder
-    if not index.runs_embedder:
+    if not index.runs_embedder and observed.embedder is None:
         return 0, None
     if embedder.scaling == "External":
         return (observed.embedder.replicas if observed.embedder else 1), None
+    current, facts = observed.embedder.replicas if observed.embedder else None, observed.database_facts
+    minimum = max(embedder.min_replicas, at_least)
+    existing = (current or 0) if embedder.external else 0  # then the bounds are not those of the embedder that exists
     bounds = ReplicaBounds(
-        minimum=embedder.min_replicas,
-        maximum=max(embedder.max_replicas, embedder.min_replicas),
+        minimum=minimum,
+        maximum=max(embedder.max_replicas, minimum, existing),
         target_seconds=embedder.target_queue_seconds,
         delay_seconds=embedder.scale_down_delay_seconds,
     )
-    current, facts = observed.embedder.replicas if observed.embedder else None, observed.database_facts
     needed = needed_replicas(
         observed.loads,
         bounds,
@@ -123,27 +131,24 @@ def plan_embedder(
 
     While a model file is being fetched, no new pod starts, and existing pods keep serving their present model.
     """
+    name = f"{index.name}-{resources.COMPONENT}"
+    live = observed.children.get(("Deployment", name))
+    if not database.holds:
+        return _without_database(index, observed, images, live, replicas)
     unneeded = delete_unneeded(index, observed)
     if not index.runs_embedder:
         deletions = delete_embedder(index, observed, resources.COMPONENT)
         return Step(_unmanaged_verdict(index, observed), (*deletions, *unneeded))
-    if observed.embedder is None and not database.holds:
-        return waiting_for("the database")
-    name = f"{index.name}-{resources.COMPONENT}"
-    policy = embedder_policy(index, operator_namespace=observed.operator_namespace)
-    service, deployment = resources.objects(
-        index, images, replicas=replicas, graceful_only=may_leave_out_former(observed, name, observed.embedder)
-    )
-    live = observed.children.get(("Deployment", name))
+    *guards, deployment = _objects(index, observed, images, replicas)
     fetch = plan_fetch(index, observed, images, now)
-    waits = live is not None and update_waits(index, observed, images, live)
+    waits = live is not None and update_waits(index, observed, images, deployment, live)
     if live is not None and (waits or not fetch.verdict.holds):
         deployment = with_live_template(deployment, live)
     changes = live is not None and template_drifted(deployment, live)
     pods = (deployment,) if live is not None or fetch.verdict.holds else ()
     several = resources.has_several_pods(index)
     budget = (resources.disruption_budget(index),) if several else ()
-    actions = apply_drifted(observed, policy, service, *pods, *budget)  # no pod runs without its policy
+    actions = apply_drifted(observed, *guards, *pods, *budget)
     if not several:
         actions = (*actions, *_delete_existing(index, observed, resources.COMPONENT, ("PodDisruptionBudget",)))
     actions = (*actions, *fetch.actions, *unneeded)
@@ -152,6 +157,50 @@ def plan_embedder(
     if not fetch.verdict.holds:
         return Step(fetch.verdict, actions)
     return Step(_verdict(index, observed, replicas, changes=changes, waits=waits), actions)
+
+
+def scale_live(index: MemoryIndex, observed: Observed, images: Images, *, replicas: int) -> tuple[Action, ...]:
+    """Return the writes that scale the existing embedder and leave its pod template as it is.
+
+    They also restore its NetworkPolicy and its Service. With an external embedder in the specification they do not,
+    because the specification then no longer says who may call the existing one. If there is no Deployment, the result
+    is empty.
+    """
+    live = observed.children.get(("Deployment", f"{index.name}-{resources.COMPONENT}"))
+    if live is None:
+        return ()
+    *guards, deployment = _objects(index, observed, images, replicas)
+    kept = () if index.spec.embedder.external else guards
+    return apply_drifted(observed, *kept, with_live_template(deployment, live))
+
+
+def _objects(index: MemoryIndex, observed: Observed, images: Images, replicas: int) -> tuple[Manifest, ...]:
+    """Return the embedder's NetworkPolicy, Service and Deployment, in this order: no pod runs without its policy."""
+    name = f"{index.name}-{resources.COMPONENT}"
+    policy = embedder_policy(index, operator_namespace=observed.operator_namespace)
+    graceful_only = may_leave_out_former(observed, name, observed.embedder)
+    return policy, *resources.objects(index, images, replicas=replicas, graceful_only=graceful_only)
+
+
+def _without_database(
+    index: MemoryIndex, observed: Observed, images: Images, live: Manifest | None, replicas: int
+) -> Step:
+    """Return the step while the database does not answer: an existing embedder is scaled, and otherwise left alone."""
+    if live is None:
+        return Step(_unmanaged_verdict(index, observed)) if not index.runs_embedder else waiting_for("the database")
+    actions = scale_live(index, observed, images, replicas=replicas)
+    if isinstance(observed.external, Problem):
+        return Step(failed_step(observed.external).verdict, actions)
+    if not index.runs_embedder:
+        name = f"Deployment {index.namespace}/{index.name}-embedder"
+        message = f"{name} stays until the database answers, since it may serve the active model."
+        return Step(Verdict.unknown(Reason.WAITING, message), actions)
+    verdict = _verdict(index, observed, replicas, changes=False, waits=False)
+    *_, deployment = _objects(index, observed, images, replicas)
+    if template_drifted(deployment, live):
+        message = f"{verdict.message.rstrip('.')}. Its pods are changed only once the database answers."
+        verdict = replace(verdict, message=message)
+    return Step(verdict, actions)
 
 
 def delete_embedder(index: MemoryIndex, observed: Observed, component: str) -> tuple[Action, ...]:

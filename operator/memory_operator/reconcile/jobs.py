@@ -45,14 +45,19 @@ def active_job(jobs: tuple[JobFacts, ...]) -> JobFacts | None:
     return next((job for job in jobs if job.state is JobState.ACTIVE and not job.deleting), None)
 
 
+def pod_problem(observed: Observed, component: str) -> Problem | None:
+    """Return what keeps a pod of this component's Jobs from running, or None if nothing does."""
+    pods = (pod for pod in observed.pods_of(component) if not (pod.ended or pod.deleting))
+    return next((pod.problem for pod in pods if pod.problem), None)
+
+
 def plan_job(index: MemoryIndex, observed: Observed, images: Images, now: datetime, request: JobRequest) -> Step:
     """Return a step that waits for the running Job, replaces it, starts a new Job, or waits for the retry delay."""
     jobs, running = observed.jobs_of(request.component), active_job(observed.jobs_of(request.component))
     config = request.build(index, images, 0)["metadata"]["labels"][LABEL_CONFIG]
     outdated = running is not None and _is_outdated(running, config, observed)
     if running and not outdated:
-        pods = [pod for pod in observed.pods_of(request.component) if not (pod.ended or pod.deleting)]
-        problem = next((pod.problem for pod in pods if pod.problem), None)
+        problem = pod_problem(observed, request.component)
         if problem:
             return failed_step(problem, f"Job {running.name} {request.activity}: ")
         return Step(Verdict.no(request.reason, f"Job {running.name} {request.activity}."))

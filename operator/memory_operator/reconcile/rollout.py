@@ -10,7 +10,7 @@ from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import Manifest, MemoryIndex
 from memory_operator.reconcile.facts import DeploymentFacts, Observed, PodFacts, Problem
 from memory_operator.reconcile.plan import failed_step
-from memory_operator.resources.common import ANNOTATION_FINGERPRINT, LABEL_GRACEFUL, Images
+from memory_operator.resources.common import ANNOTATION_SPECIFICATION, LABEL_GRACEFUL, Images
 from memory_operator.resources.drift import drifted
 
 
@@ -56,14 +56,16 @@ def template_drifted(desired: Manifest, live: Manifest) -> bool:
 
 
 def with_live_template(desired: Manifest, live: Manifest) -> Manifest:
-    """Return the desired Deployment with the pod template of the live one, so that applying it replaces no pod."""
-    annotations = {**desired["metadata"]["annotations"]}
-    annotations[ANNOTATION_FINGERPRINT] = (live["metadata"].get("annotations") or {}).get(ANNOTATION_FINGERPRINT, "")
-    return {
-        **desired,
-        "metadata": {**desired["metadata"], "annotations": annotations},
-        "spec": {**desired["spec"], "template": live["spec"]["template"]},
-    }
+    """Return the desired Deployment with all of the live one's specification but the number of replicas.
+
+    Applying it replaces no pod, and the records of what the live one was made from stay. If the desired Deployment has
+    no number of replicas, the result has none.
+    """
+    annotations = live["metadata"].get("annotations") or {}
+    records = {name: annotations[name] for name in desired["metadata"]["annotations"] if name in annotations}
+    kept = {name: value for name, value in live["spec"].items() if name != "replicas"}
+    replicas = {name: value for name, value in desired["spec"].items() if name == "replicas"}
+    return {**desired, "metadata": {**desired["metadata"], "annotations": records}, "spec": {**kept, **replicas}}
 
 
 def may_leave_out_former(observed: Observed, name: str, deployment: DeploymentFacts | None) -> bool:
@@ -82,21 +84,45 @@ def may_leave_out_former(observed: Observed, name: str, deployment: DeploymentFa
     return graceful and (deployment.current or deployment.updated_and_ready > 0)
 
 
-def update_waits(index: MemoryIndex, observed: Observed, images: Images, live: Manifest) -> bool:
+def update_waits(index: MemoryIndex, observed: Observed, images: Images, desired: Manifest, live: Manifest) -> bool:
     """Return whether the embedder's new default image waits until another MemoryIndex's embedder is rolled out.
 
-    An object does not wait if its specification has just been edited or another model has just become active.
+    An object does not wait if its specification has been edited since the live Deployment was made, or if another model
+    has just become active. A Deployment of a former release does not record its specification: there an edit counts
+    until the status says that the operator has seen it.
     """
-    edited = index.status.get("observedGeneration") != index.generation
-    (container, *_) = live["spec"]["template"]["spec"]["containers"]
-    serves_it = index.spec.embedding.model in container.get("command", ())
-    return not observed.rollout_admitted and not edited and serves_it and has_older_image(index, observed, images)
+    recorded = (live["metadata"].get("annotations") or {}).get(ANNOTATION_SPECIFICATION)
+    edited = recorded != desired["metadata"]["annotations"][ANNOTATION_SPECIFICATION]
+    if recorded is None:
+        edited = index.status.get("observedGeneration") != index.generation
+    same_model = serves(live, index.spec.embedding.model)
+    return not observed.rollout_admitted and not edited and same_model and has_older_image(index, observed, images)
 
 
 def has_older_image(index: MemoryIndex, observed: Observed, images: Images) -> bool:
     """Return whether the embedder uses the default image, but of another version than the operator's."""
     live = observed.embedder
     return bool(live and live.image and not index.spec.embedder.image and live.image != images.embedder)
+
+
+def image_of(deployment: Manifest) -> str:
+    """Return the image of the Deployment's first container."""
+    return str(_container(deployment)["image"])
+
+
+def serves(embedder: Manifest, model: str) -> bool:
+    """Return whether the pods of an embedder's Deployment serve the model of this name."""
+    return model in _container(embedder).get("command", ())
+
+
+def embeds(sync: Manifest, model: str) -> bool:
+    """Return whether the pods of a sync worker's Deployment are set up for the model of this name."""
+    return {"name": "MEMORY_MODEL", "value": model} in _container(sync).get("env", ())
+
+
+def _container(deployment: Manifest) -> Manifest:
+    container: Manifest = deployment["spec"]["template"]["spec"]["containers"][0]
+    return container
 
 
 def _beside(deployment: DeploymentFacts) -> str:

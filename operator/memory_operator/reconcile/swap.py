@@ -1,10 +1,12 @@
 """Decide ModelActive: replace the active model if `spec.embedding` names another model.
 
-While the swap lasts, the active model's embedder and the sync worker stay exactly as they are, because the
-specification no longer describes them. The next model gets a second embedder. A Job fills a second vector column,
-measures recall with it and makes the next model active. Then the ordinary embedder is rolled out with the new model
-while the second embedder serves. Running memory servers connect to the ordinary address once the database records that
-this address serves the new model. After that record the second embedder is deleted.
+While the swap lasts, the pods of the active model's embedder and of the sync worker stay as they are, because the
+specification no longer describes them. Only their number changes: the embedder's follows the queued work, with at least
+one pod while the gate has still to ask it, and the sync worker runs whenever no backfill Job does. A Deployment whose
+pods are of another model than the active one is not scaled. The next model gets a second embedder. A Job fills a second
+vector column, measures recall with it and makes the next model active. Then the ordinary embedder is rolled out with
+the new model while the second embedder serves. Running memory servers connect to the ordinary address once the database
+records that this address serves the new model. After that record the second embedder is deleted.
 
 A hosted provider needs no embedder: the Job sends texts to it, if `queryEgress` allows that. After a flip to a hosted
 model the ordinary embedder is deleted, and the sync worker gets the provider's key. While a swap leaves a hosted model,
@@ -18,14 +20,20 @@ from functools import partial
 from memory_operator.api.conditions import ConditionType, Verdict
 from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import MemoryIndex
-from memory_operator.reconcile.embedder import delete_embedder, mismatch
+from memory_operator.reconcile.embedder import delete_embedder, mismatch, scale_live
 from memory_operator.reconcile.facts import JobState, Observed, Problem
 from memory_operator.reconcile.indexing.backfill import sync_verdict
 from memory_operator.reconcile.indexing.hnsw import VALID_INDEX
-from memory_operator.reconcile.jobs import JobRequest, active_job, plan_job
+from memory_operator.reconcile.jobs import JobRequest, active_job, plan_job, pod_problem
 from memory_operator.reconcile.model_file.fetch import plan_fetch
 from memory_operator.reconcile.plan import Action, Apply, Delete, Step, apply_drifted, failed_step, waiting_for
-from memory_operator.reconcile.rollout import may_leave_out_former, rollout_obstacle
+from memory_operator.reconcile.rollout import (
+    embeds,
+    may_leave_out_former,
+    rollout_obstacle,
+    serves,
+    with_live_template,
+)
 from memory_operator.reconcile.schema import plan_schema
 from memory_operator.resources import embedder as resources
 from memory_operator.resources import workers
@@ -49,25 +57,33 @@ def needs_swap(index: MemoryIndex, facts: DatabaseFacts) -> bool:
     return active in PROFILES or active == "custom" or is_hosted_model(active)
 
 
-def plan_swap(index: MemoryIndex, observed: Observed, images: Images, now: datetime, *, before: Steps) -> Steps:
-    """Return all steps while the swap lasts; `before` holds the steps of DatabaseReachable and ExtensionReady."""
+def gate_asks_active_embedder(index: MemoryIndex, observed: Observed, images: Images) -> bool:
+    """Return whether the gate of a swap has still to ask the embedder of the active model, which then needs a pod."""
+    facts = observed.database_facts
+    if facts is None or observed.embedder is None or not needs_swap(index, facts):
+        return False
+    return index.spec.swap.gate is not None and not _is_refused(index, observed, images, facts)
+
+
+def plan_swap(
+    index: MemoryIndex, observed: Observed, images: Images, now: datetime, *, before: Steps, replicas: int
+) -> Steps:
+    """Return all steps while the swap lasts; `before` holds the steps of DatabaseReachable and ExtensionReady.
+
+    `replicas` is the number of pods that the active model's embedder needs.
+    """
     facts = observed.database_facts
     if facts is None:
         return {**before, ConditionType.MODEL_ACTIVE: waiting_for("the database")}
     schema = plan_schema(index, observed, images, now, extension=before[ConditionType.EXTENSION_READY].verdict)
     ready = all(step.verdict.holds for step in (*before.values(), schema))
     swap = _swap(index, observed, images, now, facts) if ready else waiting_for("the database")
-    backfilled = Step(sync_verdict(index, observed, facts.rows, now))
-    if _egress_withdrawn(index, facts):
-        sync = workers.sync_deployment(index, images, replicas=0)
-        message = f"New rows wait for {index.spec.embedding.model}, since spec.embedding.queryEgress is Denied."
-        backfilled = Step(Verdict.no(Reason.WAITING, message), apply_drifted(observed, sync))
     no_index = "The HNSW index of the active model is not valid; the swap builds a new one."
     return {
         **before,
         ConditionType.SCHEMA_READY: schema,
-        ConditionType.EMBEDDER_READY: Step(_active_embedder(index, observed, facts)),
-        ConditionType.BACKFILLED: backfilled,
+        ConditionType.EMBEDDER_READY: _active_embedder(index, observed, images, facts, replicas),
+        ConditionType.BACKFILLED: _sync(index, observed, images, now, facts, schema=schema.verdict),
         ConditionType.INDEX_READY: Step(VALID_INDEX if facts.index.valid else Verdict.no(Reason.WAITING, no_index)),
         ConditionType.MODEL_ACTIVE: swap,
     }
@@ -93,22 +109,69 @@ def plan_model(index: MemoryIndex, observed: Observed, images: Images, now: date
     return {**steps, ConditionType.MODEL_ACTIVE: step}
 
 
-def _active_embedder(index: MemoryIndex, observed: Observed, facts: DatabaseFacts) -> Verdict:
-    name = f"Deployment {index.namespace}/{index.name}-embedder"
-    if is_hosted_model(facts.active_name or ""):
-        if _egress_withdrawn(index, facts):
-            message = f"No text is sent to the provider of {facts.active_name}: spec.embedding.queryEgress is Denied."
-            return Verdict.no(Reason.WAITING, message)
-        return Verdict.yes(Reason.AVAILABLE, f"The hosted provider serves {facts.active_name}.")
+def _active_embedder(
+    index: MemoryIndex, observed: Observed, images: Images, facts: DatabaseFacts, replicas: int
+) -> Step:
+    """Return the step of EmbedderReady: whether the active model is served, and the writes that scale its embedder."""
+    active, name = facts.active_name or "", f"{index.name}-{resources.COMPONENT}"
+    where = f"Deployment {index.namespace}/{name}"
+    if is_hosted_model(active) or observed.embedder is None:
+        return Step(_without_deployment(index, facts, where))
+    live = observed.children.get(("Deployment", name))
+    if live is not None and not serves(live, active):
+        message = f"{where} serves another model than {active}; it stays as it is until the swap has ended."
+        remedy = f"Name {active} in spec.embedding.model to stay with it."
+        return Step(Verdict.no(Reason.EMBEDDER_UNAVAILABLE, message, remedy))
+    actions = scale_live(index, observed, images, replicas=replicas)
+    if replicas == 0:
+        return Step(Verdict.no(Reason.SCALED_TO_ZERO, f"{where} has no pods; recalls are by words alone."), actions)
+    obstacle = rollout_obstacle(where, observed.embedder, observed.pods_of(resources.COMPONENT), changes=False)
+    serving = Verdict.yes(Reason.AVAILABLE, f"{where} serves {active}.")
+    return Step(obstacle or mismatch(index, observed) or serving, actions)
+
+
+def _without_deployment(index: MemoryIndex, facts: DatabaseFacts, where: str) -> Verdict:
+    """Return the verdict on EmbedderReady if a hosted provider serves the active model, or if `where` is missing."""
+    active = facts.active_name or ""
+    if _egress_withdrawn(index, facts):
+        message = f"No text is sent to the provider of {active}: spec.embedding.queryEgress is Denied."
+        return Verdict.no(Reason.WAITING, message)
+    if is_hosted_model(active):
+        return Verdict.yes(Reason.AVAILABLE, f"The hosted provider serves {active}.")
     if index.spec.embedder.external:
-        return Verdict.yes(Reason.AVAILABLE, f"Recalls use the embedder of {facts.active_name}.")
-    if observed.embedder is None:
-        message = f"{name} is missing; recalls are by words alone until the next model is active."
-        return Verdict.no(Reason.EMBEDDER_UNAVAILABLE, message)
-    if observed.embedder.replicas == 0:
-        return Verdict.no(Reason.SCALED_TO_ZERO, f"{name} has no pods; recalls are by words alone.")
-    obstacle = rollout_obstacle(name, observed.embedder, observed.pods_of(resources.COMPONENT), changes=False)
-    return obstacle or mismatch(index, observed) or Verdict.yes(Reason.AVAILABLE, f"{name} serves {facts.active_name}.")
+        return Verdict.yes(Reason.AVAILABLE, f"Recalls use the embedder of {active}.")
+    message = f"{where} is missing; recalls are by words alone until the next model is active."
+    return Verdict.no(Reason.EMBEDDER_UNAVAILABLE, message)
+
+
+def _sync(
+    index: MemoryIndex, observed: Observed, images: Images, now: datetime, facts: DatabaseFacts, *, schema: Verdict
+) -> Step:
+    """Return the step of Backfilled: whether new rows get vectors of the active model, and who embeds them.
+
+    The sync worker has no pod while a backfill Job runs that was started before the swap.
+    """
+    active, name = facts.active_name or "", f"{index.name}-sync"
+    live, backfill = observed.children.get(("Deployment", name)), active_job(observed.jobs_of("backfill"))
+    withdrawn = _egress_withdrawn(index, facts)
+    actions: tuple[Action, ...] = ()
+    other_model = live is not None and not embeds(live, active)
+    if live is not None and (withdrawn or (schema.holds and not other_model)):
+        sync = workers.sync_deployment(index, images, replicas=0 if backfill or withdrawn else 1)
+        actions = apply_drifted(observed, with_live_template(sync, live))
+    if withdrawn:
+        message = f"New rows wait for {index.spec.embedding.model}, since spec.embedding.queryEgress is Denied."
+        return Step(Verdict.no(Reason.WAITING, message), actions)
+    if backfill:
+        problem = pod_problem(observed, "backfill")
+        activity = f"Job {backfill.name} embeds the pending rows for {active}"
+        running = Step(Verdict.no(Reason.BACKFILLING, f"{activity}."))
+        return replace(failed_step(problem, f"{activity}: ") if problem else running, actions=actions)
+    if observed.sync is None or (other_model and observed.sync.replicas == 0):
+        state = "is set up for another model" if other_model else "is missing"
+        message = f"Deployment {index.namespace}/{name} {state}; new rows wait until the swap has ended."
+        return Step(Verdict.no(Reason.WAITING, message))
+    return Step(sync_verdict(index, observed, facts.rows, now), actions)
 
 
 def _egress_withdrawn(index: MemoryIndex, facts: DatabaseFacts) -> bool:
@@ -132,16 +195,21 @@ def _swap(index: MemoryIndex, observed: Observed, images: Images, now: datetime,
     obstacle = _next_embedder_obstacle(index, observed)
     if obstacle is not None:
         return replace(obstacle, actions=writes)
-    work = workers.work_of(workers.config_fingerprint(index, images, "swap"))
-    same_work = [job for job in observed.jobs_of("swap") if workers.work_of(job.config) == work]
-    if facts.swap and facts.swap.stage == Stage.REFUSED and same_work and same_work[-1].state is JobState.FAILED:
-        # Another run of the same work would measure the same numbers.
+    if facts.swap and _is_refused(index, observed, images, facts):
         return Step(_refusal(model, facts.swap), writes)
     stage = f" ({facts.swap.stage})" if facts.swap and facts.next_model else ""
     build = partial(workers.swap_job, active=active, dimensions=facts.embedding_dimensions or 0)
     activity = f"swaps {active} for {model}{stage}; recalls go on with {active}"
     step = plan_job(index, observed, images, now, JobRequest("swap", build, Reason.SWAPPING, activity))
     return replace(step, actions=(*writes, *step.actions))
+
+
+def _is_refused(index: MemoryIndex, observed: Observed, images: Images, facts: DatabaseFacts) -> bool:
+    """Return whether the gate has not let this swap pass; another run of the same work would measure the same."""
+    work = workers.work_of(workers.config_fingerprint(index, images, "swap"))
+    same_work = [job for job in observed.jobs_of("swap") if workers.work_of(job.config) == work]
+    refused = facts.swap is not None and facts.swap.stage == Stage.REFUSED
+    return refused and bool(same_work) and same_work[-1].state is JobState.FAILED
 
 
 def _refusal(model: str, swap: SwapRecord) -> Verdict:

@@ -19,6 +19,7 @@ LABEL_INDEX_NAMESPACE = "memory-index.dev/namespace"
 LABEL_CONFIG = "memory-index.dev/config"
 LABEL_GRACEFUL = "memory-index.dev/graceful-termination"  # of embedder pods that still serve for a while after SIGTERM
 ANNOTATION_FINGERPRINT = "memory-index.dev/fingerprint"
+ANNOTATION_SPECIFICATION = "memory-index.dev/specification"  # which one an embedder's pods were made from
 ANNOTATION_SEQUENCE = "memory-index.dev/sequence"
 ANNOTATION_INDEX_UID = "memory-index.dev/uid"
 

@@ -24,6 +24,7 @@ from memory_operator.resources.common import (
 )
 from memory_operator.resources.model_fetch import FETCHED_DIRECTORY, FETCHED_FILE, claim_name
 from memory_operator.resources.pod_template import completed
+from memory_operator.resources.specification import record_of_specification
 from memory_recall.embedding.served_model import VOYAGE_URL
 
 PORT = 8080
@@ -112,13 +113,14 @@ def deployment(index: MemoryIndex, images: Images, *, replicas: int, component: 
 
     Its fingerprint, by which the operator notices changes, leaves out the number of replicas.
     """
-    embedder = index.spec.embedder
+    embedder, overlap = index.spec.embedder, serves_while_rolling_out(index)
     annotations = {
         "prometheus.io/scrape": "true",
         "prometheus.io/port": str(PROBE_PORT),
         "prometheus.io/path": "/metrics",
         **embedder.pod_annotations,
     }
+    record = record_of_specification(index, overlap=overlap)
     template = {
         "metadata": {"labels": {**labels(index, component), **GRACEFUL}, "annotations": annotations},
         "spec": _pod_spec(index, images),
@@ -127,11 +129,11 @@ def deployment(index: MemoryIndex, images: Images, *, replicas: int, component: 
         {
             "apiVersion": "apps/v1",
             "kind": "Deployment",
-            "metadata": metadata(index, f"{index.name}-{component}", component),
+            "metadata": {**metadata(index, f"{index.name}-{component}", component), "annotations": record},
             "spec": {
                 "revisionHistoryLimit": 2,
                 "progressDeadlineSeconds": STARTUP_SECONDS,
-                **({"minReadySeconds": MIN_READY_SECONDS} if serves_while_rolling_out(index) else {}),
+                **({"minReadySeconds": MIN_READY_SECONDS} if overlap else {}),
                 "strategy": _strategy(index),
                 "selector": {"matchLabels": selector(index, component)},
                 "template": completed(template, index, component),
@@ -162,9 +164,8 @@ def _pod_spec(index: MemoryIndex, images: Images) -> Manifest:
         key = index.embedder_key
         volumes = [*volumes, {"name": "key", "secret": secret_file(key.secret_name, key.key, "key")}]
         mounts = [*mounts, {"name": "key", "mountPath": KEY_DIRECTORY, "readOnly": True}]
-    resources = _processor_and_memory(_resources(index))
     optional: Manifest = {
-        "initContainers": [{**container, "resources": resources} for container in init],
+        "initContainers": [{**container, "resources": _processor_and_memory(_resources(index))} for container in init],
         "nodeSelector": dict(embedder.node_selector),
         "tolerations": list(embedder.tolerations),
         "runtimeClassName": embedder.runtime_class_name,

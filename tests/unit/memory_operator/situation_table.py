@@ -65,6 +65,7 @@ EXTERNAL = {"embedder": {"external": {"url": "http://e.ml.svc:8080"}}}
 GPU = {"embedder": {"gpuLayers": -1}}
 ZERO = {"embedder": {"minReplicas": 0, "scaleDownDelaySeconds": 0}}
 NEXT = {"embedding": {"model": "bge-small-en-v1.5", "dimensions": 384}}
+GATE = {"swap": {"gate": {"configMap": {"name": "questions"}}}}
 VOYAGE = {
     "embedding": {
         "provider": "Voyage", "model": "voyage-3.5", "dimensions": 1024, "queryEgress": "Allowed",
@@ -319,6 +320,23 @@ SWAPS_AND_SPECIFICATIONS = (
               {"next_embedder": SERVING, "sync": LOADING, **pods("sync", Reason.CRASH_LOOP)}, edit=NEXT, **NO_VECTOR),
     Situation("another file in the specification", "False", "ModelMismatch", FAILED, base=RECORDED, spec=PVC,
               edit=OTHER_PVC),
+    Situation("a swap while the active embedder has no pods", "False", "Swapping", IN_PROGRESS,
+              {"next_embedder": SERVING, "embedder": NO_POD}, ZERO, NEXT | ZERO, **NO_RECALL,
+              **no(EMBEDDER, "ScaledToZero")),
+    Situation("a swap with a gate while the active embedder has no pods", "False", "Starting", IN_PROGRESS,
+              {"next_embedder": SERVING, "embedder": NO_POD}, ZERO, NEXT | GATE, **NO_RECALL,
+              **no(EMBEDDER, "Starting")),
+    Situation("a swap during the first backfill", "False", "Backfilling", IN_PROGRESS,
+              {"next_embedder": SERVING, "sync": NO_POD, "database": replace(FULL_QUEUE, index=NO_INDEX),
+               **job("backfill")}, edit=NEXT, **NO_RECALL, **no(BACKFILLED, "Backfilling")),
+    Situation("a swap while the database does not answer", "False", "DatabaseUnreachable", IN_PROGRESS,
+              problem("database", Reason.DATABASE_UNREACHABLE), edit=NEXT, **NOTHING, **yes(EMBEDDER, "Available")),
+    Situation("another file in the specification while the database does not answer", "False", "DatabaseUnreachable",
+              IN_PROGRESS, problem("database", Reason.DATABASE_UNREACHABLE), base=RECORDED, spec=PVC, edit=OTHER_PVC,
+              **NOTHING, **yes(EMBEDDER, "Available")),
+    Situation("a change to a hosted model while the database does not answer", "False", "DatabaseUnreachable",
+              IN_PROGRESS, problem("database", Reason.DATABASE_UNREACHABLE), edit=VOYAGE, **NOTHING,
+              cause=(EMBEDDER, "Unknown", "Waiting")),
     Situation("the same file at another place", "False", "RollingOut", IN_PROGRESS, base=RECORDED, edit=PVC),
     Situation("a change to a hosted model", "False", "Swapping", IN_PROGRESS, edit=VOYAGE),
     Situation("an unknown model", "False", "UnknownModel", FAILED, edit={"embedding": {"model": "nobody-knows"}}),

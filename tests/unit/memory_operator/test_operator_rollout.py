@@ -241,11 +241,6 @@ def test_an_embedder_that_waits_is_still_scaled(world: World) -> None:
     assert deployment["spec"]["template"] == live["spec"]["template"]
 
 
-def test_an_edit_is_rolled_out_at_once_with_the_new_image(world: World) -> None:
-    (deployment,) = applied(waiting(world, seen=0), "Deployment")
-    assert deployment["spec"]["template"]["spec"]["containers"][0]["image"] == "emb:2"
-
-
 def test_an_image_of_the_specification_never_waits(world: World) -> None:
     index, observed, _ = world.settled(embedder={"image": "own:1"})
     world.images = NEW
