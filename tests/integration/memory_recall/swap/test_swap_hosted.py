@@ -196,7 +196,6 @@ async def test_without_consent_or_key_a_swap_to_a_hosted_model_sends_nothing_and
 
 async def test_the_gate_refuses_a_worse_hosted_model(hosted: SwapBench, tmp_path: Path, gate: tuple[str, ...]) -> None:
     """The local model stays active, and `memory swap status` has the numbers."""
-
     requests = itertools.count()
 
     def confused(_texts: list[str]) -> None:
