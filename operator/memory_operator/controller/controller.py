@@ -166,7 +166,8 @@ class Controller:
         if index.deleted_at is not None:
             return await self._conclude(index, manifest, history)
         key = (index.namespace, index.name)
-        observed = self._with_history(await self._observer.observe(index), history)
+        observed = history.with_jobs(await self._observer.observe(index), self._clock())
+        observed = self._with_history(observed, history)
         await self._reporter.record(manifest, of_failed_jobs(history.newly_failed(observed.jobs)))
         plan = self._plan(index, observed)
         self._turn.observe(key, observed)
@@ -182,7 +183,9 @@ class Controller:
             return Plan(None, self._intervals.settled)
         facts = await self._observer.observe_deletion(index)
         if facts.observed:
-            await self._reporter.record(manifest, of_failed_jobs(history.newly_failed(facts.observed.jobs)))
+            observed = history.with_jobs(facts.observed, self._clock())
+            facts = replace(facts, observed=observed)
+            await self._reporter.record(manifest, of_failed_jobs(history.newly_failed(observed.jobs)))
         return conclude(index, facts, self._images, self._clock(), self._intervals)
 
     def _with_history(self, observed: Observed, history: ObjectHistory) -> Observed:

@@ -24,6 +24,7 @@ from memory_operator.reconcile.indexing.backfill import plan_backfill
 from memory_operator.reconcile.indexing.graph import plan_graph
 from memory_operator.reconcile.indexing.hnsw import plan_index
 from memory_operator.reconcile.plan import Plan, Step
+from memory_operator.reconcile.pod_start import with_start_problems
 from memory_operator.reconcile.schema import plan_schema
 from memory_operator.reconcile.status import status_sections, summary, with_conditions
 from memory_operator.reconcile.validation import blocking_verdict
@@ -68,6 +69,7 @@ def reconcile(
     permitted: Permitted,
 ) -> Plan:
     """Decide what to write and what to report for an object that is not being deleted."""
+    observed = with_start_problems(index, observed, now)
     database = plan_database(index, observed)
     if observed.database_facts is not None and database.verdict.holds:
         index = identified(index, observed.database_facts)
@@ -99,6 +101,8 @@ def conclude(
     index: MemoryIndex, facts: DeletionFacts, images: Images, now: datetime, intervals: RequeueIntervals
 ) -> Plan:
     """Decide what to write and what to report for an object that is being deleted and carries our finalizer."""
+    if facts.observed:
+        facts = replace(facts, observed=with_start_problems(index, facts.observed, now))
     ending = plan_deletion(index, facts, images, now)
     steps = {ConditionType.READY: ending.step}
     if ending.last:

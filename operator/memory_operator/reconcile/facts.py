@@ -81,7 +81,15 @@ class JobState(StrEnum):
 
 @dataclass(frozen=True)
 class JobFacts:
-    """One Job of the operator; `failure` is the problem that its last failed pod reported."""
+    """One Job of the operator.
+
+    Attributes:
+        failure: the problem that its last failed pod reported.
+        suspended: whether Kubernetes makes no pods for it until somebody resumes it.
+        failed_pods: how many of its pods have failed.
+        without_pod_since: the time since which it has been observed without a pod that could run; None if it has one,
+            or needs none because it has ended, is suspended or is being deleted.
+    """
 
     name: str
     component: str
@@ -91,11 +99,21 @@ class JobFacts:
     finished_at: datetime | None = None
     failure: Problem | None = None
     deleting: bool = False
+    suspended: bool = False
+    failed_pods: int = 0
+    without_pod_since: datetime | None = None
 
 
 @dataclass(frozen=True)
 class PodFacts:
-    """A pod of the operator; `running` is True once its containers have started, `problem` says why they have not."""
+    """A pod of the operator.
+
+    Attributes:
+        running: whether its containers have started.
+        problem: why they have not.
+        unprepared_since: the time since which the pod has had a node without its volumes and network being ready; None
+            if they are ready, or if Kubernetes does not tell, as before its version 1.29.
+    """
 
     name: str
     component: str
@@ -105,6 +123,7 @@ class PodFacts:
     deleting: bool = False
     problem: Problem | None = None
     created_at: datetime | None = None
+    unprepared_since: datetime | None = None
 
 
 @dataclass(frozen=True)
