@@ -98,6 +98,7 @@ class ObjectHistory:
     recommendations: deque[Recommendation] = field(default_factory=deque)
     failed_jobs: frozenset[str] = frozenset()
     jobs_without_pod: dict[str, datetime] = field(default_factory=dict)
+    unreachable_since: datetime | None = None
     failing_since: datetime | None = None
 
     def succeed(self) -> None:
@@ -125,12 +126,13 @@ class ObjectHistory:
         while len(self.recommendations) > 1 and self.recommendations[1].at <= since:
             self.recommendations.popleft()
 
-    def with_jobs(self, observed: Observed, at: datetime) -> Observed:
-        """Return the observation with the time since which each Job has been observed without a pod."""
+    def with_times(self, observed: Observed, at: datetime) -> Observed:
+        """Return the observation with the times since which a Job has had no pod, and the database has not answered."""
         without = [job.name for job in observed.jobs if lacks_pod(job, observed)]
         self.jobs_without_pod = {name: self.jobs_without_pod.get(name, at) for name in without}
         jobs = tuple(replace(job, without_pod_since=self.jobs_without_pod.get(job.name)) for job in observed.jobs)
-        return replace(observed, jobs=jobs)
+        self.unreachable_since = (self.unreachable_since or at) if observed.is_unreachable else None
+        return replace(observed, jobs=jobs, unreachable_since=self.unreachable_since)
 
     def newly_failed(self, jobs: Iterable[JobFacts]) -> list[JobFacts]:
         """Return the Jobs that have failed since the last call."""

@@ -208,6 +208,7 @@ class Observed:
     Attributes:
         peers: read only if the database does not record that the table belongs to this object.
         query_seconds: the time that the queries of this observation took in the database.
+        unreachable_since: the time since which the database has not answered; None if it does.
         idle_since: the time since which no pending row has been embedded; None if no row is pending.
         graph_idle_since: the time since which the sync worker, although it should run, has dealt with none of the
             changes that are pending for the concept graph; None if none are.
@@ -234,6 +235,7 @@ class Observed:
     rows_per_second: float | None = None
     peers: Peers = Peers()
     query_seconds: float = 0.0
+    unreachable_since: datetime | None = None
     idle_since: datetime | None = None
     graph_idle_since: datetime | None = None
     rollout_admitted: bool = True
@@ -246,6 +248,11 @@ class Observed:
     def pods_of(self, component: str) -> tuple[PodFacts, ...]:
         """Return the pods of one component."""
         return tuple(pod for pod in self.pods if pod.component == component)
+
+    @property
+    def is_unreachable(self) -> bool:
+        """Whether the database was connected to and did not answer."""
+        return isinstance(self.database, Problem) and self.database.reason is Reason.DATABASE_UNREACHABLE
 
     @property
     def database_facts(self) -> DatabaseFacts | None:
