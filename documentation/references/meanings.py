@@ -124,7 +124,8 @@ REASONS: dict[Reason, str] = {
     Reason.FETCHING: "The Job that fetches the model's file runs.",
     Reason.MODEL_NOT_FETCHED: "The model's file cannot be fetched into its volume.",
     Reason.MODEL_NOT_VERIFIED: "The model's file has another digest than the specification names.",
-    Reason.POD_REJECTED: "Kubernetes refuses to create or to start a pod.",
+    Reason.POD_REJECTED: "Kubernetes refuses to create or to start a pod, or a Job has had no pod for a minute.",
+    Reason.POD_NOT_READY_TO_START: "A pod has had a node for a minute, and its volumes or its network are not ready.",
     Reason.GPU_NOT_USED: "The GPU was asked for, and the pod computes on the CPU.",
     Reason.WRITE_REFUSED: "The API server refuses a write of ours.",
 }

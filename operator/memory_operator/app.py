@@ -38,7 +38,7 @@ from memory_operator.settings import Settings
 
 # kopf would otherwise read the user's name from the system, and a numeric user of a container has none.
 IDENTITY = cast("Any", MANAGER)
-WORKERS = 12  # objects that are reconciled at the same time; more than may wait for databases or for one namespace
+WORKERS = 12  # objects that are reconciled at the same time; more than may be slow, or of one namespace
 HEALTH_PORT = 8080
 METRICS_PORT = 9090
 END_SECONDS = 10.0  # for watches and work to end; kopf gives its handlers 5, and Kubernetes gives a pod 30

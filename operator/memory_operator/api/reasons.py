@@ -274,6 +274,11 @@ class Reason(Enum):
         True,
     )
     POD_REJECTED = ("PodRejected", "Change what the admission control or quota named here refuses.", True)
+    POD_NOT_READY_TO_START = (
+        "PodNotReadyToStart",
+        "Create the ConfigMap, Secret or volume claim that the pod's events name, or correct its name in spec.",
+        True,
+    )
     GPU_NOT_USED = (
         "GpuNotUsed",
         "Give the pods a GPU and the CUDA image, or set spec.embedder.gpuLayers to 0 to run on the CPU on purpose.",
@@ -301,8 +306,8 @@ class Reason(Enum):
 
 _BY_CODE = {reason.code: reason for reason in Reason}
 
-# What External Secrets, CloudNativePG, a cluster autoscaler, a registry, a server of model files or an installation
-# under way may still deliver.
+# What External Secrets, CloudNativePG, a cluster autoscaler, a registry, a server of model files, a storage driver or
+# an installation under way may still deliver.
 DELIVERED_BY_OTHERS = frozenset(
     {
         Reason.SECRET_MISSING,
@@ -313,6 +318,7 @@ DELIVERED_BY_OTHERS = frozenset(
         Reason.DATABASE_OBJECT_FAILED,
         Reason.UNSCHEDULABLE,
         Reason.IMAGE_PULL_FAILED,
+        Reason.POD_NOT_READY_TO_START,
         Reason.MODEL_NOT_FETCHED,
     }
 )

@@ -1,9 +1,9 @@
 """Read facts about a database through memory_recall's catalog queries, and report errors as problems.
 
 Only this module of the operator connects to databases. It wraps the connection URI in an object that does not print the
-URI. A database that does not answer never delays other work of the operator: only a few databases are observed at the
-same time, each database has little time to accept a connection, and a caller is refused instead of waiting until
-another observation ends. A database that sends too much does not take the operator's memory: its connection is cut.
+URI. A database that does not answer has little time to accept a connection and to answer; the work queue limits how
+many objects wait for such databases at the same time. A database that sends too much does not take the operator's
+memory: its connection is cut.
 """
 
 import asyncio
@@ -18,34 +18,22 @@ from memory_recall.errors import MemoryIndexError
 from memory_recall.postgres.connection import AnyConnection, DsnText, connect
 from memory_recall.postgres.receive_limit import receiving_at_most
 
-CONCURRENT_OBSERVATIONS = 8
 CONNECT_SECONDS = 3.0
 QUERY_SECONDS = 20.0  # of all statements together
 RECEIVED_BYTES = 1024 * 1024  # of one observation; about 10 KiB are usual, and 110 KiB with 1,500 columns of long names
 
 
-class DatabasesBusyError(Exception):
-    """Too many databases are being observed at the same time; the caller tries again soon."""
-
-
 class DatabaseClient:
-    """Observes databases, at most `limit` of them at the same time."""
+    """Observes databases; keeps no state."""
 
-    def __init__(self, limit: int = CONCURRENT_OBSERVATIONS, clock: Callable[[], float] = monotonic) -> None:
-        self._places = asyncio.Semaphore(limit)
+    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
 
     async def inspect(self, dsn: str, table: str) -> Inspection:
-        """Connect to the database and return its catalog facts, or a problem if they cannot be read.
-
-        Raises:
-            DatabasesBusyError: too many other databases are being observed.
-        """
-        if self._places.locked():
-            raise DatabasesBusyError
+        """Connect to the database and return its catalog facts, or a problem if they cannot be read."""
         began = None
         try:
-            async with self._places, _connected(dsn) as connection:
+            async with _connected(dsn) as connection:
                 began = self._clock()
                 async with asyncio.timeout(QUERY_SECONDS):
                     found = _writable(await status.inspect(connection, table))

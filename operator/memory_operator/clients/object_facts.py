@@ -1,11 +1,14 @@
-"""Parse Kubernetes objects into facts. A missing field is treated as not yet known."""
+"""Parse Kubernetes objects into facts. A missing field is treated as not yet known.
+
+Longer than 300 lines because each kind of object has its part, and they share the reading of conditions.
+"""
 
 import base64
 import binascii
 import json
 import re
 from collections.abc import Iterable, Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -189,6 +192,8 @@ def job_facts(job: Manifest, pods: Iterable[Manifest]) -> JobFacts:
         failure=_job_failure(status, own_pods) if state is JobState.FAILED else None,
         deleting="deletionTimestamp" in meta,
         uid=meta.get("uid", ""),
+        suspended=bool((job.get("spec") or {}).get("suspend")),
+        failed_pods=status.get("failed") or 0,
     )
 
 
@@ -204,13 +209,26 @@ def pod_facts(pod: Manifest) -> PodFacts:
         deleting="deletionTimestamp" in meta,
         problem=_pod_problem(f"Pod {meta['namespace']}/{meta['name']}", status),
         created_at=parse_timestamp(meta["creationTimestamp"]) if "creationTimestamp" in meta else None,
+        unprepared_since=_unprepared_since(status),
     )
 
 
-def _condition(status: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
-    """Return the condition of this type if its status is True, else an empty mapping."""
+def _unprepared_since(status: Mapping[str, Any]) -> datetime | None:
+    """Return the time since which a pod with a node waits for its volumes and its network; None if it does not.
+
+    An image is pulled afterwards, so its time does not count.
+    """
+    unprepared = _condition(status, "PodReadyToStartContainers", "False")
+    scheduled = _condition(status, "PodScheduled")
+    if status.get("phase") != "Pending" or not (scheduled and unprepared):
+        return None
+    return max(parse_timestamp(one["lastTransitionTime"]) for one in (scheduled, unprepared))
+
+
+def _condition(status: Mapping[str, Any], kind: str, truth: str = "True") -> Mapping[str, Any]:
+    """Return the condition of this type if its status is `truth`, else an empty mapping."""
     found = (
-        item for item in status.get("conditions") or () if item.get("type") == kind and item.get("status") == "True"
+        item for item in status.get("conditions") or () if item.get("type") == kind and item.get("status") == truth
     )
     return next(found, {})
 

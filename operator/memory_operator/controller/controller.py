@@ -15,7 +15,6 @@ import structlog
 
 from memory_operator.api.conditions import ConditionType, Verdict
 from memory_operator.api.spec import FINALIZER, InvalidSpecError, Manifest, MemoryIndex, parse
-from memory_operator.clients.database import DatabasesBusyError
 from memory_operator.clients.kube import Kube, KubeError
 from memory_operator.controller.events import of_failed_jobs, of_started_job
 from memory_operator.controller.history import ObjectHistory
@@ -37,7 +36,8 @@ from memory_operator.resources.events import Subject, cluster_elsewhere
 _log = structlog.get_logger(__name__)
 
 RECONCILE_SECONDS = 60.0  # for which one reconcile may occupy a worker
-BUSY_SECONDS = 1.0  # until the next attempt where too many databases are being observed
+LATE_SECONDS = 30.0  # that an object has waited for a worker, before the log says so
+WARNING_INTERVAL_SECONDS = 60.0
 NO_MORE_WRITES = {0, 429}  # no answer, or the request to slow down
 
 
@@ -71,16 +71,32 @@ class Controller:
         self._limit_seconds = limit_seconds
         self._histories: dict[Key, ObjectHistory] = {}
         self._turn = RolloutTurn()
+        self._next_warning = 0.0
 
     async def work(self) -> None:
         """Take due objects from the queue and reconcile them, until cancelled."""
+        began = self._queue.now()
         while True:
             key = await self._queue.take()
+            self._note_wait(key, since=began)
             try:
                 await self.reconcile_object(key)
             finally:
                 self._queue.done(key)
                 self._metrics.queue_depth.set(len(self._queue))
+
+    def _note_wait(self, key: Key, since: float) -> None:
+        """Count how long the object has waited for a worker, and warn once a minute where that is long.
+
+        A time before `since`, in which this process was not the leader, does not count.
+        """
+        moment = self._queue.now()
+        waited = min(self._queue.waited(key), moment - since)
+        self._metrics.wait_seconds.observe(waited)
+        if waited >= LATE_SECONDS and moment >= self._next_warning:
+            self._next_warning = moment + WARNING_INTERVAL_SECONDS
+            where = {"namespace": key[0], "name": key[1]}
+            _log.warning("reconciles are late", waited_seconds=round(waited), waiting=len(self._queue), **where)
 
     async def reconcile_object(self, key: Key) -> None:
         """Reconcile one object and requeue it. A failure is logged and retried, but never raised."""
@@ -97,8 +113,6 @@ class Controller:
                 else:
                     self._forget(key)
             history.succeed()
-        except DatabasesBusyError:
-            requeue_after = BUSY_SECONDS
         except Exception as error:  # noqa: BLE001 - whatever happens to one object must not end the operator
             requeue_after = history.fail(self._clock())
             self._metrics.errors.labels(type(error).__name__).inc()
@@ -166,7 +180,8 @@ class Controller:
         if index.deleted_at is not None:
             return await self._conclude(index, manifest, history)
         key = (index.namespace, index.name)
-        observed = self._with_history(await self._observer.observe(index), history)
+        observed = history.with_times(await self._observer.observe(index), self._clock())
+        observed = self._with_history(observed, history)
         await self._reporter.record(manifest, of_failed_jobs(history.newly_failed(observed.jobs)))
         plan = self._plan(index, observed)
         self._turn.observe(key, observed)
@@ -182,7 +197,9 @@ class Controller:
             return Plan(None, self._intervals.settled)
         facts = await self._observer.observe_deletion(index)
         if facts.observed:
-            await self._reporter.record(manifest, of_failed_jobs(history.newly_failed(facts.observed.jobs)))
+            observed = history.with_times(facts.observed, self._clock())
+            facts = replace(facts, observed=observed)
+            await self._reporter.record(manifest, of_failed_jobs(history.newly_failed(observed.jobs)))
         return conclude(index, facts, self._images, self._clock(), self._intervals)
 
     def _with_history(self, observed: Observed, history: ObjectHistory) -> Observed:

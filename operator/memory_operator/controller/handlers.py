@@ -19,6 +19,7 @@ from typing import Any
 
 import kopf
 
+from memory_operator.api.conditions import ConditionType, by_type
 from memory_operator.api.spec import ANNOTATION_RECONCILE_AT
 from memory_operator.clients.connection import relaxed_connection
 from memory_operator.clients.kube import KINDS
@@ -64,7 +65,10 @@ class EventRouter:
             self._versions[key] = version
             asked_for = requested is not None and last is not None and last[-1] != requested
             # An object of the first list is no edit: all of them are listed at a start.
-            self.queue.schedule(key, 0.0 if asked_for else DEBOUNCE_SECONDS, urgent=kind is not None)
+            listed = kind is None
+            self.queue.schedule(
+                key, 0.0 if asked_for else DEBOUNCE_SECONDS, urgent=not listed, quick=listed and _has_answered(body)
+            )
 
     def child_event(self, body: Any) -> None:  # noqa: ANN401 - kopf's body is an untyped mapping
         """Schedule the MemoryIndex to which the object of this event belongs."""
@@ -92,6 +96,12 @@ class EventRouter:
                 self.cluster_event(meta["namespace"], named)
             case _:
                 self.child_event(body)
+
+
+def _has_answered(body: Any) -> bool:  # noqa: ANN401 - kopf's body is an untyped mapping
+    """Return whether the status of a MemoryIndex says that its database answered, as before a restart."""
+    conditions = by_type((body.get("status") or {}).get("conditions") or ())
+    return conditions.get(ConditionType.DATABASE_REACHABLE, {}).get("status") == "True"
 
 
 def build_registry(

@@ -5,11 +5,12 @@ A restart loses them; rates and retry delays are then less accurate for a while.
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from random import SystemRandom
 
-from memory_operator.reconcile.facts import JobFacts, JobState, Recommendation
+from memory_operator.reconcile.facts import JobFacts, JobState, Observed, Recommendation
+from memory_operator.reconcile.pod_start import lacks_pod
 
 RATE_WINDOW_SECONDS = 60.0
 FIRST_BACKOFF_SECONDS = 1.0
@@ -96,6 +97,8 @@ class ObjectHistory:
     backoff: Backoff = field(default_factory=Backoff)
     recommendations: deque[Recommendation] = field(default_factory=deque)
     failed_jobs: frozenset[str] = frozenset()
+    jobs_without_pod: dict[str, datetime] = field(default_factory=dict)
+    unreachable_since: datetime | None = None
     failing_since: datetime | None = None
 
     def succeed(self) -> None:
@@ -122,6 +125,14 @@ class ObjectHistory:
         since = recommendation.at - timedelta(seconds=keep_seconds)
         while len(self.recommendations) > 1 and self.recommendations[1].at <= since:
             self.recommendations.popleft()
+
+    def with_times(self, observed: Observed, at: datetime) -> Observed:
+        """Return the observation with the times since which a Job has had no pod, and the database has not answered."""
+        without = [job.name for job in observed.jobs if lacks_pod(job, observed)]
+        self.jobs_without_pod = {name: self.jobs_without_pod.get(name, at) for name in without}
+        jobs = tuple(replace(job, without_pod_since=self.jobs_without_pod.get(job.name)) for job in observed.jobs)
+        self.unreachable_since = (self.unreachable_since or at) if observed.is_unreachable else None
+        return replace(observed, jobs=jobs, unreachable_since=self.unreachable_since)
 
     def newly_failed(self, jobs: Iterable[JobFacts]) -> list[JobFacts]:
         """Return the Jobs that have failed since the last call."""

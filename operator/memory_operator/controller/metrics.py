@@ -34,24 +34,22 @@ class Metrics:
         self.queue_depth = Gauge(
             "memory_operator_queue_depth", "Objects that are due and wait for a worker.", registry=self.registry
         )
+        self.wait_seconds = Histogram(
+            "memory_operator_queue_wait_seconds",
+            "How long a due object waited for a worker, in seconds.",
+            buckets=(0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300),
+            registry=self.registry,
+        )
         self.leader = Gauge(
             "memory_operator_leader", "1 for the replica that acts, 0 for one that waits.", registry=self.registry
         )
-        self._condition = Gauge(
-            "memory_operator_object_condition",
-            "Status of a condition: 1 True, 0 False, -1 Unknown.",
-            ["namespace", "name", "type"],
-            registry=self.registry,
-        )
-        self._reported = Gauge(
-            "memory_operator_object_reported",
-            "1 for an object that has a status, 0 for one that has none yet.",
-            ["namespace", "name"],
-            registry=self.registry,
-        )
-        self._rows = Gauge(
-            "memory_operator_object_rows", "Rows by state.", ["namespace", "name", "state"], registry=self.registry
-        )
+        self._condition = self._of_object("condition", "Status of a condition: 1 True, 0 False, -1 Unknown.", "type")
+        self._reported = self._of_object("reported", "1 for an object that has a status, 0 for one that has none yet.")
+        self._rows = self._of_object("rows", "Rows by state.", "state")
+
+    def _of_object(self, name: str, meaning: str, *labels: str) -> Gauge:
+        """Return a new gauge that has a series for each MemoryIndex."""
+        return Gauge(f"memory_operator_object_{name}", meaning, ["namespace", "name", *labels], registry=self.registry)
 
     def count_write(self, kind: str, verb: str) -> None:
         """Count a write to the Kubernetes API."""

@@ -24,6 +24,7 @@ from memory_operator.reconcile.indexing.backfill import plan_backfill
 from memory_operator.reconcile.indexing.graph import plan_graph
 from memory_operator.reconcile.indexing.hnsw import plan_index
 from memory_operator.reconcile.plan import Plan, Step
+from memory_operator.reconcile.pod_start import with_start_problems
 from memory_operator.reconcile.schema import plan_schema
 from memory_operator.reconcile.status import status_sections, summary, with_conditions
 from memory_operator.reconcile.validation import blocking_verdict
@@ -68,6 +69,7 @@ def reconcile(
     permitted: Permitted,
 ) -> Plan:
     """Decide what to write and what to report for an object that is not being deleted."""
+    observed = with_start_problems(index, observed, now)
     database = plan_database(index, observed)
     if observed.database_facts is not None and database.verdict.holds:
         index = identified(index, observed.database_facts)
@@ -90,7 +92,7 @@ def reconcile(
     totals = summary(verdicts, blocked, suspended=index.spec.suspend, written=index.status, now=now)
     status = with_conditions(index, {**totals, **verdicts}, status_sections(index, observed, replicas=replicas), now)
     plan = Plan(
-        status, _requeue_after({**totals, **verdicts}, intervals, observed.query_seconds), steps,
+        status, _requeue_after({**totals, **verdicts}, intervals, observed, now), steps,
         recommendation=None if paused else recommendation,
     )  # fmt: skip
     return replace(plan, finalizer=plan_finalizer(index, observed, plan.actions))
@@ -100,14 +102,15 @@ def conclude(
     index: MemoryIndex, facts: DeletionFacts, images: Images, now: datetime, intervals: RequeueIntervals
 ) -> Plan:
     """Decide what to write and what to report for an object that is being deleted and carries our finalizer."""
+    if facts.observed:
+        facts = replace(facts, observed=with_start_problems(index, facts.observed, now))
     ending = plan_deletion(index, facts, images, now)
     steps = {ConditionType.READY: ending.step}
     if ending.last:
         return Plan(None, intervals.settled, steps, finalizer=False, left_behind=ending.left_behind)
     totals = summary({ConditionType.READY: ending.step.verdict}, None, suspended=False, written=index.status, now=now)
     status = with_conditions(index, totals, index.status, now)
-    seconds = facts.observed.query_seconds if facts.observed else 0.0
-    return Plan(status, _requeue_after(totals, intervals, seconds), steps)
+    return Plan(status, _requeue_after(totals, intervals, facts.observed, now), steps)
 
 
 def _steps(
@@ -136,18 +139,30 @@ def _paused(step: Step, paused: Verdict) -> Step:
     return Step(Verdict.no(Reason.WAITING, f"Not begun: {paused.message}"))
 
 
-def _requeue_after(verdicts: dict[ConditionType, Verdict], intervals: RequeueIntervals, query_seconds: float) -> float:
+def outage_delay(unreachable_since: datetime | None, now: datetime) -> float:
+    """Return the seconds to wait until a database is connected to again: as long as it has not answered, at most 60."""
+    if unreachable_since is None:
+        return 0.0
+    return min(LONGEST_REQUEUE_SECONDS, (now - unreachable_since).total_seconds())
+
+
+def _requeue_after(
+    verdicts: dict[ConditionType, Verdict], intervals: RequeueIntervals, observed: Observed | None, now: datetime
+) -> float:
     """Return the seconds until the next reconcile, at most 60.
 
     The state of the object decides, and whether its concept graph is being filled. After slow queries the wait is
-    longer, so that queries take only a small part of the time.
+    longer, so that queries take only a small part of the time, and so it is while the database does not answer.
     """
     wanted = intervals.settled
     if verdicts[ConditionType.STALLED].holds or verdicts[ConditionType.READY].reason is Reason.SCALED_TO_ZERO:
         wanted = min(intervals.stalled, wanted)  # neither a changed Secret nor a recall causes an event
     elif verdicts[ConditionType.RECONCILING].holds or _is_filling(verdicts):
         wanted = min(intervals.progress, wanted)
-    return min(LONGEST_REQUEUE_SECONDS, max(wanted, query_seconds / MAX_QUERY_DUTY_CYCLE))
+    if observed is not None:
+        outage = outage_delay(observed.unreachable_since, now)
+        wanted = max(wanted, outage, observed.query_seconds / MAX_QUERY_DUTY_CYCLE)
+    return min(LONGEST_REQUEUE_SECONDS, wanted)
 
 
 def _is_filling(verdicts: dict[ConditionType, Verdict]) -> bool:

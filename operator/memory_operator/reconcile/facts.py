@@ -81,7 +81,15 @@ class JobState(StrEnum):
 
 @dataclass(frozen=True)
 class JobFacts:
-    """One Job of the operator; `failure` is the problem that its last failed pod reported."""
+    """One Job of the operator.
+
+    Attributes:
+        failure: the problem that its last failed pod reported.
+        suspended: whether Kubernetes makes no pods for it until somebody resumes it.
+        failed_pods: how many of its pods have failed.
+        without_pod_since: the time since which it has been observed without a pod that could run; None if it has one,
+            or needs none because it has ended, is suspended or is being deleted.
+    """
 
     name: str
     component: str
@@ -92,11 +100,21 @@ class JobFacts:
     failure: Problem | None = None
     deleting: bool = False
     uid: str = ""
+    suspended: bool = False
+    failed_pods: int = 0
+    without_pod_since: datetime | None = None
 
 
 @dataclass(frozen=True)
 class PodFacts:
-    """A pod of the operator; `running` is True once its containers have started, `problem` says why they have not."""
+    """A pod of the operator.
+
+    Attributes:
+        running: whether its containers have started.
+        problem: why they have not.
+        unprepared_since: the time since which the pod has had a node without its volumes and network being ready; None
+            if they are ready, or if Kubernetes does not tell, as before its version 1.29.
+    """
 
     name: str
     component: str
@@ -106,6 +124,7 @@ class PodFacts:
     deleting: bool = False
     problem: Problem | None = None
     created_at: datetime | None = None
+    unprepared_since: datetime | None = None
 
 
 @dataclass(frozen=True)
@@ -193,6 +212,7 @@ class Observed:
     Attributes:
         peers: read only if the database does not record that the table belongs to this object.
         query_seconds: the time that the queries of this observation took in the database.
+        unreachable_since: the time since which the database has not answered; None if it does.
         idle_since: the time since which no pending row has been embedded; None if no row is pending.
         graph_idle_since: the time since which the sync worker, although it should run, has dealt with none of the
             changes that are pending for the concept graph; None if none are.
@@ -219,6 +239,7 @@ class Observed:
     rows_per_second: float | None = None
     peers: Peers = Peers()
     query_seconds: float = 0.0
+    unreachable_since: datetime | None = None
     idle_since: datetime | None = None
     graph_idle_since: datetime | None = None
     rollout_admitted: bool = True
@@ -231,6 +252,11 @@ class Observed:
     def pods_of(self, component: str) -> tuple[PodFacts, ...]:
         """Return the pods of one component."""
         return tuple(pod for pod in self.pods if pod.component == component)
+
+    @property
+    def is_unreachable(self) -> bool:
+        """Whether the database was connected to and did not answer."""
+        return isinstance(self.database, Problem) and self.database.reason is Reason.DATABASE_UNREACHABLE
 
     @property
     def database_facts(self) -> DatabaseFacts | None:

@@ -16,6 +16,7 @@ from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import Manifest, MemoryIndex
 from memory_operator.reconcile.facts import JobFacts, JobState, Observed, Problem
 from memory_operator.reconcile.plan import Action, Apply, Delete, Step, failed_step
+from memory_operator.reconcile.pod_start import missing_pod, mounts
 from memory_operator.resources import workers
 from memory_operator.resources.common import LABEL_CONFIG, Images
 
@@ -57,9 +58,10 @@ def plan_job(index: MemoryIndex, observed: Observed, images: Images, now: dateti
     config = request.build(index, images, 0)["metadata"]["labels"][LABEL_CONFIG]
     outdated = running is not None and _is_outdated(running, config, observed)
     if running and not outdated:
-        problem = pod_problem(observed, request.component)
+        problem = pod_problem(observed, request.component) or missing_pod(index, running, now)
         if problem:
-            return failed_step(problem, f"Job {running.name} {request.activity}: ")
+            mounted = mounts(request.build(index, images, 0)) if problem.reason is Reason.POD_NOT_READY_TO_START else ""
+            return failed_step(problem, f"Job {running.name} {request.activity}{mounted}: ")
         return Step(Verdict.no(request.reason, f"Job {running.name} {request.activity}."))
     same_config = [job for job in jobs if job.config == config and not job.deleting]
     latest = same_config[-1] if same_config else None

@@ -19,7 +19,7 @@ from memory_operator.api.conditions import (
     render,
 )
 from memory_operator.api.reasons import Reason
-from memory_operator.api.spec import Manifest, MemoryIndex
+from memory_operator.api.spec import ANNOTATION_RECONCILE_AT, Manifest, MemoryIndex
 from memory_operator.reconcile.facts import EmbedderLoad, Observed
 from memory_operator.reconcile.jobs import active_job
 from memory_operator.reconcile.plan import Plan
@@ -40,8 +40,12 @@ def with_conditions(
     """Return the status: the `sections`, the verdicts as conditions, and the generation of the specification."""
     written = index.status.get("conditions") or ()
     conditions = render(verdicts, written, generation=index.generation, now=now)
-    handled = _handled(index.requested_at)
-    return {**sections, **handled, "observedGeneration": index.generation, "conditions": conditions}
+    return {
+        **sections,
+        **_handled(index.requested_at),
+        "observedGeneration": index.generation,
+        "conditions": conditions,
+    }
 
 
 def refuse(manifest: Manifest, verdict: Verdict, now: datetime) -> Manifest:
@@ -58,9 +62,10 @@ def refuse(manifest: Manifest, verdict: Verdict, now: datetime) -> Manifest:
         ConditionType.STALLED: stalled(verdict),
     }
     generation = manifest["metadata"].get("generation", 0)
+    requested_at = (manifest["metadata"].get("annotations") or {}).get(ANNOTATION_RECONCILE_AT, "")
     conditions = render(verdicts, written.get("conditions") or (), generation=generation, now=now)
     kept = [condition for condition in written.get("conditions") or () if condition["type"] not in verdicts]
-    return {**written, "observedGeneration": generation, "conditions": [*conditions, *kept]}
+    return {**written, **_handled(requested_at), "observedGeneration": generation, "conditions": [*conditions, *kept]}
 
 
 def with_refusals(index: MemoryIndex, plan: Plan, refusals: Mapping[ConditionType, Verdict], now: datetime) -> Manifest:
@@ -97,7 +102,7 @@ def summary(
         return _suspended_summary(blocked or next(iter(failing.values()), None))
     if not failing and not blocked:
         return {
-            ConditionType.READY: Verdict.yes(Reason.READY, "Every row is embedded and the index is valid."),
+            ConditionType.READY: Verdict.yes(Reason.READY, _ready_text(verdicts)),
             ConditionType.RECONCILING: _reconciling_while_ready(verdicts),
             ConditionType.STALLED: NOT_STALLED,
         }
@@ -118,6 +123,12 @@ def summary(
 def stalled(verdict: Verdict) -> Verdict:
     """Return the verdict of the condition Stalled, which is True if `verdict` stalls the object."""
     return Verdict.yes(verdict.reason, verdict.text) if verdict.stalls else NOT_STALLED
+
+
+def _ready_text(verdicts: Mapping[ConditionType, Verdict]) -> str:
+    """Return the messages about the rows and about the index, since rows may be pending or given up meanwhile."""
+    stages = (ConditionType.BACKFILLED, ConditionType.INDEX_READY)
+    return " ".join(verdicts[kind].text for kind in stages)
 
 
 def _reconciling_while_ready(verdicts: Mapping[ConditionType, Verdict]) -> Verdict:
@@ -229,7 +240,7 @@ def _embedder(index: MemoryIndex, observed: Observed, replicas: int) -> Manifest
             "ready": f"{ready}/{replicas}",
             "selector": ",".join(f"{key}={value}" for key, value in sorted(selector(index, COMPONENT).items())),
         }
-    return section | (_device(observed.loads) or _last_device(index))
+    return section | (_device(observed.loads) or (_last_device(index) if index.runs_embedder else {}))
 
 
 def _device(loads: tuple[EmbedderLoad, ...]) -> Manifest:

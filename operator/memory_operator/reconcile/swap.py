@@ -27,6 +27,7 @@ from memory_operator.reconcile.indexing.hnsw import VALID_INDEX
 from memory_operator.reconcile.jobs import JobRequest, active_job, plan_job, pod_problem
 from memory_operator.reconcile.model_file.fetch import plan_fetch
 from memory_operator.reconcile.plan import Action, Apply, Delete, Step, apply_drifted, failed_step, waiting_for
+from memory_operator.reconcile.pod_start import missing_pod
 from memory_operator.reconcile.rollout import (
     embeds,
     may_leave_out_former,
@@ -163,7 +164,7 @@ def _sync(
         message = f"New rows wait for {index.spec.embedding.model}, since spec.embedding.queryEgress is Denied."
         return Step(Verdict.no(Reason.WAITING, message), actions)
     if backfill:
-        problem = pod_problem(observed, "backfill")
+        problem = pod_problem(observed, "backfill") or missing_pod(index, backfill, now)
         activity = f"Job {backfill.name} embeds the pending rows for {active}"
         running = Step(Verdict.no(Reason.BACKFILLING, f"{activity}."))
         return replace(failed_step(problem, f"{activity}: ") if problem else running, actions=actions)

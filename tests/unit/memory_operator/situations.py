@@ -102,6 +102,17 @@ def job(component: str, state: JobState = JobState.ACTIVE, failure: Reason | Non
     return {"jobs": (JobFacts(f"mem-{component}-1", component, config, 0, state, ended, problem),)}
 
 
+def without_pod(component: str) -> Facts:
+    """A Job that has had no pod since the beginning."""
+    (found,) = job(component)["jobs"]
+    return {"jobs": (replace(found, without_pod_since=START),)}
+
+
+def unprepared(component: str) -> Facts:
+    """A pod that has a node, and waits for its volumes."""
+    return {"pods": (PodFacts(f"mem-{component}-x", component, created_at=START, unprepared_since=START),)}
+
+
 def fetch(state: JobState = JobState.ACTIVE, failure: Reason | None = None, **spec: Any) -> Facts:
     """A Job that fetches the model file of this specification."""
     world = World()

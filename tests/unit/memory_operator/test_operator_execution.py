@@ -7,9 +7,7 @@ from typing import Any
 import pytest
 
 from memory_operator.api.spec import FINALIZER
-from memory_operator.clients.database import DatabasesBusyError
 from memory_operator.clients.kube import KubeError
-from memory_operator.controller.controller import BUSY_SECONDS
 from memory_operator.resources import cnpg
 from memory_recall.status import RowCounts
 from tests.unit.memory_operator.conftest import FULL, World
@@ -200,14 +198,3 @@ async def test_a_reconcile_that_hangs_ends_and_is_retried(bench: Bench) -> None:
     await asyncio.wait_for(bench.reconcile(), 10.0)  # after which this test fails instead of hanging, too
     assert bench.sample("memory_operator_reconcile_errors_total", error="TimeoutError") == 1
     assert KEY in bench.queue._due
-
-
-async def test_where_too_many_databases_are_observed_the_object_comes_back_soon_and_unchanged(bench: Bench) -> None:
-    async def busy(*_: str) -> Any:
-        raise DatabasesBusyError
-
-    bench.controller._observer._inspect = busy
-    await bench.reconcile()
-    assert bench.api.writes == []
-    assert bench.queue._due[KEY] == BUSY_SECONDS
-    assert bench.sample("memory_operator_reconcile_errors_total", error="DatabasesBusyError") is None

@@ -42,7 +42,8 @@ def test_the_steps_follow_each_other_until_ready(cluster: Cluster) -> None:
     cluster.reconcile()
     assert cluster.condition("Ready") | {"lastTransitionTime": ""} == {
         "type": "Ready", "status": "True", "reason": "Ready",
-        "message": "Every row is embedded and the index is valid.", "observedGeneration": 1, "lastTransitionTime": "",
+        "message": "Every row that may have a vector has one. The HNSW index is valid.",
+        "observedGeneration": 1, "lastTransitionTime": "",
     }  # fmt: skip
     assert cluster.condition("Reconciling")["status"] == "False"
     assert cluster.condition("Stalled")["status"] == "False"

@@ -156,7 +156,7 @@ def test_what_a_terminal_would_obey_is_not_shown() -> None:
 def test_the_documented_screen_is_what_is_shown() -> None:
     conditions = {
         "Ready": ("False", "Backfilling", "7,800 rows are pending."),
-        "Backfilled": ("False", "Backfilling", "Job claude-memory-backfill-1 embeds 7800 rows."),
+        "Backfilled": ("False", "Backfilling", "Job claude-memory-backfill-3f9c1a7e embeds the pending rows."),
         "IndexReady": ("False", "Waiting", "Waits for Backfilled."),
     }
     status = {
@@ -165,7 +165,8 @@ def test_the_documented_screen_is_what_is_shown() -> None:
         "embedder": {"replicas": 1, "readyReplicas": 1, "device": "cuda"},
         "model": {"active": "bge-large-en-v1.5"},
     }
-    event = {"type": "Normal", "reason": "JobStarted", "message": "Job claude-memory-backfill-1 was started."}
+    message = "Started Job claude-memory-backfill-3f9c1a7e (backfill)."
+    event = {"type": "Normal", "reason": "JobStarted", "message": message}
     shown = replace(
         seen(conditions, **status),
         namespace="claude-memory",

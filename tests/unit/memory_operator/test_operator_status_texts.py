@@ -1,0 +1,84 @@
+"""Status texts that must not outlive what they are about, and must not say more than is so."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from memory_operator.api.reasons import Reason
+from memory_operator.clients.kube import KubeError
+from memory_operator.reconcile.facts import DeploymentFacts, EmbedderLoad, ServedModel
+from memory_recall.status import RowCounts
+from tests.unit.memory_operator.conftest import FULL, Cluster, World
+from tests.unit.memory_operator.test_operator_controller import Bench, bench
+from tests.unit.memory_operator.test_operator_reporting import refuse_reads
+
+__all__ = ["bench"]  # the fixture
+EXTERNAL = {"gpuLayers": -1, "external": {"url": "http://e:80"}}
+VOYAGE = {
+    "provider": "Voyage", "model": "voyage-3.5", "dimensions": 1024, "queryEgress": "Allowed",
+    "apiKey": {"secretName": "voyage"},
+}  # fmt: skip
+
+
+def embedder_section(world: World, facts: dict[str, Any], **spec: Any) -> dict[str, Any]:
+    """The status of an embedder whose former pods computed on a GPU."""
+    written = {"embedder": {"device": "cuda", "gpuLayersOffloaded": 25}}
+    index = world.index(**spec).model_copy(update={"status": written})
+    status = world.decide(index, **facts).status
+    assert status is not None
+    section: dict[str, Any] = status["embedder"]
+    return section
+
+
+@pytest.mark.parametrize("spec", [{"embedder": EXTERNAL}, {"embedding": VOYAGE}], ids=["external", "hosted"])
+def test_the_device_of_former_pods_is_not_told_of_an_embedder_that_somebody_else_runs(
+    world: World, spec: dict[str, Any]
+) -> None:
+    section = embedder_section(world, {"external": ServedModel("e")}, **spec)
+    assert section.keys() & {"device", "gpuLayersOffloaded"} == set()
+
+
+def test_the_last_device_is_kept_while_no_pod_tells_it_and_replaced_by_what_a_pod_tells(world: World) -> None:
+    facts: dict[str, Any] = {"embedder": DeploymentFacts(replicas=0, ready=0, current=True)}
+    assert embedder_section(world, facts)["gpuLayersOffloaded"] == 25
+    section = embedder_section(world, {**facts, "loads": (EmbedderLoad("p", device="cpu"),)})
+    assert section["device"] == "cpu"
+    assert "gpuLayersOffloaded" not in section
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        (RowCounts(total=100, embedded=90, sensitive=10), "Every row that may have a vector has one."),
+        (RowCounts(total=100, quarantined=100), "Every row has a vector but those that were given up."),
+        (RowCounts(total=199, pending=199), "The sync worker embeds the rows that were added or changed lately."),
+    ],
+    ids=["all embedded", "all given up", "pending"],
+)
+def test_ready_says_of_the_rows_what_is_so(world: World, rows: RowCounts, said: str) -> None:
+    cluster = Cluster(world, world.manifest())
+    cluster.database = replace(FULL, rows=rows)
+    for _ in range(6):
+        cluster.reconcile()
+    ready = cluster.condition("Ready")
+    assert (ready["status"], ready["reason"]) == ("True", Reason.READY.code)
+    assert ready["message"].startswith(said)
+    assert ready["message"].endswith("The HNSW index is valid.")
+
+
+async def test_a_request_is_acknowledged_of_an_object_that_is_invalid(bench: Bench) -> None:
+    bench.api.index["metadata"]["annotations"] = {"memory-index.dev/reconcile-at": "2"}
+    bench.api.index["status"]["lastHandledReconcileAt"] = "1"
+    bench.api.index["spec"]["embedder"]["minReplicas"] = "many"
+    await bench.reconcile()
+    assert bench.api.condition("Ready")["reason"] == "InvalidSpec"
+    assert bench.api.index["status"]["lastHandledReconcileAt"] == "2"
+
+
+async def test_a_request_is_acknowledged_of_an_object_that_cannot_be_observed(bench: Bench) -> None:
+    bench.api.index["metadata"]["annotations"] = {"memory-index.dev/reconcile-at": "2"}
+    refuse_reads(bench, KubeError("reading Secret team/dsn", 403, "forbidden", refused=True))
+    await bench.reconcile(3)
+    assert bench.api.condition("Ready")["reason"] == "ObservationFailed"
+    assert bench.api.index["status"]["lastHandledReconcileAt"] == "2"
