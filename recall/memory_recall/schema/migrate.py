@@ -31,11 +31,11 @@ from memory_recall.errors import (
 from memory_recall.postgres.connection import Connection, DsnSource
 from memory_recall.postgres.driver_errors import translate, translated
 from memory_recall.schema import rules
-from memory_recall.schema.active_model import replace_active_model
+from memory_recall.schema.adoption.active_model import replace_active_model
+from memory_recall.schema.adoption.existing_vectors import has_state, has_vectors, record_discard, unknown_origin
 from memory_recall.schema.claims_sql import TableClaim, require_claimable, write_claim
 from memory_recall.schema.ddl import TableChanges, literal
 from memory_recall.schema.definitions import look_up_partitions
-from memory_recall.schema.existing_vectors import has_state, has_vectors, record_discard, unknown_origin
 from memory_recall.schema.models_sql import active_model, read_roles
 from memory_recall.schema.names import name_in_revisions
 from memory_recall.schema.revision_steps import revision_steps
@@ -151,10 +151,9 @@ class _Run:
         if self._request.existing_vectors == "keep":
             await rules.mark_adopted(changes, partition)
         elif not await rules.adopt(changes, partition, discard=self._request.existing_vectors == "discard"):
-            raise ExistingVectors(
+            raise _undecided(
                 f"Partition {partition} is new and has vectors, and nobody knows which model made them.",
-                "Run with --existing-vectors discard to make them anew, or keep if the active model made every one of "
-                "them from the present text.",
+                "the active model",
             )
 
     async def down(self) -> MigrationResult:
@@ -282,10 +281,9 @@ class _Run:
         if not unknown or decision == "keep" or not await has_vectors(self._changes(table)):
             return
         if decision == "refuse":
-            raise ExistingVectors(
+            raise _undecided(
                 f"{table.schema}.{table.name} holds vectors that may be of another model or text: {unknown}.",
-                f"Run with --existing-vectors discard to make them anew, or keep if {self._request.model.name} made "
-                "every one of them from the present text.",
+                self._request.model.name,
             )
         if await has_state(self._connection, table):
             await record_discard(self._connection, table)
@@ -368,6 +366,14 @@ class _Run:
 
     async def _lend(self) -> Connection:
         return self._connection
+
+
+def _undecided(message: str, model: str) -> ExistingVectors:
+    return ExistingVectors(
+        message,
+        "Run memory migrate --existing-vectors discard (in a cluster, set spec.database.existingVectors: Discard) to "
+        f"make them anew, or keep (Keep) if {model} made every one of them from the present text.",
+    )
 
 
 async def _run_alembic(borrowed: AsyncConnection, config: Config, action: Any, revision: str) -> None:  # noqa: ANN401  (as above)
