@@ -6,16 +6,22 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
+from pgvector.asyncpg import register_vector
 
 from memory_recall.errors import ExistingVectors, SchemaBehind
-from memory_recall.postgres.connection import DsnText
+from memory_recall.indexing.queue_sql import Partition, PendingQueue
+from memory_recall.postgres.connection import DsnText, connect
 from memory_recall.schema.migrate import MigrationRequest, migrate
+from memory_recall.schema.models_sql import active_model
+from memory_recall.schema.revisions import require_schema
 from memory_recall.status import inspect
 from tests.integration.conftest import Database
+from tests.integration.memory_recall.fake_embedder import vector_of
 from tests.integration.memory_recall.partitioned import fill_partitions
 from tests.integration.memory_recall.test_sync_worker import running
-from tests.integration.memory_recall.workbench import Workbench
+from tests.integration.memory_recall.workbench import DIMENSIONS, Workbench
 
 Requests = Callable[..., MigrationRequest]
 TEXTS = ("one", "two", "three")
@@ -164,6 +170,24 @@ async def test_a_discard_that_was_interrupted_is_named_and_carried_on(bench: Wor
     await migrate(DsnText(bench.database.dsn), request_for())
     await bench.backfill()
     assert await bench.embedded() == len(TEXTS)
+
+
+async def test_a_worker_that_runs_already_stores_nothing_while_vectors_are_discarded(bench: Workbench) -> None:
+    """It would embed again what has been discarded, and the discarding would not come to its end."""
+    await bench.insert("one")
+    connection = await connect(DsnText(bench.database.dsn))
+    await register_vector(connection)
+    table = await require_schema(connection, "memories")
+    queue = PendingQueue(table, (await active_model(connection, table)).id)
+    (row,) = (await queue.page(connection, 0, Partition(), 10)).rows
+    vectors = np.stack([vector_of(row.text, DIMENSIONS)])
+    await bench.execute("UPDATE memory_index_state SET discarding = true")
+    assert (await queue.page(connection, 0, Partition(), 10)).rows == []
+    assert await queue.write(connection, [row], vectors) == 0
+    assert not (await queue.state(connection, Partition())).current
+    await bench.execute("UPDATE memory_index_state SET discarding = false")
+    assert await queue.write(connection, [row], vectors) == 1
+    connection.terminate()
 
 
 async def test_a_running_sync_worker_ends_before_it_writes_into_an_exchanged_table(

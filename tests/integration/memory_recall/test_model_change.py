@@ -109,10 +109,13 @@ async def test_a_worker_of_the_former_model_stores_nothing_even_where_its_name_c
     assert await present.write(writer, [row], vectors) == 1
 
 
+@pytest.mark.parametrize("isolation", ["read committed", "repeatable read"])
 async def test_a_vector_that_is_not_committed_yet_keeps_its_model(
-    either_bench: Workbench, writer: Connection, request_for: Requests
+    either_bench: Workbench, writer: Connection, request_for: Requests, isolation: str
 ) -> None:
+    """Whatever isolation the database gives to new sessions: an old snapshot would not show the vector."""
     bench, source = either_bench, DsnText(either_bench.database.dsn)
+    await bench.execute(f"ALTER DATABASE {bench.database.name} SET default_transaction_isolation = '{isolation}'")
     row, vectors = await pending_row(bench, "one"), np.stack([vector_of("one", DIMENSIONS)])
     table = await require_schema(writer, "memories")
     transaction = writer.transaction()
