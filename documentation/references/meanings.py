@@ -96,7 +96,10 @@ REASONS: dict[Reason, str] = {
     Reason.DATABASE_REJECTED: "Postgres refused a statement, mostly for want of a right, and waiting does not help.",
     Reason.LOCK_NOT_AVAILABLE: "Another session holds the table for longer than a worker may wait.",
     Reason.SCHEMA_UNSUPPORTED: "The table lacks something that no migration can add, or is of a kind without support.",
-    Reason.EXISTING_VECTORS: "The column holds vectors, and nobody recorded which model made them.",
+    Reason.EXISTING_VECTORS: (
+        "The column holds vectors that may be of another model or of another text: they were there before the first "
+        "migration, the table was exchanged or restored alone, or the trigger for updates was missing or disabled."
+    ),
     Reason.SWAP_REFUSED: "The next model did not pass the gate; the message has the numbers.",
     Reason.SWAP_UNDECIDED: (
         "The labelled questions are too few to tell whether the next model is worse than tolerated; the message says "

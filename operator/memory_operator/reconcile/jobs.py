@@ -2,9 +2,10 @@
 
 The caller decides from the database, or from a volume claim, whether work is needed, never from existing Jobs, so that
 a deleted Job is not run again without need. If a Job ends and its work is still needed, another Job with the next
-sequence number follows, after a delay that doubles each time. The sequence number is read from the Jobs, so a restarted
-operator continues the sequence. A Job of a changed configuration starts at once. It replaces a running Job if that Job
-has no running pod, or if the work of that Job is no longer wanted.
+sequence number follows, after a delay that doubles each time; none follows a Job that failed because a person has to
+decide. The sequence number is read from the Jobs, so a restarted operator continues the sequence. A Job of a changed
+configuration starts at once. It replaces a running Job if that Job has no running pod, or if the work of that Job is no
+longer wanted.
 """
 
 from collections.abc import Callable
@@ -28,12 +29,16 @@ INTERRUPTIBLE = {"migrate", "index", "fetch", "graph"}
 
 @dataclass(frozen=True)
 class JobRequest:
-    """A Job that is needed: its component, the function that builds its manifest, and how its progress is reported."""
+    """A Job that is needed: its component, the function that builds its manifest, and how its progress is reported.
+
+    `decisions` are the reasons of a failure for which the Job is not repeated until its configuration changes.
+    """
 
     component: str
     build: Callable[[MemoryIndex, Images, int], Manifest]
     reason: Reason
     activity: str
+    decisions: frozenset[Reason] = frozenset()
 
 
 def retry_delay(sequence: int) -> timedelta:
@@ -65,7 +70,7 @@ def plan_job(index: MemoryIndex, observed: Observed, images: Images, now: dateti
         return Step(Verdict.no(request.reason, f"Job {running.name} {request.activity}."))
     same_config = [job for job in jobs if job.config == config and not job.deleting]
     latest = same_config[-1] if same_config else None
-    if latest and not outdated and now < (latest.finished_at or now) + retry_delay(latest.sequence):
+    if latest and not outdated and (_waits_for_decision(latest, request) or now < _next_attempt(latest, now)):
         return Step(_ended(latest, request))
     manifest = request.build(index, images, latest.sequence + 1 if latest else 0)
     name, namespace = manifest["metadata"]["name"], manifest["metadata"]["namespace"]
@@ -73,6 +78,14 @@ def plan_job(index: MemoryIndex, observed: Observed, images: Images, now: dateti
     removed = [*older, *([running] if running else [])]
     removals: tuple[Action, ...] = tuple(Delete("Job", namespace, job.name, job.uid) for job in removed)
     return Step(Verdict.no(request.reason, f"Job {name} {request.activity}."), (*removals, Apply(manifest)))
+
+
+def _next_attempt(latest: JobFacts, now: datetime) -> datetime:
+    return (latest.finished_at or now) + retry_delay(latest.sequence)
+
+
+def _waits_for_decision(job: JobFacts, request: JobRequest) -> bool:
+    return job.failure is not None and job.failure.reason in request.decisions
 
 
 def _is_outdated(running: JobFacts, config: str, observed: Observed) -> bool:

@@ -48,4 +48,7 @@ def _plan_migration(
         activity = f"restores the rules; these are not what they must be: {facts.schema_differences}"
     former = None if claimed or facts.claim is None else facts.claim.uid
     build = partial(workers.migrate_job, active=facts.active_name, dimensions=dimensions, former=former)
-    return plan_job(index, observed, images, now, JobRequest("migrate", build, Reason.MIGRATING, activity))
+    # The same migration would refuse the same vectors again; without vectors there is nothing to decide any more.
+    decisions = frozenset([Reason.EXISTING_VECTORS] if facts.rows.embedded else [])
+    request = JobRequest("migrate", build, Reason.MIGRATING, activity, decisions)
+    return plan_job(index, observed, images, now, request)

@@ -40,7 +40,8 @@ def migrate_command(  # noqa: PLR0917  (typer passes options by name)
     existing_vectors: Annotated[
         ExistingVectorsChoice | None,
         typer.Option(
-            help="What to do with vectors of unknown origin in an embedding column that was there before. "
+            help="What to do with vectors that may be of another model or text: those that were there before, or of a "
+            "table that was exchanged, restored alone, or without its trigger. "
             "discard also makes an empty column of other dimensions again."
         ),
     ] = None,

@@ -15,6 +15,7 @@ from memory_recall.indexing.progress import Progress, Tally
 from memory_recall.indexing.worker import WorkerPlan, build_pipeline, prepare_context, worker_session, writer_session
 from memory_recall.postgres.connection import Connection, DsnSource
 from memory_recall.schema.models_sql import require_active
+from memory_recall.schema.revisions import require_schema
 from memory_recall.schema.table import describe
 
 _POLL_SECONDS = 0.5
@@ -45,8 +46,8 @@ async def backfill(
     """Embed every pending row of the partition. `stop` ends the backfill early, after the batches that are under way.
 
     Raises:
-        SchemaBehind, ModelMismatch, DimensionMismatch: the schema is not complete, or the embedder serves another model
-            than the active one.
+        SchemaBehind, ModelMismatch, DimensionMismatch: the schema is not complete or no longer so, or the embedder
+            serves another model than the active one.
         DatabaseUnreachable, EmbedderUnavailable: an outage lasted longer than the limit.
     """
     partition = plan.options.partition
@@ -65,10 +66,13 @@ async def backfill(
         while not stop.is_set():
             if await pipeline.run_pass() > 0:
                 continue
-            due = (await reader.run(lambda connection: queue.state(connection, partition))).seconds_until_due
-            if due is None:
+            state = await reader.run(lambda connection: queue.state(connection, partition))
+            if not state.current:  # each of these two raises an error that names what has changed
+                await reader.run(lambda connection: require_active(connection, context.table, context.model))
+                await reader.run(lambda connection: require_schema(connection, plan.table))
+            elif state.seconds_until_due is None:
                 break
-            await asyncio.sleep(min(max(due, 0.0), _POLL_SECONDS))
+            await asyncio.sleep(min(max(state.seconds_until_due or 0.0, 0.0), _POLL_SECONDS))
         await reader.run(lambda connection: quarantine_sql.forget_settled(connection, context.table))
         await reader.run(lambda connection: require_active(connection, context.table, context.model))
         return BackfillResult(pipeline.tally, time.monotonic() - began, complete=not stop.is_set())

@@ -16,6 +16,7 @@ from pgvector import HalfVector
 from memory_recall.errors import LockNotAvailable
 from memory_recall.postgres.connection import Connection
 from memory_recall.postgres.driver_errors import translated
+from memory_recall.schema.ddl import literal
 from memory_recall.schema.definitions import in_adopted_partition
 from memory_recall.schema.table import ACTIVE, MemoryTable, VectorColumn
 
@@ -52,7 +53,7 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class QueueState:
-    """When the next row is due, and whether the vector column still belongs to the queue's model.
+    """When the next row is due, and whether the vector column still takes vectors of the queue's model.
 
     `seconds_until_due` is the time until the first delayed row is due, or None if no row is delayed.
     """
@@ -79,18 +80,17 @@ class PendingQueue:
         self._model_id = model_id
         pending, vector = table.pending("m", column.name), column.name
         failures, text_hash = table.own(column.failures), table.own("memory_index_text_hash")
-        state = table.own("memory_index_state")
         self._page = _page_statement(table, column) if indexed else _key_range_statement(table, column)
         self._state = (
             f"SELECT (SELECT min(CASE WHEN {_NOT_YET} THEN extract(epoch FROM f.next_attempt - now()) ELSE 0 END) "
             f"FROM {failures} f JOIN {table.qualified} m ON m.id = f.id WHERE {pending} AND {_SHARE} "
             f"AND f.text_hash = {text_hash}(m.content) AND f.next_attempt < 'infinity')::float8 AS seconds_until_due, "
-            f"EXISTS (SELECT FROM {state} s WHERE s.{column.role} = $3::integer) AS current"
+            f"{_takes_vectors(table, column, '$3::integer')} AS current"
         )
         self._count = f"SELECT count(*) FROM {table.qualified} m WHERE {pending} AND {_SHARE}"
         still_wanted = (
             f"{text_hash}(m.content) = v.hash AND {table.shareable('m')} "
-            f"AND EXISTS (SELECT FROM {state} s WHERE s.{column.role} = $4) AND {in_adopted_partition(table, 'm')}"
+            f"AND {_takes_vectors(table, column, '$4')} AND {in_adopted_partition(table, 'm')}"
         )
         values = f"unnest($1::bigint[], $2::text[], $3::{table.vector_type()}[]) AS v(id, hash, embedding)"
         self._write = (
@@ -153,11 +153,22 @@ class PendingQueue:
         return stored
 
 
+def _takes_vectors(table: MemoryTable, column: VectorColumn, model: str) -> str:
+    """Return an SQL condition for whether the column belongs to the model with the id `model`, an SQL expression.
+
+    It is false in a table that took the place of the indexed one, and while a migration discards all vectors.
+    """
+    return (
+        f"EXISTS (SELECT FROM {table.own('memory_index_state')} s WHERE s.{column.role} = {model} "
+        f"AND s.table_oid = to_regclass({literal(table.qualified)}) AND NOT s.discarding)"
+    )
+
+
 def _due(table: MemoryTable, column: VectorColumn) -> str:
     # A flip between two statements exchanges the columns; the rows that this column lacks are another model's then.
     return (
-        f"EXISTS (SELECT FROM {table.own('memory_index_state')} s WHERE s.{column.role} = $5::integer) "
-        f"AND {table.pending('m', column.name)} AND {_SHARE} AND {in_adopted_partition(table, 'm')} "
+        f"{_takes_vectors(table, column, '$5::integer')} AND {table.pending('m', column.name)} "
+        f"AND {_SHARE} AND {in_adopted_partition(table, 'm')} "
         f"AND NOT EXISTS (SELECT FROM {table.own(column.failures)} f WHERE f.id = m.id "
         f"AND f.text_hash = {table.own('memory_index_text_hash')}(m.content) AND {_NOT_YET})"
     )

@@ -26,13 +26,17 @@ from memory_recall.errors import (
     ExtensionMissing,
     ModelMismatch,
     SchemaUnsupported,
+    SwapInProgress,
 )
 from memory_recall.postgres.connection import Connection, DsnSource
 from memory_recall.postgres.driver_errors import translate, translated
 from memory_recall.schema import rules
+from memory_recall.schema.adoption.active_model import replace_active_model
+from memory_recall.schema.adoption.existing_vectors import has_state, has_vectors, record_discard, unknown_origin
 from memory_recall.schema.claims_sql import TableClaim, require_claimable, write_claim
 from memory_recall.schema.ddl import TableChanges, literal
 from memory_recall.schema.definitions import look_up_partitions
+from memory_recall.schema.models_sql import active_model, read_roles
 from memory_recall.schema.names import name_in_revisions
 from memory_recall.schema.revision_steps import revision_steps
 from memory_recall.schema.revisions import (
@@ -147,10 +151,9 @@ class _Run:
         if self._request.existing_vectors == "keep":
             await rules.mark_adopted(changes, partition)
         elif not await rules.adopt(changes, partition, discard=self._request.existing_vectors == "discard"):
-            raise ExistingVectors(
+            raise _undecided(
                 f"Partition {partition} is new and has vectors, and nobody knows which model made them.",
-                "Run with --existing-vectors discard to make them anew, or keep if the active model made every one of "
-                "them from the present text.",
+                "the active model",
             )
 
     async def down(self) -> MigrationResult:
@@ -254,7 +257,6 @@ class _Run:
 
     async def _drop_empty_column(self, table: MemoryTable) -> None:
         """Drop the empty embedding column and its triggers. This fails if a vector has been stored since the check."""
-        state, models = table.own("memory_index_state"), table.own("memory_index_models")
         statements = [
             f"ALTER TABLE {table.qualified} ADD CONSTRAINT memory_index_replaced CHECK ({EMBEDDING_COLUMN} IS NULL)",
             f"DROP TRIGGER IF EXISTS zz_memory_index_insert ON {table.qualified}",
@@ -262,60 +264,57 @@ class _Run:
             f"ALTER TABLE {table.qualified} DROP COLUMN {EMBEDDING_COLUMN}",
         ]
         changes = self._changes(table)
-        if await changes.value(f"SELECT to_regclass({literal(state)}) IS NOT NULL") is True:
-            chosen = f"(SELECT active_model FROM {state})"
-            statements.append(f"UPDATE {models} SET dimensions = {self._request.model.dimensions} WHERE id = {chosen}")
         await changes.limit_waiting()
         await changes.run_together(statements)
 
     async def _check_existing_vectors(self, table: MemoryTable) -> None:
-        if table.embedding_dimensions is None or self._request.existing_vectors != "refuse":
+        """Refuse vectors of unknown origin, unless the request says that they are kept or discarded.
+
+        Raises:
+            ExistingVectors: the request says neither.
+        """
+        revision = await current_revision(self._connection, table) or ""
+        if table.embedding_dimensions is None or revision > HEAD_REVISION:
             return
-        with translated("looking for existing vectors"):
-            if await self._connection.fetchval("SELECT to_regclass($1)", table.own("memory_index_state")) is not None:
-                return
-            unknown = await self._connection.fetchval(
-                f"SELECT EXISTS (SELECT FROM {table.qualified} WHERE {EMBEDDING_COLUMN} IS NOT NULL)"
+        unknown = await unknown_origin(self._connection, table, migrated=revision >= "0002")
+        decision = self._request.existing_vectors
+        if not unknown or decision == "keep" or not await has_vectors(self._changes(table)):
+            return
+        if decision == "refuse":
+            raise _undecided(
+                f"{table.schema}.{table.name} holds vectors that may be of another model or text: {unknown}.",
+                self._request.model.name,
             )
-        if unknown:
-            raise ExistingVectors(
-                f"{table.schema}.{table.name} already holds vectors, and nobody recorded which model made them.",
-                f"Run with --existing-vectors discard to make them anew, or keep if {self._request.model.name} made "
-                "every one of them from the present text.",
-            )
+        if await has_state(self._connection, table):
+            await record_discard(self._connection, table)
 
     async def _adopt_model(self, table: MemoryTable) -> None:
         """Make the requested model the active one if it is not yet.
 
         Raises:
             ModelMismatch: the table holds another model's vectors.
+            SwapInProgress: another model is active, and a swap is neither finished nor aborted.
         """
-        model = self._request.model
-        state, models = table.own("memory_index_state"), table.own("memory_index_models")
-        with translated("checking the active model"):
-            name = await self._connection.fetchval(
-                f"SELECT m.name FROM {state} s JOIN {models} m ON m.id = s.active_model"
-            )
-        if name is None:
+        model, roles = self._request.model, await read_roles(self._connection, table)
+        if roles.active is None:
             raise DatabaseRejected("The state table is empty.", "Run memory migrate again; if it stays so, restore it.")
-        if name == model.name:
+        if roles.active.describes(model):
             return
-        with translated("changing the active model"):
-            changed = await self._connection.fetchval(
-                f"UPDATE {models} SET name = $1, digest = NULL, pooling = $2, max_tokens = $3, query_prefix = $4, "
-                f"document_prefix = $5 WHERE id = (SELECT active_model FROM {state}) "
-                f"AND NOT EXISTS (SELECT FROM {table.qualified} WHERE {EMBEDDING_COLUMN} IS NOT NULL) RETURNING id",
-                model.name,
-                model.pooling,
-                model.max_tokens,
-                model.query_prefix,
-                model.document_prefix,
+        if table.standby_dimensions is None:
+            await replace_active_model(self._changes(table), roles.active.id, model)
+        active = await active_model(self._connection, table)
+        if active.describes(model):
+            return
+        if roles.next or table.standby_dimensions is not None:
+            raise SwapInProgress(
+                f"{table.schema}.{table.name} has a swap that is neither finished nor aborted; its active model is "
+                f"{active.name}, not {model.name}.",
+                "Go back to the active model, or end the swap with memory swap finish or memory swap abort.",
             )
-        if changed is None:
-            raise ModelMismatch(
-                f"The vectors in {table.schema}.{table.name} are of model {name}, not {model.name}.",
-                "Go back to that model, or swap models with memory swap.",
-            )
+        raise ModelMismatch(
+            f"The vectors in {table.schema}.{table.name} are of model {active.name}, not {model.name}.",
+            "Go back to that model, or swap models with memory swap.",
+        )
 
     def _changes(self, table: MemoryTable) -> TableChanges:
         return TableChanges(self._connection, table, self._request.lock_seconds)
@@ -367,6 +366,14 @@ class _Run:
 
     async def _lend(self) -> Connection:
         return self._connection
+
+
+def _undecided(message: str, model: str) -> ExistingVectors:
+    return ExistingVectors(
+        message,
+        "Run memory migrate --existing-vectors discard (in a cluster, set spec.database.existingVectors: Discard) to "
+        f"make them anew, or keep (Keep) if {model} made every one of them from the present text.",
+    )
 
 
 async def _run_alembic(borrowed: AsyncConnection, config: Config, action: Any, revision: str) -> None:  # noqa: ANN401  (as above)

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
+from memory_recall.embedding.profiles import ModelProfile
 from memory_recall.embedding.served_model import ServedModel
 from memory_recall.errors import DimensionMismatch, ModelMismatch
 from memory_recall.postgres.connection import AnyConnection
@@ -30,6 +31,10 @@ class RecordedModel:
     def from_row(cls, row: Mapping[str, Any]) -> Self:
         """Make a model from a row that has the columns RECORDED_COLUMNS."""
         return cls(row["id"], row["name"], row["digest"], row["dimensions"], row["embedder_url"], row["pooling"])
+
+    def describes(self, model: ModelProfile) -> bool:
+        """Return whether this is the record of a model of that name and length."""
+        return (self.name, self.dimensions) == (model.name, model.dimensions)
 
     def served_by(self, served: ServedModel) -> bool:
         """Return whether an embedder serves this model with the same weights, so that its vectors are comparable."""

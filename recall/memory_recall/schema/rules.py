@@ -221,6 +221,7 @@ class Differences:
 
     `partitions` names the partitions in which a trigger or a constraint is missing or differs. `new` names the
     partitions that were added since the last migration; they may have been attached with vectors of unknown origin.
+    `discarding` says that a migration has begun to discard all vectors and has not ended.
     """
 
     functions: tuple[Function, ...] = ()
@@ -230,11 +231,12 @@ class Differences:
     partitions: tuple[str, ...] = ()
     new: tuple[str, ...] = ()
     another_table: bool = False
+    discarding: bool = False
 
     def __bool__(self) -> bool:
         """Whether any rule is missing or differs."""
         rules = self.functions or self.triggers or self.columns or self.indexes
-        return bool(rules or self.new or self.another_table)
+        return bool(rules or self.new or self.another_table or self.discarding)
 
     def __str__(self) -> str:
         """Return the names of the rules that are missing or differ."""
@@ -244,7 +246,9 @@ class Differences:
         names += [f"index {name}" for name in self.indexes]
         names += [f"in partition {name}" for name in self.partitions]
         names += [f"new partition {name}" for name in self.new]
-        return ", ".join([*names, "the table's OID"] if self.another_table else names)
+        names += ["the table's OID"] if self.another_table else []
+        names += ["vectors that are to be discarded"] if self.discarding else []
+        return ", ".join(names)
 
 
 async def has_own_tables(connection: AnyConnection, table: MemoryTable, revision: str) -> bool:
@@ -271,7 +275,8 @@ async def differences(connection: AnyConnection, table: MemoryTable) -> Differen
     names = [name + table.suffix for name in _FUNCTIONS]
     with translated("comparing the rules"):
         state = await connection.fetchrow(
-            f"SELECT active_model, table_oid = to_regclass($1) AS same FROM {table.own('memory_index_state')}",
+            "SELECT active_model, discarding, table_oid = to_regclass($1) AS same "
+            f"FROM {table.own('memory_index_state')}",
             table.qualified,
         )
     found = await look_up(connection, table.schema, table.qualified, names)
@@ -295,6 +300,7 @@ async def differences(connection: AnyConnection, table: MemoryTable) -> Differen
         tuple(partitions),
         tuple(name for name, there in inside.items() if there["new"]),
         another_table=state["same"] is not True,
+        discarding=state["discarding"],
     )
 
 
@@ -302,7 +308,7 @@ def _unmet(table: MemoryTable, found: dict[str, Any]) -> tuple[list[Trigger], li
     """Return the triggers, and the columns with the constraints, that a relation lacks or has in another form."""
     return (
         [one for one in _triggers(table) if not fires(one, table, found["triggers"])],
-        [one for one in _columns(table) if not _holds(one, table, found["constraints"])],
+        [one for one in vector_columns(table) if not _holds(one, table, found["constraints"])],
     )
 
 
@@ -312,7 +318,8 @@ def _functions(table: MemoryTable, active_model: int, found: dict[str, Any]) -> 
     return [_text_hash(key), column_model(active_model), _guard(table), standby_guard(table), _forget(table)]
 
 
-def _columns(table: MemoryTable) -> list[VectorColumn]:
+def vector_columns(table: MemoryTable) -> list[VectorColumn]:
+    """Return the vector columns that the table has: the active one, and during a swap the standby column."""
     return [ACTIVE] if table.standby_dimensions is None else [ACTIVE, STANDBY]
 
 
@@ -338,15 +345,19 @@ async def adopt(changes: TableChanges, partition: str, *, discard: bool) -> bool
 
     Return False, and change nothing, if it has vectors and `discard` is False.
     """
-    for column in _columns(changes.table):
+    for column in vector_columns(changes.table):
         some = f"SELECT EXISTS (SELECT FROM {partition} WHERE {column.name} IS NOT NULL)"
         if await changes.value(some) is True:
             if not discard:
                 return False
-            chosen = f"SELECT id FROM {partition} WHERE {column.name} IS NOT NULL ORDER BY id LIMIT {_BATCH}"
-            await changes.repeat_until_done(f"UPDATE {partition} SET {column.name} = NULL WHERE id IN ({chosen})")
+            await _discard(changes, partition, column)
     await mark_adopted(changes, partition)
     return True
+
+
+async def _discard(changes: TableChanges, relation: str, column: VectorColumn) -> None:
+    chosen = f"SELECT id FROM {relation} WHERE {column.name} IS NOT NULL ORDER BY id LIMIT {_BATCH}"
+    await changes.repeat_until_done(f"UPDATE {relation} SET {column.name} = NULL WHERE id IN ({chosen})")
 
 
 async def mark_adopted(changes: TableChanges, partition: str) -> None:
@@ -356,7 +367,10 @@ async def mark_adopted(changes: TableChanges, partition: str) -> None:
 
 
 async def restore(changes: TableChanges, found: Differences) -> None:
-    """Restore the rules that are missing or differ, and clear the vectors of rows that may not have one."""
+    """Restore the rules that are missing or differ, and clear the vectors of rows that may not have one.
+
+    If vectors are to be discarded, all are cleared after the rules hold again. Workers store none until then.
+    """
     table = changes.table
     for function in found.functions:
         await changes.run_together(_replace(table, function))
@@ -367,7 +381,9 @@ async def restore(changes: TableChanges, found: Differences) -> None:
             f"ALTER TABLE {table.qualified} DROP CONSTRAINT IF EXISTS {column.constraint}, "
             f"ADD CONSTRAINT {column.constraint} {constraint(table, column)} NOT VALID"
         )
-    for column in _columns(table):
+    for column in vector_columns(table):
+        if found.discarding:
+            await _discard(changes, table.qualified, column)
         await changes.repeat_until_done(
             f"UPDATE {table.qualified} SET {column.name} = NULL WHERE id IN (SELECT id FROM {table.qualified} "
             f"WHERE {column.name} IS NOT NULL AND NOT {table.shareable()} ORDER BY id LIMIT {_BATCH})"
@@ -378,7 +394,7 @@ async def restore(changes: TableChanges, found: Differences) -> None:
         await changes.build_index(name, f"ON {table.qualified} (id) WHERE {_indexes(table)[name]}")
     await changes.run(
         f"UPDATE {table.own('memory_index_state')} SET table_name = {literal(table.name)}, "
-        f"table_oid = {literal(table.qualified)}::regclass, updated_at = now()"
+        f"table_oid = {literal(table.qualified)}::regclass, discarding = false, updated_at = now()"
     )
 
 

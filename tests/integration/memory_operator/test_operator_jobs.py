@@ -93,6 +93,26 @@ async def test_the_migration_job_of_an_object_that_was_created_again_takes_over(
     assert is_claimed_by(present, await bench.facts())
 
 
+async def test_the_migration_job_needs_a_decision_about_the_vectors_of_an_exchanged_table(bench: Bench) -> None:
+    """Until then the schema stays behind, so that no worker starts; the decision is the field of the specification."""
+    index = await bench.index("first", "u-1")
+    await bench.run(workers.migrate_job(index, Images(), 0))
+    async with bench.database.connection() as connection:
+        await connection.execute("ALTER TABLE memories RENAME TO former")
+        await connection.execute("CREATE TABLE memories (LIKE former INCLUDING ALL)")
+        await connection.execute(
+            "INSERT INTO memories (content, embedding) VALUES ('one', array_fill(0.5::real, ARRAY[384])::halfvec)"
+        )
+    assert await bench.run(workers.migrate_job(index, Images(), 0)) == Ended(NEEDS_PERSON, "ExistingVectors")
+    facts = await bench.facts()
+    assert (facts.schema_current, facts.rows.embedded) == (False, 1)
+    decided = index.spec.database.model_copy(update={"existing_vectors": "Discard"})
+    index = index.model_copy(update={"spec": index.spec.model_copy(update={"database": decided})})
+    assert await bench.run(workers.migrate_job(index, Images(), 0)) == Ended(0, "")
+    facts = await bench.facts()
+    assert (facts.schema_current, facts.rows.embedded) == (True, 0)
+
+
 async def test_after_each_job_the_graph_is_in_the_specified_state(bench: Bench) -> None:
     """Enabled twice, kept, enabled again, dropped; what a Job has done is nothing to be done for the next reconcile."""
     created = await bench.index("first", "u-1")

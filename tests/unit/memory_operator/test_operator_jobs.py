@@ -1,6 +1,7 @@
 """Jobs of an old configuration: which are replaced by a corrected one, and which are left to end."""
 
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -116,6 +117,35 @@ def test_a_configuration_that_comes_back_gets_a_job_of_another_name(world: World
     plan = world.decide(database=NO_SCHEMA, jobs=(former, other))
     (made,) = [a.manifest for a in plan.actions if isinstance(a, Apply) and a.manifest["kind"] == "Job"]
     assert made["metadata"]["annotations"]["memory-index.dev/sequence"] == "1"
+
+
+@pytest.mark.parametrize("failed_for", [Reason.EXISTING_VECTORS, Reason.LOCK_NOT_AVAILABLE])
+def test_a_migration_that_needs_a_decision_is_not_repeated_until_the_specification_decides(
+    world: World, failed_for: Reason
+) -> None:
+    """The condition names the table, and the remedy the field; every other failure is repeated after its delay."""
+    _, settled, _ = world.settled()
+    exchanged = replace(FULL, schema_differences="the table's OID")
+    failure = Problem(failed_for, "public.memories holds vectors that may be of another model.", "Set existingVectors.")
+    config = workers.config_fingerprint(world.index(), world.images, "migrate")
+    former = JobFacts("mem-migrate-1", "migrate", config, 0, JobState.FAILED, world.now - timedelta(days=1), failure)
+
+    def migrations(spec: dict[str, Any], **database: Any) -> tuple[int, str]:
+        facts = {**vars(settled), "database": replace(exchanged, **database), "jobs": (former,)}
+        plan = world.decide(world.index(**spec), **facts)
+        made = [action for action in plan.actions if isinstance(action, Apply) and action.manifest["kind"] == "Job"]
+        return len(made), str(plan.status)
+
+    made, status = migrations({})
+    if failed_for is not Reason.EXISTING_VECTORS:
+        assert made == 1
+        return
+    assert made == 0
+    assert "public.memories holds vectors" in status
+    assert "Set existingVectors." in status
+    assert "'reason': 'ExistingVectors'" in status
+    assert migrations({"database": {"existingVectors": "Discard"}})[0] == 1
+    assert migrations({}, rows=RowCounts(total=100, pending=100))[0] == 1, "somebody has removed the vectors"
 
 
 def test_the_first_fill_that_an_older_operator_ended_is_not_repeated(cluster: Cluster) -> None:
