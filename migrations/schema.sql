@@ -32,15 +32,15 @@ CREATE FUNCTION public.memory_index_guard() RETURNS trigger
 
 CREATE FUNCTION public.memory_index_guard_standby() RETURNS trigger
     LANGUAGE plpgsql
-    SET search_path TO 'pg_catalog', 'public'
+    SET search_path TO 'pg_catalog'
     AS $$
         BEGIN
             IF current_setting('memory_index.writer', true) IS DISTINCT FROM 'guarded' THEN
-                IF NEW.embedding IS NOT NULL AND (TG_OP = 'INSERT' OR NEW.embedding IS DISTINCT FROM OLD.embedding) THEN
+                IF NEW.embedding IS NOT NULL AND (TG_OP = 'INSERT' OR OLD.embedding IS NULL OR NEW.embedding OPERATOR("public".<>) OLD.embedding) THEN
                     NEW.embedding := NULL;
-                    PERFORM pg_notify('memory_index_pending', TG_TABLE_NAME);
+                    PERFORM pg_catalog.pg_notify('memory_index_pending', TG_TABLE_NAME);
                 END IF;
-                IF NEW.embedding_standby IS NOT NULL AND (TG_OP = 'INSERT' OR NEW.embedding_standby IS DISTINCT FROM OLD.embedding_standby) THEN
+                IF NEW.embedding_standby IS NOT NULL AND (TG_OP = 'INSERT' OR OLD.embedding_standby IS NULL OR NEW.embedding_standby OPERATOR("public".<>) OLD.embedding_standby) THEN
                     NEW.embedding_standby := NULL;
                 END IF;
             END IF;

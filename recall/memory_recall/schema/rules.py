@@ -39,6 +39,7 @@ from memory_recall.schema.table import (
     MemoryTable,
     VectorColumn,
     describe,
+    quoted,
 )
 
 TEXT_HASH = "memory_index_text_hash"
@@ -149,16 +150,21 @@ def standby_guard(table: MemoryTable) -> Function:
     A writer that does not say which model made its vector, such as a memory server that embeds memories itself, might
     use a model that was replaced a moment ago. Therefore its vector is dropped. The sync worker, which compares the
     model, embeds the row instead.
+
+    The function runs with the rights of whoever writes, so its search path does not have the schema of pgvector, in
+    which others may have the right to create functions.
     """
     active, standby = ACTIVE.name, STANDBY.name
+    differs = f"OPERATOR({quoted(table.vector_schema or 'public')}.<>)"
+    is_new = "(TG_OP = 'INSERT' OR OLD.{0} IS NULL OR NEW.{0} " + differs + " OLD.{0})"
     body = f"""
         BEGIN
             IF current_setting('{GUARDED_WRITER}', true) IS DISTINCT FROM '{GUARDED}' THEN
-                IF NEW.{active} IS NOT NULL AND (TG_OP = 'INSERT' OR NEW.{active} IS DISTINCT FROM OLD.{active}) THEN
+                IF NEW.{active} IS NOT NULL AND {is_new.format(active)} THEN
                     NEW.{active} := NULL;
-                    PERFORM pg_notify('{NOTIFY_CHANNEL}', {_named(table)});
+                    PERFORM pg_catalog.pg_notify('{NOTIFY_CHANNEL}', {_named(table)});
                 END IF;
-                IF NEW.{standby} IS NOT NULL AND (TG_OP = 'INSERT' OR NEW.{standby} IS DISTINCT FROM OLD.{standby}) THEN
+                IF NEW.{standby} IS NOT NULL AND {is_new.format(standby)} THEN
                     NEW.{standby} := NULL;
                 END IF;
             END IF;
@@ -171,7 +177,7 @@ def standby_guard(table: MemoryTable) -> Function:
             RETURN NEW;
         END
         """
-    return trigger_function(_STANDBY_GUARD, body, table.vector_schema or "public")
+    return trigger_function(_STANDBY_GUARD, body)
 
 
 def update_trigger(table: MemoryTable) -> Trigger:
@@ -390,7 +396,7 @@ def _replace(table: MemoryTable, function: Function) -> list[str]:
     emptied, since the numbers of its concepts come from this function.
     """
     if function.name != TEXT_HASH:
-        return [function.create(table)]
+        return function.create(table)
     entries = [table.own(column.failures) for column in (ACTIVE, STANDBY)]
     keyed = function.body.removeprefix("SELECT ").replace("content", "m.content")
     rehash = (
@@ -403,7 +409,7 @@ def _replace(table: MemoryTable, function: Function) -> list[str]:
         f"WHERE m.id = f.id AND f.text_hash = {keyed})"
         for entry in entries
     )
-    return [*rehash, *forget, forget_graph(table), function.create(table)]
+    return [*rehash, *forget, forget_graph(table), *function.create(table)]
 
 
 async def remove(changes: TableChanges) -> None:

@@ -50,6 +50,9 @@ DAMAGES = {
         "ALTER TABLE memories DROP CONSTRAINT memory_index_no_private_embedding",
         "ALTER TABLE memories ADD CONSTRAINT memory_index_no_private_embedding CHECK (true)",
     ),
+    "a trigger function that anybody may put on another table": (
+        "GRANT EXECUTE ON FUNCTION memory_index_forget() TO PUBLIC",
+    ),
     "a trigger that fires for nothing": (
         TRIGGER_WITHOUT_EFFECT,
         "ALTER TABLE memories ENABLE ALWAYS TRIGGER zz_memory_index_update",
