@@ -17,7 +17,7 @@ from memory_recall.curation.proposal_file import Proposal
 from memory_recall.errors import InvalidInput
 from memory_recall.postgres.connection import AnyConnection
 from memory_recall.postgres.driver_errors import translated
-from memory_recall.schema.rules import SUPERSESSIONS
+from memory_recall.schema.supersessions import SUPERSESSIONS
 from memory_recall.schema.table import MemoryTable
 
 _LOCK_SECONDS = 10

@@ -15,6 +15,7 @@ from memory_recall.indexing.worker import WorkerPlan
 from memory_recall.postgres.connection import DsnSource, opened
 from memory_recall.postgres.session_sql import require_session
 from memory_recall.schema.revisions import require_schema
+from memory_recall.schema.supersessions import sweep_page
 from memory_recall.schema.table import ACTIVE, STANDBY
 
 _EVERY_SECONDS = 60.0
@@ -35,15 +36,18 @@ async def sweep_hashes(
     """
     while not stop.is_set():
         try:
-            await _sweep(source, plan.table)
+            await _sweep(source, plan.table, stop)
         except MemoryIndexError as error:
             progress.outage_began(_WHAT, error)
         await sleep_unless(stop, every_seconds)
 
 
-async def _sweep(source: DsnSource, name: str) -> None:
+async def _sweep(source: DsnSource, name: str, stop: asyncio.Event) -> None:
     async with opened(source, "memory-sweep") as connection:
         await require_session(connection)
         table = await require_schema(connection, name)
         for column in (ACTIVE, STANDBY):
             await forget_settled(connection, table, column)
+        after: int | None = 0
+        while after is not None and not stop.is_set():
+            after = await sweep_page(connection, table, after)

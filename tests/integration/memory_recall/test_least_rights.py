@@ -140,6 +140,7 @@ _ON_GONE = "AFTER DELETE ON t REFERENCING OLD TABLE AS gone FOR EACH STATEMENT"
 _ON_ADDED = "AFTER INSERT ON t REFERENCING NEW TABLE AS added FOR EACH STATEMENT"
 TRIGGER_FUNCTIONS = {
     "memory_index_forget": _ON_GONE,
+    "memory_index_forget_all": "AFTER TRUNCATE ON t FOR EACH STATEMENT",
     "memory_index_guard": "BEFORE UPDATE ON t FOR EACH ROW",
     "memory_index_guard_standby": "BEFORE INSERT ON t FOR EACH ROW",
     "memory_index_graph_changed": "AFTER INSERT ON t FOR EACH ROW",
