@@ -124,7 +124,7 @@ async def _sync(settings: Settings) -> dict[str, Any]:
                     companions=(
                         partial(maintain_standby, source, directory, plan, progress),
                         partial(maintain_graph, source, plan, progress),
-                        partial(sweep_hashes, source, plan, progress),
+                        partial(sweep_hashes, source, plan.table, progress),
                     ),
                 )
             finally:

@@ -121,7 +121,8 @@ SELECT {_CONSTRAINTS.format(relation="to_regclass($1)")} AS constraints,
        {_TRIGGERS.format(relation="to_regclass($1)")} AS triggers,
        (SELECT coalesce(json_object_agg(proname, json_build_object('body', prosrc, 'language', lanname, 'definer',
                    prosecdef, 'volatility', provolatile, 'settings', proconfig, 'public', EXISTS (SELECT
-                   FROM aclexplode(coalesce(proacl, acldefault('f', proowner))) a WHERE a.grantee = 0))), '{{}}')::text
+                   FROM aclexplode(coalesce(proacl, acldefault('f', proowner))) a WHERE a.grantee = 0),
+                   'comment', obj_description(p.oid, 'pg_proc'))), '{{}}')::text
           FROM pg_proc p JOIN pg_language l ON l.oid = prolang
          WHERE pronamespace = (SELECT oid FROM pg_namespace WHERE nspname = $2)
            AND proname IN (SELECT jsonb_array_elements_text($3::jsonb))) AS functions,

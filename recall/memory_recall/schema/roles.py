@@ -92,7 +92,7 @@ def _worker_rights(table: MemoryTable, role: str) -> list[str]:
         f"GRANT SELECT ON {own} TO {role};",
         f"GRANT UPDATE (digest, embedder_url) ON {table.own('memory_index_models')} TO {role};",
         f"GRANT SELECT, INSERT, UPDATE, DELETE ON {failures} TO {role};",
-        f"GRANT SELECT, UPDATE (text_hash, successor_hash) ON {table.own(SUPERSESSIONS)} TO {role};",
+        f"GRANT SELECT, UPDATE (text_hash, successor_hash, undone_at) ON {table.own(SUPERSESSIONS)} TO {role};",
         f"GRANT EXECUTE ON FUNCTION {table.own(TEXT_HASH)}(text) TO {role};",
     ]
 

@@ -30,7 +30,7 @@ from memory_recall.schema.definitions import (
 )
 from memory_recall.schema.graph_relations import drop_graph, forget_graph
 from memory_recall.schema.names import index_name
-from memory_recall.schema.supersessions import SUPERSESSIONS, forget_hashes
+from memory_recall.schema.supersessions import SUPERSESSIONS, end_marks, void
 from memory_recall.schema.table import (
     ACTIVE,
     GUARDED,
@@ -75,6 +75,7 @@ def _text_hash(key: str) -> Function:
 
 
 _KEYED = re.compile(r"SELECT pg_catalog\.md5\('([0-9a-f]{64})' ")
+_KEPT = "memory_index: the key was "
 
 
 def _guard(table: MemoryTable) -> Function:
@@ -82,7 +83,7 @@ def _guard(table: MemoryTable) -> Function:
 
     The function runs with the rights of its owner, because a role that edits memories may have no rights on our tables.
     It deletes a row's recorded failures when the text or the id changes or the row becomes sensitive or deleted, and
-    the hashes of its text in the journal of `memory curate`. It skips a record that a worker has locked, so that no
+    ends the marks of `memory curate` that it has. It skips a record that a worker has locked, so that no
     edit waits for a worker. The sync worker's next sweep deletes the skipped record.
     """
     forget = " ".join(
@@ -90,7 +91,7 @@ def _guard(table: MemoryTable) -> Function:
         f"(SELECT id FROM {table.own(column.failures)} WHERE id = OLD.id FOR UPDATE SKIP LOCKED);"
         for column in (ACTIVE, STANDBY)
     )
-    forget += f" {forget_hashes(table, 's.id = OLD.id OR s.superseded_by = OLD.id')}"
+    forget += f" {end_marks(table, 's.id = OLD.id OR s.superseded_by = OLD.id')}"
     differs = f"NEW.content IS DISTINCT FROM OLD.content OR NEW.id <> OLD.id OR NOT {table.shareable('NEW')}"
     body = f"""
         BEGIN
@@ -127,8 +128,8 @@ def _forget(table: MemoryTable) -> Function:
     """
     gone = "OLD.id" if table.is_partitioned else "SELECT id FROM gone"
     rows = "WHERE f.id = OLD.id" if table.is_partitioned else "JOIN gone g ON g.id = f.id"
-    hashes = forget_hashes(table, f"s.id IN ({gone}) OR s.superseded_by IN ({gone})")
-    body = f"BEGIN {_delete_failures(table, rows)} {hashes} RETURN NULL; END"
+    marks = end_marks(table, f"s.id IN ({gone}) OR s.superseded_by IN ({gone})")
+    body = f"BEGIN {_delete_failures(table, rows)} {marks} RETURN NULL; END"
     return trigger_function(_FORGET, body, security_definer=True)
 
 
@@ -138,7 +139,7 @@ def _forget_all(table: MemoryTable) -> Function:
     No trigger tells that one partition alone is truncated; the sync worker's next sweep deletes the records of its
     rows.
     """
-    body = f"BEGIN {_delete_failures(table, '')} {forget_hashes(table, 'true')} RETURN NULL; END"
+    body = f"BEGIN {_delete_failures(table, '')} {end_marks(table, 'true')} RETURN NULL; END"
     return trigger_function(_FORGET_ALL, body, security_definer=True)
 
 
@@ -327,10 +328,31 @@ def _unmet(table: MemoryTable, found: dict[str, Any]) -> tuple[list[Trigger], li
 
 
 def _functions(table: MemoryTable, active_model: int, found: dict[str, Any]) -> list[Function]:
-    keyed = _KEYED.match(found.get(TEXT_HASH + table.suffix, {}).get("body", ""))
-    key = keyed.group(1) if keyed else secrets.token_hex(32)
+    key = _key(table, found) or secrets.token_hex(32)
     guards = [_guard(table), standby_guard(table), _forget(table), _forget_all(table)]
     return [_text_hash(key), column_model(active_model), *guards]
+
+
+def _key(table: MemoryTable, found: dict[str, Any]) -> str | None:
+    """Return the key of the function that hashes texts, or the one that was kept; None if there is neither."""
+    function = found.get(TEXT_HASH + table.suffix, {"body": "", "comment": None})
+    if keyed := _KEYED.match(function["body"]):
+        return keyed.group(1)
+    comment = function["comment"] or ""
+    return comment.removeprefix(_KEPT) if comment.startswith(_KEPT) else None
+
+
+async def keep_key(changes: TableChanges) -> None:
+    """Keep the key of the hash of texts while the revisions, one of which creates the function without it, run again.
+
+    Otherwise every mark of `memory curate` would end, as under another key no recorded hash fits its text. The key is
+    kept in a comment of the function, which stays when the function is replaced. There anybody can read it, as in the
+    function itself.
+    """
+    table = changes.table
+    found = await look_up(changes.connection, table.schema, table.qualified, [TEXT_HASH + table.suffix])
+    if key := _key(table, found["functions"]):
+        await changes.run(f"COMMENT ON FUNCTION {table.own(TEXT_HASH)}(text) IS {literal(_KEPT + key)}")
 
 
 def _columns(table: MemoryTable) -> list[VectorColumn]:
@@ -407,8 +429,9 @@ def _replace(table: MemoryTable, function: Function) -> list[str]:
     """Return the statements that create or replace a function.
 
     If the function is the hash of texts, the recorded failures are changed, too. A failure that has the plain md5 of
-    the row's present text gets the new hash. A failure whose hash fits neither way is deleted. The concept graph is
-    emptied, since the numbers of its concepts come from this function.
+    the row's present text gets the new hash. A failure whose hash fits neither way is deleted, and a mark of `memory
+    curate` whose hashes do not fit ends. The concept graph is emptied, since the numbers of its concepts come from this
+    function.
     """
     if function.name != TEXT_HASH:
         return function.create(table)
@@ -424,7 +447,10 @@ def _replace(table: MemoryTable, function: Function) -> list[str]:
         f"WHERE m.id = f.id AND f.text_hash = {keyed})"
         for entry in entries
     )
-    return [*rehash, *forget, forget_graph(table), *function.create(table)]
+    ended = f"BEGIN {end_marks(table, void(table, 's', keyed))} END"
+    unkept = f"COMMENT ON FUNCTION {table.own(TEXT_HASH)}(text) IS NULL"
+    marks = f"DO LANGUAGE plpgsql {literal(ended)}"
+    return [*rehash, *forget, marks, forget_graph(table), *function.create(table), unkept]
 
 
 async def remove(changes: TableChanges) -> None:

@@ -59,7 +59,7 @@ async def sweeping(bench: Workbench, database: Database | None = None) -> AsyncI
     """Sweep at short intervals, as the sync worker does once a minute."""
     stop = asyncio.Event()
     source = DsnText((database or bench.database).dsn)
-    task = asyncio.create_task(sweep_hashes(source, bench.plan, bench.ear, stop, every_seconds=0.05))
+    task = asyncio.create_task(sweep_hashes(source, bench.plan.table, bench.ear, stop, every_seconds=0.05))
     try:
         yield
     finally:

@@ -228,6 +228,18 @@ async def test_a_recorded_failure_is_deleted_with_the_text_that_caused_it(bench:
     assert await bench.value("SELECT count(*) FROM memory_embedding_failures") == 0
 
 
+async def test_a_mark_ends_when_its_hashes_fit_no_text_under_a_new_key(bench: Workbench, request_for: Requests) -> None:
+    """Nothing is superseded by it then, and the journal says so."""
+    await bench.insert("one", "two")
+    await bench.execute(
+        "INSERT INTO memory_supersessions (run, action, id, superseded_by, text_hash, successor_hash) "
+        "VALUES (1, 'UPDATE', 1, 2, memory_index_text_hash('one'), memory_index_text_hash('two'))"
+    )
+    await bench.execute(HASH_WITHOUT_KEY)
+    await migrate(DsnText(bench.database.dsn), request_for())
+    assert await bench.value("SELECT undone_at IS NOT NULL AND text_hash = '' FROM memory_supersessions")
+
+
 async def test_a_text_cannot_be_guessed_from_its_failure(bench: Workbench, request_for: Requests) -> None:
     """L1: the hash has a random key; entries from before, whose hash was bare md5, keep counting under the new one."""
     await bench.insert("PIN 4711")
