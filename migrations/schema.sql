@@ -8,7 +8,12 @@ CREATE FUNCTION public.memory_index_column_model() RETURNS integer
 CREATE FUNCTION public.memory_index_forget() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog'
-    AS $$BEGIN IF to_regclass('"public"."memory_embedding_failures"') IS NOT NULL THEN DELETE FROM "public"."memory_embedding_failures" WHERE id IN (SELECT f.id FROM "public"."memory_embedding_failures" f JOIN gone g ON g.id = f.id FOR UPDATE OF f SKIP LOCKED); END IF; IF to_regclass('"public"."memory_standby_failures"') IS NOT NULL THEN DELETE FROM "public"."memory_standby_failures" WHERE id IN (SELECT f.id FROM "public"."memory_standby_failures" f JOIN gone g ON g.id = f.id FOR UPDATE OF f SKIP LOCKED); END IF; IF to_regclass('"public"."memory_supersessions"') IS NOT NULL THEN UPDATE "public"."memory_supersessions" SET text_hash = '', successor_hash = '' WHERE step IN (SELECT s.step FROM "public"."memory_supersessions" s WHERE s.undone_at IS NULL AND (s.id IN (SELECT id FROM gone) OR s.superseded_by IN (SELECT id FROM gone)) FOR UPDATE SKIP LOCKED) AND text_hash <> ''; END IF; RETURN NULL; END$$;
+    AS $$BEGIN IF to_regclass('"public"."memory_embedding_failures"') IS NOT NULL THEN DELETE FROM "public"."memory_embedding_failures" WHERE id IN (SELECT f.id FROM "public"."memory_embedding_failures" f JOIN gone g ON g.id = f.id FOR UPDATE OF f SKIP LOCKED); END IF; IF to_regclass('"public"."memory_standby_failures"') IS NOT NULL THEN DELETE FROM "public"."memory_standby_failures" WHERE id IN (SELECT f.id FROM "public"."memory_standby_failures" f JOIN gone g ON g.id = f.id FOR UPDATE OF f SKIP LOCKED); END IF; IF to_regclass('"public"."memory_supersessions"') IS NOT NULL THEN UPDATE "public"."memory_supersessions" SET text_hash = '', successor_hash = '', undone_at = clock_timestamp() WHERE step IN (SELECT s.step FROM "public"."memory_supersessions" s WHERE s.undone_at IS NULL AND (s.id IN (SELECT id FROM gone) OR s.superseded_by IN (SELECT id FROM gone)) FOR UPDATE SKIP LOCKED); END IF; RETURN NULL; END$$;
+
+CREATE FUNCTION public.memory_index_forget_all() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog'
+    AS $$BEGIN IF to_regclass('"public"."memory_embedding_failures"') IS NOT NULL THEN DELETE FROM "public"."memory_embedding_failures" WHERE id IN (SELECT f.id FROM "public"."memory_embedding_failures" f  FOR UPDATE OF f SKIP LOCKED); END IF; IF to_regclass('"public"."memory_standby_failures"') IS NOT NULL THEN DELETE FROM "public"."memory_standby_failures" WHERE id IN (SELECT f.id FROM "public"."memory_standby_failures" f  FOR UPDATE OF f SKIP LOCKED); END IF; IF to_regclass('"public"."memory_supersessions"') IS NOT NULL THEN UPDATE "public"."memory_supersessions" SET text_hash = '', successor_hash = '', undone_at = clock_timestamp() WHERE step IN (SELECT s.step FROM "public"."memory_supersessions" s WHERE s.undone_at IS NULL AND (true) FOR UPDATE SKIP LOCKED); END IF; RETURN NULL; END$$;
 
 CREATE FUNCTION public.memory_index_guard() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
@@ -23,8 +28,8 @@ CREATE FUNCTION public.memory_index_guard() RETURNS trigger
             ELSIF NEW.embedding IS NULL THEN
                 PERFORM pg_catalog.pg_notify('memory_index_pending', TG_TABLE_NAME);
             END IF;
-            IF TG_OP = 'UPDATE' AND (NEW.content IS DISTINCT FROM OLD.content OR NOT ((NOT (NEW.is_sensitive IS NOT FALSE)) AND (NEW.deleted_at IS NULL))) THEN
-                DELETE FROM "public"."memory_embedding_failures" WHERE id IN (SELECT id FROM "public"."memory_embedding_failures" WHERE id = OLD.id FOR UPDATE SKIP LOCKED); DELETE FROM "public"."memory_standby_failures" WHERE id IN (SELECT id FROM "public"."memory_standby_failures" WHERE id = OLD.id FOR UPDATE SKIP LOCKED); IF to_regclass('"public"."memory_supersessions"') IS NOT NULL THEN UPDATE "public"."memory_supersessions" SET text_hash = '', successor_hash = '' WHERE step IN (SELECT s.step FROM "public"."memory_supersessions" s WHERE s.undone_at IS NULL AND (s.id = OLD.id OR s.superseded_by = OLD.id) FOR UPDATE SKIP LOCKED) AND text_hash <> ''; END IF;
+            IF TG_OP = 'UPDATE' AND (NEW.content IS DISTINCT FROM OLD.content OR NEW.id <> OLD.id OR NOT ((NOT (NEW.is_sensitive IS NOT FALSE)) AND (NEW.deleted_at IS NULL))) THEN
+                DELETE FROM "public"."memory_embedding_failures" WHERE id IN (SELECT id FROM "public"."memory_embedding_failures" WHERE id = OLD.id FOR UPDATE SKIP LOCKED); DELETE FROM "public"."memory_standby_failures" WHERE id IN (SELECT id FROM "public"."memory_standby_failures" WHERE id = OLD.id FOR UPDATE SKIP LOCKED); IF to_regclass('"public"."memory_supersessions"') IS NOT NULL THEN UPDATE "public"."memory_supersessions" SET text_hash = '', successor_hash = '', undone_at = clock_timestamp() WHERE step IN (SELECT s.step FROM "public"."memory_supersessions" s WHERE s.undone_at IS NULL AND (s.id = OLD.id OR s.superseded_by = OLD.id) FOR UPDATE SKIP LOCKED); END IF;
             END IF;
             RETURN NEW;
         END
@@ -32,15 +37,15 @@ CREATE FUNCTION public.memory_index_guard() RETURNS trigger
 
 CREATE FUNCTION public.memory_index_guard_standby() RETURNS trigger
     LANGUAGE plpgsql
-    SET search_path TO 'pg_catalog', 'public'
+    SET search_path TO 'pg_catalog'
     AS $$
         BEGIN
             IF current_setting('memory_index.writer', true) IS DISTINCT FROM 'guarded' THEN
-                IF NEW.embedding IS NOT NULL AND (TG_OP = 'INSERT' OR NEW.embedding IS DISTINCT FROM OLD.embedding) THEN
+                IF NEW.embedding IS NOT NULL AND (TG_OP = 'INSERT' OR OLD.embedding IS NULL OR NEW.embedding OPERATOR("public".<>) OLD.embedding) THEN
                     NEW.embedding := NULL;
-                    PERFORM pg_notify('memory_index_pending', TG_TABLE_NAME);
+                    PERFORM pg_catalog.pg_notify('memory_index_pending', TG_TABLE_NAME);
                 END IF;
-                IF NEW.embedding_standby IS NOT NULL AND (TG_OP = 'INSERT' OR NEW.embedding_standby IS DISTINCT FROM OLD.embedding_standby) THEN
+                IF NEW.embedding_standby IS NOT NULL AND (TG_OP = 'INSERT' OR OLD.embedding_standby IS NULL OR NEW.embedding_standby OPERATOR("public".<>) OLD.embedding_standby) THEN
                     NEW.embedding_standby := NULL;
                 END IF;
             END IF;
@@ -251,7 +256,11 @@ CREATE TRIGGER zz_memory_index_insert BEFORE INSERT ON public.memories FOR EACH 
 
 ALTER TABLE public.memories ENABLE ALWAYS TRIGGER zz_memory_index_insert;
 
-CREATE TRIGGER zz_memory_index_update BEFORE UPDATE ON public.memories FOR EACH ROW WHEN (((new.embedding IS NULL) OR (NOT ((NOT (new.is_sensitive IS NOT FALSE)) AND (new.deleted_at IS NULL))) OR (new.content IS DISTINCT FROM old.content))) EXECUTE FUNCTION public.memory_index_guard();
+CREATE TRIGGER zz_memory_index_truncate AFTER TRUNCATE ON public.memories FOR EACH STATEMENT EXECUTE FUNCTION public.memory_index_forget_all();
+
+ALTER TABLE public.memories ENABLE ALWAYS TRIGGER zz_memory_index_truncate;
+
+CREATE TRIGGER zz_memory_index_update BEFORE UPDATE ON public.memories FOR EACH ROW WHEN (((new.embedding IS NULL) OR (NOT ((NOT (new.is_sensitive IS NOT FALSE)) AND (new.deleted_at IS NULL))) OR (new.content IS DISTINCT FROM old.content) OR (new.id IS DISTINCT FROM old.id))) EXECUTE FUNCTION public.memory_index_guard();
 
 ALTER TABLE public.memories ENABLE ALWAYS TRIGGER zz_memory_index_update;
 

@@ -14,11 +14,12 @@ from memory_bench.harness.dataset import Dataset, Memory, read_corpus
 from memory_bench.harness.vectors import embed_dataset
 from memory_bench.postgres import BenchmarkDatabase
 from memory_bench.report import REPOSITORY
-from memory_recall.curation.candidates_sql import has_links, read_frequencies, read_pairs
+from memory_recall.curation.candidates_sql import read_frequencies, read_pairs
 from memory_recall.curation.decisions import THRESHOLD, Judgement
 from memory_recall.curation.features import compute_features
 from memory_recall.postgres.connection import Pool
 from memory_recall.schema.revisions import require_schema
+from memory_recall.schema.supersessions import has_links
 
 _SET = REPOSITORY / "examples" / "restatements"
 

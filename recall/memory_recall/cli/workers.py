@@ -17,6 +17,7 @@ from memory_recall.indexing.embedders import directory_of, document_embedder
 from memory_recall.indexing.graph_filling import maintain_graph
 from memory_recall.indexing.index_check import IndexChecker
 from memory_recall.indexing.progress import BarProgress, LogProgress, Tally, WorkerMetrics
+from memory_recall.indexing.sweeping import sweep_hashes
 from memory_recall.indexing.sync import sync
 from memory_recall.indexing.worker import WorkerPlan, run_until_stopped
 from memory_recall.settings import Settings
@@ -122,6 +123,7 @@ async def _sync(settings: Settings) -> dict[str, Any]:
                     partial(maintain_standby, source, directory, plan, progress),
                     partial(maintain_graph, source, plan, progress),
                     partial(checker.run, source, plan.table, metrics),
+                    partial(sweep_hashes, source, plan.table, progress),
                 ),
             )
 

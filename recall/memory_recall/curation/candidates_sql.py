@@ -11,7 +11,8 @@ from memory_recall.curation.features import Frequencies, Memory, Pair
 from memory_recall.errors import InvalidInput, SchemaUnsupported
 from memory_recall.postgres.connection import AnyConnection
 from memory_recall.postgres.driver_errors import translated
-from memory_recall.schema.rules import SUPERSESSIONS, TEXT_HASH
+from memory_recall.schema.rules import TEXT_HASH
+from memory_recall.schema.supersessions import LINKS, SUPERSESSIONS
 from memory_recall.schema.table import ACTIVE, MemoryTable, quoted
 
 MAX_NEWER_ROWS = 50_000
@@ -21,22 +22,6 @@ _WIDE_SCAN = (
     "SELECT set_config('hnsw.ef_search', '100', true), set_config('hnsw.iterative_scan', 'relaxed_order', true)"
 )
 _NEEDED = ("created_at", "search_vector", ACTIVE.name)
-_LINK_COLUMNS = {"id", "user_id", "src_id", "dst_id", "link_type"}
-LINKS = "memory_links"
-"""The memory API's table of links between memories, which some tables of memories have beside them."""
-
-
-async def has_links(connection: AnyConnection, table: MemoryTable) -> bool:
-    """Return whether the memory API's table of links lies beside the table of memories and refers to it."""
-    with translated("looking for the table of links"):
-        columns = await connection.fetchval(
-            "SELECT array_agg(a.attname::text) FROM pg_attribute a WHERE a.attrelid = to_regclass($1) AND a.attnum > 0"
-            " AND EXISTS (SELECT FROM pg_constraint WHERE contype = 'f' AND conrelid = a.attrelid"
-            " AND confrelid = to_regclass($2))",
-            table.in_schema(LINKS),
-            table.qualified,
-        )
-    return set(columns or ()) >= _LINK_COLUMNS
 
 
 def require_curatable(table: MemoryTable) -> None:
@@ -55,15 +40,20 @@ def require_curatable(table: MemoryTable) -> None:
 
 
 def current(table: MemoryTable, row: str, *, links: bool) -> str:
-    """Return the SQL condition for a row that is neither sensitive nor deleted nor superseded."""
+    """Return the SQL condition for a row that is neither sensitive nor deleted nor superseded.
+
+    A link that was added with a mark counts no longer once the mark has ended, although it may be there still.
+    """
+    journal = table.own(SUPERSESSIONS)
     linked = (
         f" AND NOT EXISTS (SELECT FROM {table.in_schema(LINKS)} l WHERE l.dst_id = {row}.id"
-        " AND l.link_type = 'supersedes')"
+        f" AND l.link_type = 'supersedes' AND NOT EXISTS (SELECT FROM {journal} e WHERE e.link_id = l.id"
+        " AND e.undone_at IS NOT NULL))"
         if links
         else ""
     )
     return (
-        f"{table.shareable(row)} AND NOT EXISTS (SELECT FROM {table.own(SUPERSESSIONS)} s WHERE s.id = {row}.id"
+        f"{table.shareable(row)} AND NOT EXISTS (SELECT FROM {journal} s WHERE s.id = {row}.id"
         f" AND s.undone_at IS NULL){linked}"
     )
 

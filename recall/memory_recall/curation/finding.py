@@ -6,7 +6,6 @@ from collections.abc import Set as AbstractSet
 from datetime import datetime
 
 from memory_recall.curation.candidates_sql import (
-    has_links,
     read_frequencies,
     read_pairs,
     read_unchanged,
@@ -18,6 +17,7 @@ from memory_recall.curation.judging import Ids, Judging, Lookup, judge_by_model
 from memory_recall.curation.model_answers import JudgingModel
 from memory_recall.curation.proposal_file import Proposal, proposal_from
 from memory_recall.postgres.connection import AnyConnection
+from memory_recall.schema.supersessions import has_links
 from memory_recall.schema.table import MemoryTable
 
 

@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from memory_recall.curation.candidates_sql import LINKS, has_links, unchanged
+from memory_recall.curation.candidates_sql import unchanged
 from memory_recall.curation.decisions import APPLIED
 from memory_recall.curation.proposal_file import Proposal
 from memory_recall.errors import InvalidInput
 from memory_recall.postgres.connection import AnyConnection
 from memory_recall.postgres.driver_errors import translated
-from memory_recall.schema.rules import SUPERSESSIONS
+from memory_recall.schema.supersessions import ENDED, LINKS, SUPERSESSIONS, drop_ended_links, has_links
 from memory_recall.schema.table import MemoryTable
 
 _LOCK_SECONDS = 10
@@ -41,7 +41,10 @@ class Applied:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One row of the journal: the memory `id` was superseded by another one in a run, and perhaps undone since."""
+    """One row of the journal: the memory `id` was marked as superseded by another one in a run.
+
+    `undone_at` is when the mark ended, because somebody undid it or because one of the texts was gone, or None.
+    """
 
     step: int
     run: int
@@ -65,6 +68,8 @@ async def apply_proposals(connection: AnyConnection, table: MemoryTable, proposa
     with translated("applying proposals"):
         async with connection.transaction():
             await _lock(connection, journal)
+            if links:
+                await drop_ended_links(connection, table)
             rows = await connection.fetch(
                 _insert(table, links=links),
                 [one.id for one in wanted],
@@ -112,9 +117,10 @@ UPDATE {journal} s SET link_id = added.id FROM added
 
 
 async def undo(connection: AnyConnection, table: MemoryTable, *, run: int | None, everything: bool) -> int:
-    """Undo one run, the last one that is not undone, or everything. Return how many memories stand as before again.
+    """Undo one run, the last one that has a mark left, or everything. Return how many memories stand as before again.
 
-    The rows of the journal stay, and record when they were undone.
+    The rows of the journal stay, and record when they were undone. Marks that have ended with their texts are not
+    counted.
 
     Raises:
         InvalidInput: there is no such run, or it is undone already.
@@ -127,15 +133,11 @@ async def undo(connection: AnyConnection, table: MemoryTable, *, run: int | None
         async with connection.transaction():
             await _lock(connection, journal)
             undone = await connection.fetch(
-                f"UPDATE {journal} SET undone_at = now(), text_hash = '', successor_hash = ''"
-                f" WHERE undone_at IS NULL AND {of_run} RETURNING link_id",
+                f"UPDATE {journal} SET {ENDED} WHERE undone_at IS NULL AND {of_run} RETURNING step",
                 *(() if everything else (run,)),
             )
             if links:
-                await connection.execute(
-                    f"DELETE FROM {table.in_schema(LINKS)} WHERE id = ANY($1::bigint[]) AND link_type = 'supersedes'",
-                    [row["link_id"] for row in undone if row["link_id"] is not None],
-                )
+                await drop_ended_links(connection, table)
     if run is not None and not undone:
         raise InvalidInput(f"There is no run {run} that could be undone.", "memory curate log lists the runs.")
     return len(undone)

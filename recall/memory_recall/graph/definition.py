@@ -89,7 +89,7 @@ def _changed(table: MemoryTable) -> Function:
             IF to_regclass({literal(changes)}) IS NOT NULL THEN
                 INSERT INTO {changes} (memory_id)
                 SELECT DISTINCT id FROM unnest(ARRAY[OLD.id, NEW.id]::bigint[]) AS id WHERE id IS NOT NULL;
-                PERFORM pg_notify('{NOTIFY_CHANNEL}', TG_TABLE_NAME);
+                PERFORM pg_catalog.pg_notify('{NOTIFY_CHANNEL}', TG_TABLE_NAME);
             END IF;
             RETURN NULL;
         END

@@ -69,7 +69,7 @@ async def enable(
 
 def _rules(table: MemoryTable) -> list[str]:
     """Return statements that create the functions and triggers, each in place of what has its name."""
-    rules = [one.create(table) for one in functions(table)]
+    rules = [statement for one in functions(table) for statement in one.create(table)]
     for trigger in memory_triggers(table):
         rules += trigger.create(table)
     for trigger in LINK_TRIGGERS:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from memory_recall.errors import LockNotAvailable
 from memory_recall.indexing.queue_sql import PendingRow
 from memory_recall.postgres.connection import Connection
 from memory_recall.postgres.driver_errors import translated
@@ -43,6 +44,9 @@ _RECORD = """
 INSERT INTO {failures} AS f (id, text_hash, attempts, error_class, next_attempt)
 SELECT v.id, v.hash, 1, v.error, CASE WHEN 1 >= $4 THEN 'infinity' ELSE now() + make_interval(secs => $5) END
   FROM unnest($1::bigint[], $2::text[], $3::text[]) AS v(id, hash, error)
+  JOIN {table} m ON m.id = v.id AND {shareable} AND {hashed} = v.hash
+ ORDER BY v.id
+   FOR SHARE OF m
 ON CONFLICT (id) DO UPDATE SET
     text_hash = excluded.text_hash,
     error_class = excluded.error_class,
@@ -63,28 +67,50 @@ async def record_failures(
     policy: RetryPolicy,
     column: VectorColumn = ACTIVE,
 ) -> int:
-    """Record one more failure of each row, with the class of its error. Return how many of the rows are quarantined."""
+    """Record one more failure of each row, with the class of its error. Return how many of the rows are quarantined.
+
+    Nothing is recorded of a row that was edited, marked sensitive or deleted since it was read. The rows are locked
+    against changes, so that a later change sees the record and deletes it. After a lock timeout the rows are halved,
+    and a single row that another session has locked is left for a later pass.
+    """
     ordered = sorted(failed, key=lambda item: item[0].id)
-    with translated("recording failures"):
-        rows = await connection.fetch(
-            _RECORD.format(failures=table.own(column.failures)),
-            [row.id for row, _ in ordered],
-            [row.text_hash for row, _ in ordered],
-            [error for _, error in ordered],
-            policy.max_attempts,
-            policy.first_delay_seconds,
-            MAX_DELAY_SECONDS,
-        )
+    try:
+        with translated("recording failures"):
+            rows = await connection.fetch(
+                _RECORD.format(
+                    failures=table.own(column.failures),
+                    table=table.qualified,
+                    shareable=table.shareable("m"),
+                    hashed=f"{table.own('memory_index_text_hash')}(m.content)",
+                ),
+                [row.id for row, _ in ordered],
+                [row.text_hash for row, _ in ordered],
+                [error for _, error in ordered],
+                policy.max_attempts,
+                policy.first_delay_seconds,
+                MAX_DELAY_SECONDS,
+            )
+    except LockNotAvailable:
+        if len(ordered) == 1:
+            return 0
+        middle = len(ordered) // 2
+        first = await record_failures(connection, table, ordered[:middle], policy, column)
+        return first + await record_failures(connection, table, ordered[middle:], policy, column)
     return sum(1 for row in rows if row["quarantined"])
 
 
 async def forget_settled(connection: Connection, table: MemoryTable, column: VectorColumn = ACTIVE) -> None:
-    """Delete the failures of rows that have a vector or another text by now, or that may not have a vector any more."""
+    """Delete the failures of rows that have a vector or another text by now, or that may not have a vector any more.
+
+    The table need not have the column. A failure that another session has locked is left.
+    """
+    failures = table.own(column.failures)
+    wanted = table.pending("m", column.name) if column.name in table.columns else table.shareable("m")
     with translated("clearing settled failures"):
         await connection.execute(
-            f"DELETE FROM {table.own(column.failures)} f WHERE NOT EXISTS ("
-            f"SELECT FROM {table.qualified} m WHERE m.id = f.id AND {table.pending('m', column.name)} "
-            f"AND {table.own('memory_index_text_hash')}(m.content) = f.text_hash)"
+            f"DELETE FROM {failures} WHERE id IN (SELECT f.id FROM {failures} f WHERE NOT EXISTS ("
+            f"SELECT FROM {table.qualified} m WHERE m.id = f.id AND {wanted} "
+            f"AND {table.own('memory_index_text_hash')}(m.content) = f.text_hash) FOR UPDATE SKIP LOCKED)"
         )
 
 

@@ -23,7 +23,13 @@ _NAME_IN_PATH = re.compile(r'"((?:[^"]|"")+)"|([^",\s]+)')
 
 @dataclass(frozen=True)
 class Function:
-    """The definition of one of our functions. `search_path` is empty if the body names every object with its schema."""
+    """The definition of one of our functions. `search_path` is empty if the body names every object with its schema.
+
+    PUBLIC may not execute a trigger function, which Postgres allows by default. Otherwise any role could put a trigger
+    with it on a temporary table of its own, and the function would change our tables with its owner's rights. A trigger
+    fires for every role: the right is needed only to create it. The owner of the table of memories has the right,
+    because Postgres copies triggers to a new partition with the rights of whoever adds it.
+    """
 
     name: str
     arguments: str
@@ -34,15 +40,20 @@ class Function:
     security_definer: bool = False
     search_path: tuple[str, ...] = ()
 
-    def create(self, table: MemoryTable) -> str:
-        """Return the statement that creates or replaces the function."""
+    def create(self, table: MemoryTable) -> list[str]:
+        """Return statements, for one transaction, that create or replace the function and set who may execute it."""
         definer = "SECURITY DEFINER" if self.security_definer else ""
         path = f"SET search_path = {', '.join(map(quoted, self.search_path))}" if self.search_path else ""
         strict = "STRICT PARALLEL SAFE" if self.volatility == "IMMUTABLE" else ""
-        return (
+        create = (
             f"CREATE OR REPLACE FUNCTION {table.own(self.name)}({self.arguments}) RETURNS {self.returns} "
             f"LANGUAGE {self.language} {self.volatility} {strict} {definer} {path} AS {literal(self.body)}"
         )
+        return [create, *(_only_for_owners(table.own(self.name), table) if self._is_trigger_function else ())]
+
+    @property
+    def _is_trigger_function(self) -> bool:
+        return self.returns == "trigger"
 
     def matches(self, found: dict[str, Any]) -> bool:
         """Return whether the function in the catalog has exactly this definition."""
@@ -53,7 +64,15 @@ class Function:
             and found["language"] == self.language
             and found["definer"] == self.security_definer
             and found["volatility"] == self.volatility[0].lower()
+            and not (self._is_trigger_function and found["public"])
         )
+
+
+def _only_for_owners(function: str, table: MemoryTable) -> list[str]:
+    """Return statements that let only the owners of a trigger function and of the table execute the function."""
+    grant = f"format('GRANT EXECUTE ON FUNCTION %s() TO %s', {literal(function)}, relowner::regrole)"
+    body = f"BEGIN EXECUTE (SELECT {grant} FROM pg_class WHERE oid = {literal(table.qualified)}::regclass); END"
+    return [f"REVOKE EXECUTE ON FUNCTION {function}() FROM PUBLIC", f"DO LANGUAGE plpgsql {literal(body)}"]
 
 
 @dataclass(frozen=True)
@@ -101,7 +120,9 @@ _FOUND = f"""
 SELECT {_CONSTRAINTS.format(relation="to_regclass($1)")} AS constraints,
        {_TRIGGERS.format(relation="to_regclass($1)")} AS triggers,
        (SELECT coalesce(json_object_agg(proname, json_build_object('body', prosrc, 'language', lanname, 'definer',
-                   prosecdef, 'volatility', provolatile, 'settings', proconfig)), '{{}}')::text
+                   prosecdef, 'volatility', provolatile, 'settings', proconfig, 'public', EXISTS (SELECT
+                   FROM aclexplode(coalesce(proacl, acldefault('f', proowner))) a WHERE a.grantee = 0),
+                   'comment', obj_description(p.oid, 'pg_proc'))), '{{}}')::text
           FROM pg_proc p JOIN pg_language l ON l.oid = prolang
          WHERE pronamespace = (SELECT oid FROM pg_namespace WHERE nspname = $2)
            AND proname IN (SELECT jsonb_array_elements_text($3::jsonb))) AS functions,
@@ -166,10 +187,9 @@ def changed(table: MemoryTable, column: str) -> str:
     return f"({new} IS DISTINCT FROM {old})"
 
 
-def trigger_function(name: str, body: str, *more_path: str, security_definer: bool = False) -> Function:
-    """Return the definition of a trigger function, whose search path is `pg_catalog` and what is named besides."""
-    path = ("pg_catalog", *more_path)
-    return Function(name, "", "trigger", "plpgsql", "VOLATILE", body, security_definer, path)
+def trigger_function(name: str, body: str, *, security_definer: bool = False) -> Function:
+    """Return the definition of a trigger function, whose search path is `pg_catalog`."""
+    return Function(name, "", "trigger", "plpgsql", "VOLATILE", body, security_definer, ("pg_catalog",))
 
 
 def is_there(function: Function, table: MemoryTable, found: dict[str, Any]) -> bool:

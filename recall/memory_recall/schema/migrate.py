@@ -191,6 +191,7 @@ class _Run:
     async def _begin_anew_where_tables_are_gone(self, table: MemoryTable) -> None:
         revision = await own_revision(self._connection, table) or ""
         if revision >= "0002" and not await rules.has_own_tables(self._connection, table, revision):
+            await rules.keep_key(self._changes(table))
             with translated("beginning the migrations anew"):
                 await self._connection.execute(f"DELETE FROM {table.in_schema(version_table(table))}")
 

@@ -14,7 +14,8 @@ from memory_recall.errors import InvalidInput
 from memory_recall.schema.ddl import literal
 from memory_recall.schema.graph_relations import GRAPH_TABLES, reader_rights, worker_rights
 from memory_recall.schema.revisions import VERSION_TABLE, version_table
-from memory_recall.schema.rules import COLUMN_MODEL, SUPERSESSIONS, TEXT_HASH
+from memory_recall.schema.rules import COLUMN_MODEL, TEXT_HASH
+from memory_recall.schema.supersessions import SUPERSESSIONS
 from memory_recall.schema.table import ACTIVE, STANDBY, MemoryTable, quoted
 
 _LONGEST_NAME = 63
@@ -91,6 +92,7 @@ def _worker_rights(table: MemoryTable, role: str) -> list[str]:
         f"GRANT SELECT ON {own} TO {role};",
         f"GRANT UPDATE (digest, embedder_url) ON {table.own('memory_index_models')} TO {role};",
         f"GRANT SELECT, INSERT, UPDATE, DELETE ON {failures} TO {role};",
+        f"GRANT SELECT, UPDATE (text_hash, successor_hash, undone_at) ON {table.own(SUPERSESSIONS)} TO {role};",
         f"GRANT EXECUTE ON FUNCTION {table.own(TEXT_HASH)}(text) TO {role};",
     ]
 

@@ -30,6 +30,7 @@ from memory_recall.schema.definitions import (
 )
 from memory_recall.schema.graph_relations import drop_graph, forget_graph
 from memory_recall.schema.names import index_name
+from memory_recall.schema.supersessions import SUPERSESSIONS, end_marks, void
 from memory_recall.schema.table import (
     ACTIVE,
     GUARDED,
@@ -39,15 +40,16 @@ from memory_recall.schema.table import (
     MemoryTable,
     VectorColumn,
     describe,
+    quoted,
 )
 
 TEXT_HASH = "memory_index_text_hash"
 COLUMN_MODEL = "memory_index_column_model"
-SUPERSESSIONS = "memory_supersessions"
 _GUARD = "memory_index_guard"
 _STANDBY_GUARD = "memory_index_guard_standby"
 _FORGET = "memory_index_forget"
-_FUNCTIONS = (TEXT_HASH, COLUMN_MODEL, _GUARD, _STANDBY_GUARD, _FORGET)
+_FORGET_ALL = "memory_index_forget_all"
+_FUNCTIONS = (TEXT_HASH, COLUMN_MODEL, _GUARD, _STANDBY_GUARD, _FORGET, _FORGET_ALL)
 _BATCH = 2000  # rows that lose their vector in one statement
 
 
@@ -73,22 +75,24 @@ def _text_hash(key: str) -> Function:
 
 
 _KEYED = re.compile(r"SELECT pg_catalog\.md5\('([0-9a-f]{64})' ")
+_KEPT = "memory_index: the key was "
 
 
 def _guard(table: MemoryTable) -> Function:
     """Return the trigger function that enforces the rules of the active column.
 
     The function runs with the rights of its owner, because a role that edits memories may have no rights on our tables.
-    It deletes a row's recorded failures when the text changes or the row becomes sensitive or deleted, and the hashes
-    of its text in the journal of `memory curate`. It skips a record that a worker has locked, so that no edit waits for
-    a worker. The worker's next pass deletes the skipped record.
+    It deletes a row's recorded failures when the text or the id changes or the row becomes sensitive or deleted, and
+    ends the marks of `memory curate` that it has. It skips a record that a worker has locked, so that no
+    edit waits for a worker. The sync worker's next sweep deletes the skipped record.
     """
     forget = " ".join(
         f"DELETE FROM {table.own(column.failures)} WHERE id IN "
         f"(SELECT id FROM {table.own(column.failures)} WHERE id = OLD.id FOR UPDATE SKIP LOCKED);"
         for column in (ACTIVE, STANDBY)
     )
-    forget += f" {_forget_hashes(table, 's.id = OLD.id OR s.superseded_by = OLD.id')}"
+    forget += f" {end_marks(table, 's.id = OLD.id OR s.superseded_by = OLD.id')}"
+    differs = f"NEW.content IS DISTINCT FROM OLD.content OR NEW.id <> OLD.id OR NOT {table.shareable('NEW')}"
     body = f"""
         BEGIN
             IF TG_OP = 'UPDATE' AND NEW.content IS DISTINCT FROM OLD.content THEN
@@ -99,7 +103,7 @@ def _guard(table: MemoryTable) -> Function:
             ELSIF NEW.embedding IS NULL THEN
                 PERFORM pg_catalog.pg_notify('{NOTIFY_CHANNEL}', {_named(table)});
             END IF;
-            IF TG_OP = 'UPDATE' AND (NEW.content IS DISTINCT FROM OLD.content OR NOT {table.shareable("NEW")}) THEN
+            IF TG_OP = 'UPDATE' AND ({differs}) THEN
                 {forget}
             END IF;
             RETURN NEW;
@@ -123,24 +127,30 @@ def _forget(table: MemoryTable) -> Function:
     schema revision is before 0006 may remove these tables and leave this function.
     """
     gone = "OLD.id" if table.is_partitioned else "SELECT id FROM gone"
-    deletes = " ".join(
-        f"IF to_regclass({literal(table.own(column.failures))}) IS NOT NULL THEN "
-        f"DELETE FROM {table.own(column.failures)} WHERE id IN (SELECT f.id FROM {table.own(column.failures)} f "
-        f"{'WHERE f.id = OLD.id' if table.is_partitioned else 'JOIN gone g ON g.id = f.id'} "
-        "FOR UPDATE OF f SKIP LOCKED); END IF;"
-        for column in (ACTIVE, STANDBY)
-    )
-    hashes = _forget_hashes(table, f"s.id IN ({gone}) OR s.superseded_by IN ({gone})")
-    body = f"BEGIN {deletes} {hashes} RETURN NULL; END"
+    rows = "WHERE f.id = OLD.id" if table.is_partitioned else "JOIN gone g ON g.id = f.id"
+    marks = end_marks(table, f"s.id IN ({gone}) OR s.superseded_by IN ({gone})")
+    body = f"BEGIN {_delete_failures(table, rows)} {marks} RETURN NULL; END"
     return trigger_function(_FORGET, body, security_definer=True)
 
 
-def _forget_hashes(table: MemoryTable, chosen: str) -> str:
-    """Return PL/pgSQL that deletes the hashes of the chosen entries `s` of the journal, which then have no effect."""
-    journal = table.own(SUPERSESSIONS)
-    locked = f"SELECT s.step FROM {journal} s WHERE s.undone_at IS NULL AND ({chosen}) FOR UPDATE SKIP LOCKED"
-    update = f"UPDATE {journal} SET text_hash = '', successor_hash = '' WHERE step IN ({locked}) AND text_hash <> '';"
-    return f"IF to_regclass({literal(journal)}) IS NOT NULL THEN {update} END IF;"
+def _forget_all(table: MemoryTable) -> Function:
+    """Return the trigger function that deletes the records of all rows when the table is truncated.
+
+    No trigger tells that one partition alone is truncated; the sync worker's next sweep deletes the records of its
+    rows.
+    """
+    body = f"BEGIN {_delete_failures(table, '')} {end_marks(table, 'true')} RETURN NULL; END"
+    return trigger_function(_FORGET_ALL, body, security_definer=True)
+
+
+def _delete_failures(table: MemoryTable, rows: str) -> str:
+    """Return PL/pgSQL that deletes the recorded failures `f` of the rows: all, or those of a JOIN or WHERE clause."""
+    return " ".join(
+        f"IF to_regclass({literal(table.own(column.failures))}) IS NOT NULL THEN "
+        f"DELETE FROM {table.own(column.failures)} WHERE id IN (SELECT f.id FROM {table.own(column.failures)} f "
+        f"{rows} FOR UPDATE OF f SKIP LOCKED); END IF;"
+        for column in (ACTIVE, STANDBY)
+    )
 
 
 def standby_guard(table: MemoryTable) -> Function:
@@ -149,16 +159,21 @@ def standby_guard(table: MemoryTable) -> Function:
     A writer that does not say which model made its vector, such as a memory server that embeds memories itself, might
     use a model that was replaced a moment ago. Therefore its vector is dropped. The sync worker, which compares the
     model, embeds the row instead.
+
+    The function runs with the rights of whoever writes, so its search path does not have the schema of pgvector, in
+    which others may have the right to create functions.
     """
     active, standby = ACTIVE.name, STANDBY.name
+    differs = f"OPERATOR({quoted(table.vector_schema or 'public')}.<>)"
+    is_new = "(TG_OP = 'INSERT' OR OLD.{0} IS NULL OR NEW.{0} " + differs + " OLD.{0})"
     body = f"""
         BEGIN
             IF current_setting('{GUARDED_WRITER}', true) IS DISTINCT FROM '{GUARDED}' THEN
-                IF NEW.{active} IS NOT NULL AND (TG_OP = 'INSERT' OR NEW.{active} IS DISTINCT FROM OLD.{active}) THEN
+                IF NEW.{active} IS NOT NULL AND {is_new.format(active)} THEN
                     NEW.{active} := NULL;
-                    PERFORM pg_notify('{NOTIFY_CHANNEL}', {_named(table)});
+                    PERFORM pg_catalog.pg_notify('{NOTIFY_CHANNEL}', {_named(table)});
                 END IF;
-                IF NEW.{standby} IS NOT NULL AND (TG_OP = 'INSERT' OR NEW.{standby} IS DISTINCT FROM OLD.{standby}) THEN
+                IF NEW.{standby} IS NOT NULL AND {is_new.format(standby)} THEN
                     NEW.{standby} := NULL;
                 END IF;
             END IF;
@@ -171,7 +186,7 @@ def standby_guard(table: MemoryTable) -> Function:
             RETURN NEW;
         END
         """
-    return trigger_function(_STANDBY_GUARD, body, table.vector_schema or "public")
+    return trigger_function(_STANDBY_GUARD, body)
 
 
 def update_trigger(table: MemoryTable) -> Trigger:
@@ -182,7 +197,8 @@ def update_trigger(table: MemoryTable) -> Trigger:
     the names of the two vector columns, must create the trigger again, because the condition stays with a column that
     is renamed.
     """
-    condition = f"((new.{ACTIVE.name} IS NULL) OR (NOT {table.shareable('new')}) OR {changed(table, 'content')})"
+    differs = f"{changed(table, 'content')} OR {changed(table, 'id')}"
+    condition = f"((new.{ACTIVE.name} IS NULL) OR (NOT {table.shareable('new')}) OR {differs})"
     return Trigger("zz_memory_index_update", "BEFORE UPDATE", f"FOR EACH ROW WHEN ({condition})", _GUARD)
 
 
@@ -200,6 +216,10 @@ def _triggers(table: MemoryTable) -> list[Trigger]:
         Trigger("zz_memory_index_delete", "AFTER DELETE", deleted, _FORGET),
         *(STANDBY_TRIGGERS if table.standby_dimensions is not None else ()),
     ]
+
+
+# Postgres copies no trigger for statements to partitions.
+_TRUNCATE_TRIGGER = Trigger("zz_memory_index_truncate", "AFTER TRUNCATE", "FOR EACH STATEMENT", _FORGET_ALL)
 
 
 def constraint(table: MemoryTable, column: VectorColumn) -> str:
@@ -284,6 +304,7 @@ async def differences(connection: AnyConnection, table: MemoryTable) -> Differen
         return Differences(another_table=True)
     functions = _functions(table, state["active_model"], found["functions"])
     triggers, columns = _unmet(table, found)
+    triggers += [] if fires(_TRUNCATE_TRIGGER, table, found["triggers"]) else [_TRUNCATE_TRIGGER]
     inside = await look_up_partitions(connection, table.schema, table.qualified)
     partitions = []
     for name, there in inside.items():
@@ -313,9 +334,31 @@ def _unmet(table: MemoryTable, found: dict[str, Any]) -> tuple[list[Trigger], li
 
 
 def _functions(table: MemoryTable, active_model: int, found: dict[str, Any]) -> list[Function]:
-    keyed = _KEYED.match(found.get(TEXT_HASH + table.suffix, {}).get("body", ""))
-    key = keyed.group(1) if keyed else secrets.token_hex(32)
-    return [_text_hash(key), column_model(active_model), _guard(table), standby_guard(table), _forget(table)]
+    key = _key(table, found) or secrets.token_hex(32)
+    guards = [_guard(table), standby_guard(table), _forget(table), _forget_all(table)]
+    return [_text_hash(key), column_model(active_model), *guards]
+
+
+def _key(table: MemoryTable, found: dict[str, Any]) -> str | None:
+    """Return the key of the function that hashes texts, or the one that was kept; None if there is neither."""
+    function = found.get(TEXT_HASH + table.suffix, {"body": "", "comment": None})
+    if keyed := _KEYED.match(function["body"]):
+        return keyed.group(1)
+    comment = function["comment"] or ""
+    return comment.removeprefix(_KEPT) if comment.startswith(_KEPT) else None
+
+
+async def keep_key(changes: TableChanges) -> None:
+    """Keep the key of the hash of texts while the revisions, one of which creates the function without it, run again.
+
+    Otherwise every mark of `memory curate` would end, as under another key no recorded hash fits its text. The key is
+    kept in a comment of the function, which stays when the function is replaced. There anybody can read it, as in the
+    function itself.
+    """
+    table = changes.table
+    found = await look_up(changes.connection, table.schema, table.qualified, [TEXT_HASH + table.suffix])
+    if key := _key(table, found["functions"]):
+        await changes.run(f"COMMENT ON FUNCTION {table.own(TEXT_HASH)}(text) IS {literal(_KEPT + key)}")
 
 
 def vector_columns(table: MemoryTable) -> list[VectorColumn]:
@@ -402,11 +445,12 @@ def _replace(table: MemoryTable, function: Function) -> list[str]:
     """Return the statements that create or replace a function.
 
     If the function is the hash of texts, the recorded failures are changed, too. A failure that has the plain md5 of
-    the row's present text gets the new hash. A failure whose hash fits neither way is deleted. The concept graph is
-    emptied, since the numbers of its concepts come from this function.
+    the row's present text gets the new hash. A failure whose hash fits neither way is deleted, and a mark of `memory
+    curate` whose hashes do not fit ends. The concept graph is emptied, since the numbers of its concepts come from this
+    function.
     """
     if function.name != TEXT_HASH:
-        return [function.create(table)]
+        return function.create(table)
     entries = [table.own(column.failures) for column in (ACTIVE, STANDBY)]
     keyed = function.body.removeprefix("SELECT ").replace("content", "m.content")
     rehash = (
@@ -419,7 +463,10 @@ def _replace(table: MemoryTable, function: Function) -> list[str]:
         f"WHERE m.id = f.id AND f.text_hash = {keyed})"
         for entry in entries
     )
-    return [*rehash, *forget, forget_graph(table), function.create(table)]
+    ended = f"BEGIN {end_marks(table, void(table, 's', keyed))} END"
+    unkept = f"COMMENT ON FUNCTION {table.own(TEXT_HASH)}(text) IS NULL"
+    marks = f"DO LANGUAGE plpgsql {literal(ended)}"
+    return [*rehash, *forget, marks, forget_graph(table), *function.create(table), unkept]
 
 
 async def remove(changes: TableChanges) -> None:
@@ -427,7 +474,7 @@ async def remove(changes: TableChanges) -> None:
     table = changes.table
     for statement in drop_graph(table):
         await changes.run(statement)
-    for trigger in (*_triggers(table), *STANDBY_TRIGGERS):
+    for trigger in (*_triggers(table), _TRUNCATE_TRIGGER, *STANDBY_TRIGGERS):
         await changes.run(f"DROP TRIGGER IF EXISTS {trigger.name} ON {table.qualified}")
     for name in _FUNCTIONS:
         await changes.run(f"DROP FUNCTION IF EXISTS {table.own(name)}")

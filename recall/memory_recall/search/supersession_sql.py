@@ -11,7 +11,8 @@ one owner, and neither is sensitive or deleted.
 
 from memory_recall.postgres.connection import AnyConnection
 from memory_recall.postgres.driver_errors import translated
-from memory_recall.schema.rules import SUPERSESSIONS, TEXT_HASH
+from memory_recall.schema.rules import TEXT_HASH
+from memory_recall.schema.supersessions import SUPERSESSIONS
 from memory_recall.schema.table import MemoryTable
 
 LONGEST_CHAIN = 16  # memories that supersede one another, one after the other

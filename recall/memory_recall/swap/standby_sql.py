@@ -29,7 +29,7 @@ def add_standby(table: MemoryTable, dimensions: int) -> list[str]:
         f"ALTER TABLE {table.qualified} ADD COLUMN {STANDBY.name} {table.vector_type(dimensions)}",
         _grant_standby(table),
         f"ALTER TABLE {table.qualified} ADD CONSTRAINT {STANDBY.constraint} {constraint(table, STANDBY)} NOT VALID",
-        standby_guard(table).create(table),
+        *standby_guard(table).create(table),
         *(statement for trigger in STANDBY_TRIGGERS for statement in trigger.create(table)),
     ]
 
@@ -86,7 +86,7 @@ def exchange(table: MemoryTable, model_id: int) -> list[str]:
         f"DELETE FROM {active}",
         f"INSERT INTO {active} ({columns}) SELECT {columns} FROM {standby}",
         f"DELETE FROM {standby}",
-        column_model(model_id).create(table),
+        *column_model(model_id).create(table),
     ]
 
 

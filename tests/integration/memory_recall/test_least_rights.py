@@ -3,7 +3,7 @@
 import asyncio
 import os
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 
 import asyncpg
@@ -11,13 +11,17 @@ import pytest
 
 from memory_recall.embedding.client import EmbedderClient
 from memory_recall.errors import InvalidInput
+from memory_recall.graph.switching import enable
 from memory_recall.hnsw.repair import IndexParameters, build_index
 from memory_recall.postgres.connection import DsnText, create_pool
+from memory_recall.schema.migrate import MigrationRequest, migrate
 from memory_recall.schema.roles import role_script
-from memory_recall.schema.table import MemoryTable
+from memory_recall.schema.table import MemoryTable, describe
 from memory_recall.search.hybrid_recall import HybridRecall
 from memory_recall.search.result import Degraded
+from tests.integration.conftest import Database
 from tests.integration.memory_recall.least_rights import LeastRights, least_rights, printed
+from tests.integration.memory_recall.partitioned import PARTITIONED_TABLE
 from tests.integration.memory_recall.queries import make_query
 from tests.integration.memory_recall.workbench import Workbench
 
@@ -130,6 +134,93 @@ async def test_everything_else_is_refused(bench: Workbench, roles: LeastRights) 
             for statement in statements:
                 with pytest.raises(asyncpg.InsufficientPrivilegeError):
                     await connection.execute(statement)
+
+
+_ON_GONE = "AFTER DELETE ON t REFERENCING OLD TABLE AS gone FOR EACH STATEMENT"
+_ON_ADDED = "AFTER INSERT ON t REFERENCING NEW TABLE AS added FOR EACH STATEMENT"
+TRIGGER_FUNCTIONS = {
+    "memory_index_forget": _ON_GONE,
+    "memory_index_forget_all": "AFTER TRUNCATE ON t FOR EACH STATEMENT",
+    "memory_index_guard": "BEFORE UPDATE ON t FOR EACH ROW",
+    "memory_index_guard_standby": "BEFORE INSERT ON t FOR EACH ROW",
+    "memory_index_graph_changed": "AFTER INSERT ON t FOR EACH ROW",
+    "memory_index_graph_emptied": "AFTER TRUNCATE ON t FOR EACH STATEMENT",
+    "memory_index_graph_added": _ON_ADDED,
+}
+
+
+async def test_no_trigger_function_can_be_put_on_a_table_of_one_s_own(bench: Workbench, roles: LeastRights) -> None:
+    """The functions run as their owner, so a temporary table with their triggers would reach what a role may not."""
+    await bench.insert("one", "two")
+    await bench.execute(
+        "INSERT INTO memory_supersessions (run, action, id, superseded_by, text_hash, successor_hash) "
+        "SELECT 1, 'UPDATE', 1, 2, 'kept', 'kept'"
+    )
+    async with bench.database.connection() as connection:
+        await enable(connection, await describe(connection, "memories"))
+        existing = await connection.fetch(
+            "SELECT proname FROM pg_proc WHERE prorettype = 'trigger'::regtype AND proname LIKE 'memory_index%'"
+        )
+    assert {row["proname"] for row in existing} == set(TRIGGER_FUNCTIONS)
+    for database in (roles.worker, roles.reader):
+        async with database.connection() as connection:
+            await connection.execute("CREATE TEMP TABLE t (id bigint, memory_id bigint, content text)")
+            for function, firing in TRIGGER_FUNCTIONS.items():
+                with pytest.raises(asyncpg.InsufficientPrivilegeError, match=f"function .*{function}$"):
+                    await connection.execute(f"CREATE TRIGGER t {firing} EXECUTE FUNCTION public.{function}()")
+            await connection.execute("INSERT INTO t (id) VALUES (1); DELETE FROM t; TRUNCATE t")
+    assert await bench.value("SELECT text_hash FROM memory_supersessions") == "kept"
+
+
+WRITING = (
+    ("INSERT INTO {} (content) VALUES ('one'), ('two')", (2, 0, 2)),
+    ("UPDATE {} SET embedding = array_fill(0.5::real, ARRAY[8])::halfvec", (2, 2, 2)),
+    ("UPDATE {} SET content = 'edited' WHERE content = 'one'", (2, 1, 1)),
+    ("DELETE FROM {} WHERE content = 'two'", (1, 0, 0)),
+)
+
+
+@pytest.mark.parametrize("name", ["memories", "memories_ada"])
+async def test_the_rules_hold_for_a_role_that_only_writes_memories(
+    database: Database, request_for: Callable[..., MigrationRequest], name: str
+) -> None:
+    """It needs no right on our functions, also where it names a partition; (rows, vectors, failures) tell."""
+    admin = await asyncpg.connect(database.superuser_dsn)
+    writer = f"{database.name}_writer"
+    async with database.connection() as connection:
+        for statement in PARTITIONED_TABLE if name != "memories" else ():
+            await connection.execute(statement)
+    await migrate(DsnText(database.dsn), request_for())
+    try:
+        await admin.execute(
+            f"CREATE ROLE {writer}; GRANT USAGE ON memories_id_seq TO {writer};"
+            f"GRANT SELECT, INSERT, UPDATE, DELETE ON {name} TO {writer}"
+        )
+        for statement, expected in WRITING:
+            await admin.execute(f"SET ROLE {writer}; {statement.format(name)}; RESET ROLE")
+            if statement.startswith("INSERT"):
+                await admin.execute(
+                    "INSERT INTO memory_embedding_failures (id, text_hash, attempts, error_class, next_attempt)"
+                    " SELECT id, memory_index_text_hash(content), 5, 'x', 'infinity' FROM memories"
+                )
+            counts = "SELECT count(*), count(embedding), (SELECT count(*) FROM memory_embedding_failures) FROM memories"
+            assert tuple(await admin.fetchrow(counts) or ()) == expected
+    finally:
+        await admin.execute(f"DROP OWNED BY {writer}; DROP ROLE {writer}")
+        await admin.close()
+
+
+async def test_the_table_s_owner_adds_partitions_although_another_role_has_migrated_it(
+    database: Database, request_for: Callable[..., MigrationRequest]
+) -> None:
+    """Postgres copies the triggers to a new partition only if its creator may execute their functions."""
+    async with database.connection() as connection:
+        for statement in PARTITIONED_TABLE:
+            await connection.execute(statement)
+    await migrate(DsnText(database.superuser_dsn), request_for())
+    async with database.connection() as connection:
+        await connection.execute("CREATE TABLE memories_eve PARTITION OF memories FOR VALUES IN ('eve')")
+        await connection.execute("INSERT INTO memories (content, is_sensitive, user_id) VALUES ('x', true, 'eve')")
 
 
 @pytest.mark.parametrize("worker", ["", "x" * 64, "two\nlines", "reader"])

@@ -1,6 +1,7 @@
 """Migrations end where they should, from an empty database and again from where they ended."""
 
 from collections.abc import Callable
+from unittest.mock import AsyncMock
 
 import pytest
 from alembic.config import Config
@@ -9,11 +10,17 @@ from alembic.script import ScriptDirectory
 from memory_recall.errors import ExtensionMissing
 from memory_recall.hnsw.repair import IndexParameters, build_index
 from memory_recall.postgres.connection import DsnText
+from memory_recall.schema import rules
 from memory_recall.schema.migrate import MigrationRequest, migrate, remove
 from memory_recall.schema.revisions import HEAD_REVISION
 from tests.integration.conftest import Database
 
 Requests = Callable[..., MigrationRequest]
+
+
+class KilledError(Exception):
+    """Ends a migration where it stands."""
+
 
 _OBJECTS = """
 SELECT string_agg(line, E'\n' ORDER BY line) FROM (
@@ -132,6 +139,41 @@ async def test_a_database_whose_extension_was_dropped_is_migrated_again(
     result = await migrate(source, request_for())
     assert result.revision == "0008"
     assert sorted(await _objects(database)) == sorted(before)
+
+
+@pytest.mark.parametrize("killed", [False, True])
+async def test_recorded_hashes_fit_their_texts_after_the_revisions_were_run_again(
+    database: Database, request_for: Requests, monkeypatch: pytest.MonkeyPatch, killed: bool
+) -> None:
+    """The key stays, so what was applied stays applied, also if a migration is killed half-way; it is kept once."""
+    source = DsnText(database.dsn)
+    await migrate(source, request_for())
+    hashed = "memory_index_text_hash(content)"
+    async with database.connection() as owner:
+        await owner.execute("INSERT INTO memories (content) VALUES ('one'), ('two')")
+        await owner.execute(
+            "INSERT INTO memory_supersessions (run, action, id, superseded_by, text_hash, successor_hash) "
+            "VALUES (1, 'UPDATE', 1, 2, memory_index_text_hash('one'), memory_index_text_hash('two'))"
+        )
+        await owner.execute(
+            "INSERT INTO memory_embedding_failures (id, text_hash, attempts, error_class, next_attempt) "
+            f"SELECT id, {hashed}, 5, 'EmbedderRejected', 'infinity' FROM memories"
+        )
+        before = await owner.fetchval("SELECT memory_index_text_hash('one')")
+    await _as_superuser(database, "DROP EXTENSION vector CASCADE")
+    await database.create_extension()
+    if killed:
+        with monkeypatch.context() as patched:
+            patched.setattr(rules, "restore", AsyncMock(side_effect=KilledError))
+            with pytest.raises(KilledError):
+                await migrate(source, request_for())
+    await migrate(source, request_for())
+    async with database.connection() as owner:
+        assert await owner.fetchval("SELECT memory_index_text_hash('one')") == before
+        assert await owner.fetchval("SELECT undone_at IS NULL AND text_hash <> '' FROM memory_supersessions")
+        assert await owner.fetchval("SELECT count(*) FROM memory_embedding_failures") == 2
+        kept = "SELECT obj_description('memory_index_text_hash(text)'::regprocedure, 'pg_proc')"
+        assert await owner.fetchval(kept) is None
 
 
 @pytest.mark.parametrize(

@@ -50,6 +50,9 @@ DAMAGES = {
         "ALTER TABLE memories DROP CONSTRAINT memory_index_no_private_embedding",
         "ALTER TABLE memories ADD CONSTRAINT memory_index_no_private_embedding CHECK (true)",
     ),
+    "a trigger function that anybody may put on another table": (
+        "GRANT EXECUTE ON FUNCTION memory_index_forget() TO PUBLIC",
+    ),
     "a trigger that fires for nothing": (
         TRIGGER_WITHOUT_EFFECT,
         "ALTER TABLE memories ENABLE ALWAYS TRIGGER zz_memory_index_update",
@@ -223,6 +226,18 @@ async def test_a_recorded_failure_is_deleted_with_the_text_that_caused_it(bench:
     assert await bench.value("SELECT count(*) FROM memory_embedding_failures") == 1, "what changes no text is no reason"
     await bench.execute(change)
     assert await bench.value("SELECT count(*) FROM memory_embedding_failures") == 0
+
+
+async def test_a_mark_ends_when_its_hashes_fit_no_text_under_a_new_key(bench: Workbench, request_for: Requests) -> None:
+    """Nothing is superseded by it then, and the journal says so."""
+    await bench.insert("one", "two")
+    await bench.execute(
+        "INSERT INTO memory_supersessions (run, action, id, superseded_by, text_hash, successor_hash) "
+        "VALUES (1, 'UPDATE', 1, 2, memory_index_text_hash('one'), memory_index_text_hash('two'))"
+    )
+    await bench.execute(HASH_WITHOUT_KEY)
+    await migrate(DsnText(bench.database.dsn), request_for())
+    assert await bench.value("SELECT undone_at IS NOT NULL AND text_hash = '' FROM memory_supersessions")
 
 
 async def test_a_text_cannot_be_guessed_from_its_failure(bench: Workbench, request_for: Requests) -> None:

@@ -194,7 +194,9 @@ def undo_command(
 
 
 def log_command(json: JsonOption = False) -> None:
-    """List what was applied and undone, newest first: ids and times, no texts.
+    """List the marks and when they ended, newest first: ids and times, no texts.
+
+    A mark ends when it is undone, or with one of its texts: when a memory is edited, marked sensitive or deleted.
 
     Examples:
         memory curate log
@@ -214,10 +216,10 @@ def log_command(json: JsonOption = False) -> None:
 
 
 def _line(step: dict[str, Any]) -> str:
-    undone = f", undone {step['undone_at']:%Y-%m-%d %H:%M}" if step["undone_at"] else ""
+    ended = f", ended {step['undone_at']:%Y-%m-%d %H:%M}" if step["undone_at"] else ""
     return (
         f"run {step['run']}: {step['action']}, {step['id']} is superseded by {step['superseded_by']},"
-        f" {step['applied_at']:%Y-%m-%d %H:%M}{undone}"
+        f" {step['applied_at']:%Y-%m-%d %H:%M}{ended}"
     )
 
 

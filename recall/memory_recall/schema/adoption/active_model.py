@@ -40,7 +40,7 @@ async def replace_active_model(changes: TableChanges, former: int, model: ModelP
                      {literal(model.query_prefix)}, {literal(model.document_prefix)});
                 UPDATE {state} SET active_model = {chosen}, updated_at = now();
                 DELETE FROM {table.own(ACTIVE.failures)};
-                {column_model(int(str(chosen))).create(table)};
+                {"; ".join(column_model(int(str(chosen))).create(table))};
             END IF;
         END"""
     await changes.limit_waiting()

@@ -23,10 +23,13 @@ from memory_recall.curation.finding import find_proposals
 from memory_recall.curation.journal_sql import Applied, apply_proposals, steps, undo
 from memory_recall.curation.proposal_file import Proposal
 from memory_recall.errors import DatabaseRejected
+from memory_recall.indexing.sweeping import sweep_hashes
+from memory_recall.postgres.connection import DsnText
 from memory_recall.schema.revisions import require_schema
 from memory_recall.search import hybrid_recall
 from tests.integration.conftest import Database
 from tests.integration.memory_recall.read_path.vectors import axis
+from tests.integration.memory_recall.workbench import Ear
 
 OLD = "The resolver of the house is pihole in the cupboard."
 NEW = "Pihole is replaced: the resolver of the house is adguard now."
@@ -312,6 +315,88 @@ async def test_runs_are_undone_one_by_one_and_every_step_stays_in_the_journal(me
     assert await undone(memories) == 0
     with pytest.raises(InvalidInput):
         await undone(memories, run=1)
+
+
+async def standing(memories: Any) -> list[tuple[int, int, bool]]:
+    """Return run, memory and whether its mark stands, of every step in the journal, newest first."""
+    async with memories.pool.acquire() as connection:
+        journal = await steps(connection, await require_schema(connection, "memories"))
+    return [(one.run, one.id, one.undone_at is None) for one in journal]
+
+
+@pytest.mark.parametrize("place", [0, 1])
+async def test_an_edit_ends_the_mark_and_the_memory_is_proposed_anew(memories: Any, place: int) -> None:
+    """The journal says so, and undoing undoes what was applied since."""
+    await fill(memories)
+    pair = await add(memories, OLD, 2024), await add(memories, NEW, 2025)
+    assert (await applied(memories, *await found(memories))).applied == 1
+    await memories.pool.execute(
+        "UPDATE memories SET content = content || ' Really.', embedding = NULL WHERE id = $1", pair[place]
+    )
+    await memories.pool.execute(
+        "UPDATE memories SET embedding = o.embedding FROM memories o WHERE memories.id = $1 AND o.id = $2",
+        pair[place],
+        pair[1 - place],
+    )
+    assert await standing(memories) == [(1, pair[0], False)]
+    with pytest.raises(InvalidInput):
+        await undone(memories, run=1)
+    proposals = await found(memories)
+    assert [(one.id, one.superseded_by) for one in proposals] == [pair]
+    assert (await applied(memories, *proposals)).applied == 1
+    assert await standing(memories) == [(2, pair[0], True), (1, pair[0], False)]
+    assert await undone(memories) == 1
+    assert await standing(memories) == [(2, pair[0], False), (1, pair[0], False)]
+
+
+async def test_the_end_of_a_mark_is_never_before_its_beginning(memories: Any) -> None:
+    """Also where the transaction of the edit began before the mark was made."""
+    pair = await add(memories, OLD, 2024), await add(memories, NEW, 2025)
+    async with memories.pool.acquire() as other, other.transaction():
+        await other.fetchval("SELECT now()")
+        await supersede(memories, *pair)
+        await other.execute("UPDATE memories SET content = 'a word' WHERE id = $1", pair[0])
+    assert await memories.pool.fetchval("SELECT undone_at > applied_at FROM memory_supersessions")
+
+
+@pytest.mark.parametrize("cleared_by", ["apply", "undo", "sweep"])
+async def test_the_memory_api_s_own_link_goes_when_its_mark_has_ended(
+    memories: Any, database: Database, cleared_by: str
+) -> None:
+    """And it does not keep the memory from being proposed meanwhile. A link of the user's own stays."""
+    await fill(memories)
+    await memories.pool.execute(LINKS)
+    older, newer = await add(memories, OLD, 2024), await add(memories, NEW, 2025)
+    third = await add(memories, "The kettle is red.", 2026, vector=axis(0.0, 0.0, 0.0, 1.0))
+    assert (await applied(memories, *await found(memories))).links == 1
+    await memories.pool.execute(
+        "INSERT INTO memory_links (user_id, src_id, dst_id, link_type) VALUES ('ana', $1, $2, 'supersedes')",
+        newer,
+        third,
+    )
+    await memories.pool.execute(
+        "UPDATE memories SET content = content || ' Really.', embedding = NULL WHERE id = $1", older
+    )
+    await memories.pool.execute(
+        "UPDATE memories SET embedding = o.embedding FROM memories o WHERE memories.id = $1 AND o.id = $2", older, newer
+    )
+    proposals = await found(memories)
+    assert [one.id for one in proposals] == [older]
+    if cleared_by == "apply":
+        assert (await applied(memories, *proposals)).links == 1
+        assert await memories.pool.fetchval("SELECT count(*) FROM memory_links WHERE dst_id = $1", older) == 1
+        assert await undone(memories) == 1
+    elif cleared_by == "undo":
+        assert await undone(memories, everything=True) == 0
+    else:
+        stop = asyncio.Event()
+        task = asyncio.create_task(sweep_hashes(DsnText(database.dsn), "memories", Ear(), stop, every_seconds=0.05))
+        async with asyncio.timeout(10):
+            while await memories.pool.fetchval("SELECT count(link_id) FROM memory_supersessions"):  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+        stop.set()
+        await task
+    assert [row["dst_id"] for row in await memories.pool.fetch("SELECT dst_id FROM memory_links")] == [third]
 
 
 async def run_command(database: Database, *arguments: str) -> tuple[int, str, str]:

@@ -141,7 +141,8 @@ async def _afresh(swapper: Any, first: int) -> PendingQueue:
         await swapper.execute(statement)
     await swapper.execute("DELETE FROM memory_index_swaps")
     await swapper.execute("UPDATE memory_index_state SET active_model = $1, next_model = NULL", first)
-    await swapper.execute(column_model(first).create(table))
+    for statement in column_model(first).create(table):
+        await swapper.execute(statement)
     return PendingQueue(await describe(swapper, "memories"), first)
 
 

@@ -1,0 +1,56 @@
+"""Deletes, while the sync worker runs, the recorded hashes of texts that are gone, and ends marks of `memory curate`.
+
+Triggers do this with the text. But a trigger leaves a record that somebody has locked, and it neither sees a record
+that a later transaction adds nor fires where a partition is dropped, detached or truncated, or where logical
+replication deletes rows of an ordinary table.
+"""
+
+import asyncio
+
+from memory_recall.errors import MemoryIndexError
+from memory_recall.indexing.pipeline import sleep_unless
+from memory_recall.indexing.progress import Progress
+from memory_recall.indexing.quarantine_sql import forget_settled
+from memory_recall.postgres.connection import DsnSource, opened
+from memory_recall.postgres.session_sql import apply_settings, require_session
+from memory_recall.schema.revisions import require_schema
+from memory_recall.schema.supersessions import drop_ended_links, may_drop_links, sweep_page
+from memory_recall.schema.table import ACTIVE, STANDBY
+
+_EVERY_SECONDS = 60.0
+_SETTINGS = {"lock_timeout": "1000"}  # milliseconds; whoever holds a lock for longer is not waited for
+_WHAT = "recorded hashes"
+
+
+async def sweep_hashes(
+    source: DsnSource,
+    table: str,
+    progress: Progress,
+    stop: asyncio.Event,
+    *,
+    every_seconds: float = _EVERY_SECONDS,
+) -> None:
+    """Sweep the table of this name at once and then every `every_seconds`, until `stop` is set.
+
+    An error is reported, and the next sweep tries again, because an error here must not stop the sync worker.
+    """
+    while not stop.is_set():
+        try:
+            await _sweep(source, table, stop)
+        except MemoryIndexError as error:
+            progress.outage_began(_WHAT, error)
+        await sleep_unless(stop, every_seconds)
+
+
+async def _sweep(source: DsnSource, name: str, stop: asyncio.Event) -> None:
+    async with opened(source, "memory-sweep") as connection:
+        await require_session(connection)
+        await apply_settings(connection, _SETTINGS)
+        table = await require_schema(connection, name)
+        for column in (ACTIVE, STANDBY):
+            await forget_settled(connection, table, column)
+        after: int | None = 0
+        while after is not None and not stop.is_set():
+            after = await sweep_page(connection, table, after)
+        if await may_drop_links(connection, table):
+            await drop_ended_links(connection, table)
