@@ -10,7 +10,7 @@ from memory_recall.postgres.identity_sql import DatabaseIdentity, read_identity
 from memory_recall.schema.claims_sql import TableClaim, read_claim
 from memory_recall.schema.models_sql import RecordedModel, Roles, read_roles
 from memory_recall.schema.revisions import HEAD_REVISION, current_revision
-from memory_recall.schema.rules import describe_differences, has_own_tables
+from memory_recall.schema.rules.differences import describe_differences, has_own_tables
 from memory_recall.schema.status_sql import count_rows, read_server, seconds_since_wanted
 from memory_recall.schema.table import MemoryTable, describe
 from memory_recall.swap import state_sql

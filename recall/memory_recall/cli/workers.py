@@ -12,12 +12,12 @@ from memory_recall.cli.output import JsonOption, emit, execute
 from memory_recall.errors import ExitCode
 from memory_recall.hnsw.repair import IndexParameters
 from memory_recall.indexing.backfill import BackfillResult, backfill
+from memory_recall.indexing.companions.graph_filling import maintain_graph
+from memory_recall.indexing.companions.index_check import IndexChecker
+from memory_recall.indexing.companions.sweeping import sweep_hashes
 from memory_recall.indexing.dry_run import dry_run
 from memory_recall.indexing.embedders import directory_of, document_embedder
-from memory_recall.indexing.graph_filling import maintain_graph
-from memory_recall.indexing.index_check import IndexChecker
 from memory_recall.indexing.progress import BarProgress, LogProgress, Tally, WorkerMetrics
-from memory_recall.indexing.sweeping import sweep_hashes
 from memory_recall.indexing.sync import sync
 from memory_recall.indexing.worker import WorkerPlan, run_until_stopped
 from memory_recall.settings import Settings

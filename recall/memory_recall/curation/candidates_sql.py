@@ -11,7 +11,7 @@ from memory_recall.curation.features import Frequencies, Memory, Pair
 from memory_recall.errors import InvalidInput, SchemaUnsupported
 from memory_recall.postgres.connection import AnyConnection
 from memory_recall.postgres.driver_errors import translated
-from memory_recall.schema.rules import TEXT_HASH
+from memory_recall.schema.rules.expected import TEXT_HASH
 from memory_recall.schema.supersessions import LINKS, SUPERSESSIONS
 from memory_recall.schema.table import ACTIVE, MemoryTable, quoted
 

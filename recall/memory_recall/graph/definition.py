@@ -29,7 +29,7 @@ from memory_recall.schema.graph_relations import (
     MEMORY_TRIGGERS,
     text_columns,
 )
-from memory_recall.schema.rules import TEXT_HASH
+from memory_recall.schema.rules.expected import TEXT_HASH
 from memory_recall.schema.table import NOTIFY_CHANNEL, MemoryTable, quoted
 
 EXTRACTION = 1  # raised with every change of the concepts that a text has; then all memories are read again

@@ -26,7 +26,7 @@ from memory_recall.schema.graph_relations import (
     concept_texts,
     text_columns,
 )
-from memory_recall.schema.rules import TEXT_HASH
+from memory_recall.schema.rules.expected import TEXT_HASH
 from memory_recall.schema.table import MemoryTable
 
 _STEPS = 250  # in one transaction

@@ -30,7 +30,6 @@ from memory_recall.errors import (
 )
 from memory_recall.postgres.connection import Connection, DsnSource
 from memory_recall.postgres.driver_errors import translate, translated
-from memory_recall.schema import rules
 from memory_recall.schema.adoption.active_model import replace_active_model
 from memory_recall.schema.adoption.existing_vectors import has_state, has_vectors, record_discard, unknown_origin
 from memory_recall.schema.claims_sql import TableClaim, require_claimable, write_claim
@@ -47,6 +46,8 @@ from memory_recall.schema.revisions import (
     shared_revision,
     version_table,
 )
+from memory_recall.schema.rules.differences import describe_differences, differences, has_own_tables
+from memory_recall.schema.rules.repair import adopt, keep_key, mark_adopted, remove_rules, restore
 from memory_recall.schema.table import EMBEDDING_COLUMN, MemoryTable, describe, quoted
 from memory_recall.schema.table_locks import locked_session
 
@@ -130,13 +131,13 @@ class _Run:
         """Restore triggers and other rules that are missing or differ, unless a later release migrated the table."""
         if await current_revision(self._connection, table) != HEAD_REVISION:
             return
-        if found := await rules.differences(self._connection, table):
+        if found := await differences(self._connection, table):
             changes = self._changes(table)
             await changes.limit_waiting()
-            await rules.restore(changes, found)
+            await restore(changes, found)
             for partition in found.new:
                 await self._adopt(changes, partition)
-        if differing := await rules.describe_differences(self._connection, table):
+        if differing := await describe_differences(self._connection, table):
             raise SchemaUnsupported(
                 f"The rules of table {table.schema}.{table.name} cannot be restored: {differing}.",
                 "Look for something that changes them, such as an event trigger.",
@@ -149,8 +150,8 @@ class _Run:
             ExistingVectors: it has vectors, and the request says neither.
         """
         if self._request.existing_vectors == "keep":
-            await rules.mark_adopted(changes, partition)
-        elif not await rules.adopt(changes, partition, discard=self._request.existing_vectors == "discard"):
+            await mark_adopted(changes, partition)
+        elif not await adopt(changes, partition, discard=self._request.existing_vectors == "discard"):
             raise _undecided(
                 f"Partition {partition} is new and has vectors, and nobody knows which model made them.",
                 "the active model",
@@ -160,7 +161,7 @@ class _Run:
         table = await self._described_claimable()
         await self._begin_own_version_table(table)
         if await own_revision(self._connection, table) is not None:
-            await rules.remove(self._changes(table))
+            await remove_rules(self._changes(table))
             await self._alembic(table, command.downgrade, "base")
             with translated("dropping the version table"):
                 await self._connection.execute(f"DROP TABLE {table.in_schema(version_table(table))}")
@@ -190,8 +191,8 @@ class _Run:
 
     async def _begin_anew_where_tables_are_gone(self, table: MemoryTable) -> None:
         revision = await own_revision(self._connection, table) or ""
-        if revision >= "0002" and not await rules.has_own_tables(self._connection, table, revision):
-            await rules.keep_key(self._changes(table))
+        if revision >= "0002" and not await has_own_tables(self._connection, table, revision):
+            await keep_key(self._changes(table))
             with translated("beginning the migrations anew"):
                 await self._connection.execute(f"DELETE FROM {table.in_schema(version_table(table))}")
 

@@ -5,7 +5,7 @@ from memory_recall.errors import SchemaBehind
 from memory_recall.postgres.connection import AnyConnection
 from memory_recall.postgres.driver_errors import translated
 from memory_recall.schema.names import own_suffix
-from memory_recall.schema.rules import describe_differences, has_own_tables
+from memory_recall.schema.rules.differences import describe_differences, has_own_tables
 from memory_recall.schema.table import MemoryTable, describe
 
 HEAD_REVISION = "0008"

@@ -14,7 +14,7 @@ from memory_recall.errors import InvalidInput
 from memory_recall.schema.ddl import literal
 from memory_recall.schema.graph_relations import GRAPH_TABLES, reader_rights, worker_rights
 from memory_recall.schema.revisions import VERSION_TABLE, version_table
-from memory_recall.schema.rules import COLUMN_MODEL, TEXT_HASH
+from memory_recall.schema.rules.expected import COLUMN_MODEL, TEXT_HASH
 from memory_recall.schema.supersessions import SUPERSESSIONS
 from memory_recall.schema.table import ACTIVE, STANDBY, MemoryTable, quoted
 

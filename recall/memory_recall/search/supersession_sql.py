@@ -11,7 +11,7 @@ one owner, and neither is sensitive or deleted.
 
 from memory_recall.postgres.connection import AnyConnection
 from memory_recall.postgres.driver_errors import translated
-from memory_recall.schema.rules import TEXT_HASH
+from memory_recall.schema.rules.expected import TEXT_HASH
 from memory_recall.schema.supersessions import SUPERSESSIONS
 from memory_recall.schema.table import MemoryTable
 

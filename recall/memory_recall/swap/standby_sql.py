@@ -8,7 +8,13 @@ created in the same transaction, so that no row is written without the triggers.
 
 from memory_recall.hnsw.definition import hnsw_name
 from memory_recall.schema.ddl import literal
-from memory_recall.schema.rules import STANDBY_TRIGGERS, column_model, constraint, standby_guard, update_trigger
+from memory_recall.schema.rules.expected import (
+    STANDBY_TRIGGERS,
+    column_model,
+    constraint,
+    standby_guard,
+    update_trigger,
+)
 from memory_recall.schema.table import ACTIVE, STANDBY, MemoryTable, quoted
 
 _TEMPORARY_NAME = "memory_index_flipping"

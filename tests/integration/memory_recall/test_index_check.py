@@ -9,7 +9,7 @@ import pytest
 from memory_recall.cli import workers
 from memory_recall.hnsw import check
 from memory_recall.hnsw.repair import IndexParameters, IndexReport, check_and_repair
-from memory_recall.indexing.index_check import IndexChecker
+from memory_recall.indexing.companions.index_check import IndexChecker
 from memory_recall.indexing.progress import WorkerMetrics
 from memory_recall.postgres.connection import Connection, DsnText
 from memory_recall.schema.migrate import MigrationRequest

@@ -11,7 +11,7 @@ from memory_recall.hnsw.build import merge_pending_entries, read_resources
 from memory_recall.hnsw.definition import IndexFacts, inspect_index
 from memory_recall.hnsw.repair import IndexParameters, check_and_repair
 from memory_recall.hnsw.search_effort import SearchedGraph
-from memory_recall.indexing.index_check import IndexChecker
+from memory_recall.indexing.companions.index_check import IndexChecker
 from memory_recall.indexing.progress import WorkerMetrics
 from memory_recall.postgres.connection import Connection, DsnText
 from memory_recall.schema.migrate import MigrationRequest

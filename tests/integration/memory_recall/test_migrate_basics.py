@@ -10,7 +10,7 @@ from alembic.script import ScriptDirectory
 from memory_recall.errors import ExtensionMissing
 from memory_recall.hnsw.repair import IndexParameters, build_index
 from memory_recall.postgres.connection import DsnText
-from memory_recall.schema import rules
+from memory_recall.schema import migrate as migrating
 from memory_recall.schema.migrate import MigrationRequest, migrate, remove
 from memory_recall.schema.revisions import HEAD_REVISION
 from tests.integration.conftest import Database
@@ -164,7 +164,7 @@ async def test_recorded_hashes_fit_their_texts_after_the_revisions_were_run_agai
     await database.create_extension()
     if killed:
         with monkeypatch.context() as patched:
-            patched.setattr(rules, "restore", AsyncMock(side_effect=KilledError))
+            patched.setattr(migrating, "restore", AsyncMock(side_effect=KilledError))
             with pytest.raises(KilledError):
                 await migrate(source, request_for())
     await migrate(source, request_for())

@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator
 import asyncpg
 import pytest
 
+from memory_recall.indexing.companions.sweeping import sweep_hashes
 from memory_recall.indexing.quarantine_sql import RetryPolicy, record_failures
 from memory_recall.indexing.queue_sql import PendingRow
-from memory_recall.indexing.sweeping import sweep_hashes
 from memory_recall.postgres.connection import DsnText
 from memory_recall.schema import supersessions
 from memory_recall.schema.table import ACTIVE, STANDBY, describe

@@ -5,7 +5,7 @@ import pytest
 from memory_recall.hnsw.build import ServerResources, build_settings, graph_kib
 from memory_recall.hnsw.definition import IndexFacts
 from memory_recall.hnsw.repair import needs_repair
-from memory_recall.indexing.index_check import IndexReport, next_threshold
+from memory_recall.indexing.companions.index_check import IndexReport, next_threshold
 
 MIB = 1024
 SERVER = ServerResources(

@@ -8,7 +8,7 @@ same name and length.
 
 from memory_recall.embedding.profiles import ModelProfile
 from memory_recall.schema.ddl import TableChanges, literal
-from memory_recall.schema.rules import column_model
+from memory_recall.schema.rules.expected import column_model
 from memory_recall.schema.table import ACTIVE
 
 

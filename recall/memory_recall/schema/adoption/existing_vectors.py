@@ -12,7 +12,7 @@ from memory_recall.postgres.connection import AnyConnection
 from memory_recall.postgres.driver_errors import translated
 from memory_recall.schema.ddl import TableChanges
 from memory_recall.schema.definitions import changed, look_up, look_up_partitions
-from memory_recall.schema.rules import update_trigger, vector_columns
+from memory_recall.schema.rules.expected import update_trigger, vector_columns
 from memory_recall.schema.table import ACTIVE, MemoryTable
 
 

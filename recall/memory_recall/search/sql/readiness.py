@@ -12,7 +12,7 @@ from memory_recall.hnsw.definition import find_statement
 from memory_recall.hnsw.search_effort import UNKNOWN_GRAPH, SearchedGraph
 from memory_recall.postgres.connection import AnyConnection
 from memory_recall.postgres.driver_errors import translated
-from memory_recall.schema.rules import COLUMN_MODEL
+from memory_recall.schema.rules.expected import COLUMN_MODEL
 from memory_recall.schema.table import ACTIVE, MemoryTable, VectorColumn, describe
 from memory_recall.search.graph_sql import graph_is_filled
 from memory_recall.search.query import EmbeddedQuery

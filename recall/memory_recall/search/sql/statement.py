@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from memory_recall.schema.models_sql import RECORDED_COLUMNS
-from memory_recall.schema.rules import COLUMN_MODEL
+from memory_recall.schema.rules.expected import COLUMN_MODEL
 from memory_recall.schema.table import ACTIVE, MemoryTable, quoted
 from memory_recall.search.graph_sql import graph_leg
 from memory_recall.search.result import EVIDENCE_FIELDS

@@ -10,7 +10,7 @@ import pytest
 from memory_recall.graph import enable, filling, graph_state
 from memory_recall.graph.concepts import concepts_of
 from memory_recall.graph.filling import read_batch, write_batch
-from memory_recall.indexing.graph_filling import fill_graph
+from memory_recall.indexing.companions.graph_filling import fill_graph
 from memory_recall.postgres.connection import DsnText
 from memory_recall.schema.migrate import MigrationRequest, migrate
 from memory_recall.schema.table import describe

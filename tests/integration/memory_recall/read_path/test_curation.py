@@ -23,7 +23,7 @@ from memory_recall.curation.finding import find_proposals
 from memory_recall.curation.journal_sql import Applied, apply_proposals, steps, undo
 from memory_recall.curation.proposal_file import Proposal
 from memory_recall.errors import DatabaseRejected
-from memory_recall.indexing.sweeping import sweep_hashes
+from memory_recall.indexing.companions.sweeping import sweep_hashes
 from memory_recall.postgres.connection import DsnText
 from memory_recall.schema.revisions import require_schema
 from memory_recall.search import hybrid_recall

@@ -19,7 +19,7 @@ from memory_recall.indexing.queue_sql import Partition, PendingQueue, PendingRow
 from memory_recall.postgres.connection import DsnText
 from memory_recall.schema.migrate import MigrationRequest
 from memory_recall.schema.models_sql import read_roles
-from memory_recall.schema.rules import column_model, update_trigger
+from memory_recall.schema.rules.expected import column_model, update_trigger
 from memory_recall.schema.table import ACTIVE, GUARDED, GUARDED_WRITER, STANDBY, VectorColumn, describe
 from memory_recall.swap import standby_sql, state_sql
 from tests.integration.conftest import Database

@@ -1,0 +1,236 @@
+"""The rules as they must be: the functions, triggers, constraints and partial indexes that the database needs.
+
+The SQL that creates them is written as Postgres prints it, so that the same text creates and compares them.
+"""
+# ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
+
+import re
+import secrets
+from typing import Any
+
+from memory_recall.schema.ddl import literal
+from memory_recall.schema.definitions import Function, Trigger, changed, trigger_function
+from memory_recall.schema.names import index_name
+from memory_recall.schema.supersessions import end_marks
+from memory_recall.schema.table import (
+    ACTIVE,
+    GUARDED,
+    GUARDED_WRITER,
+    NOTIFY_CHANNEL,
+    STANDBY,
+    MemoryTable,
+    VectorColumn,
+    quoted,
+)
+
+TEXT_HASH = "memory_index_text_hash"
+COLUMN_MODEL = "memory_index_column_model"
+_GUARD = "memory_index_guard"
+_STANDBY_GUARD = "memory_index_guard_standby"
+_FORGET = "memory_index_forget"
+_FORGET_ALL = "memory_index_forget_all"
+FUNCTIONS = (TEXT_HASH, COLUMN_MODEL, _GUARD, _STANDBY_GUARD, _FORGET, _FORGET_ALL)
+
+
+def column_model(model_id: int) -> Function:
+    """Return the function that returns the id of the model whose vectors the column `embedding` holds.
+
+    A transaction sees rows as of its snapshot, but the present column names. A REPEATABLE READ transaction that began
+    before the flip of a swap would therefore read the old model from the state table, although `embedding` is already
+    the new model's column. Postgres always uses a function's present body, so the function and the column names agree.
+    """
+    return Function(COLUMN_MODEL, "", "integer", "sql", "STABLE", f"SELECT {model_id}")
+
+
+def _text_hash(key: str) -> Function:
+    """Return the function that hashes a text with a secret key, so that nobody can guess the text from its hash.
+
+    The construction is a short form of HMAC, with md5, because md5 is the only digest of text that Postgres calls
+    immutable.
+    """
+    md5, join = "pg_catalog.md5", "OPERATOR(pg_catalog.||)"
+    body = f"SELECT {md5}('{key}' {join} {md5}('{key}' {join} content))"
+    return Function(TEXT_HASH, "content text", "text", "sql", "IMMUTABLE", body)
+
+
+_KEYED = re.compile(r"SELECT pg_catalog\.md5\('([0-9a-f]{64})' ")
+KEPT_KEY = "memory_index: the key was "
+
+
+def _guard(table: MemoryTable) -> Function:
+    """Return the trigger function that enforces the rules of the active column.
+
+    The function runs with the rights of its owner, because a role that edits memories may have no rights on our tables.
+    It deletes a row's recorded failures when the text or the id changes or the row becomes sensitive or deleted, and
+    ends the marks of `memory curate` that it has. It skips a record that a worker has locked, so that no
+    edit waits for a worker. The sync worker's next sweep deletes the skipped record.
+    """
+    forget = " ".join(
+        f"DELETE FROM {table.own(column.failures)} WHERE id IN "
+        f"(SELECT id FROM {table.own(column.failures)} WHERE id = OLD.id FOR UPDATE SKIP LOCKED);"
+        for column in (ACTIVE, STANDBY)
+    )
+    forget += f" {end_marks(table, 's.id = OLD.id OR s.superseded_by = OLD.id')}"
+    differs = f"NEW.content IS DISTINCT FROM OLD.content OR NEW.id <> OLD.id OR NOT {table.shareable('NEW')}"
+    body = f"""
+        BEGIN
+            IF TG_OP = 'UPDATE' AND NEW.content IS DISTINCT FROM OLD.content THEN
+                NEW.embedding := NULL;
+            END IF;
+            IF NOT {table.shareable("NEW")} THEN
+                NEW.embedding := NULL;
+            ELSIF NEW.embedding IS NULL THEN
+                PERFORM pg_catalog.pg_notify('{NOTIFY_CHANNEL}', {_named(table)});
+            END IF;
+            IF TG_OP = 'UPDATE' AND ({differs}) THEN
+                {forget}
+            END IF;
+            RETURN NEW;
+        END
+        """
+    return trigger_function(_GUARD, body, security_definer=True)
+
+
+def _named(table: MemoryTable) -> str:
+    """Return an SQL expression for the table's name in a trigger function, which may run on one of its partitions."""
+    return literal(table.name) if table.is_partitioned else "TG_TABLE_NAME"
+
+
+def _forget(table: MemoryTable) -> Function:
+    """Return the trigger function that deletes the records of deleted rows, once for each statement.
+
+    On a partitioned table it runs once for each row, because a trigger for statements does not run for a statement that
+    names a partition.
+
+    It does nothing if the tables of failures are gone, because deletes of memories must not fail. Releases whose last
+    schema revision is before 0006 may remove these tables and leave this function.
+    """
+    gone = "OLD.id" if table.is_partitioned else "SELECT id FROM gone"
+    rows = "WHERE f.id = OLD.id" if table.is_partitioned else "JOIN gone g ON g.id = f.id"
+    marks = end_marks(table, f"s.id IN ({gone}) OR s.superseded_by IN ({gone})")
+    body = f"BEGIN {_delete_failures(table, rows)} {marks} RETURN NULL; END"
+    return trigger_function(_FORGET, body, security_definer=True)
+
+
+def _forget_all(table: MemoryTable) -> Function:
+    """Return the trigger function that deletes the records of all rows when the table is truncated.
+
+    No trigger tells that one partition alone is truncated; the sync worker's next sweep deletes the records of its
+    rows.
+    """
+    body = f"BEGIN {_delete_failures(table, '')} {end_marks(table, 'true')} RETURN NULL; END"
+    return trigger_function(_FORGET_ALL, body, security_definer=True)
+
+
+def _delete_failures(table: MemoryTable, rows: str) -> str:
+    """Return PL/pgSQL that deletes the recorded failures `f` of the rows: all, or those of a JOIN or WHERE clause."""
+    return " ".join(
+        f"IF to_regclass({literal(table.own(column.failures))}) IS NOT NULL THEN "
+        f"DELETE FROM {table.own(column.failures)} WHERE id IN (SELECT f.id FROM {table.own(column.failures)} f "
+        f"{rows} FOR UPDATE OF f SKIP LOCKED); END IF;"
+        for column in (ACTIVE, STANDBY)
+    )
+
+
+def standby_guard(table: MemoryTable) -> Function:
+    """Return the trigger function that enforces the rules while a swap has added a second vector column.
+
+    A writer that does not say which model made its vector, such as a memory server that embeds memories itself, might
+    use a model that was replaced a moment ago. Therefore its vector is dropped. The sync worker, which compares the
+    model, embeds the row instead.
+
+    The function runs with the rights of whoever writes, so its search path does not have the schema of pgvector, in
+    which others may have the right to create functions.
+    """
+    active, standby = ACTIVE.name, STANDBY.name
+    differs = f"OPERATOR({quoted(table.vector_schema or 'public')}.<>)"
+    is_new = "(TG_OP = 'INSERT' OR OLD.{0} IS NULL OR NEW.{0} " + differs + " OLD.{0})"
+    body = f"""
+        BEGIN
+            IF current_setting('{GUARDED_WRITER}', true) IS DISTINCT FROM '{GUARDED}' THEN
+                IF NEW.{active} IS NOT NULL AND {is_new.format(active)} THEN
+                    NEW.{active} := NULL;
+                    PERFORM pg_catalog.pg_notify('{NOTIFY_CHANNEL}', {_named(table)});
+                END IF;
+                IF NEW.{standby} IS NOT NULL AND {is_new.format(standby)} THEN
+                    NEW.{standby} := NULL;
+                END IF;
+            END IF;
+            IF TG_OP = 'UPDATE' AND NEW.content IS DISTINCT FROM OLD.content THEN
+                NEW.{standby} := NULL;
+            END IF;
+            IF NOT {table.shareable("NEW")} THEN
+                NEW.{standby} := NULL;
+            END IF;
+            RETURN NEW;
+        END
+        """
+    return trigger_function(_STANDBY_GUARD, body)
+
+
+def update_trigger(table: MemoryTable) -> Trigger:
+    """Return the trigger that enforces the rules of the active column on updates.
+
+    Its name sorts last, so that it runs after other triggers and sees their changes. Its condition is false when a
+    vector is written back, by far the most frequent update, so the function is not called then. A swap, which exchanges
+    the names of the two vector columns, must create the trigger again, because the condition stays with a column that
+    is renamed.
+    """
+    differs = f"{changed(table, 'content')} OR {changed(table, 'id')}"
+    condition = f"((new.{ACTIVE.name} IS NULL) OR (NOT {table.shareable('new')}) OR {differs})"
+    return Trigger("zz_memory_index_update", "BEFORE UPDATE", f"FOR EACH ROW WHEN ({condition})", _GUARD)
+
+
+STANDBY_TRIGGERS = (
+    Trigger("zz_memory_index_standby_insert", "BEFORE INSERT", "FOR EACH ROW", _STANDBY_GUARD),
+    Trigger("zz_memory_index_standby_update", "BEFORE UPDATE", "FOR EACH ROW", _STANDBY_GUARD),
+)
+
+
+def triggers(table: MemoryTable) -> list[Trigger]:
+    """Return the triggers for rows, which the table and each of its partitions must have."""
+    deleted = "FOR EACH ROW" if table.is_partitioned else "REFERENCING OLD TABLE AS gone FOR EACH STATEMENT"
+    return [
+        Trigger("zz_memory_index_insert", "BEFORE INSERT", "FOR EACH ROW", _GUARD),
+        update_trigger(table),
+        Trigger("zz_memory_index_delete", "AFTER DELETE", deleted, _FORGET),
+        *(STANDBY_TRIGGERS if table.standby_dimensions is not None else ()),
+    ]
+
+
+# Postgres copies no trigger for statements to partitions.
+TRUNCATE_TRIGGER = Trigger("zz_memory_index_truncate", "AFTER TRUNCATE", "FOR EACH STATEMENT", _FORGET_ALL)
+
+
+def constraint(table: MemoryTable, column: VectorColumn) -> str:
+    """Return the constraint of a vector column: a sensitive or deleted row has no vector."""
+    return f"CHECK ((({column.name} IS NULL) OR {table.shareable()}))"
+
+
+def partial_indexes(table: MemoryTable) -> dict[str, str]:
+    """Return the partial indexes of the active column, each with its condition."""
+    return {
+        ACTIVE.pending_index(table.name): table.pending(),
+        index_name(table.name, f"{ACTIVE.name}_withheld"): f"(NOT {table.shareable()})",
+    }
+
+
+def functions(table: MemoryTable, active_model: int, found: dict[str, Any]) -> list[Function]:
+    """Return the functions; the hash of texts has the key of the one in the catalog (`found`), or else a new key."""
+    key = recorded_key(table, found) or secrets.token_hex(32)
+    guards = [_guard(table), standby_guard(table), _forget(table), _forget_all(table)]
+    return [_text_hash(key), column_model(active_model), *guards]
+
+
+def recorded_key(table: MemoryTable, found: dict[str, Any]) -> str | None:
+    """Return the key of the function that hashes texts, or the one that was kept; None if there is neither."""
+    function = found.get(TEXT_HASH + table.suffix, {"body": "", "comment": None})
+    if keyed := _KEYED.match(function["body"]):
+        return keyed.group(1)
+    comment = function["comment"] or ""
+    return comment.removeprefix(KEPT_KEY) if comment.startswith(KEPT_KEY) else None
+
+
+def vector_columns(table: MemoryTable) -> list[VectorColumn]:
+    """Return the vector columns that the table has: the active one, and during a swap the standby column."""
+    return [ACTIVE] if table.standby_dimensions is None else [ACTIVE, STANDBY]

@@ -1,0 +1,133 @@
+"""Restores the rules of a table, clears vectors that it must not have, and removes the rules again."""
+# ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
+
+from memory_recall.schema.ddl import TableChanges, literal
+from memory_recall.schema.definitions import ADOPTED, Function, look_up
+from memory_recall.schema.graph_relations import drop_graph, forget_graph
+from memory_recall.schema.rules.differences import Differences
+from memory_recall.schema.rules.expected import (
+    FUNCTIONS,
+    KEPT_KEY,
+    STANDBY_TRIGGERS,
+    TEXT_HASH,
+    TRUNCATE_TRIGGER,
+    constraint,
+    partial_indexes,
+    recorded_key,
+    triggers,
+    vector_columns,
+)
+from memory_recall.schema.supersessions import end_marks, void
+from memory_recall.schema.table import ACTIVE, STANDBY, MemoryTable, VectorColumn
+
+_BATCH = 2000  # rows that lose their vector in one statement
+
+
+async def adopt(changes: TableChanges, partition: str, *, discard: bool) -> bool:
+    """Adopt a new partition, a full name quoted for SQL, after discarding any vectors that it has.
+
+    Return False, and change nothing, if it has vectors and `discard` is False.
+    """
+    for column in vector_columns(changes.table):
+        some = f"SELECT EXISTS (SELECT FROM {partition} WHERE {column.name} IS NOT NULL)"
+        if await changes.value(some) is True:
+            if not discard:
+                return False
+            await _discard(changes, partition, column)
+    await mark_adopted(changes, partition)
+    return True
+
+
+async def _discard(changes: TableChanges, relation: str, column: VectorColumn) -> None:
+    chosen = f"SELECT id FROM {relation} WHERE {column.name} IS NOT NULL ORDER BY id LIMIT {_BATCH}"
+    await changes.repeat_until_done(f"UPDATE {relation} SET {column.name} = NULL WHERE id IN ({chosen})")
+
+
+async def mark_adopted(changes: TableChanges, partition: str) -> None:
+    """Record that a partition and the vectors that it has belong to the table of memories."""
+    trigger = triggers(changes.table)[0].name
+    await changes.run(f"COMMENT ON TRIGGER {trigger} ON {partition} IS {literal(ADOPTED)}")
+
+
+async def restore(changes: TableChanges, found: Differences) -> None:
+    """Restore the rules that are missing or differ, and clear the vectors of rows that may not have one.
+
+    If vectors are to be discarded, all are cleared after the rules hold again. Workers store none until then.
+    """
+    table = changes.table
+    for function in found.functions:
+        await changes.run_together(_replace(table, function))
+    for trigger in found.triggers:
+        await changes.run_together(trigger.create(table))
+    for column in found.columns:
+        await changes.run(
+            f"ALTER TABLE {table.qualified} DROP CONSTRAINT IF EXISTS {column.constraint}, "
+            f"ADD CONSTRAINT {column.constraint} {constraint(table, column)} NOT VALID"
+        )
+    for column in vector_columns(table):
+        if found.discarding:
+            await _discard(changes, table.qualified, column)
+        await changes.repeat_until_done(
+            f"UPDATE {table.qualified} SET {column.name} = NULL WHERE id IN (SELECT id FROM {table.qualified} "
+            f"WHERE {column.name} IS NOT NULL AND NOT {table.shareable()} ORDER BY id LIMIT {_BATCH})"
+        )
+        await changes.run(f"ALTER TABLE {table.qualified} VALIDATE CONSTRAINT {column.constraint}")
+    for name in found.indexes:
+        await changes.drop_index(name)
+        await changes.build_index(name, f"ON {table.qualified} (id) WHERE {partial_indexes(table)[name]}")
+    await changes.run(
+        f"UPDATE {table.own('memory_index_state')} SET table_name = {literal(table.name)}, "
+        f"table_oid = {literal(table.qualified)}::regclass, discarding = false, updated_at = now()"
+    )
+
+
+def _replace(table: MemoryTable, function: Function) -> list[str]:
+    """Return the statements that create or replace a function.
+
+    If the function is the hash of texts, the recorded failures are changed, too. A failure that has the plain md5 of
+    the row's present text gets the new hash. A failure whose hash fits neither way is deleted, and a mark of `memory
+    curate` whose hashes do not fit ends. The concept graph is emptied, since the numbers of its concepts come from this
+    function.
+    """
+    if function.name != TEXT_HASH:
+        return function.create(table)
+    entries = [table.own(column.failures) for column in (ACTIVE, STANDBY)]
+    keyed = function.body.removeprefix("SELECT ").replace("content", "m.content")
+    rehash = (
+        f"UPDATE {entry} f SET text_hash = {keyed} FROM {table.qualified} m "
+        "WHERE m.id = f.id AND f.text_hash = pg_catalog.md5(m.content)"
+        for entry in entries
+    )
+    forget = (
+        f"DELETE FROM {entry} f WHERE NOT EXISTS (SELECT FROM {table.qualified} m "
+        f"WHERE m.id = f.id AND f.text_hash = {keyed})"
+        for entry in entries
+    )
+    ended = f"BEGIN {end_marks(table, void(table, 's', keyed))} END"
+    unkept = f"COMMENT ON FUNCTION {table.own(TEXT_HASH)}(text) IS NULL"
+    marks = f"DO LANGUAGE plpgsql {literal(ended)}"
+    return [*rehash, *forget, marks, forget_graph(table), *function.create(table), unkept]
+
+
+async def remove_rules(changes: TableChanges) -> None:
+    """Drop the triggers and functions; the revisions drop the columns and tables afterwards."""
+    table = changes.table
+    for statement in drop_graph(table):
+        await changes.run(statement)
+    for trigger in (*triggers(table), TRUNCATE_TRIGGER, *STANDBY_TRIGGERS):
+        await changes.run(f"DROP TRIGGER IF EXISTS {trigger.name} ON {table.qualified}")
+    for name in FUNCTIONS:
+        await changes.run(f"DROP FUNCTION IF EXISTS {table.own(name)}")
+
+
+async def keep_key(changes: TableChanges) -> None:
+    """Keep the key of the hash of texts while the revisions, one of which creates the function without it, run again.
+
+    Otherwise every mark of `memory curate` would end, as under another key no recorded hash fits its text. The key is
+    kept in a comment of the function, which stays when the function is replaced. There anybody can read it, as in the
+    function itself.
+    """
+    table = changes.table
+    found = await look_up(changes.connection, table.schema, table.qualified, [TEXT_HASH + table.suffix])
+    if key := recorded_key(table, found["functions"]):
+        await changes.run(f"COMMENT ON FUNCTION {table.own(TEXT_HASH)}(text) IS {literal(KEPT_KEY + key)}")
