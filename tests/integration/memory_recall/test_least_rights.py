@@ -25,6 +25,10 @@ from tests.integration.memory_recall.partitioned import PARTITIONED_TABLE
 from tests.integration.memory_recall.queries import make_query
 from tests.integration.memory_recall.workbench import Workbench
 
+HASHES_OF_GONE_ROWS = (
+    "SELECT (SELECT count(*) FROM memory_embedding_failures WHERE id = 99)"
+    " + (SELECT count(*) FROM memory_supersessions WHERE undone_at IS NULL)"
+)
 UNREACHABLE = "http://127.0.0.1:9"  # the discard port, on which nothing listens
 
 
@@ -37,12 +41,18 @@ async def roles(bench: Workbench) -> AsyncIterator[LeastRights]:
 
 
 async def test_a_worker_s_role_is_enough_for_backfill_and_sync(bench: Workbench, roles: LeastRights) -> None:
-    """Rows that fail, that change and that turn sensitive included."""
+    """Rows that fail, that change and that turn sensitive included, and recorded hashes of rows that are gone."""
     working = replace(bench, database=roles.worker)
     await bench.insert("one", "two", "shaky")
     bench.embedder.behaviour = lambda texts: (422, {}, b"{}") if "shaky" in texts else None
     result = await working.backfill()
     assert (result.tally.embedded, result.tally.quarantined) == (2, 1)
+    await bench.execute(
+        "INSERT INTO memory_embedding_failures (id, text_hash, attempts, error_class, next_attempt) "
+        "VALUES (99, 'of a row that is gone', 1, 'x', 'infinity'); "
+        "INSERT INTO memory_supersessions (run, action, id, superseded_by, text_hash, successor_hash) "
+        "VALUES (1, 'UPDATE', 98, 99, 'of a row that is gone', 'of another')"
+    )
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "memory_recall", "sync",
         env={**os.environ, **working.environment()}, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
@@ -52,6 +62,9 @@ async def test_a_worker_s_role_is_enough_for_backfill_and_sync(bench: Workbench,
         await bench.execute("UPDATE memories SET content = 'steady' WHERE content = 'shaky'")
         await bench.execute("UPDATE memories SET is_sensitive = true WHERE content = 'two'")
         await bench.until_embedded(3)
+        async with asyncio.timeout(30):
+            while await bench.value(HASHES_OF_GONE_ROWS):  # noqa: ASYNC110  (it is the database that changes)
+                await asyncio.sleep(0.05)
     finally:
         process.terminate()
         _, errors = await process.communicate()

@@ -180,6 +180,7 @@ async def test_recorded_hashes_fit_their_texts_after_the_revisions_were_run_agai
     "damage",
     [
         "DROP TRIGGER zz_memory_index_update ON memories",
+        "DROP TRIGGER zz_memory_index_truncate ON memories",
         "ALTER TABLE memories DISABLE TRIGGER zz_memory_index_insert",
         "ALTER TABLE memories DROP CONSTRAINT memory_index_no_private_embedding",
         "DROP INDEX idx_memories_embedding_pending",
