@@ -37,7 +37,8 @@ def growth(
         found = costs(json.loads(measured.read_text(encoding="utf-8")))
         laws = {one.name: power_law(one.values) for one in found}
     except (OSError, KeyError, ValueError) as error:
-        console.print(f"{measured} cannot be used ({error!r}); run python -m memory_bench latency.", markup=False)
+        reason = f"{measured} cannot be used ({error!r}); run python -m memory_bench latency."
+        console.print(reason, markup=False, soft_wrap=True)
         raise typer.Exit(1) from None
     report = f"{slopes_table(found, laws)}\n{plans_table(plans(_PLANNED, partition_rows, laws))}"
     directory = results_directory("growth", output, keep=keep)
