@@ -36,7 +36,9 @@ async def stored(bench: Any) -> AsyncIterator[tuple[PostgresStore, HybridRecall,
         pool = await create_pool(DsnText(bench.database.dsn), max_size=2)
         closing.push_async_callback(pool.close)
         client = await closing.enter_async_context(bench.client())
-        legs = [HybridRecall(pool, lexical=lexical, require_index=False) for lexical in ("bm25", "ts_rank")]
+        legs = [
+            HybridRecall(pool, lexical=lexical, require_index=False, time_budget=60) for lexical in ("bm25", "ts_rank")
+        ]
         for leg in legs:
             closing.push_async_callback(leg.close)
         yield PostgresStore(pool, table, legs, client), legs[0], client
