@@ -247,7 +247,7 @@ class MemoryIndex(BaseModel):
 
     @property
     def hosted_key(self) -> SecretKey | None:
-        """Return the Secret and key that hold a hosted provider's API key; None if its use is not allowed."""
+        """Return the Secret and key that hold a hosted provider's API key; None if no text may be sent there."""
         return self.spec.embedding.api_key if self.spec.embedding.query_egress == "Allowed" else None
 
     @property

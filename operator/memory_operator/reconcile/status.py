@@ -37,7 +37,10 @@ NOT_STALLED = Verdict.no(Reason.NOT_STALLED, "Nobody needs to act.")
 def with_conditions(
     index: MemoryIndex, verdicts: Mapping[ConditionType, Verdict], sections: Manifest, now: datetime
 ) -> Manifest:
-    """Return the status: the `sections`, the verdicts as conditions, and the generation of the specification."""
+    """Return the status to write: `sections`, the verdicts as conditions, and what they were decided for.
+
+    That is the generation of the specification, and the last reconcile that somebody has requested.
+    """
     written = index.status.get("conditions") or ()
     conditions = render(verdicts, written, generation=index.generation, now=now)
     return {

@@ -150,7 +150,8 @@ def _sync(
 ) -> Step:
     """Return the step of Backfilled: whether new rows get vectors of the active model, and who embeds them.
 
-    The sync worker has no pod while a backfill Job runs that was started before the swap.
+    The sync worker has no pod while a backfill Job runs that was started before the swap. If texts may no longer be
+    sent to the active model's provider, neither the Job nor the sync worker goes on.
     """
     active, name = facts.active_name or "", f"{index.name}-sync"
     live, backfill = observed.children.get(("Deployment", name)), active_job(observed.jobs_of("backfill"))
@@ -161,6 +162,8 @@ def _sync(
         sync = workers.sync_deployment(index, images, replicas=0 if backfill or withdrawn else 1)
         actions = apply_drifted(observed, with_live_template(sync, live))
     if withdrawn:
+        if backfill:
+            actions = (*actions, Delete("Job", index.namespace, backfill.name, backfill.uid))
         message = f"New rows wait for {index.spec.embedding.model}, since spec.embedding.queryEgress is Denied."
         return Step(Verdict.no(Reason.WAITING, message), actions)
     if backfill:

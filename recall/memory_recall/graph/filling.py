@@ -190,7 +190,7 @@ async def _record_filled(connection: AnyConnection, table: MemoryTable) -> None:
 
 
 def _hash(table: MemoryTable) -> str:
-    """Return an SQL expression for the keyed hash of all that the concepts of the row `m` depend on."""
+    """Return SQL for the keyed hash of the owner and the texts of the row `m`, by which a change of them is noticed."""
     parts = [f"m.{name}" for name in text_columns(table)]
     return f"{table.own(TEXT_HASH)}(row({', '.join(parts)}, {owner(table, 'm')})::text)"
 

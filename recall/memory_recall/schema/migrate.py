@@ -100,7 +100,7 @@ async def remove(source: DsnSource, request: MigrationRequest) -> MigrationResul
 
 
 class _Run:
-    """One run of the migrations, in the session that holds the lock."""
+    """One run of the migrations, in the database session that holds the migration lock."""
 
     def __init__(self, connection: Connection, request: MigrationRequest) -> None:
         self._connection = connection

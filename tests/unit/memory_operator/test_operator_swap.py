@@ -17,7 +17,7 @@ from memory_operator.reconcile.facts import EmbedderLoad, JobState, Problem, Ser
 from memory_operator.reconcile.plan import Apply
 from memory_operator.resources import workers
 from memory_recall.schema.models_sql import RecordedModel
-from memory_recall.status import RowCounts
+from memory_recall.status import NO_INDEX, RowCounts
 from tests.unit.memory_operator.conftest import FULL, MODEL, NEXT_MODEL, Cluster, World, swap_record
 
 NEXT = {"model": "bge-small-en-v1.5", "dimensions": 384}
@@ -368,6 +368,27 @@ def test_once_consent_is_withdrawn_no_worker_sends_texts_to_the_hosted_provider(
     assert "queryEgress is Denied" in to_local.condition("Backfilled")["message"]
     assert to_local.condition("EmbedderReady")["status"] == "False"
     assert to_local.running() == ["swap"]
+
+
+def test_once_consent_is_withdrawn_a_backfill_that_sends_texts_to_the_provider_is_ended(world: World) -> None:
+    """With consent it goes on during the swap."""
+    cluster = Cluster(world, world.manifest(embedding=HOSTED))
+    cluster.database = replace(
+        FULL,
+        active_model=HOSTED_MODEL,
+        embedding_dimensions=1024,
+        rows=RowCounts(total=1000, pending=1000),
+        index=NO_INDEX,
+    )
+    for _ in range(3):
+        cluster.reconcile()
+    assert cluster.running() == ["backfill"]
+    change(cluster, embedding={**NEXT, "queryEgress": "Allowed", "apiKey": {"secretName": "voyage"}})
+    cluster.reconcile()
+    assert "backfill" in cluster.running()
+    change(cluster, embedding=NEXT)
+    cluster.reconcile()
+    assert "backfill" not in cluster.running()
 
 
 async def test_the_keys_of_both_embedders_need_the_word_of_their_secrets_during_a_swap(to_hosted: Cluster) -> None:
