@@ -114,7 +114,7 @@ def model_problem(index: MemoryIndex, models: list[dict[str, Any]]) -> Problem |
         return Problem(
             Reason.DIMENSION_MISMATCH,
             f"The embedder at {embedder_url(index)} yields {str(dimensions)[:_LONGEST_WORD]} dimensions, "
-            f"spec.embedding.dimensions is {wanted.dimensions}.",
+            f"not {wanted.dimensions}.",
         )
     return None
 

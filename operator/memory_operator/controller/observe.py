@@ -20,6 +20,7 @@ from memory_operator.clients.embedder import EmbedderProbe
 from memory_operator.clients.kube import EVERY_NAMESPACE, KindMissingError, Kube, KubeError
 from memory_operator.controller.cache import CHILDREN, ObjectCache
 from memory_operator.controller.objects import Objects
+from memory_operator.reconcile.active_embedder import before_swap, embedder_of_active, needs_swap
 from memory_operator.reconcile.authorization.claims import holder_to_read, is_claimed_by
 from memory_operator.reconcile.authorization.consent import check_cluster, check_secret
 from memory_operator.reconcile.facts import (
@@ -33,7 +34,6 @@ from memory_operator.reconcile.facts import (
     ServedModel,
 )
 from memory_operator.reconcile.indexing.graph import may_have_graph
-from memory_operator.reconcile.swap import needs_swap
 from memory_operator.resources.cnpg import DatabaseObject, own_labels
 from memory_operator.resources.embedder import COMPONENT, NEXT_COMPONENT
 from memory_operator.resources.ownership import controller_uid
@@ -69,7 +69,8 @@ class Observer:
         secret, (cluster, database_objects), children = await asyncio.gather(
             self._kube.get("Secret", index.namespace, index.secret_name), self._cnpg(index), self._children(index)
         )
-        deployments = {item["metadata"]["name"]: object_facts.deployment_facts(item) for item in children["Deployment"]}
+        manifests = {item["metadata"]["name"]: item for item in children["Deployment"]}
+        deployments = {name: object_facts.deployment_facts(item) for name, item in manifests.items()}
         pods = tuple(object_facts.pod_facts(pod) for pod in children["Pod"])
         dsn = _dsn(index, secret, cluster)
         credentials = dsn if isinstance(dsn, Problem) else object_facts.credentials(dsn, *_dsn_key(index))
@@ -91,6 +92,7 @@ class Observer:
                 pod for pod in pods if pod.component == "sync" and (index.local_key or index.hosted_key)
             ),
             external=await self._external(index, inspection.found),
+            active_external=await self._active_external(index, inspection.found, manifests.get(f"{index.name}-sync")),
             operator_namespace=self._operator_namespace,
             children={(kind, item["metadata"]["name"]): item for kind in CHILDREN for item in children[kind]},
         )
@@ -209,6 +211,22 @@ class Observer:
         if isinstance(other, Problem):
             return other
         return await self._probe.external(index, key) if index.spec.embedder.external and not index.hosted else None
+
+    async def _active_external(
+        self, index: MemoryIndex, database: DatabaseFacts | Problem | None, sync: Manifest | None
+    ) -> ServedModel | Problem | None:
+        """Return the model that the active model's external embedder serves during a swap, or a problem with it.
+
+        The embedder and its API key are those of the sync worker's Deployment. Of an embedder that the operator runs,
+        only the API key is checked. The result is then a problem with the key, or None.
+        """
+        if not isinstance(database, DatabaseFacts) or not needs_swap(index, database):
+            return None
+        found, former = embedder_of_active(database, sync), before_swap(index, database, sync)
+        key = await self._embedder_key(index, found.key if found else None, "")
+        if isinstance(key, Problem):
+            return key
+        return await self._probe.external(former, key) if former else None
 
     async def _embedder_key(self, index: MemoryIndex, named: SecretKey | None, field: str) -> str | Problem | None:
         if named is None:

@@ -12,6 +12,7 @@ from memory_operator.api.conditions import WORK_CONDITIONS, ConditionType, Verdi
 from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import MemoryIndex
 from memory_operator.reconcile import swap
+from memory_operator.reconcile.active_embedder import former_external, needs_swap
 from memory_operator.reconcile.authorization.identity import identified
 from memory_operator.reconcile.authorization.permissions import Permitted
 from memory_operator.reconcile.authorization.refusal import refusal
@@ -82,7 +83,7 @@ def reconcile(
     replicas, recommendation = plan_replicas(index, observed, now, at_least=at_least)
     if paused and observed.embedder:
         replicas = observed.embedder.replicas
-    steps = _steps(index, observed, images, now, database=database, replicas=replicas)
+    steps = _steps(index, observed, images, now, database=database, replicas=replicas, permitted=permitted)
     graph = plan_graph(index, observed, images, now, schema=steps[ConditionType.SCHEMA_READY].verdict)
     if graph:
         steps = {**steps, ConditionType.GRAPH_READY: graph}
@@ -114,13 +115,21 @@ def conclude(
 
 
 def _steps(
-    index: MemoryIndex, observed: Observed, images: Images, now: datetime, *, database: Step, replicas: int
+    index: MemoryIndex,
+    observed: Observed,
+    images: Images,
+    now: datetime,
+    *,
+    database: Step,
+    replicas: int,
+    permitted: Permitted,
 ) -> dict[ConditionType, Step]:
     extension = plan_extension(index, observed)
-    if observed.database_facts is not None and swap.needs_swap(index, observed.database_facts):
+    if observed.database_facts is not None and needs_swap(index, observed.database_facts):
         before = {ConditionType.DATABASE_REACHABLE: database, ConditionType.EXTENSION_READY: extension}
-        return swap.plan_swap(index, observed, images, now, before=before, replicas=replicas)
-    schema = plan_schema(index, observed, images, now, extension=extension.verdict)
+        return swap.plan_swap(index, observed, images, now, before=before, replicas=replicas, permitted=permitted)
+    former = former_external(index, observed, permitted)
+    schema = plan_schema(index, observed, images, now, extension=extension.verdict, former=former)
     embedder = plan_embedder(index, observed, images, now, database=database.verdict, replicas=replicas)
     backfill = plan_backfill(index, observed, images, now, schema=schema.verdict, embedder=embedder.verdict)
     hnsw = plan_index(index, observed, images, now, schema=schema.verdict)

@@ -220,7 +220,7 @@ def mismatch(index: MemoryIndex, observed: Observed) -> Verdict | None:
     """Return a failing verdict if an embedder serves another file or pooling than the stored vectors were made with.
 
     The result is None while no embedder is known to differ. During a swap the operator's pods still serve the active
-    model, but an external embedder is expected to serve the next model.
+    model, but the external embedder of the specification is expected to serve the next model.
     """
     active = observed.database_facts.active_model if observed.database_facts else None
     if active is None:
@@ -228,6 +228,8 @@ def mismatch(index: MemoryIndex, observed: Observed) -> Verdict | None:
     served = [load.model for load in observed.loads if load.model]
     if isinstance(observed.external, ServedModel) and active.name == index.spec.embedding.model:
         served.append(observed.external)
+    if isinstance(observed.active_external, ServedModel):
+        served.append(observed.active_external)
     recorded = {"file": active.digest, "pooling": active.pooling}
     for one in served:
         for what, given in (("file", one.digest), ("pooling", one.pooling)):

@@ -219,6 +219,8 @@ class Observed:
         rollout_admitted: whether a new default image of the embedder may be rolled out now.
         key_refused: whether the sync worker reports that its embedder's API key is lost or refused.
         external: what an external embedder serves, or what is wrong with it or with the Secret of the API key.
+        active_external: the same of the active model's external embedder during a swap; only a problem with the Secret
+            if the operator runs that embedder; None if there is none, or if it was not asked.
         operator_namespace: where the operator itself runs; empty if it runs outside the cluster.
     """
 
@@ -232,6 +234,7 @@ class Observed:
     next_embedder: DeploymentFacts | None = None
     sync: DeploymentFacts | None = None
     external: ServedModel | Problem | None = None
+    active_external: ServedModel | Problem | None = None
     loads: tuple[EmbedderLoad, ...] = ()
     key_refused: bool = False
     children: Mapping[tuple[str, str], Manifest] = field(default_factory=dict)

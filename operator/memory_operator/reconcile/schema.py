@@ -15,17 +15,32 @@ from memory_operator.reconcile.jobs import JobRequest, plan_job
 from memory_operator.reconcile.plan import Step, apply_drifted, waiting_for
 from memory_operator.resources import workers
 from memory_operator.resources.common import Images
+from memory_operator.resources.embedder import COMPONENT, NEXT_COMPONENT
 from memory_operator.resources.network_policies import worker_policy
 from memory_recall.status import DatabaseFacts
 
 
-def plan_schema(index: MemoryIndex, observed: Observed, images: Images, now: datetime, *, extension: Verdict) -> Step:
-    """Return the verdict on the schema, the NetworkPolicy of all workers, and the migration Job if one is needed."""
+def plan_schema(
+    index: MemoryIndex,
+    observed: Observed,
+    images: Images,
+    now: datetime,
+    *,
+    extension: Verdict,
+    former: str | None = None,
+) -> Step:
+    """Return the verdict on the schema, the NetworkPolicy of all workers, and the migration Job if one is needed.
+
+    `former` is the URL of an external embedder that workers call although the specification no longer names it.
+    """
     facts = observed.database_facts
     if facts is None or isinstance(observed.credentials, Problem):
         return waiting_for("the database")
     step = _plan_migration(index, observed, images, now, facts, extension=extension)
-    policy = worker_policy(index, observed.credentials.ports)
+    own_pods = any(
+        ("Deployment", f"{index.name}-{component}") in observed.children for component in (COMPONENT, NEXT_COMPONENT)
+    )
+    policy = worker_policy(index, observed.credentials.ports, own_pods=own_pods, former=former)
     return Step(step.verdict, (*apply_drifted(observed, policy), *step.actions))
 
 

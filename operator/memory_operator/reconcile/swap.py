@@ -20,7 +20,16 @@ from functools import partial
 from memory_operator.api.conditions import ConditionType, Verdict
 from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import MemoryIndex
-from memory_operator.reconcile.embedder import delete_embedder, mismatch, scale_live
+from memory_operator.reconcile.active_embedder import (
+    egress_withdrawn,
+    former_external,
+    gate_obstacle,
+    needs_swap,
+    permitted_embedder,
+    plan_active_embedder,
+)
+from memory_operator.reconcile.authorization.permissions import Permitted
+from memory_operator.reconcile.embedder import delete_embedder
 from memory_operator.reconcile.facts import JobState, Observed, Problem
 from memory_operator.reconcile.indexing.backfill import sync_verdict
 from memory_operator.reconcile.indexing.hnsw import VALID_INDEX
@@ -40,22 +49,13 @@ from memory_operator.resources import embedder as resources
 from memory_operator.resources import workers
 from memory_operator.resources.common import Images
 from memory_operator.resources.network_policies import embedder_policy
-from memory_recall.embedding.profiles import PROFILES
-from memory_recall.embedding.served_model import is_hosted_model
+from memory_operator.resources.worker_pods import ConfiguredEmbedder
 from memory_recall.schema.models_sql import RecordedModel
 from memory_recall.status import DatabaseFacts
 from memory_recall.swap.machine import OPEN_STAGES, Stage
 from memory_recall.swap.state_sql import SwapRecord
 
 Steps = dict[ConditionType, Step]
-
-
-def needs_swap(index: MemoryIndex, facts: DatabaseFacts) -> bool:
-    """Return whether the specification names another model than the active one, and a swap leads there."""
-    active = facts.active_name
-    if active is None or active == index.spec.embedding.model:
-        return False
-    return active in PROFILES or active == "custom" or is_hosted_model(active)
 
 
 def gate_asks_active_embedder(index: MemoryIndex, observed: Observed, images: Images) -> bool:
@@ -67,7 +67,14 @@ def gate_asks_active_embedder(index: MemoryIndex, observed: Observed, images: Im
 
 
 def plan_swap(
-    index: MemoryIndex, observed: Observed, images: Images, now: datetime, *, before: Steps, replicas: int
+    index: MemoryIndex,
+    observed: Observed,
+    images: Images,
+    now: datetime,
+    *,
+    before: Steps,
+    replicas: int,
+    permitted: Permitted,
 ) -> Steps:
     """Return all steps while the swap lasts; `before` holds the steps of DatabaseReachable and ExtensionReady.
 
@@ -76,14 +83,20 @@ def plan_swap(
     facts = observed.database_facts
     if facts is None:
         return {**before, ConditionType.MODEL_ACTIVE: waiting_for("the database")}
-    schema = plan_schema(index, observed, images, now, extension=before[ConditionType.EXTENSION_READY].verdict)
+    former, extension = former_external(index, observed, permitted), before[ConditionType.EXTENSION_READY].verdict
+    schema = plan_schema(index, observed, images, now, extension=extension, former=former)
+    embedder = plan_active_embedder(index, observed, images, facts, replicas=replicas, permitted=permitted)
     ready = all(step.verdict.holds for step in (*before.values(), schema))
-    swap = _swap(index, observed, images, now, facts) if ready else waiting_for("the database")
+    waits = gate_obstacle(index, observed, facts, embedder.verdict)
+    served_by = permitted_embedder(index, observed, permitted)
+    swap = waiting_for("the database")
+    if ready:
+        swap = _swap(index, observed, images, now, facts, waits=waits, served_by=served_by)
     no_index = "The HNSW index of the active model is not valid; the swap builds a new one."
     return {
         **before,
         ConditionType.SCHEMA_READY: schema,
-        ConditionType.EMBEDDER_READY: _active_embedder(index, observed, images, facts, replicas),
+        ConditionType.EMBEDDER_READY: embedder,
         ConditionType.BACKFILLED: _sync(index, observed, images, now, facts, schema=schema.verdict),
         ConditionType.INDEX_READY: Step(VALID_INDEX if facts.index.valid else Verdict.no(Reason.WAITING, no_index)),
         ConditionType.MODEL_ACTIVE: swap,
@@ -110,41 +123,6 @@ def plan_model(index: MemoryIndex, observed: Observed, images: Images, now: date
     return {**steps, ConditionType.MODEL_ACTIVE: step}
 
 
-def _active_embedder(
-    index: MemoryIndex, observed: Observed, images: Images, facts: DatabaseFacts, replicas: int
-) -> Step:
-    """Return the step of EmbedderReady: whether the active model is served, and the writes that scale its embedder."""
-    active, name = facts.active_name or "", f"{index.name}-{resources.COMPONENT}"
-    where = f"Deployment {index.namespace}/{name}"
-    if is_hosted_model(active) or observed.embedder is None:
-        return Step(_without_deployment(index, facts, where))
-    live = observed.children.get(("Deployment", name))
-    if live is not None and not serves(live, active):
-        message = f"{where} serves another model than {active}; it stays as it is until the swap has ended."
-        remedy = f"Name {active} in spec.embedding.model to stay with it."
-        return Step(Verdict.no(Reason.EMBEDDER_UNAVAILABLE, message, remedy))
-    actions = scale_live(index, observed, images, replicas=replicas)
-    if replicas == 0:
-        return Step(Verdict.no(Reason.SCALED_TO_ZERO, f"{where} has no pods; recalls are by words alone."), actions)
-    obstacle = rollout_obstacle(where, observed.embedder, observed.pods_of(resources.COMPONENT), changes=False)
-    serving = Verdict.yes(Reason.AVAILABLE, f"{where} serves {active}.")
-    return Step(obstacle or mismatch(index, observed) or serving, actions)
-
-
-def _without_deployment(index: MemoryIndex, facts: DatabaseFacts, where: str) -> Verdict:
-    """Return the verdict on EmbedderReady if a hosted provider serves the active model, or if `where` is missing."""
-    active = facts.active_name or ""
-    if _egress_withdrawn(index, facts):
-        message = f"No text is sent to the provider of {active}: spec.embedding.queryEgress is Denied."
-        return Verdict.no(Reason.WAITING, message)
-    if is_hosted_model(active):
-        return Verdict.yes(Reason.AVAILABLE, f"The hosted provider serves {active}.")
-    if index.spec.embedder.external:
-        return Verdict.yes(Reason.AVAILABLE, f"Recalls use the embedder of {active}.")
-    message = f"{where} is missing; recalls are by words alone until the next model is active."
-    return Verdict.no(Reason.EMBEDDER_UNAVAILABLE, message)
-
-
 def _sync(
     index: MemoryIndex, observed: Observed, images: Images, now: datetime, facts: DatabaseFacts, *, schema: Verdict
 ) -> Step:
@@ -155,7 +133,7 @@ def _sync(
     """
     active, name = facts.active_name or "", f"{index.name}-sync"
     live, backfill = observed.children.get(("Deployment", name)), active_job(observed.jobs_of("backfill"))
-    withdrawn = _egress_withdrawn(index, facts)
+    withdrawn = egress_withdrawn(index, facts)
     actions: tuple[Action, ...] = ()
     other_model = live is not None and not embeds(live, active)
     if live is not None and (withdrawn or (schema.holds and not other_model)):
@@ -178,11 +156,20 @@ def _sync(
     return Step(sync_verdict(index, observed, facts.rows, now), actions)
 
 
-def _egress_withdrawn(index: MemoryIndex, facts: DatabaseFacts) -> bool:
-    return is_hosted_model(facts.active_name or "") and index.spec.embedding.query_egress != "Allowed"
+def _swap(
+    index: MemoryIndex,
+    observed: Observed,
+    images: Images,
+    now: datetime,
+    facts: DatabaseFacts,
+    *,
+    waits: Verdict | None,
+    served_by: ConfiguredEmbedder | None,
+) -> Step:
+    """Return the step of ModelActive, with the writes of the next model's embedder and of the swap's Job.
 
-
-def _swap(index: MemoryIndex, observed: Observed, images: Images, now: datetime, facts: DatabaseFacts) -> Step:
+    The Job is not started while there is a verdict why it `waits`. `served_by` is the active model's embedder.
+    """
     active, model = facts.active_name or "", index.spec.embedding.model
     name = f"{index.name}-{resources.NEXT_COMPONENT}"
     graceful_only = may_leave_out_former(observed, name, observed.next_embedder)
@@ -193,7 +180,11 @@ def _swap(index: MemoryIndex, observed: Observed, images: Images, now: datetime,
     fetch = plan_fetch(index, observed, images, now)
     service, *_ = objects
     started = objects if fetch.verdict.holds else (service,)
-    writes = (*apply_drifted(observed, policy, *started), *fetch.actions) if index.runs_embedder else ()
+    writes = (*apply_drifted(observed, policy, *started), *fetch.actions)
+    if not index.runs_embedder:  # another specification may have started one, which may also serve the active model
+        live = observed.children.get(("Deployment", name))
+        unneeded = live is not None and not serves(live, active)
+        writes = delete_embedder(index, observed, resources.NEXT_COMPONENT) if unneeded else ()
     if not fetch.verdict.holds:
         return Step(fetch.verdict, writes)
     obstacle = _next_embedder_obstacle(index, observed)
@@ -201,8 +192,11 @@ def _swap(index: MemoryIndex, observed: Observed, images: Images, now: datetime,
         return replace(obstacle, actions=writes)
     if facts.swap and _is_refused(index, observed, images, facts):
         return Step(_refusal(model, facts.swap), writes)
+    if waits and not active_job(observed.jobs_of("swap")):
+        return Step(waits, writes)
     stage = f" ({facts.swap.stage})" if facts.swap and facts.next_model else ""
-    build = partial(workers.swap_job, active=active, dimensions=facts.embedding_dimensions or 0)
+    dimensions = facts.embedding_dimensions or 0
+    build = partial(workers.swap_job, active=active, dimensions=dimensions, served_by=served_by)
     activity = f"swaps {active} for {model}{stage}; recalls go on with {active}"
     step = plan_job(index, observed, images, now, JobRequest("swap", build, Reason.SWAPPING, activity))
     return replace(step, actions=(*writes, *step.actions))
@@ -253,16 +247,17 @@ def _hand_over(index: MemoryIndex, observed: Observed, active: RecordedModel, st
     """Return the steps after the new model has become active.
 
     The ordinary embedder is rolled over to it, then the sync worker records the embedder's URL, and then the second
-    embedder, which served the new model during the swap, is deleted.
+    embedder, which served the new model during the swap, is deleted. If the specification has changed to an external
+    embedder or a hosted provider meanwhile, nothing is rolled over; no address of a hosted provider is recorded.
     """
     model, url = index.spec.embedding.model, resources.embedder_url(index)
-    if not _rolled_over(observed, steps[ConditionType.EMBEDDER_READY].actions):
+    if index.runs_embedder and not _rolled_over(observed, steps[ConditionType.EMBEDDER_READY].actions):
         message = f"{model} is active; Deployment {index.namespace}/{index.name}-embedder is being rolled over to it."
         backfill = steps[ConditionType.BACKFILLED]
         actions = tuple(action for action in backfill.actions if not _applies_sync(index, action))
         steps = {**steps, ConditionType.BACKFILLED: replace(backfill, actions=actions)}
         step = Step(Verdict.no(Reason.SWAPPING, message))
-    elif active.embedder_url != url:
+    elif active.embedder_url != url and not index.hosted:
         message = f"{model} is active; waiting for the sync worker to write down that {url} serves it."
         step = Step(Verdict.no(Reason.SWAPPING, message))
     else:

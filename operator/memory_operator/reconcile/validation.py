@@ -8,8 +8,8 @@ the specification with the database.
 from memory_operator.api.conditions import Verdict
 from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import MemoryIndex
+from memory_operator.reconcile.active_embedder import needs_swap
 from memory_operator.reconcile.embedder import OTHER_FILE_REMEDY
-from memory_operator.reconcile.swap import needs_swap
 from memory_recall.embedding.profiles import PROFILES
 from memory_recall.status import DatabaseFacts
 

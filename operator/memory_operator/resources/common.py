@@ -25,6 +25,7 @@ ANNOTATION_INDEX_UID = "memory-index.dev/uid"
 
 HOSTED_KEY_DIRECTORY = "/var/run/memory-index-hosted"  # where workers find the hosted provider's API key
 KEY_DIRECTORY = "/var/run/memory-index-embedder"  # where embedder and workers find the embedder's API key
+NEXT_KEY_DIRECTORY = "/var/run/memory-index-next"  # where a swap's Job finds the API key of the next model's embedder
 USER_ID = 65532  # the numeric user of both images; a name could not be checked by runAsNonRoot
 
 

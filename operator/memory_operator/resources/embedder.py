@@ -49,7 +49,12 @@ def embedder_url(index: MemoryIndex, component: str = COMPONENT) -> str:
 def local_url(index: MemoryIndex, component: str = COMPONENT) -> str:
     """Return the URL of the embedder in the cluster, also if the specification names a hosted provider instead."""
     external = index.spec.embedder.external
-    return external.url.rstrip("/") if external else f"http://{index.name}-{component}.{index.namespace}.svc:{PORT}"
+    return external.url.rstrip("/") if external else own_url(index, component)
+
+
+def own_url(index: MemoryIndex, component: str = COMPONENT) -> str:
+    """Return the URL of an embedder that the operator runs for this object, be there such an embedder or not."""
+    return f"http://{index.name}-{component}.{index.namespace}.svc:{PORT}"
 
 
 def has_several_pods(index: MemoryIndex) -> bool:

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from memory_operator.api.spec import HttpSource, Manifest, MemoryIndex
 from memory_operator.resources.common import LABEL_COMPONENT, LABEL_NAME, MANAGER, metadata, selector, with_fingerprint
-from memory_operator.resources.embedder import COMPONENT, NEXT_COMPONENT, PORT, PROBE_PORT, local_url
+from memory_operator.resources.embedder import COMPONENT, NEXT_COMPONENT, PORT, PROBE_PORT
 from memory_operator.resources.model_fetch import COMPONENT as FETCH_COMPONENT
 from memory_operator.resources.workers import METRICS_PORT
 
@@ -57,23 +57,29 @@ def fetch_policy(index: MemoryIndex, source: HttpSource) -> Manifest:
     return _policy(index, FETCH_COMPONENT, {"matchLabels": selector(index, FETCH_COMPONENT)}, [], egress)
 
 
-def worker_policy(index: MemoryIndex, database_ports: tuple[int, ...]) -> Manifest:
+def worker_policy(
+    index: MemoryIndex, database_ports: tuple[int, ...], *, own_pods: bool = False, former: str | None = None
+) -> Manifest:
     """Return the NetworkPolicy of workers.
 
-    Workers may connect to DNS, the database and the embedder. If texts may leave the cluster, they may connect to an
-    embedder of our own and to the hosted provider, because a swap between the two needs both. Other pods may connect to
-    workers only to read metrics.
+    Workers may connect to DNS, the database and the embedder. A swap needs the embedders of both models: `own_pods`
+    says that there are embedder pods although an external embedder is specified, and `former` is the URL of an external
+    embedder that is still needed. If texts may leave the cluster, workers may also connect to the hosted provider.
+    Other pods may connect to workers only to read metrics.
     """
     ports = sorted({POSTGRES_PORT, *database_ports})
     database: Manifest = {"ports": [{"port": port, "protocol": "TCP"} for port in ports]}
-    egress = [DNS, database, *_to_embedders(index)]
+    egress = [DNS, database, *_to_embedders(index, own_pods=own_pods, former=former)]
     return _policy(index, "workers", _workers(index), [_rule("from", [EVERY_POD], METRICS_PORT)], egress)
 
 
-def _to_embedders(index: MemoryIndex) -> list[Manifest]:
+def _to_embedders(index: MemoryIndex, *, own_pods: bool, former: str | None) -> list[Manifest]:
+    external = index.spec.embedder.external
     pods = {"podSelector": _components(index, (COMPONENT, NEXT_COMPONENT))}
-    local = _to_host(local_url(index)) if index.spec.embedder.external else _rule("to", [pods], PORT)
-    return [local, HTTPS] if index.hosted_key and local != HTTPS else [local]
+    own = [_rule("to", [pods], PORT)] if own_pods or not external else []
+    hosts = [_to_host(url) for url in (external.url if external else None, former) if url]
+    wanted = [*own, *hosts, *([HTTPS] if index.hosted_key else [])]
+    return [rule for position, rule in enumerate(wanted) if rule not in wanted[:position]]
 
 
 def _to_host(url: str) -> Manifest:

@@ -11,6 +11,7 @@ from memory_operator.api.spec import Manifest, MemoryIndex
 from memory_operator.resources.common import (
     HOSTED_KEY_DIRECTORY,
     KEY_DIRECTORY,
+    NEXT_KEY_DIRECTORY,
     Images,
     container_security,
     env,
@@ -27,16 +28,26 @@ _ASKING = frozenset({"backfill", "sync", "swap"})  # the components that send te
 
 
 @dataclass(frozen=True)
-class UsedEmbedders:
-    """The embedders that a worker sends texts to, with their API keys: our own, the hosted provider, or both.
+class ConfiguredEmbedder:
+    """The embedder that existing pods are configured for, which is no hosted provider, and its API key's Secret."""
 
-    A swap sends texts to the embedders of both models, of which one may be hosted.
+    url: str
+    key: SecretKey | None = None
+
+
+@dataclass(frozen=True)
+class UsedEmbedders:
+    """The embedders that a worker sends texts to, with their API keys: one of ours, the hosted provider, or both.
+
+    A swap sends texts to the embedders of both models, of which one may be hosted. `url` and `local_key` are then those
+    of the active model, and `next_key` is the key of the next model's embedder if it is another one.
     """
 
-    local: bool = False
+    url: str = ""
     hosted: bool = False
     local_key: SecretKey | None = None
     hosted_key: SecretKey | None = None
+    next_key: SecretKey | None = None
 
 
 def pod_template(
@@ -48,12 +59,14 @@ def pod_template(
     restart: str,
     resources: Manifest,
     metrics_port: int = 0,
+    active: ConfiguredEmbedder | None = None,
 ) -> Manifest:
     """Return the pod template of a worker that runs one command.
 
-    With `metrics_port` 0, the worker serves no metrics.
+    With `metrics_port` 0, the worker serves no metrics. `active` is the embedder of the active model for the Job of a
+    swap, if another embedder is specified now.
     """
-    used = used_embedders(index, component)
+    used = used_embedders(index, component, active)
     files = _secret_files(index, used)
     template: Manifest = {
         "metadata": {"labels": labels(index, component)},
@@ -87,14 +100,37 @@ def pod_template(
     return completed(template, index, component)
 
 
-def used_embedders(index: MemoryIndex, component: str) -> UsedEmbedders:
-    """Return the embedders that the component sends texts to.
+def used_embedders(index: MemoryIndex, component: str, active: ConfiguredEmbedder | None = None) -> UsedEmbedders:
+    """Return the embedders that the component sends texts to; `active` is as in `pod_template`.
 
     A component that sends no texts mounts no API key, so its pods start even if the Secret does not exist.
     """
     local = component in _ASKING and (component == "swap" or not index.hosted)
     hosted = component in _ASKING and (index.hosted or (component == "swap" and index.hosted_key is not None))
-    return UsedEmbedders(local, hosted, index.local_key if local else None, index.hosted_key if hosted else None)
+    first = active or ConfiguredEmbedder(local_url(index), index.local_key)
+    return UsedEmbedders(
+        url=first.url if local or not index.hosted else "",
+        hosted=hosted,
+        local_key=first.key if local else None,
+        hosted_key=index.hosted_key if hosted else None,
+        next_key=index.local_key if local and not index.hosted and index.local_key != first.key else None,
+    )
+
+
+def configured_embedder(worker: Manifest) -> ConfiguredEmbedder | None:
+    """Return the embedder that a worker's existing Deployment is configured for; None for a hosted provider."""
+    pod = worker["spec"]["template"]["spec"]
+    values = {item["name"]: item.get("value") for item in pod["containers"][0].get("env") or ()}
+    url = values.get("MEMORY_EMBEDDER_URL")
+    if not url or values.get("MEMORY_PROVIDER"):
+        return None
+    sources = [volume.get("secret") or {} for volume in pod.get("volumes") or () if volume["name"] == "key"]
+    keys = [
+        SecretKey(secret_name=secret["secretName"], key=item["key"])
+        for secret in sources
+        for item in secret.get("items") or ()
+    ]
+    return ConfiguredEmbedder(url, keys[0] if keys else None)
 
 
 def _secret_files(index: MemoryIndex, used: UsedEmbedders) -> dict[str, tuple[str, Manifest]]:
@@ -107,6 +143,7 @@ def _secret_files(index: MemoryIndex, used: UsedEmbedders) -> dict[str, tuple[st
             for name, path, key in (
                 ("key", KEY_DIRECTORY, used.local_key),
                 ("hosted-key", HOSTED_KEY_DIRECTORY, used.hosted_key),
+                ("next-key", NEXT_KEY_DIRECTORY, used.next_key),
             )
             if key
         },
@@ -122,7 +159,7 @@ def settings(index: MemoryIndex, metrics_port: int, used: UsedEmbedders) -> list
         "MEMORY_TABLE": spec.database.table,
         "MEMORY_MODEL": spec.embedding.model,
         "MEMORY_DIMENSIONS": str(spec.embedding.dimensions),
-        "MEMORY_EMBEDDER_URL": "" if index.hosted and not used.local else local_url(index),
+        "MEMORY_EMBEDDER_URL": used.url,
         "MEMORY_EMBEDDER_API_KEY_FILE": f"{KEY_DIRECTORY}/key" if used.local_key else "",
         "MEMORY_HOSTED_API_KEY_FILE": f"{HOSTED_KEY_DIRECTORY}/key" if used.hosted_key else "",
         "MEMORY_PROVIDER": spec.embedding.provider.lower() if index.hosted else "",

@@ -2,10 +2,18 @@
 
 from memory_operator.api.conditions import timestamp
 from memory_operator.api.spec import ConfigMapKey, Gate, Manifest, MemoryIndex
-from memory_operator.resources.common import Images, env, fingerprint, metadata, selector, with_fingerprint
+from memory_operator.resources.common import (
+    NEXT_KEY_DIRECTORY,
+    Images,
+    env,
+    fingerprint,
+    metadata,
+    selector,
+    with_fingerprint,
+)
 from memory_operator.resources.embedder import NEXT_COMPONENT, embedder_url
 from memory_operator.resources.jobs import LONG_JOB_SECONDS, SHORT_JOB_SECONDS, job_manifest
-from memory_operator.resources.worker_pods import pod_template, used_embedders
+from memory_operator.resources.worker_pods import ConfiguredEmbedder, pod_template, used_embedders
 from memory_recall.embedding.served_model import is_hosted_model
 from memory_recall.schema.claims_sql import TableClaim
 
@@ -127,10 +135,19 @@ def backfill_job(index: MemoryIndex, images: Images, sequence: int) -> Manifest:
     return job
 
 
-def swap_job(index: MemoryIndex, images: Images, sequence: int, *, active: str, dimensions: int) -> Manifest:
+def swap_job(
+    index: MemoryIndex,
+    images: Images,
+    sequence: int,
+    *,
+    active: str,
+    dimensions: int,
+    served_by: ConfiguredEmbedder | None = None,
+) -> Manifest:
     """Return the Job that replaces the active model with the specified model: `memory swap start`.
 
-    The Job stays after it has ended, because a refused swap would be tried again if its Job were deleted.
+    `served_by` is the embedder of the active model; with None it is the specified one. The Job stays after it has
+    ended, because a refused swap would be tried again if its Job were deleted.
     """
     gate = index.spec.swap.gate
     judged = (
@@ -139,10 +156,11 @@ def swap_job(index: MemoryIndex, images: Images, sequence: int, *, active: str, 
     embedding = index.spec.embedding
     following = ["--hosted", "--dimensions", str(embedding.dimensions)]
     if not index.hosted:
-        following = ["--url", embedder_url(index, NEXT_COMPONENT)]
+        following = ["--url", embedder_url(index, NEXT_COMPONENT), *_next_key(index, served_by)]
     start = ["memory", "swap", "start", "--model", embedding.model, *following]
     command = [*start, *(judged or ["--without-gate"]), "--json"]
-    job = _job(index, images, "swap", command, sequence, resources=index.spec.backfill.resources or WORKER_RESOURCES)
+    limits = index.spec.backfill.resources or WORKER_RESOURCES
+    job = _job(index, images, "swap", command, sequence, resources=limits, active=served_by)
     del job["spec"]["ttlSecondsAfterFinished"]
     _set_active_model(job, active, dimensions)
     if gate:
@@ -171,6 +189,13 @@ def _set_active_model(job: Manifest, active: str, dimensions: int) -> None:
     provider = "voyage" if is_hosted_model(active) else ""
     values = {"MEMORY_MODEL": active, "MEMORY_DIMENSIONS": str(dimensions), "MEMORY_PROVIDER": provider}
     container["env"] = env({**{item["name"]: item["value"] for item in container["env"]}, **values})
+
+
+def _next_key(index: MemoryIndex, served_by: ConfiguredEmbedder | None) -> list[str]:
+    """Return the command options by which each of two embedders gets its own API key, and neither the other's."""
+    if served_by is None or served_by.key == index.local_key:
+        return []
+    return ["--api-key-file", f"{NEXT_KEY_DIRECTORY}/key"] if index.local_key else ["--without-api-key"]
 
 
 def _gate_file(gate: Gate) -> str:
@@ -224,9 +249,16 @@ def _scrape(port: int) -> dict[str, str]:
 
 
 def _job(
-    index: MemoryIndex, images: Images, component: str, command: list[str], sequence: int, *, resources: Manifest
+    index: MemoryIndex,
+    images: Images,
+    component: str,
+    command: list[str],
+    sequence: int,
+    *,
+    resources: Manifest,
+    active: ConfiguredEmbedder | None = None,
 ) -> Manifest:
     config = config_fingerprint(index, images, component)
     seconds = LONG_JOB_SECONDS if component in {"backfill", "index", "swap"} else SHORT_JOB_SECONDS
-    template = pod_template(index, images, component, command, restart="Never", resources=resources)
+    template = pod_template(index, images, component, command, restart="Never", resources=resources, active=active)
     return job_manifest(index, component, config, sequence, template, seconds=seconds)

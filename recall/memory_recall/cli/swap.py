@@ -18,6 +18,13 @@ HostedOption = Annotated[bool, typer.Option("--hosted", help="The hosted provide
 DimensionsOption = Annotated[
     int | None, typer.Option(min=1, max=4000, help="Dimensions of the vectors of a hosted model.")
 ]
+ApiKeyOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--api-key-file", help="File that holds the API key for --url; the configured embedder's key by default."
+    ),
+]
+WithoutApiKeyOption = Annotated[bool, typer.Option("--without-api-key", help="Send no API key to --url.")]
 YesOption = Annotated[bool, typer.Option("--yes", help="Confirm; vectors are dropped.")]
 
 
@@ -37,6 +44,8 @@ def plan_command(  # noqa: PLR0917  (typer makes options of them; nobody calls t
     url: UrlOption = None,
     hosted: HostedOption = False,
     dimensions: DimensionsOption = None,
+    api_key_file: ApiKeyOption = None,
+    without_api_key: WithoutApiKeyOption = False,
     sample: Annotated[
         int, typer.Option(min=1, help="How many texts to embed to learn the rate; a hosted provider is sent none.")
     ] = 64,
@@ -48,12 +57,14 @@ def plan_command(  # noqa: PLR0917  (typer makes options of them; nobody calls t
         memory swap plan --model bge-small-en-v1.5 --url http://127.0.0.1:8081
     """
     _require_one(url, hosted=hosted)
+    _require_key_of_url(url, api_key_file, without=without_api_key)
 
     async def action(settings: Settings) -> dict[str, Any]:
         from memory_recall.swap.embedders import NextEmbedder
         from memory_recall.swap.service import plan
 
-        return await plan(settings, NextEmbedder(model, url, dimensions), sample=sample)
+        key = _key_file(settings, api_key_file, without=without_api_key)
+        return await plan(settings, NextEmbedder(model, url, dimensions, key), sample=sample)
 
     emit(execute(action, as_json=json), as_json=json, title="Swap plan")
 
@@ -63,6 +74,8 @@ def start_command(  # noqa: PLR0917  (typer makes options of them; nobody calls 
     url: UrlOption = None,
     hosted: HostedOption = False,
     dimensions: DimensionsOption = None,
+    api_key_file: ApiKeyOption = None,
+    without_api_key: WithoutApiKeyOption = False,
     queries: Annotated[
         Path | None, typer.Option(help="Labelled questions (queries.jsonl), on which the next model must prove itself.")
     ] = None,
@@ -87,6 +100,7 @@ def start_command(  # noqa: PLR0917  (typer makes options of them; nobody calls 
         memory swap start --model voyage-3.5 --hosted --dimensions 1024 --queries queries.jsonl
     """
     _require_one(url, hosted=hosted)
+    _require_key_of_url(url, api_key_file, without=without_api_key)
     if (queries is None) != without_gate:
         raise typer.BadParameter("Give the labelled questions with --queries, or say --without-gate.")
 
@@ -95,7 +109,8 @@ def start_command(  # noqa: PLR0917  (typer makes options of them; nobody calls 
         from memory_recall.swap.service import Gate, start
 
         gate = Gate(queries, qrels, max_drop) if queries is not None else None
-        return await start(settings, NextEmbedder(model, url, dimensions), gate=gate, flip=flip)
+        key = _key_file(settings, api_key_file, without=without_api_key)
+        return await start(settings, NextEmbedder(model, url, dimensions, key), gate=gate, flip=flip)
 
     emit(execute(action, as_json=json), as_json=json, title="Swap")
 
@@ -103,6 +118,8 @@ def start_command(  # noqa: PLR0917  (typer makes options of them; nobody calls 
 def rollback_command(
     url: Annotated[str | None, typer.Option(help="Where the previous model is served.")] = None,
     hosted: Annotated[bool, typer.Option("--hosted", help="The hosted provider serves the previous model.")] = False,
+    api_key_file: ApiKeyOption = None,
+    without_api_key: WithoutApiKeyOption = False,
     json: JsonOption = False,
 ) -> None:
     """Make the previous model active again. Only rows that changed since the flip need a new vector of that model.
@@ -112,11 +129,14 @@ def rollback_command(
         memory swap rollback --hosted
     """
     _require_one(url, hosted=hosted)
+    _require_key_of_url(url, api_key_file, without=without_api_key)
 
     async def action(settings: Settings) -> dict[str, Any]:
         from memory_recall.swap.service import roll_back
 
-        return await roll_back(settings, url=url)
+        return await roll_back(
+            settings, url=url, api_key_file=_key_file(settings, api_key_file, without=without_api_key)
+        )
 
     emit(execute(action, as_json=json), as_json=json, title="Swap")
 
@@ -160,6 +180,18 @@ def finish_command(yes: YesOption = False, json: JsonOption = False) -> None:
 def _require_one(url: str | None, *, hosted: bool) -> None:
     if (url is None) != hosted:
         raise typer.BadParameter("Give the embedder's address with --url, or say --hosted for the hosted provider.")
+
+
+def _require_key_of_url(url: str | None, api_key_file: Path | None, *, without: bool) -> None:
+    if api_key_file is not None and without:
+        raise typer.BadParameter("Give --api-key-file, or say --without-api-key.")
+    if url is None and (api_key_file is not None or without):
+        raise typer.BadParameter("--api-key-file and --without-api-key are about the embedder of --url.")
+
+
+def _key_file(settings: Settings, given: Path | None, *, without: bool) -> Path | None:
+    """Return the file of the API key for `--url`, or None if no key is to be sent there."""
+    return None if without else given or settings.embedder.api_key_file
 
 
 def _end(stage: str, *, yes: bool, json: bool) -> None:

@@ -75,16 +75,15 @@ async def hosted_embedder(
         yield HostedEmbedder(client, _LIMITS, egress_filter=EgressFilter(session, settings.table))
 
 
-def connector(settings: Settings, *more_urls: str) -> Connect:
+def connector(settings: Settings) -> Connect:
     """Return a function that makes a client of our own embedding service from a URL and a model's name.
 
-    The client gets the API key only for the hosts of the configured URL and of `more_urls` (from the command line), and
-    for trusted hosts. The API key of a hosted provider is sent to no embedding service of our own.
+    The client gets the API key only for the host of the configured URL and for trusted hosts. The API key of a hosted
+    provider is sent to no embedding service of our own.
     """
-    configured = [*more_urls, settings.embedder.url or ""]
 
     def connect(url: str, model: str) -> EmbedderClient:
-        entitled = any(may_have_key(one, url, settings.trusted_hosts()) for one in configured)
+        entitled = may_have_key(settings.embedder.url or "", url, settings.trusted_hosts())
         return EmbedderClient(url, model, settings.embedder.api_key_file if entitled else None)
 
     return connect

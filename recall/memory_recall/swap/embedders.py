@@ -3,8 +3,9 @@
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
-from memory_recall.embedding.address_policy import is_trusted_embedder_url
+from memory_recall.embedding.address_policy import is_trusted_embedder_url, may_have_key
 from memory_recall.embedding.client import EmbedderClient
 from memory_recall.embedding.served_model import ServedModel
 from memory_recall.errors import EmbedderUnavailable, InvalidInput
@@ -21,12 +22,14 @@ Client = EmbedderClient | HostedEmbedder
 class NextEmbedder:
     """Where the next model is served: at `url` by an embedder of our own, or by the hosted provider if `url` is None.
 
-    A hosted provider's model has vectors of several lengths, so `dimensions` then says which are wanted.
+    A hosted provider's model has vectors of several lengths, so `dimensions` then says which are wanted. `api_key_file`
+    holds the API key for the host of `url`, which gets no other; None sends none there.
     """
 
     model: str
     url: str | None
     dimensions: int | None = None
+    api_key_file: Path | None = None
 
     def connect(self, settings: Settings) -> AbstractAsyncContextManager[Client]:
         """Open a client of the embedder.
@@ -36,7 +39,7 @@ class NextEmbedder:
         """
         if self.url is None:
             return _hosted(settings, self.model, self.dimensions)
-        return connector(settings, self.url)(self.url, self.model)
+        return EmbedderClient(self.url, self.model, self.api_key_file)
 
 
 async def target_of(client: Client, following: NextEmbedder) -> ServedModel:
@@ -68,7 +71,7 @@ def _is_hosted(settings: Settings, active: RecordedModel) -> bool:
 
 @asynccontextmanager
 async def active_embedder(settings: Settings, following: NextEmbedder, active: RecordedModel) -> AsyncIterator[Client]:
-    """Open a client of the active model's embedder.
+    """Open a client of the active model's embedder, with the configured API key for the configured host.
 
     The hosted provider is used if it serves the active model. Otherwise the recorded address of the embedder is used if
     it is trusted, and else the configured address, if it is configured for the active model.
@@ -91,10 +94,22 @@ async def active_embedder(settings: Settings, following: NextEmbedder, active: R
             f"It is not known where the active model {active.name} is served.",
             "Set MEMORY_MODEL and MEMORY_EMBEDDER_URL to it.",
         )
-    async with connector_of(settings, following)(url, active.name) as client:
+    configured = settings.embedder.url or ""
+    connect = connector(settings) if may_have_key(configured, url) else connector_of(settings, following)
+    async with connect(url, active.name) as client:
         yield client
 
 
 def connector_of(settings: Settings, following: NextEmbedder) -> Connect:
-    """Return a function that makes clients of our own embedders; the address of the next one may get the API key."""
-    return connector(settings, *([following.url] if following.url else []))
+    """Return a function that makes clients of our own embedders.
+
+    The host of the next model's embedder gets the API key of that embedder, and other hosts get the configured key or
+    none, as `connector` decides.
+    """
+
+    def connect(url: str, model: str) -> EmbedderClient:
+        if following.url is not None and may_have_key(following.url, url):
+            return EmbedderClient(url, model, following.api_key_file)
+        return connector(settings)(url, model)
+
+    return connect

@@ -110,14 +110,17 @@ async def start(settings: Settings, following: NextEmbedder, *, gate: Gate | Non
         return await _carry_out(settings, following, client, target, measure=judge if gate else None, flip=flip)
 
 
-async def roll_back(settings: Settings, *, url: str | None) -> dict[str, Any]:
-    """Swap back to the previous model, which `url` serves, or the hosted provider; return a report of the swap."""
+async def roll_back(settings: Settings, *, url: str | None, api_key_file: Path | None) -> dict[str, Any]:
+    """Swap back to the previous model, which `url` serves, or the hosted provider; return a report of the swap.
+
+    `api_key_file` holds the API key for `url`; None sends none there.
+    """
     async with _opened(settings) as (connection, table):
         swap = await state_sql.latest(connection, table)
     if swap is None or not (swap.stage == Stage.FLIPPED or (swap.is_rollback and Stage(swap.stage) in OPEN_STAGES)):
         raise NoSwap("There is no flipped swap to take back.", "Swap to the other model with memory swap start.")
     previous = swap.to_model if swap.is_rollback and swap.stage != Stage.FLIPPED else swap.from_model
-    following = NextEmbedder(previous.name, url, previous.dimensions)
+    following = NextEmbedder(previous.name, url, previous.dimensions, api_key_file)
     async with following.connect(settings) as client:
         previous.require_same(await client.model_info())
         return await _carry_out(settings, following, client, None, measure=None, flip=True)

@@ -69,7 +69,7 @@ def check_secret(
 
 def missing_consent(observed: Observed) -> Verdict | None:
     """Return a failing verdict about the first missing consent, or None if no consent is missing."""
-    found = (observed.cluster, observed.credentials, observed.external)
+    found = (observed.cluster, observed.credentials, observed.external, observed.active_external)
     missing = (one for one in found if isinstance(one, Problem) and one.reason is Reason.CONSENT_MISSING)
     return next((failed_step(problem).verdict for problem in missing), None)
 
