@@ -181,10 +181,8 @@ def _swap(
     service, *_ = objects
     started = objects if fetch.verdict.holds else (service,)
     writes = (*apply_drifted(observed, policy, *started), *fetch.actions)
-    if not index.runs_embedder:  # another specification may have started one, which may also serve the active model
-        live = observed.children.get(("Deployment", name))
-        unneeded = live is not None and not serves(live, active)
-        writes = delete_embedder(index, observed, resources.NEXT_COMPONENT) if unneeded else ()
+    if not index.runs_embedder:
+        writes = _delete_unneeded(index, observed, images, active)
     if not fetch.verdict.holds:
         return Step(fetch.verdict, writes)
     obstacle = _next_embedder_obstacle(index, observed)
@@ -200,6 +198,19 @@ def _swap(
     activity = f"swaps {active} for {model}{stage}; recalls go on with {active}"
     step = plan_job(index, observed, images, now, JobRequest("swap", build, Reason.SWAPPING, activity))
     return replace(step, actions=(*writes, *step.actions))
+
+
+def _delete_unneeded(index: MemoryIndex, observed: Observed, images: Images, active: str) -> tuple[Action, ...]:
+    """Return the writes that delete a second embedder which a former specification asked for.
+
+    It stays if it serves the active model, and while a Job runs that may fill the second column with it.
+    """
+    live = observed.children.get(("Deployment", f"{index.name}-{resources.NEXT_COMPONENT}"))
+    running = active_job(observed.jobs_of("swap"))
+    work = workers.work_of(workers.config_fingerprint(index, images, "swap"))
+    if live is None or serves(live, active) or (running and workers.work_of(running.config) != work):
+        return ()
+    return delete_embedder(index, observed, resources.NEXT_COMPONENT)
 
 
 def _is_refused(index: MemoryIndex, observed: Observed, images: Images, facts: DatabaseFacts) -> bool:

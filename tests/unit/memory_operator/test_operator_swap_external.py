@@ -7,6 +7,9 @@ import pytest
 
 from memory_operator.api.spec import Manifest
 from memory_operator.reconcile.authorization.permissions import Permitted
+from memory_operator.reconcile.core import reconcile
+from memory_operator.reconcile.facts import PodFacts
+from memory_operator.reconcile.plan import Delete
 from tests.unit.memory_operator.conftest import FULL, MODEL, NEXT_MODEL, Cluster, World, swap_record
 
 OWN, OWN_NEXT = "http://mem-embedder.team.svc:8080", "http://mem-embedder-next.team.svc:8080"
@@ -185,6 +188,9 @@ def test_a_second_embedder_that_an_external_one_replaces_before_the_flip_is_dele
     change(cluster, own())
     reconciled(cluster)
     change(cluster, external(OTHER))
+    observed = replace(cluster.observe(), pods=(PodFacts("mem-swap-x", "swap", running=True),))
+    plan = reconcile(cluster.index, observed, world.images, world.now, world.intervals, permitted=world.permitted)
+    assert [one for one in plan.actions if isinstance(one, Delete)] == [], "the Job that runs fills the column with it"
     reconciled(cluster)
     assert [name for _, name in cluster.children if name == "mem-embedder-next"] == []
     assert ("Deployment", "mem-embedder") in cluster.children
