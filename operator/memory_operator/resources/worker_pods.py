@@ -118,11 +118,14 @@ def used_embedders(index: MemoryIndex, component: str, active: ConfiguredEmbedde
 
 
 def configured_embedder(worker: Manifest) -> ConfiguredEmbedder | None:
-    """Return the embedder that a worker's existing Deployment is configured for; None for a hosted provider."""
+    """Return the embedder that a worker's existing Deployment is configured for; None if it is a hosted provider.
+
+    A worker that sends texts to a hosted provider alone has no embedder's URL in its environment.
+    """
     pod = worker["spec"]["template"]["spec"]
     values = {item["name"]: item.get("value") for item in pod["containers"][0].get("env") or ()}
     url = values.get("MEMORY_EMBEDDER_URL")
-    if not url or values.get("MEMORY_PROVIDER"):
+    if not url:
         return None
     sources = [volume.get("secret") or {} for volume in pod.get("volumes") or () if volume["name"] == "key"]
     keys = [

@@ -85,6 +85,17 @@ def test_the_gate_asks_the_active_models_embedder_and_each_embedder_gets_its_own
     assert ("--without-api-key" in command) is ("k1" in str(before) and "k2" not in str(after))
 
 
+def test_a_job_without_a_gate_gets_neither_the_address_nor_the_key_of_a_host_that_is_no_longer_permitted(
+    world: World,
+) -> None:
+    cluster = settled(world, external(FORMER, "k1"), FORMER)
+    world.permitted = Permitted(external_hosts=("b.example",))
+    change(cluster, external(OTHER, "k2"), swap={})
+    _, environment, mounted = job(cluster)
+    assert environment["MEMORY_EMBEDDER_URL"] == OTHER
+    assert "k1" not in mounted.values()
+
+
 def key_of(file: str | None, mounted: dict[str, str]) -> str | None:
     return mounted[file.removesuffix("/key")] if file else None
 
