@@ -1,9 +1,9 @@
 """Decide EmbedderReady during a swap, when the specification names the next model's embedder, not the active one's.
 
 The Deployment of the sync worker keeps the address of the active model's embedder and the name of the Secret with its
-API key. The operator wrote both from a specification that it had checked. The address that the database records is
-never called and never opened in a NetworkPolicy, because whoever may write rows chooses it. A former external embedder
-is called only while the operator's chart permits its host.
+API key. The operator wrote both from a specification that it had checked. An address that only the database records is
+neither called by the operator nor opened to workers, because whoever may write rows chooses it. A former external
+embedder is called only while the operator's chart permits its host.
 """
 
 from pydantic import ValidationError
@@ -17,8 +17,8 @@ from memory_operator.reconcile.embedder import mismatch, scale_live
 from memory_operator.reconcile.facts import Observed, Problem
 from memory_operator.reconcile.plan import Step
 from memory_operator.reconcile.rollout import embeds, rollout_obstacle, serves
-from memory_operator.resources.common import Images
-from memory_operator.resources.embedder import COMPONENT, NEXT_COMPONENT, local_url, own_url
+from memory_operator.resources.common import Images, service_url
+from memory_operator.resources.embedder import COMPONENT, NEXT_COMPONENT, PORT, local_url
 from memory_operator.resources.worker_pods import ConfiguredEmbedder, configured_embedder
 from memory_recall.embedding.profiles import PROFILES
 from memory_recall.embedding.served_model import is_hosted_model
@@ -73,7 +73,7 @@ def permitted_embedder(index: MemoryIndex, observed: Observed, permitted: Permit
     """Return the embedder of the active model for the Job of a swap; None if it is not known or not permitted."""
     facts, sync = observed.database_facts, observed.children.get(("Deployment", f"{index.name}-sync"))
     found = embedder_of_active(facts, sync) if facts else None
-    if found is None or found.url == own_url(index):
+    if found is None or found.url == _own_url(index):
         return found
     former = _with_external(index, found)
     return found if former and check_external(former, permitted) is None else None
@@ -145,7 +145,7 @@ def _without_deployment(index: MemoryIndex, observed: Observed, facts: DatabaseF
     found, former = embedder_of_active(facts, sync), before_swap(index, facts, sync)
     if found and former:
         return _external_verdict(index, observed, former, permitted)
-    active, own = facts.active_model, own_url(index)
+    active, own = facts.active_model, _own_url(index)
     name, where = facts.active_name, f"Deployment {index.namespace}/{index.name}-{COMPONENT}"
     if (found.url if found else active and active.embedder_url) != own:
         message = f"No Deployment tells which embedder serves {name}; an address in the database is not asked."
@@ -182,7 +182,11 @@ def _with_external(index: MemoryIndex, found: ConfiguredEmbedder) -> MemoryIndex
         external = External(url=found.url, api_key=found.key)
     except ValidationError:
         return None
-    if found.url == own_url(index):
+    if found.url == _own_url(index):
         return None
     embedder = index.spec.embedder.model_copy(update={"external": external})
     return index.model_copy(update={"spec": index.spec.model_copy(update={"embedder": embedder})})
+
+
+def _own_url(index: MemoryIndex) -> str:
+    return service_url(index, COMPONENT, PORT)

@@ -20,6 +20,7 @@ from memory_operator.resources.common import (
     pod_security,
     secret_file,
     selector,
+    service_url,
     with_fingerprint,
 )
 from memory_operator.resources.model_fetch import FETCHED_DIRECTORY, FETCHED_FILE, claim_name
@@ -49,12 +50,7 @@ def embedder_url(index: MemoryIndex, component: str = COMPONENT) -> str:
 def local_url(index: MemoryIndex, component: str = COMPONENT) -> str:
     """Return the URL of the embedder in the cluster, also if the specification names a hosted provider instead."""
     external = index.spec.embedder.external
-    return external.url.rstrip("/") if external else own_url(index, component)
-
-
-def own_url(index: MemoryIndex, component: str = COMPONENT) -> str:
-    """Return the URL of an embedder that the operator runs for this object, be there such an embedder or not."""
-    return f"http://{index.name}-{component}.{index.namespace}.svc:{PORT}"
+    return external.url.rstrip("/") if external else service_url(index, component, PORT)
 
 
 def has_several_pods(index: MemoryIndex) -> bool:
@@ -75,10 +71,8 @@ def objects(
     index: MemoryIndex, images: Images, *, replicas: int, component: str = COMPONENT, graceful_only: bool = True
 ) -> tuple[Manifest, ...]:
     """Return the Service and the Deployment of an embedder."""
-    return (
-        service(index, component, graceful_only=graceful_only),
-        deployment(index, images, replicas=replicas, component=component),
-    )
+    pods = deployment(index, images, replicas=replicas, component=component)
+    return service(index, component, graceful_only=graceful_only), pods
 
 
 def service(index: MemoryIndex, component: str = COMPONENT, *, graceful_only: bool = True) -> Manifest:
