@@ -1,9 +1,10 @@
-"""One cluster for the whole run: real Kubernetes, CloudNativePG, Postgres, and the chart's operator.
+"""One cluster for these tests: real Kubernetes, CloudNativePG, Postgres, and the chart's operator.
 
 A test takes as much of it as it needs: `cluster` is the bare cluster, `platform` adds Postgres and the operator,
 `tenant` is a test's own namespace and database. Tests that kill Postgres or pods have another Postgres, `fragile`.
 Two workers use the cluster at the same time; a module that is marked `exclusive` changes what all others use, so it
-comes after them and runs alone. When a test fails, all it touched is described in `build/e2e/<test>`.
+comes after them and runs alone. The cluster ends with the last of these tests, while others may go on: an idle cluster
+takes a tenth of a machine. When a test fails, all it touched is described in `build/e2e/<test>`.
 """
 
 import re
@@ -46,9 +47,14 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the tests that need the cluster for themselves last, and before them those that have one of their own."""
-    marks = ("exclusive", "own_cluster")
-    items.sort(key=lambda item: [item.get_closest_marker(mark) is not None for mark in marks])
+    """Put these tests first, and of them last those that need the cluster for themselves.
+
+    Before those come the tests that have a cluster of their own.
+    """
+    here, marks = Path(__file__).parent, ("exclusive", "own_cluster")
+    items.sort(
+        key=lambda item: [here not in item.path.parents, *(item.get_closest_marker(mark) is not None for mark in marks)]
+    )
 
 
 @pytest.fixture(scope="session")
@@ -58,20 +64,20 @@ def shared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     return SharedCluster(own.parent if hasattr(request.config, "workerinput") else own)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def cluster(shared: SharedCluster) -> Iterator[Cluster]:
-    """A fresh cluster that ends with the run."""
+    """A fresh cluster that ends with the last of these tests."""
     with shared.opened() as started:
         yield started
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def platform(shared: SharedCluster, cluster: Cluster) -> Platform:
     """CloudNativePG, a Postgres cluster, and the operator installed by helm."""
     return shared.platform(cluster, lambda empty: create_platform(empty, settings=PERMITTED))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def fragile(platform: Platform) -> Platform:
     """The platform with another Postgres cluster, which has a replica and which tests may kill beside other workers."""
     postgres = create_postgres(
@@ -84,7 +90,7 @@ def fragile(platform: Platform) -> Platform:
 def turn(request: pytest.FixtureRequest, shared: SharedCluster) -> Iterator[None]:
     """Wait until the module may use the shared cluster, alone if it is marked `exclusive`, else beside other modules.
 
-    A module with a cluster of its own waits for nothing. pytest makes the fixtures of the session before this one.
+    A module with a cluster of its own waits for nothing. pytest makes the fixtures of the package before this one.
     """
     marks = {mark.name for mark in request.node.iter_markers()}
     if "own_cluster" in marks:

@@ -1,7 +1,7 @@
 """The cluster that the workers of one test run share, and the locks by which some tests have it for themselves.
 
-The worker that needs the cluster first starts it, and ends it after all workers have released it. A worker is a process
-of pytest-xdist; without pytest-xdist there is one.
+The worker that needs the cluster first starts it, and the last that uses it ends it. A worker is a process of
+pytest-xdist; without pytest-xdist there is one.
 """
 
 import fcntl
@@ -32,19 +32,21 @@ class SharedCluster:
 
     @contextmanager
     def opened(self) -> Iterator[Cluster]:
-        """Start the cluster, or join it if another worker has started it, and release it at the end of the block."""
+        """Start the cluster, or join it if another worker has started it.
+
+        After the block it is ended, unless another worker uses it.
+        """
         with locked(self._directory / "start.lock"):
-            found = devcluster.find(self._name)
-            cluster = found or devcluster.start(self._name)
+            cluster = devcluster.find(self._name) or devcluster.start(self._name)
             users = _flock(self._directory / "users.lock", fcntl.LOCK_SH)
         try:
             yield cluster
         finally:
             os.close(users)
-            if found is None:
-                with locked(self._directory / "start.lock"):
-                    os.close(_flock(self._directory / "users.lock", fcntl.LOCK_EX))
+            with locked(self._directory / "start.lock"):
+                if _is_free(self._directory / "users.lock"):
                     cluster.close()
+                    devcluster.stop(self._name)  # if another worker has started it
                     self._record.unlink(missing_ok=True)  # a worker that comes later starts anew
 
     def platform(self, cluster: Cluster, create: Callable[[Cluster], Platform]) -> Platform:
@@ -91,6 +93,16 @@ def _flock(path: Path, operation: int) -> int:
 
     _until(f"{path.name} is free", taken)
     return descriptor
+
+
+def _is_free(path: Path) -> bool:
+    """Return whether nobody holds the lock on a file."""
+    with path.open("rb+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+    return True
 
 
 def _until(what: str, holds: Callable[[], bool]) -> None:

@@ -185,7 +185,8 @@ async def _create_database(server: PostgresInstance, original: str = "template1"
     try:
         if not await admin.fetchval("SELECT EXISTS (SELECT FROM pg_roles WHERE rolname = $1)", APP_ROLE):
             await admin.execute(f"CREATE ROLE {APP_ROLE} LOGIN PASSWORD '{APP_PASSWORD}'")
-        await admin.execute(f"CREATE DATABASE {name} OWNER {APP_ROLE} TEMPLATE {original}")
+        # Its files are copied, which takes half the time of writing each page to the log.
+        await admin.execute(f"CREATE DATABASE {name} OWNER {APP_ROLE} TEMPLATE {original} STRATEGY FILE_COPY")
     finally:
         await admin.close()
     return Database(name=name, dsn=server.dsn(name), superuser_dsn=server.superuser_dsn(name), server=server)
@@ -231,13 +232,6 @@ async def bare_database(postgres: PostgresInstance) -> AsyncIterator[Database]:
         yield database
 
 
-@pytest.fixture
-async def database(bare_database: Database) -> Database:
-    """An empty database in which pgvector has been created."""
-    await bare_database.create_extension()
-    return bare_database
-
-
 @pytest.fixture(scope="session")
 def originals() -> dict[str, str]:
     """Names of the databases of which tests get copies, by what they contain."""
@@ -258,6 +252,15 @@ async def copy_of(postgres: PostgresInstance, originals: dict[str, str]) -> Asyn
             return await stack.enter_async_context(_fresh_database(postgres, originals[contents]))
 
         yield copy
+
+
+@pytest.fixture
+async def database(copy_of: CopyOf) -> Database:
+    """An empty database in which pgvector has been created."""
+
+    async def nothing(_original: Database) -> None: ...
+
+    return await copy_of("pgvector alone", nothing)
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ def vectors(count: int, seed: int) -> "np.typing.NDArray[np.float16]":
     return np.asarray(drawn / np.linalg.norm(drawn, axis=1, keepdims=True), dtype=np.float16)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def indexed(postgres: Any) -> Any:
     """A database with the index of every design, the statements for it, and its rows."""
     rows = vectors(ROWS, 1)

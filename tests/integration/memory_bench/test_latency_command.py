@@ -13,7 +13,7 @@ def test_the_command_measures_each_design_warm_and_cold(tmp_path: Path) -> None:
     """The last line has the figures of this size; a cold recall reads what a warm one finds in memory."""
     ran = subprocess.run(
         [
-            sys.executable, "-m", "memory_bench", "latency", "--rows", "5000", "--questions", "20", "--warm-up", "40",
+            sys.executable, "-m", "memory_bench", "latency", "--rows", "5000", "--questions", "20", "--warm-up", "10",
             "--cold-rounds", "1", "--checked", "2", "--graph",
             "--cache", str(tmp_path / "cache"), "--output", str(tmp_path / "results"),
         ],

@@ -14,7 +14,7 @@ def test_the_command_measures_both_instances_and_ends_with_one_line_of_figures(t
     ran = subprocess.run(
         [
             sys.executable, "-m", "memory_bench", "replicas", "--output", str(tmp_path), "--rows", "5000",
-            "--clients", "2", "--seconds", "3", "--rounds", "1",
+            "--clients", "2", "--seconds", "2", "--rounds", "1",
         ],
         cwd=ROOT, env={**os.environ, "PYTHONPATH": "benchmarks:recall"}, capture_output=True, text=True, check=False,
     )  # fmt: skip

@@ -11,9 +11,8 @@ import re
 import socket
 import sys
 from pathlib import Path
-from typing import Any
 
-from tests.integration.conftest import CopyOf
+from tests.integration.conftest import Database
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "adopt.md").read_text()
@@ -51,13 +50,10 @@ async def run(directory: Path, commands: str, environment: dict[str, str]) -> st
     return out.decode()
 
 
-async def test_a_store_of_another_shape_recalls_by_meaning_from_the_page_alone(copy_of: CopyOf, tmp_path: Path) -> None:
+async def test_a_store_of_another_shape_recalls_by_meaning_from_the_page_alone(
+    database: Database, tmp_path: Path
+) -> None:
     """Another table name, sensitivity as an integer, no tags, no users; pinned notes first, by its own code."""
-
-    async def nothing(_database: Any) -> None:
-        pass
-
-    database = await copy_of("an empty database with pgvector", nothing)
     for kind, text in BLOCK.findall(PAGE):
         if kind != "sh":
             name = FILE.match(text)

@@ -2,13 +2,19 @@
 
 import re
 import shlex
-import subprocess
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
+from typer.main import get_command
+
+from documentation.references import commands as commands_page
+from memory_bench.__main__ import app as benchmarks_app
 
 ROOT = Path(__file__).parents[3]
+BENCHMARKS = "python -m memory_bench"
 DOCUMENTS = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
 FENCE = re.compile(r"^ *```(?:console|bash|sh|shell)\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
 
@@ -45,49 +51,37 @@ def test_documented_make_targets_exist(document: Path, command: str) -> None:
     assert set(targets) <= make_targets(), document.name
 
 
-PROGRAMS = ("memory", "memory-operator", "memory-embedder")
-MODULES = ("devcluster", "devcluster.demo", "memory_bench")
-BIN = ROOT / ".venv" / "bin"
+@cache
+def programs() -> dict[str, Any]:
+    """The command line of each of our programs, by the text that starts it."""
+    return {name: get_command(app) for name, app in (*commands_page.programs().items(), (BENCHMARKS, benchmarks_app))}
 
 
-def program(words: list[str]) -> tuple[list[str | Path], list[str]] | None:
-    """How to start the project's program that a command line uses, and the rest of the line; None for others'."""
-    if words[0] in PROGRAMS:
-        return [BIN / words[0]], words[1:]
-    if words[:2] == ["python", "-m"] and words[2] in MODULES:
-        return [BIN / "python", "-m", words[2]], words[3:]
+def divided(command: str) -> tuple[str, list[str]] | None:
+    """Return which of our programs a command line starts, and its words up to a pipe; None if it starts none."""
+    text = command.split("|", maxsplit=1)[0].split(">", maxsplit=1)[0]
+    words = shlex.split(text, comments=True)
+    for length in (1, 3):
+        name = " ".join(words[:length])
+        if name in programs():
+            return name, words[length:]
     return None
 
 
-def of_ours(command: str) -> bool:
-    """Whether the command line starts one of the project's programs."""
-    return program(shlex.split(command, comments=True)) is not None
-
-
-@pytest.mark.parametrize(("document", "command"), [case for case in CASES if of_ours(case.values[1])])
+@pytest.mark.parametrize(("document", "command"), [case for case in CASES if divided(case.values[1])])
 def test_documented_programs_know_their_options(document: Path, command: str) -> None:
-    """Every sub-command and long option that a document uses appears in the program's own help."""
-    found = program(shlex.split(command.split("|", maxsplit=1)[0].split(">", maxsplit=1)[0], comments=True))
+    """Every sub-command and long option that a document uses is one of the program's own."""
+    found = divided(command)
     assert found is not None
-    start, words = found
-    path: list[str] = []
+    name, words = found
+    parsed = programs()[name]
     for word in words:
-        probe = ask(*start, *path, word)
-        if not re.fullmatch(r"[a-z][a-z-]*", word) or probe.returncode != 0:
+        if not hasattr(parsed, "get_command") or word.startswith("-"):
             break
-        path.append(word)
-        if "COMMAND" not in probe.stdout.split("\n\n")[0] and "Commands" not in probe.stdout:
-            break
-    answer = ask(*start, *path)
-    assert answer.returncode == 0, answer.stderr
+        below = parsed.get_command(typer.Context(parsed), word)
+        assert below is not None, f"{document.name}: {name} has no command {word}"
+        parsed, name = below, f"{name} {word}"
+    known = {"--help", *(option for one in parsed.params for option in (*one.opts, *one.secondary_opts))}
     own = words[: words.index("--")] if "--" in words else words
-    unknown = [w.split("=")[0] for w in own if w.startswith("--") and w.split("=")[0] not in answer.stdout]
-    assert not unknown, f"{document.name}: {' '.join([str(start[-1]), *path])} has no {unknown}"
-
-
-@cache
-def ask(*command: str | Path) -> subprocess.CompletedProcess[str]:
-    """The program's help at that place."""
-    environment = {"COLUMNS": "200", "PATH": "/usr/bin:/bin", "NO_COLOR": "1", "HOME": "/nonexistent"}
-    environment["PYTHONPATH"] = f"{ROOT}:{ROOT / 'benchmarks'}"
-    return subprocess.run([*command, "--help"], capture_output=True, text=True, check=False, env=environment, cwd=ROOT)
+    used = {word.split("=")[0] for word in own if word.startswith("--")}
+    assert used <= known, f"{document.name}: {name} has no {sorted(used - known)}"

@@ -1,0 +1,1 @@
+"""A package, so that pytest ends the cluster of these tests after the last of them."""
