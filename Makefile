@@ -116,11 +116,17 @@ bench-index: setup  ## Smaller vector indexes beside today's at 100k and 1M rows
 	$(BENCH) index-study $(KEPT) $(FLAGS) $(SETS)
 
 .PHONY: check
-check: $(VENV)/.installed  ## Format, lint, types, import contracts, the documentation site
+check: lint types contracts site  ## Format, lint, types, import contracts, the documentation site
+
+.PHONY: lint types contracts site
+lint: $(VENV)/.installed
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/ruff check .
+types: $(VENV)/.installed
 	$(VENV)/bin/mypy $(TYPED)
+contracts: $(VENV)/.installed
 	PYTHONPATH=.:benchmarks $(VENV)/bin/lint-imports --no-cache
+site: $(VENV)/.installed
 	$(MKDOCS) build --quiet --strict
 
 # Its notice about other versions of MkDocs is no warning about the site.

@@ -21,7 +21,7 @@ from tests.e2e.injected_faults import RECOVERY_SECONDS, assert_no_row_lost, kill
 from tests.e2e.recalling import recalling, replay_paused
 
 pytestmark = pytest.mark.cluster
-MANY = rows(900)
+MANY = rows(600)
 DUE = len(MANY) - sensitive(MANY)
 NEVER = 1_000_000
 STANDBY = "SELECT 1 FROM pg_attribute WHERE attrelid = 'memories'::regclass AND attname = 'embedding_standby'"

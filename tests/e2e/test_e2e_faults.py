@@ -15,7 +15,7 @@ from tests.e2e.conftest import open_tenant, slug
 from tests.e2e.injected_faults import assert_no_row_lost, component, kill, wait_until_under_way
 
 pytestmark = pytest.mark.cluster
-MANY = rows(900)
+MANY = rows(600)
 DUE = len(MANY) - sensitive(MANY)
 # With a share of a processor the rows take a while, and a pod that is killed has not done its work before it ends.
 SLOW = {"requests": {"cpu": "100m", "memory": "256Mi"}, "limits": {"cpu": "500m", "memory": "1Gi"}}
