@@ -10,6 +10,7 @@ import random
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Protocol, TypeVar
 
 import stamina
@@ -92,21 +93,32 @@ def caused_by(*kinds: type[BaseException]) -> Callable[[BaseException], bool]:
     return lambda error: isinstance(error, kinds)
 
 
-class OutageListener(Protocol):
-    """A listener that is told when the database, the embedder or a lease is unavailable, and when it no longer is."""
+class Awaited(StrEnum):
+    """What a worker may have to wait for: another server, another worker, or that its own repeated work succeeds."""
 
-    def outage_began(self, what: str, error: MemoryIndexError) -> None:
+    DATABASE = "database"
+    EMBEDDER = "embedder"
+    LEASE = "lease"
+    NEXT_MODEL = "next model"
+    CONCEPT_GRAPH = "concept graph"
+    RECORDED_HASHES = "recorded hashes"
+
+
+class OutageListener(Protocol):
+    """A listener that is told when something that a worker waits for is unavailable, and when it no longer is."""
+
+    def outage_began(self, what: Awaited, error: MemoryIndexError) -> None:
         """Report an outage at its first error, at each error with a new reason, and where wanted again at intervals."""
         ...
 
-    def outage_ended(self, what: str, seconds: float) -> None:
+    def outage_ended(self, what: Awaited, seconds: float) -> None:
         """Report that an outage has ended, and how many seconds it lasted."""
         ...
 
 
 async def retry_outage(
     work: Callable[[], Awaitable[T]],
-    what: str,
+    what: Awaited,
     listener: OutageListener,
     *,
     on: Callable[[BaseException], bool],

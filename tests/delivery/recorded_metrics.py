@@ -16,6 +16,7 @@ from memory_embedder.telemetry.metrics import QueueReading
 from memory_operator.controller.metrics import Metrics as OperatorMetrics
 from memory_recall.errors import EmbedderUnavailable
 from memory_recall.indexing.progress import Tally, WorkerMetrics
+from memory_recall.retrying import Awaited
 
 MINUTES = 120
 FAILING_FROM = 60  # the first minute of the second hour
@@ -74,6 +75,7 @@ class RecordedCluster:
         self._operator.errors.labels("KubeError").inc(3 if failing else 0)
         self._operator.reconcile_seconds.observe(0.1)
         self._operator.queue_depth.set(1)
+        self._operator.wait_seconds.observe(45.0 if failing else 0.01)
         self._operator.leader.set(0 if failing else 1)
 
     def _embed(self, *, failing: bool) -> None:
@@ -100,7 +102,7 @@ class RecordedCluster:
         self._tally.failed_batches += 1 if failing else 0
         self._worker.observe(self._tally, total=2000)
         if failing:
-            self._worker.outage_began("embedder", EmbedderUnavailable("It does not answer."))
+            self._worker.outage_began(Awaited.EMBEDDER, EmbedderUnavailable("It does not answer."))
 
 
 def openmetrics(end: int) -> str:

@@ -13,7 +13,7 @@ from memory_recall.errors import LockNotAvailable, SwapInProgress
 from memory_recall.indexing.queue_sql import Partition
 from memory_recall.postgres.connection import Connection
 from memory_recall.postgres.driver_errors import translated
-from memory_recall.retrying import Backoff, OutageListener, caused_by, retry_outage
+from memory_recall.retrying import Awaited, Backoff, OutageListener, caused_by, retry_outage
 from memory_recall.schema.table import MemoryTable
 
 _BACKFILL = 0x6D786266
@@ -96,7 +96,7 @@ async def _lease(connection: Connection, kind: int, number: int, listener: Outag
     # No deadline: a worker that replaces another one waits until that one has finished its batch.
     await retry_outage(
         partial(_take, connection, kind, number),
-        "lease",
+        Awaited.LEASE,
         listener,
         on=caused_by(LockNotAvailable),
         give_up_after=None,

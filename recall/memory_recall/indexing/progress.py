@@ -16,7 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsed
 from rich.progress import Progress as Bar
 
 from memory_recall.errors import EmbedderUnauthorized, MemoryIndexError
-from memory_recall.retrying import OutageListener
+from memory_recall.retrying import Awaited, OutageListener
 
 _LOG_INTERVAL = 5.0
 
@@ -65,6 +65,8 @@ class WorkerMetrics:
             "memory_worker_outages", "Reports that a worker waits for something that is away or taken.", ["what"],
             registry=self.registry,
         )  # fmt: skip
+        for what in Awaited:  # from the start, because Prometheus does not notice the first increment of a new series
+            self._outages.labels(what)
         self._unauthorized = Gauge(
             "memory_worker_unauthorized", "1 while rows wait because the embedder's API key is lost or refused.",
             registry=self.registry,
@@ -90,15 +92,15 @@ class WorkerMetrics:
         self._failed_batches.inc(self._growth("failed_batches", tally.failed_batches))
         self.pending.set(max(total - tally.done, 0))
 
-    def outage_began(self, what: str, error: MemoryIndexError) -> None:
+    def outage_began(self, what: Awaited, error: MemoryIndexError) -> None:
         """Count an outage, and report whether the embedder's API key is the cause."""
         self._outages.labels(what).inc()
-        if what == "embedder":
+        if what is Awaited.EMBEDDER:
             self._unauthorized.set(isinstance(error, EmbedderUnauthorized))
 
-    def outage_ended(self, what: str) -> None:
+    def outage_ended(self, what: Awaited) -> None:
         """If the embedder is available again, report that its API key is right."""
-        if what == "embedder":
+        if what is Awaited.EMBEDDER:
             self._unauthorized.set(0)
 
     def serve(self, port: int) -> None:
@@ -166,12 +168,12 @@ class LogProgress:
             eta_seconds=round(left / rate) if rate > 0 else None,
         )
 
-    def outage_began(self, what: str, error: MemoryIndexError) -> None:
+    def outage_began(self, what: Awaited, error: MemoryIndexError) -> None:
         """Log why the worker waits."""
         self._metrics.outage_began(what, error)
         self._log.warning("waiting", what=what, reason=error.reason, message=error.message)
 
-    def outage_ended(self, what: str, seconds: float) -> None:
+    def outage_ended(self, what: Awaited, seconds: float) -> None:
         """Log that the worker continues, and for how long it has waited."""
         self._metrics.outage_ended(what)
         self._log.info("continuing", what=what, waited_seconds=round(seconds, 2))
@@ -225,12 +227,12 @@ class BarProgress(ShownBar):
             self._task, completed=tally.done, total=max(self._total, tally.done), rate=f"{rate:,.1f} rows/s"
         )
 
-    def outage_began(self, what: str, error: MemoryIndexError) -> None:
+    def outage_began(self, what: Awaited, error: MemoryIndexError) -> None:
         """Print above the bar why the worker waits."""
         self._metrics.outage_began(what, error)
         self._console.print(f"Waiting for the {what}: {error.message}", markup=False)
 
-    def outage_ended(self, what: str, seconds: float) -> None:
+    def outage_ended(self, what: Awaited, seconds: float) -> None:
         """Print that the outage has ended, and how long it lasted."""
         self._metrics.outage_ended(what)
         self._console.print(f"Continuing after {seconds:.1f} s of waiting for the {what}.", markup=False)

@@ -32,7 +32,7 @@ from memory_recall.errors import (
 )
 from memory_recall.indexing.document_embedder import DocumentEmbedder, RowEmbedder
 from memory_recall.indexing.queue_sql import PendingRow
-from memory_recall.retrying import Backoff, OutageListener, caused_by, retry, retry_outage
+from memory_recall.retrying import Awaited, Backoff, OutageListener, caused_by, retry, retry_outage
 from memory_recall.schema.models_sql import RecordedModel
 
 _SELF_TEST_TEXT = "memory index self test"
@@ -181,7 +181,7 @@ class RetryingEmbedder:
                 return
             await retry_outage(
                 self._require_healthy,
-                "embedder",
+                Awaited.EMBEDDER,
                 self._listener,
                 on=caused_by(EmbedderUnavailable, EmbedderBroken, EmbedderRejected, *self._key_errors),
                 give_up_after=self._outage_timeout,
@@ -202,7 +202,7 @@ async def wait_until_served(
     """
     return await retry_outage(
         embedder.model_info,
-        "embedder",
+        Awaited.EMBEDDER,
         listener,
         on=caused_by(EmbedderUnavailable, *((EmbedderUnauthorized,) if awaits_key else ())),
         give_up_after=outage_timeout,

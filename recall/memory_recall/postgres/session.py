@@ -13,7 +13,7 @@ from typing import Self, TypeVar
 from memory_recall.errors import DatabaseUnreachable, LockNotAvailable
 from memory_recall.postgres.connection import Connection, DsnSource, connect
 from memory_recall.postgres.session_sql import apply_settings, require_session
-from memory_recall.retrying import Backoff, OutageListener, caused_by, retry_outage
+from memory_recall.retrying import Awaited, Backoff, OutageListener, caused_by, retry_outage
 
 T = TypeVar("T")
 _RECONNECT = Backoff(first=0.1, longest=3.0)
@@ -84,7 +84,7 @@ class Session:
         """
         return await retry_outage(
             partial(self._attempt, work),
-            "database",
+            Awaited.DATABASE,
             self._listener,
             on=caused_by(DatabaseUnreachable, LockNotAvailable),
             give_up_after=self._outage_timeout,

@@ -16,6 +16,7 @@ from memory_recall.indexing.retry import wait_until_served
 from memory_recall.indexing.worker import WorkerContext, WorkerPlan, build_pipeline, worker_session, writer_session
 from memory_recall.postgres.connection import DsnSource
 from memory_recall.postgres.session import Session
+from memory_recall.retrying import Awaited
 from memory_recall.schema.models_sql import read_roles
 from memory_recall.schema.revisions import require_schema
 from memory_recall.schema.table import STANDBY
@@ -39,7 +40,7 @@ async def maintain_standby(
         try:
             await fill_standby(source, directory, plan, idle_seconds=_POLL_SECONDS, progress=progress, stop=stop)
         except MemoryIndexError as error:
-            progress.outage_began("next model", error)
+            progress.outage_began(Awaited.NEXT_MODEL, error)
             await sleep_unless(stop, _RETRY_SECONDS)
 
 

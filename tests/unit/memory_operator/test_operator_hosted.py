@@ -18,6 +18,7 @@ from memory_operator.reconcile.facts import JobState, PodFacts, Problem
 from memory_operator.resources import workers
 from memory_recall.errors import EmbedderUnauthorized, EmbedderUnavailable
 from memory_recall.indexing.progress import WorkerMetrics
+from memory_recall.retrying import Awaited
 from memory_recall.schema.models_sql import RecordedModel
 from memory_recall.status import NO_INDEX, RowCounts
 from tests.unit.memory_operator.conftest import Cluster, World
@@ -190,7 +191,7 @@ async def test_the_operator_reads_from_the_sync_workers_metrics_whether_its_key_
 ) -> None:
     """The metrics are those that a worker really exports."""
     metrics = WorkerMetrics()
-    metrics.outage_began("embedder", EmbedderUnauthorized("refused") if refused else EmbedderUnavailable("gone"))
+    metrics.outage_began(Awaited.EMBEDDER, EmbedderUnauthorized("refused") if refused else EmbedderUnavailable("gone"))
 
     async def get(_url: str, _headers: Mapping[str, str]) -> Answer:
         return Answer(200, generate_latest(metrics.registry))
@@ -198,6 +199,6 @@ async def test_the_operator_reads_from_the_sync_workers_metrics_whether_its_key_
     probe = EmbedderProbe(get, world.permitted)
     pods = [PodFacts("mem-sync-0", "sync", ip="10.0.0.7", running=True)]
     assert await probe.key_refused(pods) is refused
-    metrics.outage_ended("embedder")
+    metrics.outage_ended(Awaited.EMBEDDER)
     assert await probe.key_refused(pods) is False
     assert await probe.key_refused([replace(pods[0], ip=None)]) is False

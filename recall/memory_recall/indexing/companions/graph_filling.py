@@ -14,6 +14,7 @@ from memory_recall.indexing.sync import Wakeup
 from memory_recall.indexing.worker import WorkerPlan
 from memory_recall.postgres.connection import Connection, DsnSource
 from memory_recall.postgres.session import Session
+from memory_recall.retrying import Awaited
 from memory_recall.schema.table import describe
 
 _POLL_SECONDS = 5.0
@@ -34,7 +35,7 @@ async def maintain_graph(source: DsnSource, plan: WorkerPlan, progress: Progress
         try:
             await fill_graph(source, plan, progress=progress, stop=stop)
         except MemoryIndexError as error:
-            progress.outage_began("concept graph", error)
+            progress.outage_began(Awaited.CONCEPT_GRAPH, error)
             await sleep_unless(stop, _RETRY_SECONDS)
 
 

@@ -13,13 +13,13 @@ from memory_recall.indexing.progress import Progress
 from memory_recall.indexing.quarantine_sql import forget_settled
 from memory_recall.postgres.connection import DsnSource, opened
 from memory_recall.postgres.session_sql import apply_settings, require_session
+from memory_recall.retrying import Awaited
 from memory_recall.schema.revisions import require_schema
 from memory_recall.schema.supersessions import drop_ended_links, may_drop_links, sweep_page
 from memory_recall.schema.table import ACTIVE, STANDBY
 
 _EVERY_SECONDS = 60.0
 _SETTINGS = {"lock_timeout": "1000"}  # milliseconds; whoever holds a lock for longer is not waited for
-_WHAT = "recorded hashes"
 
 
 async def sweep_hashes(
@@ -38,7 +38,7 @@ async def sweep_hashes(
         try:
             await _sweep(source, table, stop)
         except MemoryIndexError as error:
-            progress.outage_began(_WHAT, error)
+            progress.outage_began(Awaited.RECORDED_HASHES, error)
         await sleep_unless(stop, every_seconds)
 
 
