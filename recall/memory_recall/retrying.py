@@ -94,7 +94,7 @@ def caused_by(*kinds: type[BaseException]) -> Callable[[BaseException], bool]:
 
 
 class Awaited(StrEnum):
-    """What a worker may have to wait for: another server, another worker, or that its own repeated work succeeds."""
+    """What a worker can report as unavailable. The values are those of the label `what` of its metric of outages."""
 
     DATABASE = "database"
     EMBEDDER = "embedder"

@@ -82,11 +82,13 @@ def client(cluster: Cluster) -> Iterator[httpx.Client]:
     """A client of the API server, through `kubectl proxy`."""
     command = cluster.kubectl_command("proxy", "--port=0")
     with subprocess.Popen(command, env=cluster.environment, stdout=subprocess.PIPE, text=True) as proxy:
-        assert proxy.stdout is not None
-        address = proxy.stdout.readline().split()[-1]
-        with httpx.Client(base_url=f"http://{address}", timeout=30) as opened:
-            yield opened
-        proxy.terminate()
+        try:
+            assert proxy.stdout is not None
+            address = proxy.stdout.readline().split()[-1]
+            with httpx.Client(base_url=f"http://{address}", timeout=30) as opened:
+                yield opened
+        finally:
+            proxy.terminate()
 
 
 @pytest.fixture(scope="module")

@@ -29,7 +29,7 @@ _ASKING = frozenset({"backfill", "sync", "swap"})  # the components that send te
 
 @dataclass(frozen=True)
 class ConfiguredEmbedder:
-    """The embedder that existing pods are configured for, which is no hosted provider, and its API key's Secret."""
+    """The URL of the embedder that existing pods send texts to, and the Secret with its API key; no hosted provider."""
 
     url: str
     key: SecretKey | None = None
