@@ -8,14 +8,14 @@ questions are missing. The dense leg is measured by itself because hybrid recall
 the lexical leg answers the questions, since they share words with their answers.
 
 The next model is also refused if nothing can be measured, for instance because the active model answers none of the
-questions.
+questions. An outage of the database or of an embedder says nothing about the model, and is an error.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from memory_recall.errors import MemoryIndexError
+from memory_recall.errors import DatabaseUnreachable, EmbedderUnavailable, MemoryIndexError
 from memory_recall.evaluation.evaluate import BatchEmbedder, Question, embed_questions, evaluate
 from memory_recall.evaluation.significance import bound_drop, questions_needed
 from memory_recall.postgres.connection import DsnSource, create_pool
@@ -171,10 +171,17 @@ async def measure(
     following: BatchEmbedder,
     max_drop: float,
 ) -> Verdict:
-    """Measure both models on the questions and return the verdict. A failed measurement refuses the next model."""
+    """Measure both models on the questions and return the verdict. A failed measurement refuses the next model.
+
+    Raises:
+        EmbedderUnavailable: an embedder was busy or unavailable for a minute.
+        DatabaseUnreachable: the connection to the database was refused or lost.
+    """
     try:
         before = await _scores(source, table, questions, active, ACTIVE)
         after = await _scores(source, table, questions, following, STANDBY)
+    except (EmbedderUnavailable, DatabaseUnreachable):
+        raise
     except MemoryIndexError as error:
         return not_measurable(str(error), queries=len(questions), max_drop=max_drop)
     return judge(before, after, max_drop=max_drop)

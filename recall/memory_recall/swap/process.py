@@ -11,13 +11,14 @@ import sys
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bar
 
 from memory_recall.embedding.served_model import ServedModel
-from memory_recall.errors import ModelMismatch, NoSwap, SwapInProgress, first_of
+from memory_recall.errors import EmbedderUnavailable, ModelMismatch, NoSwap, SwapInProgress, first_of
 from memory_recall.hnsw.repair import IndexParameters
 from memory_recall.indexing import leases_sql
 from memory_recall.indexing.embedders import EmbedderDirectory
@@ -26,6 +27,7 @@ from memory_recall.indexing.progress import LogProgress, Progress, ShownBar, Wor
 from memory_recall.indexing.worker import WorkerPlan, worker_session
 from memory_recall.postgres.connection import Connection, DsnSource
 from memory_recall.postgres.session import Session
+from memory_recall.retrying import Awaited, Backoff, retry_outage
 from memory_recall.schema.models_sql import RecordedModel, active_model
 from memory_recall.schema.revisions import require_schema
 from memory_recall.schema.table import MemoryTable, describe
@@ -40,6 +42,7 @@ Observe = Callable[[SwapRecord, Fill], None]
 
 _POLL_SECONDS = 0.25
 _REST_FACTOR = 4.0  # times as long as counting took, which scans the table until the queue has its index
+_MEASURE_AGAIN = Backoff(first=1.0, longest=10.0, jitter=0.5)
 _COMMAND_TIMEOUT = 7 * 24 * 3600.0  # seconds; an index over millions of rows takes hours to build
 
 
@@ -101,6 +104,7 @@ class SwapProcess:
             SwapInProgress: another swap is open, or another process carries out the requested one.
             ModelMismatch: the requested model is active already.
             NoSwap: a return to the previous model was requested, but there is none.
+            EmbedderUnavailable: an embedder was unavailable for longer than the worker's limit.
         """
         session = worker_session(
             self._source,
@@ -224,12 +228,23 @@ class SwapProcess:
             await state_sql.build_standby_index(connection, table, self._request.index, lock_seconds=limit)
         elif action is Action.MEASURE and self._measure is not None:
             swap = await self._reach(connection, table, swap, Stage.GATING)
-            self._verdict = await self._measure(swap)
+            self._verdict = await self._measured(partial(self._measure, swap))
         elif action is Action.REFUSE:
             await self._refuse(connection, table, swap)
         elif action is Action.FLIP:
             swap = await self._reach(connection, table, swap, Stage.READY)
             await self._flip(connection, table, swap)
+
+    async def _measured(self, measure: Callable[[], Awaitable[Verdict]]) -> Verdict:
+        """Measure the next model, from the start after an outage of an embedder, unless the run is to end early."""
+        return await retry_outage(
+            measure,
+            Awaited.EMBEDDER,
+            self._progress,
+            on=lambda error: isinstance(error, EmbedderUnavailable) and not self._stop.is_set(),
+            give_up_after=self._request.worker.outage_timeout,
+            backoff=_MEASURE_AGAIN,
+        )
 
     async def _flip(self, connection: Connection, table: MemoryTable, swap: SwapRecord) -> None:
         try:

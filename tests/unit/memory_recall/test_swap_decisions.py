@@ -175,7 +175,7 @@ def test_a_model_is_refused_where_the_active_one_answers_no_question(unmeasurabl
 
 def test_a_model_that_could_not_be_measured_is_refused() -> None:
     """A gate that is silent is shut."""
-    verdict = not_measurable("the embedder is away", queries=3, max_drop=1.0)
+    verdict = not_measurable("the API key is refused", queries=3, max_drop=1.0)
     assert (verdict.outcome, verdict.reason) == ("refused", "NotMeasurable")
 
 

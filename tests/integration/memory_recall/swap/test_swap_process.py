@@ -1,10 +1,11 @@
 """A swap ends with the next model's vectors where the active one's were, whatever happens on the way."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
-from memory_recall.errors import ModelMismatch, NoSwap, SwapInProgress
+from memory_recall.errors import EmbedderUnavailable, ModelMismatch, NoSwap, SwapInProgress
 from memory_recall.indexing.queue_sql import Partition, PendingQueue
 from memory_recall.postgres.connection import connect
 from memory_recall.schema.revisions import require_schema
@@ -67,6 +68,37 @@ async def test_a_swap_whose_gate_cannot_decide_stops_before_the_flip(swaps: Swap
     assert (swap.stage, swap.undecided) == ("refused", True)
     assert "more labelled questions would decide" in swap.message
     assert (await swaps.roles()).active.name == "tiny"
+    assert await swaps.problems() == []
+
+
+async def test_an_embedder_that_is_away_while_models_are_measured_is_waited_for(swaps: SwapBench) -> None:
+    away = iter([True, True])
+
+    async def measure(_swap: object) -> Verdict:
+        if next(away, False):
+            raise EmbedderUnavailable("The embedder is being moved to another node.", "")
+        return _verdict(1)
+
+    assert (await swaps.swap(measure=measure)).stage == "flipped"
+    assert swaps.work.ear.outages == ["embedder"]
+
+
+async def test_an_embedder_that_stays_away_while_models_are_measured_refuses_no_model(swaps: SwapBench) -> None:
+    """The run ends with an error, and the next one goes on with the measurement."""
+
+    async def fail(_swap: object) -> Verdict:
+        raise EmbedderUnavailable("The embedder is away.", "")
+
+    async def measure(_swap: object) -> Verdict:
+        return _verdict(1)
+
+    swaps.work.plan = replace(swaps.work.plan, outage_timeout=0)
+    with pytest.raises(EmbedderUnavailable):
+        await swaps.swap(measure=fail)
+    left = await swaps.latest()
+    assert left is not None
+    assert left.stage == "gating"
+    assert (await swaps.swap(measure=measure)).stage == "flipped"
     assert await swaps.problems() == []
 
 
