@@ -88,8 +88,8 @@ bench-curation: setup  ## What memory curate finds of the restatements in exampl
 	$(BENCH) curation $(KEPT) $(FLAGS)
 
 .PHONY: bench-judging
-bench-judging: setup $(JUDGING_MODEL)  ## The same with Qwen2.5-Coder-1.5B-Instruct as judge, served by llama-server; 20 minutes on two processors
-	$(BENCH) curation $(KEPT) --judge-file $(JUDGING_MODEL)
+bench-judging: setup $(JUDGING_MODEL)  ## The same with Qwen2.5-Coder-1.5B-Instruct as judge, served by llama-server, and what its tokens weigh; 40 minutes on two processors
+	$(BENCH) curation $(KEPT) --judge-file $(JUDGING_MODEL) --judge-model Qwen2.5-Coder-1.5B-Instruct
 
 .PHONY: bench-graph
 bench-graph: setup  ## The concept graph as a third leg on the sets in SETS=dir, and the verdict; one line of JSON

@@ -104,6 +104,14 @@ class Awaited(StrEnum):
     RECORDED_HASHES = "recorded hashes"
 
 
+class Patience(Protocol):
+    """Awaits a call, and repeats it for as long as what it needs is away."""
+
+    async def __call__(self, work: Callable[[], Awaitable[T]], /) -> T:
+        """Return the result of `work`, or raise its last error."""
+        ...
+
+
 class OutageListener(Protocol):
     """A listener that is told when something that a worker waits for is unavailable, and when it no longer is."""
 

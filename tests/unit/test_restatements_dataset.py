@@ -97,10 +97,9 @@ def test_the_readme_states_the_figures_of_the_set() -> None:
     kinds = Counter(pair["kind"] for pair in PAIRS)
     voices = Counter(BY_ID[pair["id"]]["voice"] for pair in PAIRS)
     stated = [
-        f"{len(MEMORIES):,} memories of fourteen invented people",
+        f"{len(MEMORIES):,} memories of {len(people)} invented people",
         *(f"`{voice}`, {count} restatements" for voice, count in voices.items()),
         f"{min(people.values())} to {max(people.values())} a person, {min(lengths)} to {max(lengths)} words long",
         f"**{len(PAIRS)} restatements**, {kinds['replaces']} that replace and {kinds['says_again']} that say again",
     ]
-    assert len(people) == 14
     assert [figure for figure in stated if figure not in text] == []

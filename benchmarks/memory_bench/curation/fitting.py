@@ -5,7 +5,7 @@ chosen by scores that were computed without the chain that they judge, since the
 were fitted to are too good.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Self
 
@@ -133,3 +133,24 @@ def tally(material: Material, proposed: Sequence[Judgement]) -> tuple[int, int]:
     truth = material.truth
     found = sum(pair in truth.closure for pair in ids)
     return found, sum(pair not in truth.closure | truth.judged for pair in ids)
+
+
+def tallied(material: Material, proposed: Sequence[Judgement]) -> dict[str, int]:
+    """Return the same two numbers with their names."""
+    return dict(zip(("found", "wrong"), tally(material, proposed), strict=True))
+
+
+def fitted_halves(material: Material, *, seed: int | None = None) -> Iterator[tuple[Chosen, Fit, Array]]:
+    """Yield for each half its pairs, the fit to the other half, and the scores of all pairs by that fit."""
+    half = np.array(material.truth.halves(material.ids, seed=seed))
+    for judged in (0, 1):
+        fitted = fit(material, half != judged)
+        yield half == judged, fitted, fitted.scores(material.features)
+
+
+def kinds_right(material: Material, proposed: Sequence[Judgement]) -> str:
+    """Return how many of the found restatements got the action of their kind: SUPERSEDE for those that replace."""
+    kinds = material.truth.kinds
+    known = [(one, kinds.get(one.pair.ids)) for one in proposed]
+    right = sum(kind is not None and (one.action is Action.SUPERSEDE) == (kind == "replaces") for one, kind in known)
+    return f"{right} of {sum(kind is not None for _, kind in known)}"

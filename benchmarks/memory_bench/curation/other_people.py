@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from memory_bench.curation.fitting import Array, Material, as_array, logistic, proposals, regress
+from memory_bench.curation.fitting import Array, Material, as_array, logistic, proposals, regress, tally
 from memory_bench.curation.truth import Truth, read_truth
 from memory_bench.harness.dataset import Dataset, Memory, read_corpus
 from memory_bench.harness.vectors import embed_dataset
@@ -26,15 +26,24 @@ _SET = REPOSITORY / "examples" / "restatements"
 
 @dataclass(frozen=True, slots=True)
 class OtherPeople:
-    """The pairs of several people, and in which voice their notes are: an array with one voice for each pair."""
+    """The pairs of several people; whose notes each pair's are and in which voice they are, an array of each."""
 
     material: Material
     voices: NDArray[np.str_]
+    people: NDArray[np.str_]
 
     def of(self, voice: str, proposed: Sequence[Judgement]) -> list[Judgement]:
         """Return those proposals whose memories are in this voice."""
         newer = {pair for (_, pair), own in zip(self.material.ids, self.voices == voice, strict=True) if own}
         return [one for one in proposed if one.pair.newer.id in newer]
+
+    def net_by_person(self, proposed: Sequence[Judgement]) -> list[int]:
+        """Return how many more pairs were found than were wrong, of each person, in the order of their names."""
+        owners = {newer: str(person) for (_, newer), person in zip(self.material.ids, self.people, strict=True)}
+        of_person: dict[str, list[Judgement]] = {person: [] for person in sorted(set(owners.values()))}
+        for one in proposed:
+            of_person[owners[one.pair.newer.id]].append(one)
+        return [found - wrong for found, wrong in (tally(self.material, own) for own in of_person.values())]
 
 
 async def read_material(pool: Pool, memories: Sequence[Memory], truth: Truth) -> Material:
@@ -64,13 +73,14 @@ def read_other_people(url: str) -> OtherPeople:
         material = database.wait(read_material(database.pool("plain"), memories, truth))
     finally:
         database.close()
-    voices = _read_voices(_SET / "corpus.jsonl")
-    return OtherPeople(material, np.array([voices[newer] for _, newer in material.ids]))
+    voices, people = _read_field(_SET / "corpus.jsonl", "voice"), _read_field(_SET / "corpus.jsonl", "user_id")
+    newer = [newer for _, newer in material.ids]
+    return OtherPeople(material, np.array([voices[one] for one in newer]), np.array([people[one] for one in newer]))
 
 
-def _read_voices(corpus: Path) -> dict[int, str]:
+def _read_field(corpus: Path, field: str) -> dict[int, str]:
     lines = (json.loads(line) for line in corpus.read_text(encoding="utf-8").splitlines())
-    return {line["id"]: line["voice"] for line in lines}
+    return {line["id"]: line[field] for line in lines}
 
 
 def fit_all(materials: Sequence[Material]) -> tuple[float, Array]:

@@ -14,6 +14,7 @@ from memory_recall.curation.candidates_sql import (
 from memory_recall.curation.decisions import THRESHOLD, judge, score_all
 from memory_recall.curation.features import Frequencies, Pair
 from memory_recall.curation.judging import Ids, Judging, Lookup, judge_by_model
+from memory_recall.curation.known_models import known_models
 from memory_recall.curation.model_answers import JudgingModel
 from memory_recall.curation.proposal_file import Proposal, proposal_from
 from memory_recall.postgres.connection import AnyConnection
@@ -67,6 +68,7 @@ async def find_judged(
         score_all(pairs, frequencies),
         frequencies,
         threshold=THRESHOLD,
+        known=known_models(),
         lookup=_lookup(connection, table, links=links),
         stop=stop,
         most=most,

@@ -1,9 +1,9 @@
 """Asks a language model about the pairs that the rules find likely enough, and scores them by both.
 
 The model sees the dates and the texts of the two memories, after an instruction and examples that are always the same.
-Of its answer only the first token counts, and of that only how much likelier Yes is than No. So a memory whose text
-addresses the model can do no more than get a wrong score for its own pairs, in a file that a person reads. Where there
-is no such answer, the rules' score stays.
+Of its answer only the first token counts, and of that only how likely each token was. So a memory whose text addresses
+the model can get a wrong score for its own pairs, and hardly a different one for others, in a file that a person reads.
+Where the answer is neither Yes nor No, the rules' score stays.
 
 Before any memory is sent, the model has to pass a trial (see `model_answers`).
 
@@ -21,13 +21,14 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from functools import partial
-from statistics import fmean
+from statistics import fmean, median
 
 from memory_recall.curation.decisions import Action, Decider, Judgement, choose
 from memory_recall.curation.features import Frequencies, Pair
+from memory_recall.curation.known_models import KnownModel
 from memory_recall.curation.model_answers import (
+    ApprovedModel,
     JudgingModel,
-    answer_to,
     pass_trial,
     patiently,
     question_about,
@@ -51,9 +52,8 @@ MOST_PAIRS = 500
 MAX_CHARACTERS = 8_000
 """The length of a text above which its pairs are not sent: a model may not take it, and half a text may mislead."""
 
-WEIGHT = 2.0
-"""How much the model's log-odds count, where those of the rules count as one (ADR 34)."""
-
+_FARTHEST = 10.0  # log-odds
+_ENOUGH = 24  # answers, whose mean is taken for that of all
 _REFUSALS = 4  # in a row, after which the model is asked no more
 
 Ids = tuple[int, int]
@@ -67,14 +67,16 @@ Lookup = Callable[[Sequence[Pair]], Awaitable[AbstractSet[Ids]]]
 class Judging:
     """What is proposed, best first, and how the model took part in it.
 
-    `judged` counts the pairs whose score is the model's, too. The rules alone scored the others: `unusable` are those
-    whose answer was neither Yes nor No, or that the model's server refused; about those of `not_judged` the model was
-    not asked, or did not answer. `changed` counts the judged pairs for which something else is proposed than by the
-    rules alone. `left_out` counts the pairs that are not proposed because a memory has become sensitive, deleted or
-    superseded, or was edited. `failure` is the error after which the model was asked no more, or the interruption.
+    `known_model` is the name of the model if it is known what its tokens weigh. `judged` counts the pairs whose score
+    is the model's, too. The rules alone scored the others: `unusable` are those whose answer was neither Yes nor No, or
+    that the model's server refused; about those of `not_judged` the model was not asked, or did not answer. `changed`
+    counts the judged pairs for which something else is proposed than by the rules alone. `left_out` counts the pairs
+    that are not proposed because a memory has become sensitive, deleted or superseded, or was edited. `failure` is the
+    error after which the model was asked no more, or the interruption.
     """
 
     judgements: list[Judgement]
+    known_model: str | None
     judged: int
     unusable: int
     not_judged: int
@@ -90,6 +92,7 @@ async def judge_by_model(
     frequencies: Frequencies,
     *,
     threshold: float,
+    known: Sequence[KnownModel],
     lookup: Lookup,
     stop: asyncio.Event,
     most: int = MOST_PAIRS,
@@ -97,9 +100,10 @@ async def judge_by_model(
 ) -> Judging:
     """Return what is proposed for the pairs if the model is asked about the `most` best ones of at least `LEAST_SCORE`.
 
-    `scores` are those of the pairs by the rules; `frequencies` and `threshold` are as in `choose`. `progress` is called
-    with the numbers of pairs that are done and that are to be asked about. A model that does not answer is asked again;
-    if it stops answering, or when `stop` is set, the rules' scores stay for the rest.
+    `scores` are those of the pairs by the rules; `frequencies` and `threshold` are as in `choose`. `known` are models
+    of which it is known what their tokens weigh; that is used if `model` is found to be one of them. `progress` is
+    called with the numbers of pairs that are done and that are to be asked about. A model that does not answer is asked
+    again; if it stops answering, or when `stop` is set, the rules' scores stay for the rest.
 
     Raises:
         Interrupted: `stop` was set before the model had judged anything.
@@ -113,14 +117,15 @@ async def judge_by_model(
     candidates = [pair for pair in pairs if by_rules[pair.ids] >= LEAST_SCORE]
     candidates.sort(key=lambda pair: (-by_rules[pair.ids], pair.newer.id, pair.older.id))
     short = [pair for pair in candidates if max(len(pair.older.content), len(pair.newer.content)) <= MAX_CHARACTERS]
-    asked = _Questions(model, short[:most], lookup, progress)
+    name = None
+    asked = _Questions(short[:most], lookup, progress)
+    combined: dict[Ids, float] = {}
     if short:
-        trial = await pass_trial(model, stop)
-        await asked.ask(stop)
-        mean = fmean(asked.answers.values()) if len(asked.answers) >= len(trial) else fmean(trial)
-        combined = {ids: _combined(by_rules[ids], sure - mean) for ids, sure in asked.answers.items()}
-    else:
-        combined = {}
+        approved = await pass_trial(model, known, stop)
+        name = approved.recognised.name if approved.recognised else None
+        await asked.ask(approved, stop)
+        added = _less_their_mean(asked.answers, approved.usual)
+        combined = {ids: _combined(by_rules[ids], worth) for ids, worth in added.items()}
     ruled = choose(pairs, scores, frequencies, threshold=threshold)
     left = [pair for pair in pairs if pair.ids not in asked.gone]
     scored = choose(left, [(by_rules | combined)[pair.ids] for pair in left], frequencies, threshold=threshold)
@@ -132,6 +137,7 @@ async def judge_by_model(
     before, after = _actions(ruled), _actions(proposed)
     return Judging(
         proposed,
+        known_model=name,
         judged=len(judged),
         unusable=len(unusable),
         not_judged=len({pair.ids for pair in candidates} - judged - unusable - left_out),
@@ -141,9 +147,22 @@ async def judge_by_model(
     )
 
 
-def _combined(score: float, sure: float) -> float:
+def _less_their_mean(answers: Mapping[Ids, float], usual: float) -> dict[Ids, float]:
+    """Return what answers are worth less the mean of all, or less the usual mean if they are too few to tell.
+
+    An answer that is far from the others counts as one that is `_FARTHEST` from the middle one. So a text that makes
+    the model answer so changes the scores of other pairs by little.
+    """
+    enough = len(answers) >= _ENOUGH
+    middle = median(answers.values()) if enough else usual
+    bounded = {ids: min(max(worth, middle - _FARTHEST), middle + _FARTHEST) for ids, worth in answers.items()}
+    mean = fmean(bounded.values()) if enough else usual
+    return {ids: worth - mean for ids, worth in bounded.items()}
+
+
+def _combined(score: float, evidence: float) -> float:
     bounded = min(max(score, 1e-9), 1 - 1e-9)
-    return 1 / (1 + math.exp(-(math.log(bounded / (1 - bounded)) + WEIGHT * sure)))
+    return 1 / (1 + math.exp(-(math.log(bounded / (1 - bounded)) + evidence)))
 
 
 def _with_what_the_model_refuses(
@@ -167,16 +186,13 @@ def _actions(judgements: Sequence[Judgement]) -> dict[Ids, Action]:
 
 
 class _Questions:
-    """Asks about pairs, some at a time, and keeps how sure the model was of each."""
+    """Asks about pairs, some at a time, and keeps what the answer to each is worth."""
 
-    def __init__(
-        self, model: JudgingModel, pairs: Sequence[Pair], lookup: Lookup, progress: Callable[[int, int], None]
-    ) -> None:
+    def __init__(self, pairs: Sequence[Pair], lookup: Lookup, progress: Callable[[int, int], None]) -> None:
         self.answers: dict[Ids, float] = {}
         self.unusable: set[Ids] = set()
         self.gone: set[Ids] = set()
         self.failure: MemoryIndexError | None = None
-        self._model = model
         self._waiting = iter(pairs)
         self._lookup = lookup
         self._progress = progress
@@ -184,29 +200,29 @@ class _Questions:
         self._answered = False
         self._refusals: list[MemoryIndexError] = []  # since the last answer
 
-    async def ask(self, stop: asyncio.Event) -> None:
+    async def ask(self, model: ApprovedModel, stop: asyncio.Event) -> None:
         """Ask about the pairs in their order until all are done, the model stops answering, or `stop` is set.
 
         Raises:
             MemoryIndexError: the model has answered nothing, and this is why; or a memory could not be looked up.
         """
-        await run_together(self._work, stop)
+        await run_together(partial(self._work, model), stop)
         if stop.is_set():
             self.failure = self.failure or Interrupted("The command was interrupted.")
         failure = self.failure or next(iter(self._refusals), None)
         if failure is not None and not self._answered:
             raise failure
 
-    async def _work(self) -> None:
+    async def _work(self, model: ApprovedModel) -> None:
         for pair in self._waiting:
-            await self._ask_about(pair)
+            await self._ask_about(model, pair)
             if self.failure is not None:
                 return
             self._progress(len(self.answers) + len(self.unusable) + len(self.gone), self._total)
 
-    async def _ask_about(self, pair: Pair) -> None:
+    async def _ask_about(self, model: ApprovedModel, pair: Pair) -> None:
         try:
-            answered = await patiently(partial(self._answer_to, pair))
+            answered = await patiently(partial(self._answer_to, model, pair))
         except (EmbedderUnavailable, EmbedderUnauthorized) as error:
             self.failure = self.failure or error
             return
@@ -222,13 +238,13 @@ class _Questions:
         self._answered = True
         self._refusals.clear()
 
-    async def _answer_to(self, pair: Pair) -> bool:
+    async def _answer_to(self, model: ApprovedModel, pair: Pair) -> bool:
         """Keep the model's answer and return True; or return False without asking it if the pair may not be sent."""
         if not await self._lookup([pair]):
             return False
-        sure = await answer_to(self._model, question_about(pair))
-        if sure is None:
+        evidence = await model.answer_to(question_about(pair))
+        if evidence is None:
             self.unusable.add(pair.ids)
         else:
-            self.answers[pair.ids] = sure
+            self.answers[pair.ids] = evidence
         return True

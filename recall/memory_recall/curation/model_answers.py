@@ -1,25 +1,38 @@
 """What a language model answers about one pair of memories, and whether it is fit to be asked.
 
 It is shown the dates and the texts of both, after an instruction and examples that are always the same. Of its answer
-the first token alone counts: how much likelier Yes is than No.
+the first token alone counts, and of that only how likely each token was.
 
 Before any memory is sent, the model has to tell other examples apart whose answers are known. One that cannot, because
-it is too small or answers in another way, would only add noise.
+it is too small or answers in another way, would only add noise. A model whose tokens' weights are known is recognised
+by these answers; of any other it counts how much likelier Yes is than No.
 """
 
 import asyncio
 import math
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
+from statistics import fmean
 from typing import Protocol, TypeVar
 
 from memory_recall.curation.features import Memory, Pair
-from memory_recall.curation.judging_examples import INSTRUCTION, NO, SHOWN, TRIAL, YES, Note, question
-from memory_recall.errors import EmbedderUnavailable, Interrupted, JudgeUnfit, first_of
+from memory_recall.curation.judging_examples import INSTRUCTION, NO, SHOWN, TRIAL, YES, Example, Note, question
+from memory_recall.curation.known_models import KnownModel
+from memory_recall.errors import EmbedderRejected, EmbedderUnavailable, Interrupted, JudgeUnfit, first_of
 from memory_recall.retrying import Backoff, retry
 
 CONCURRENCY = 4
 """How many requests are under way at a time."""
+
+MANY_TOKENS = 300
+"""How many first tokens a server is asked for in the trial, and afterwards if it serves a known model."""
+
+FEW_TOKENS = 20
+"""How many it is asked for otherwise; OpenAI's interface gives no more."""
+
+WEIGHT = 2.0
+"""How much the log-odds of Yes against No count, where those of the rules count as one (ADR 34)."""
 
 _FIT = 0.8  # share of the trial's pairs of a restatement and another note that the model has to put in order
 _LEAST_MASS = 0.5  # of Yes and No together; with less the answer is another one
@@ -29,25 +42,47 @@ _BACKOFF = Backoff(first=2.0, longest=5.0, jitter=0.5)
 _LONGEST_WAIT = 30.0  # seconds before a request is repeated, however long a server would have it wait
 
 T = TypeVar("T")
+Answer = Mapping[str, float]
+"""The likeliest first tokens of an answer, and how likely each was (0 to 1)."""
 
 
 class JudgingModel(Protocol):
     """A language model that says how likely its answers are, such as `ChatClient`."""
 
     async def first_token(
-        self, instruction: str, examples: Sequence[tuple[str, str]], text: str, /
-    ) -> Mapping[str, float]:
-        """Return the likeliest first tokens of the answer, and how likely each is (0 to 1)."""
+        self, instruction: str, examples: Sequence[tuple[str, str]], text: str, /, *, most: int
+    ) -> Answer:
+        """Return the `most` likeliest first tokens of the answer, and how likely each is (0 to 1)."""
         ...
 
 
-def sureness(tokens: Mapping[str, float]) -> float | None:
-    """Return the log-odds of Yes against No by the first token of an answer, or None if it is neither.
+@dataclass(frozen=True, slots=True)
+class ApprovedModel:
+    """A language model that has passed the trial, how many tokens it is asked for, and how its answers are read.
 
-    The value is from -5.3 to 5.3.
+    `recognised` is None if it is not known what its tokens weigh. `usual` is what an answer adds on average to the
+    log-odds, as far as is known before any pair was asked about.
     """
-    yes, no = (sum(share for token, share in tokens.items() if token.strip() == word) for word in (YES, NO))
-    return math.log((yes + _FLOOR) / (no + _FLOOR)) if yes + no >= _LEAST_MASS else None
+
+    model: JudgingModel
+    most: int
+    recognised: KnownModel | None
+    usual: float
+
+    async def answer_to(self, asked: str) -> float | None:
+        """Return what the answer to a question adds to the log-odds of the rules, or None (see `evidence`)."""
+        return evidence(await _first_token(self.model, asked, self.most), self.recognised)
+
+
+def evidence(answer: Answer, known: KnownModel | None) -> float | None:
+    """Return what an answer adds to the log-odds of the rules, or None if it is neither Yes nor No.
+
+    What all answers have in common, a model's leaning towards one of them, is still in it.
+    """
+    yes, no = (sum(share for token, share in answer.items() if token.strip() == word) for word in (YES, NO))
+    if yes + no < _LEAST_MASS:
+        return None
+    return WEIGHT * math.log((yes + _FLOOR) / (no + _FLOOR)) if known is None else known.evidence(answer)
 
 
 def question_about(pair: Pair) -> str:
@@ -59,38 +94,52 @@ def _shown(memory: Memory) -> Note:
     return Note(memory.created_at.date().isoformat(), memory.content)
 
 
-async def answer_to(model: JudgingModel, asked: str) -> float | None:
-    """Return how sure the model is that the answer to a question is Yes (see `sureness`), or None."""
-    return sureness(await model.first_token(INSTRUCTION, [one.turn for one in SHOWN], asked))
+async def _first_token(model: JudgingModel, asked: str, most: int) -> Answer:
+    return await model.first_token(INSTRUCTION, [one.turn for one in SHOWN], asked, most=most)
 
 
-async def pass_trial(model: JudgingModel, stop: asyncio.Event) -> list[float]:
-    """Return how sure the model is of each example of the trial, unless `stop` is set.
+async def pass_trial(model: JudgingModel, known: Sequence[KnownModel], stop: asyncio.Event) -> ApprovedModel:
+    """Return the model as one that has told the examples of the trial apart, unless `stop` is set.
+
+    A server that refuses to return many tokens is asked for few, about all examples anew.
 
     Raises:
         JudgeUnfit: it does not tell restatements from other notes there, or answers neither Yes nor No.
         Interrupted: `stop` was set.
         MemoryIndexError: it does not answer.
     """
+    try:
+        answers = await _answers_to_trial(model, MANY_TOKENS, stop)
+    except EmbedderRejected:
+        answers = await _answers_to_trial(model, FEW_TOKENS, stop)
+        known = ()
+    recognised = next((one for one in known if one.is_model_of([answer for _, answer in answers])), None)
+    read = [(one.restates, evidence(answer, recognised)) for one, answer in answers]
+    usable = [(restates, worth) for restates, worth in read if worth is not None]
+    if len(usable) < len(TRIAL):
+        raise _unfit(f"answers {len(TRIAL) - len(usable)} of {len(TRIAL)} with something else than {YES} or {NO}")
+    restated, others = ([worth for restates, worth in usable if restates is kind] for kind in (True, False))
+    in_order = sum(one > other for one in restated for other in others) / (len(restated) * len(others))
+    if in_order < _FIT:
+        raise _unfit(f"puts {in_order:.0%} of them in order, of which {_FIT:.0%} are wanted")
+    if recognised is None:
+        return ApprovedModel(model, FEW_TOKENS, None, fmean(worth for _, worth in usable))
+    return ApprovedModel(model, MANY_TOKENS, recognised, recognised.mean)
+
+
+async def _answers_to_trial(model: JudgingModel, most: int, stop: asyncio.Event) -> list[tuple[Example, Answer]]:
     waiting = iter(TRIAL)
-    answered: list[tuple[bool, float]] = []
+    answers: list[tuple[Example, Answer]] = []
 
     async def work() -> None:
         for one in waiting:
-            answer = await patiently(partial(answer_to, model, question(one.older, one.newer)))
-            if answer is not None:
-                answered.append((one.restates, answer))
+            asked = question(one.older, one.newer)
+            answers.append((one, await patiently(partial(_first_token, model, asked, most))))
 
     await run_together(work, stop)
     if stop.is_set():
         raise Interrupted("The command was interrupted before the model was asked about a memory.", "Run it again.")
-    if len(answered) < len(TRIAL):
-        raise _unfit(f"answers {len(TRIAL) - len(answered)} of {len(TRIAL)} with something else than {YES} or {NO}")
-    restated, others = ([sure for restates, sure in answered if restates is kind] for kind in (True, False))
-    in_order = sum(one > other for one in restated for other in others) / (len(restated) * len(others))
-    if in_order < _FIT:
-        raise _unfit(f"puts {in_order:.0%} of them in order, of which {_FIT:.0%} are wanted")
-    return [sure for _, sure in answered]
+    return answers
 
 
 def _unfit(why: str) -> JudgeUnfit:

@@ -34,7 +34,6 @@ _REQUEST_SECONDS = 60.0  # of a request as a whole, whose bytes may come one by 
 _LIMITS = httpx.Limits(max_connections=32, max_keepalive_connections=8)
 _MOST_BYTES = 65_536  # of an answer
 _TRANSIENT = frozenset({408, 425, 429})
-_LIKELIEST = 20  # tokens, the most that OpenAI's interface gives
 
 T = TypeVar("T")
 
@@ -84,16 +83,16 @@ class ChatClient(HttpClient):
         return await self._requests.run_shielded(self._ask(messages, {"max_tokens": most_tokens}, _content))
 
     async def first_token(
-        self, instruction: str, examples: Sequence[tuple[str, str]], text: str
+        self, instruction: str, examples: Sequence[tuple[str, str]], text: str, *, most: int
     ) -> Mapping[str, float]:
-        """Return the likeliest first tokens of the model's answer to a text, and how likely each is (0 to 1).
+        """Return the `most` likeliest first tokens of the model's answer to a text, and how likely each is (0 to 1).
 
         `examples` are texts with the answers that they should get. The caller makes sure that the text is not
-        sensitive.
+        sensitive. OpenAI's interface gives 20 tokens at most, llama-server and others more.
 
         Raises:
             EmbedderUnauthorized: the API key is refused, or its file is missing or empty.
-            EmbedderRejected: the request is refused, because of the model's name for instance.
+            EmbedderRejected: the request is refused, because of the model's name or of `most` for instance.
             EmbedderUnavailable: there is no answer, or a server error.
             EmbedderBroken: the answer is too long, or does not say how likely its tokens are.
         """
@@ -101,7 +100,7 @@ class ChatClient(HttpClient):
         for asked, answered in examples:
             messages += [_turn("user", asked), _turn("assistant", answered)]
         messages.append(_turn("user", text))
-        wanted = {"max_tokens": 1, "logprobs": True, "top_logprobs": _LIKELIEST}
+        wanted = {"max_tokens": 1, "logprobs": True, "top_logprobs": most}
         return await self._requests.run_shielded(self._ask(messages, wanted, _first_token))
 
     async def _ask(

@@ -13,15 +13,17 @@ questions. An outage of the database or of an embedder says nothing about the mo
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 from memory_recall.errors import DatabaseUnreachable, EmbedderUnavailable, MemoryIndexError
 from memory_recall.evaluation.evaluate import BatchEmbedder, Question, embed_questions, evaluate
 from memory_recall.evaluation.significance import bound_drop, questions_needed
 from memory_recall.postgres.connection import DsnSource, create_pool
+from memory_recall.retrying import Patience
 from memory_recall.schema.table import ACTIVE, STANDBY, VectorColumn
 from memory_recall.search.hybrid_recall import HybridRecall
-from memory_recall.search.query import Mode
+from memory_recall.search.query import EmbeddedQuery, Mode
 from memory_recall.swap.machine import GateOutcome
 
 MEASURE = "recall@10"
@@ -170,16 +172,21 @@ async def measure(
     active: BatchEmbedder,
     following: BatchEmbedder,
     max_drop: float,
+    patiently: Patience,
 ) -> Verdict:
     """Measure both models on the questions and return the verdict. A failed measurement refuses the next model.
 
+    `patiently` repeats the embedding of the questions while an embedder is away.
+
     Raises:
-        EmbedderUnavailable: an embedder was busy or unavailable for a minute.
+        EmbedderUnavailable: an embedder was away for longer than `patiently` waits.
         DatabaseUnreachable: the connection to the database was refused or lost.
     """
     try:
-        before = await _scores(source, table, questions, active, ACTIVE)
-        after = await _scores(source, table, questions, following, STANDBY)
+        of_active = await patiently(partial(embed_questions, questions, active))
+        of_next = await patiently(partial(embed_questions, questions, following))
+        before = await _scores(source, table, questions, of_active, ACTIVE)
+        after = await _scores(source, table, questions, of_next, STANDBY)
     except (EmbedderUnavailable, DatabaseUnreachable):
         raise
     except MemoryIndexError as error:
@@ -188,10 +195,13 @@ async def measure(
 
 
 async def _scores(
-    source: DsnSource, table: str, questions: Sequence[Question], embedder: BatchEmbedder, column: VectorColumn
+    source: DsnSource,
+    table: str,
+    questions: Sequence[Question],
+    vectors: Mapping[str, EmbeddedQuery],
+    column: VectorColumn,
 ) -> list[Scores]:
     """Return each question's scores, in the order of the questions."""
-    vectors = await embed_questions(questions, embedder)
     pool = await create_pool(source, max_size=1, application_name="memory-swap-gate")
     recall = HybridRecall(pool, table=table, column=column, time_budget=_TIME_BUDGET)
     try:

@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from functools import partial
+from typing import TypeVar
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
@@ -27,7 +27,7 @@ from memory_recall.indexing.progress import LogProgress, Progress, ShownBar, Wor
 from memory_recall.indexing.worker import WorkerPlan, worker_session
 from memory_recall.postgres.connection import Connection, DsnSource
 from memory_recall.postgres.session import Session
-from memory_recall.retrying import Awaited, Backoff, retry_outage
+from memory_recall.retrying import Awaited, Backoff, Patience, retry_outage
 from memory_recall.schema.models_sql import RecordedModel, active_model
 from memory_recall.schema.revisions import require_schema
 from memory_recall.schema.table import MemoryTable, describe
@@ -37,12 +37,13 @@ from memory_recall.swap.machine import OPEN_STAGES, Action, Fill, GateOutcome, S
 from memory_recall.swap.standby import fill_standby
 from memory_recall.swap.state_sql import SwapRecord
 
-Measure = Callable[[SwapRecord], Awaitable[Verdict]]
+T = TypeVar("T")
+Measure = Callable[[SwapRecord, Patience], Awaitable[Verdict]]
 Observe = Callable[[SwapRecord, Fill], None]
 
 _POLL_SECONDS = 0.25
 _REST_FACTOR = 4.0  # times as long as counting took, which scans the table until the queue has its index
-_MEASURE_AGAIN = Backoff(first=1.0, longest=10.0, jitter=0.5)
+_AWAY = Backoff(first=1.0, longest=10.0, jitter=0.5)
 _COMMAND_TIMEOUT = 7 * 24 * 3600.0  # seconds; an index over millions of rows takes hours to build
 
 
@@ -69,7 +70,8 @@ class SwapProcess:
         source: the source of the connection string, which is read at each connect.
         directory: the known embedders; the configured embedder serves the model that is to become active.
         request: what is to be swapped, and how.
-        measure: judges the next model once its column is complete; None flips without a measurement.
+        measure: judges the next model once its column is complete; None flips without a measurement. It is given what
+            waits for an embedder that is away.
         progress: is told how far the work is.
         stop: ends the run early when it is set; another run continues the swap.
         observe: called before each action, with the swap and the counts of the standby column.
@@ -134,6 +136,9 @@ class SwapProcess:
                 if await session.run(self._step):
                     break
                 await sleep_unless(self._stop, self._pause)
+        except EmbedderUnavailable:  # it is not waited for once the run is to end early
+            if not self._stop.is_set():
+                raise
         finally:
             done.set()
 
@@ -228,22 +233,22 @@ class SwapProcess:
             await state_sql.build_standby_index(connection, table, self._request.index, lock_seconds=limit)
         elif action is Action.MEASURE and self._measure is not None:
             swap = await self._reach(connection, table, swap, Stage.GATING)
-            self._verdict = await self._measured(partial(self._measure, swap))
+            self._verdict = await self._measure(swap, self._patiently)
         elif action is Action.REFUSE:
             await self._refuse(connection, table, swap)
         elif action is Action.FLIP:
             swap = await self._reach(connection, table, swap, Stage.READY)
             await self._flip(connection, table, swap)
 
-    async def _measured(self, measure: Callable[[], Awaitable[Verdict]]) -> Verdict:
-        """Measure the next model, from the start after an outage of an embedder, unless the run is to end early."""
+    async def _patiently(self, work: Callable[[], Awaitable[T]], /) -> T:
+        """Await a call that an embedder answers, and repeat it while the embedder is away and the run is to go on."""
         return await retry_outage(
-            measure,
+            work,
             Awaited.EMBEDDER,
             self._progress,
             on=lambda error: isinstance(error, EmbedderUnavailable) and not self._stop.is_set(),
             give_up_after=self._request.worker.outage_timeout,
-            backoff=_MEASURE_AGAIN,
+            backoff=_AWAY,
         )
 
     async def _flip(self, connection: Connection, table: MemoryTable, swap: SwapRecord) -> None:

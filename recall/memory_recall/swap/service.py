@@ -20,6 +20,7 @@ from memory_recall.indexing.progress import WorkerMetrics
 from memory_recall.indexing.worker import WorkerPlan, run_until_stopped
 from memory_recall.postgres.connection import Connection, opened
 from memory_recall.postgres.session_sql import require_session
+from memory_recall.retrying import Patience
 from memory_recall.schema.models_sql import active_model, read_roles
 from memory_recall.schema.revisions import require_schema
 from memory_recall.schema.table import MemoryTable
@@ -89,15 +90,16 @@ async def start(settings: Settings, following: NextEmbedder, *, gate: Gate | Non
         SwapRefused: the next model was measured and refused, or its embedder refused too many rows.
         SwapUndecided: the questions are too few to tell whether the next model is worse than tolerated.
         ModelMismatch: an embedder serves another model file than the one that made the vectors of its column.
+        EmbedderUnavailable: an embedder was away for longer than a worker waits.
     """
     questions = gate.questions() if gate else None
     async with following.connect(settings) as client:
         target = await target_of(client, following)
 
-        async def judge(swap: SwapRecord) -> Verdict:
-            swap.to_model.require_same(await client.model_info())
+        async def judge(swap: SwapRecord, patiently: Patience) -> Verdict:
+            swap.to_model.require_same(await patiently(client.model_info))
             async with active_embedder(settings, following, swap.from_model) as active:
-                swap.from_model.require_same(await active.model_info())
+                swap.from_model.require_same(await patiently(active.model_info))
                 return await measure(
                     settings.dsn(),
                     settings.table,
@@ -105,6 +107,7 @@ async def start(settings: Settings, following: NextEmbedder, *, gate: Gate | Non
                     active=active,
                     following=client,
                     max_drop=gate.max_drop if gate else 0.0,
+                    patiently=patiently,
                 )
 
         return await _carry_out(settings, following, client, target, measure=judge if gate else None, flip=flip)

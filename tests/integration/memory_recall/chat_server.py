@@ -62,8 +62,18 @@ _RIGHT = {question: YES if answer == "Yes" else NO for question, answer in (one.
 
 
 class JudgingServer(ChatServer):
-    """A language model that tells the examples of the trial apart; these requests are not counted, held or kept."""
+    """A language model that tells the examples of the trial apart; these requests are not counted, held or kept.
+
+    It refuses a request for more tokens than `limit`.
+    """
+
+    def __init__(self, answer: Answer | None = None, limit: int = 300) -> None:
+        super().__init__(answer)
+        self._limit = limit
 
     async def _answer(self, head: bytes, body: bytes) -> Answer:
-        right = _RIGHT.get(json.loads(body)["messages"][-1]["content"])
+        asked = json.loads(body)
+        if asked["top_logprobs"] > self._limit:
+            return 400, {}, b'{"error": {"message": "top_logprobs is too large"}}'
+        right = _RIGHT.get(asked["messages"][-1]["content"])
         return right or await super()._answer(head, body)

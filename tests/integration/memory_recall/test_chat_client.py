@@ -45,7 +45,7 @@ async def test_a_request_holds_the_model_the_instruction_and_the_text_and_nothin
 async def test_a_request_for_the_first_token_holds_the_examples_as_turns_before_the_text(server: ChatServer) -> None:
     server.answer = likely(Yes=0.75, No=0.25)
     async with ChatClient(server.url, "tiny-chat") as client:
-        found = await client.first_token("Say Yes or No.", [("one", "Yes"), ("two", "No")], CANARY)
+        found = await client.first_token("Say Yes or No.", [("one", "Yes"), ("two", "No")], CANARY, most=7)
     assert found == {"Yes": pytest.approx(0.75), "No": pytest.approx(0.25)}
     turns = ["system", "user", "assistant", "user", "assistant", "user"]
     texts = ["Say Yes or No.", "one", "Yes", "two", "No", CANARY]
@@ -53,7 +53,7 @@ async def test_a_request_for_the_first_token_holds_the_examples_as_turns_before_
     assert server.bodies == [
         {
             "model": "tiny-chat", "messages": messages, "temperature": 0,
-            "max_tokens": 1, "logprobs": True, "top_logprobs": 20,
+            "max_tokens": 1, "logprobs": True, "top_logprobs": 7,
         }
     ]  # fmt: skip
 
@@ -70,7 +70,7 @@ async def test_an_answer_that_does_not_say_how_likely_its_tokens_are_is_an_error
     server.answer = (200, {}, f'{{"choices": [{{"logprobs": {given}}}]}}'.encode())
     async with ChatClient(server.url, "tiny-chat") as client:
         with pytest.raises(EmbedderBroken) as raised:
-            await client.first_token("Say Yes or No.", [], CANARY)
+            await client.first_token("Say Yes or No.", [], CANARY, most=7)
     assert "canary" not in str(raised.value)
     assert "copy" not in str(raised.value)
 
@@ -84,7 +84,7 @@ async def test_a_token_that_never_comes_or_is_as_likely_as_can_be_is_no_error(se
         f'{{"choices": [{{"logprobs": {{"content": [{{"top_logprobs": {tokens}}}]}}}}]}}'.encode(),
     )
     async with ChatClient(server.url, "tiny-chat") as client:
-        assert await client.first_token("Say Yes or No.", [], CANARY) == {"Yes": 1.0, "No": 0.0}
+        assert await client.first_token("Say Yes or No.", [], CANARY, most=7) == {"Yes": 1.0, "No": 0.0}
 
 
 @pytest.mark.parametrize("status", [429, 503])

@@ -12,11 +12,11 @@ import pytest
 
 from memory_bench.curation import model_file, other_people
 from memory_bench.curation.fitting import NAMES, Material, tally
-from memory_bench.curation.judge import RightAnswers, judge_chosen
+from memory_bench.curation.judge import GivenAnswers, judge_chosen
 from memory_bench.curation.model_file import PARTS, assemble
 from memory_bench.curation.other_people import OtherPeople, judge_other_people
 from memory_bench.curation.recalls import newer_first
-from memory_bench.curation.truth import Truth, read_truth
+from memory_bench.curation.truth import JUDGES, Truth, read_truth, restatements_of
 from memory_bench.harness.dataset import Query
 from memory_recall.curation.decisions import Action, Decider
 from memory_recall.curation.features import Frequencies, Memory, Pair
@@ -42,6 +42,32 @@ def test_what_follows_from_two_restatements_is_found_and_what_was_judged_is_not_
     made = truth(tmp_path)
     assert made.closure == {(1, 2), (2, 3), (1, 3), (4, 5)}
     assert made.judged == {(1, 9)}
+
+
+def test_a_pair_is_judged_to_be_a_restatement_if_most_judges_say_so_and_it_is_not_the_set_s_own(tmp_path: Path) -> None:
+    truth(tmp_path)
+    said = [
+        {"older": 1, "newer": 8, "judged": ["neither", "replaces", "says_again"]},
+        {"older": 2, "newer": 8, "judged": ["neither", "replaces", "neither"]},
+        {"older": 1, "newer": 3, "judged": ["replaces", "replaces", "replaces"]},
+    ]
+    (tmp_path / "blind").write_text("\n".join(json.dumps(line) for line in said))
+    made = read_truth(tmp_path / "restatements", tmp_path / "near", tmp_path / "blind")
+    assert made.judged == {(1, 9), (1, 8)}
+    assert restatements_of(tmp_path / "blind", 0) == {(1, 3)}
+
+
+def test_the_blind_judgements_of_the_set_are_of_all_its_restatements_and_contradict_no_near_pair() -> None:
+    lines = [json.loads(line) for line in (HOMELAB / "blind-judgements.jsonl").read_text().splitlines()]
+    pairs = [(line["older"], line["newer"]) for line in lines]
+    assert (len(set(pairs)), len(pairs)) == (247, 247)
+    assert all(len(line["judged"]) == JUDGES for line in lines)
+    before = read_truth(HOMELAB / "restatements.jsonl", HOMELAB / "near-pairs.jsonl")
+    after = read_truth(HOMELAB / "restatements.jsonl", HOMELAB / "near-pairs.jsonl", HOMELAB / "blind-judgements.jsonl")
+    assert set(pairs) >= before.kinds.keys()
+    near = [json.loads(line) for line in (HOMELAB / "near-pairs.jsonl").read_text().splitlines()]
+    assert not (after.judged - before.judged) & {(pair["older"], pair["newer"]) for pair in near}
+    assert len(after.judged) == len(before.judged) + 3
 
 
 def test_a_chain_is_never_in_both_halves(tmp_path: Path) -> None:
@@ -115,7 +141,11 @@ def test_no_voice_is_judged_by_weights_that_its_own_pairs_taught(
     """The weights of each are fitted to homelab and to all other voices, with their labels."""
     made = truth(tmp_path)
     homelab = material(made, (1, 2), (1, 8), first=100)
-    others = OtherPeople(material(made, (4, 5), (6, 7), (2, 3), first=0), np.array(["spoken", "terse", "spoken"]))
+    others = OtherPeople(
+        material(made, (4, 5), (6, 7), (2, 3), first=0),
+        np.array(["spoken", "terse", "spoken"]),
+        np.array(["ann", "bob", "ann"]),
+    )
     taught: list[tuple[list[float], list[float]]] = []
 
     def regress(features: Any, labels: Any) -> tuple[float, Any]:
@@ -137,7 +167,7 @@ class Model:
         self.answers = answers
         self.trial = dict(one.turn for one in TRIAL)
 
-    async def first_token(self, _instruction: str, _examples: object, text: str, /) -> dict[str, float]:
+    async def first_token(self, _instruction: str, _examples: object, text: str, /, *, most: int) -> dict[str, float]:  # noqa: ARG002  (one token is enough)
         if text in self.trial:
             return {self.trial[text]: 1.0}
         self.answers -= 1
@@ -160,9 +190,11 @@ async def test_a_model_judges_the_pairs_of_a_half_and_one_that_stops_gives_no_fi
         await judge_chosen(Model(1), given, scores, chosen, 0.5)
 
 
-async def test_right_answers_are_those_of_the_set_s_own_restatements(tmp_path: Path) -> None:
+async def test_given_answers_are_yes_for_the_given_pairs_alone(tmp_path: Path) -> None:
     given = material(truth(tmp_path), (1, 2), (2, 3), (1, 3), first=0)
-    judging = await judge_chosen(RightAnswers(given), given, np.array([0.9, 0.8, 0.7]), np.ones(3, dtype=np.bool_), 0.5)
+    judging = await judge_chosen(
+        GivenAnswers(given, given.truth.kinds), given, np.array([0.9, 0.8, 0.7]), np.ones(3, dtype=np.bool_), 0.5
+    )
     proposed = {one.pair.ids for one in judging.judgements if one.action is not Action.ADD}
     assert proposed == {(1, 2), (2, 3)}
 

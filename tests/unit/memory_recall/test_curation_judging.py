@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from memory_recall.curation import judging, model_answers
+from memory_recall.curation import model_answers
 from memory_recall.curation.decisions import Decider
 from memory_recall.curation.features import Pair
 from memory_recall.curation.judging_examples import SHOWN, TRIAL
-from memory_recall.curation.model_answers import question_about, sureness
+from memory_recall.curation.model_answers import WEIGHT, evidence, question_about
 from memory_recall.errors import EmbedderUnavailable, JudgeUnfit
 from memory_recall.retrying import Backoff
 from tests.unit.memory_recall.judging_model import NO, RIGHT, YES, Model, judged, lines, pair, scored
@@ -37,7 +37,7 @@ def test_an_answer_counts_by_how_much_likelier_yes_is_than_no_and_not_if_it_is_n
     tokens: Mapping[str, float], odds: float | None
 ) -> None:
     """Within bounds, so that one answer cannot outweigh every rule."""
-    assert sureness(tokens) == (None if odds is None else pytest.approx(math.log(odds)))
+    assert evidence(tokens, None) == (None if odds is None else pytest.approx(WEIGHT * math.log(odds)))
 
 
 def test_the_model_sees_the_texts_and_the_dates_of_both_memories_and_nothing_else() -> None:
@@ -53,14 +53,21 @@ def test_no_example_of_the_trial_is_shown_with_its_answer() -> None:
         assert 2 * sum(one.restates for one in examples) == len(examples)
 
 
+def worth(answer: Mapping[str, float]) -> float:
+    """What an answer of Yes or No adds to the log-odds of the rules."""
+    found = evidence(answer, None)
+    assert found is not None
+    return found
+
+
 async def test_a_pair_s_score_is_the_rules_and_how_much_surer_the_model_is_of_it_than_on_average() -> None:
     """The rules alone score a pair whose answer is no Yes or No, and one that is too unlikely to be asked about."""
     found = [scored(1, 11, 0.9), scored(2, 12, 0.8), scored(3, 13, 0.15), scored(4, 14, 0.09), scored(5, 15, 0.3)]
     answers = {"note 11": NO, "note 12": {"I": 1.0}, "note 13": YES, "note 15": NO}
     model = Model(answers.__getitem__)
     result = await judged(model, *found)
-    mean = sum(sureness(one) or 0 for one in RIGHT.values()) / len(RIGHT)  # of the trial, as few pairs are asked about
-    logit = math.log(0.15 / 0.85) + judging.WEIGHT * ((sureness(YES) or 0) - mean)
+    mean = sum(worth(one) for one in RIGHT.values()) / len(RIGHT)  # of the trial, as few pairs are asked about
+    logit = math.log(0.15 / 0.85) + worth(YES) - mean
     assert lines(result) == [
         (3, 13, True, Decider.MODEL),
         (2, 12, True, Decider.RULES),

@@ -54,9 +54,9 @@ class Endless(Model):
         self.stop, self.in_trial = stop, in_trial
 
     async def first_token(
-        self, instruction: str, examples: Sequence[tuple[str, str]], text: str, /
+        self, instruction: str, examples: Sequence[tuple[str, str]], text: str, /, *, most: int
     ) -> Mapping[str, float]:
-        given = await super().first_token(instruction, examples, text)
+        given = await super().first_token(instruction, examples, text, most=most)
         if self.in_trial or (self.asked and int(self.asked[-1][5:]) > 109):
             self.stop.set()
             await asyncio.Event().wait()

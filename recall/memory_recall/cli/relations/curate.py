@@ -28,7 +28,7 @@ curate_app = typer.Typer(
     no_args_is_help=True,
     help="Find memories that newer ones say again or replace, and let recalls put the newer ones first.",
 )
-_COUNTS = ("judged", "unusable", "not_judged", "changed", "left_out")
+_OF_JUDGING = ("known_model", "judged", "unusable", "not_judged", "changed", "left_out")
 FileArgument = Annotated[Path, typer.Argument(metavar="FILE", help="The file of proposals.")]
 
 
@@ -67,6 +67,7 @@ def find_command(  # noqa: PLR0917  (typer makes options of them; nobody calls t
 
     With --judge, a language model is sent both texts of a pair and their dates, and says whether the newer memory makes
     the older one unnecessary. How sure it is changes the pair's score. A model that fails a trial is sent no memory.
+    The answers of a model that is recognised there (`known_model`) are read by more than Yes and No.
 
     Examples:
         memory curate find proposals.jsonl --user ana
@@ -93,7 +94,7 @@ def find_command(  # noqa: PLR0917  (typer makes options of them; nobody calls t
         counts = Counter(one.action for one in proposals)
         result: dict[str, Any] = {one.value: counts[one] for one in Action}
         if judging is not None:
-            result |= {name: getattr(judging, name) for name in _COUNTS}
+            result |= {name: getattr(judging, name) for name in _OF_JUDGING}
         return result | {"file": str(file)}, judging
 
     result, judging = execute(action, as_json=json)

@@ -84,6 +84,7 @@ async def test_the_model_decides_and_is_shown_two_texts_and_their_dates(
     assert counts == {
         "ADD": 1, "UPDATE": 0, "SUPERSEDE": 0, "NOOP": 0, "file": str(file),
         "judged": 1, "unusable": 0, "not_judged": 0, "changed": 1, "left_out": 0,
+        "known_model": None,
     }  # fmt: skip
     assert in_file(tmp_path / "rules.jsonl") == {(older, newer): ("SUPERSEDE", "rules")}
     assert in_file(file) == {(older, newer): ("ADD", "model")}

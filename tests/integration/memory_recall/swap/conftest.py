@@ -1,9 +1,9 @@
 """What the swap tests stand on: a filled and indexed table, the active model's embedder, and the next one's."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from pgvector import HalfVector
@@ -25,6 +25,13 @@ from tests.integration.memory_recall.fake_embedder import FakeEmbedder, vector_o
 from tests.integration.memory_recall.workbench import DIMENSIONS, Workbench, migrate_and_index
 
 NEXT_SALT = "next:"
+
+T = TypeVar("T")
+
+
+async def at_once(work: Callable[[], Awaitable[T]], /) -> T:
+    """Waits for nothing that is away."""
+    return await work()
 
 
 def halved(text: str, salt: str, dimensions: int) -> HalfVector:

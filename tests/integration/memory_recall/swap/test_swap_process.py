@@ -1,11 +1,10 @@
 """A swap ends with the next model's vectors where the active one's were, whatever happens on the way."""
 
 import asyncio
-from dataclasses import replace
 
 import pytest
 
-from memory_recall.errors import EmbedderUnavailable, ModelMismatch, NoSwap, SwapInProgress
+from memory_recall.errors import ModelMismatch, NoSwap, SwapInProgress
 from memory_recall.indexing.queue_sql import Partition, PendingQueue
 from memory_recall.postgres.connection import connect
 from memory_recall.schema.revisions import require_schema
@@ -18,7 +17,7 @@ from tests.integration.memory_recall.swap.conftest import SwapBench
 _HEAP_ONLY_UPDATES = "SELECT n_tup_hot_upd FROM pg_stat_user_tables WHERE relname = 'memories'"
 
 
-def _verdict(lost: int) -> Verdict:
+def verdict(lost: int) -> Verdict:
     """Return the gate's verdict on a model that loses as many of a hundred answers and wins one."""
     active = [Scores(1.0, 1.0)] * 99 + [Scores(0.0, 0.0)]
     following = [Scores(0.0, 0.0)] * lost + [Scores(1.0, 1.0)] * (100 - lost)
@@ -48,8 +47,8 @@ async def test_a_model_of_other_dimensions_becomes_active(swaps: SwapBench) -> N
 
 
 async def test_a_worse_model_is_refused_with_the_numbers_and_the_active_one_stays(swaps: SwapBench) -> None:
-    async def measure(_swap: object) -> Verdict:
-        return _verdict(40)
+    async def measure(_swap: object, _patiently: object) -> Verdict:
+        return verdict(40)
 
     swap = await swaps.swap(measure=measure)
     assert swap.stage == "refused"
@@ -61,8 +60,8 @@ async def test_a_worse_model_is_refused_with_the_numbers_and_the_active_one_stay
 
 
 async def test_a_swap_whose_gate_cannot_decide_stops_before_the_flip(swaps: SwapBench) -> None:
-    async def measure(_swap: object) -> Verdict:
-        return _verdict(5)
+    async def measure(_swap: object, _patiently: object) -> Verdict:
+        return verdict(5)
 
     swap = await swaps.swap(measure=measure)
     assert (swap.stage, swap.undecided) == ("refused", True)
@@ -71,42 +70,11 @@ async def test_a_swap_whose_gate_cannot_decide_stops_before_the_flip(swaps: Swap
     assert await swaps.problems() == []
 
 
-async def test_an_embedder_that_is_away_while_models_are_measured_is_waited_for(swaps: SwapBench) -> None:
-    away = iter([True, True])
-
-    async def measure(_swap: object) -> Verdict:
-        if next(away, False):
-            raise EmbedderUnavailable("The embedder is being moved to another node.", "")
-        return _verdict(1)
-
-    assert (await swaps.swap(measure=measure)).stage == "flipped"
-    assert swaps.work.ear.outages == ["embedder"]
-
-
-async def test_an_embedder_that_stays_away_while_models_are_measured_refuses_no_model(swaps: SwapBench) -> None:
-    """The run ends with an error, and the next one goes on with the measurement."""
-
-    async def fail(_swap: object) -> Verdict:
-        raise EmbedderUnavailable("The embedder is away.", "")
-
-    async def measure(_swap: object) -> Verdict:
-        return _verdict(1)
-
-    swaps.work.plan = replace(swaps.work.plan, outage_timeout=0)
-    with pytest.raises(EmbedderUnavailable):
-        await swaps.swap(measure=fail)
-    left = await swaps.latest()
-    assert left is not None
-    assert left.stage == "gating"
-    assert (await swaps.swap(measure=measure)).stage == "flipped"
-    assert await swaps.problems() == []
-
-
 async def test_a_refused_swap_may_be_measured_again_and_embeds_nothing_again(swaps: SwapBench) -> None:
     lost = iter([40, 1])
 
-    async def measure(_swap: object) -> Verdict:
-        return _verdict(next(lost))
+    async def measure(_swap: object, _patiently: object) -> Verdict:
+        return verdict(next(lost))
 
     await swaps.swap(measure=measure)
     assert (await swaps.swap(measure=measure)).stage == "flipped"
