@@ -36,12 +36,12 @@ class Sets:
 
 
 def judge_by_language_model(kept: KeptAnswers, name: str, sets: Sets) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the figures of both sets, and what the model's tokens weigh by all other people, to be shipped.
+    """Return the figures of both sets with a language model as judge, and the weights of its tokens, to be shipped.
 
-    `by_yes_or_no` reads the answers of a model that is not known, and `by_tokens` those of one that is: of homelab by
-    what all voices teach, and of each voice by what the other voices teach. `by_right_answers` has answers that are
-    right by the sets' own restatements. A model whose tokens do not pass the trial has no such figures and no weights,
-    nor has one whose server gives few tokens.
+    The figures are under three keys: `by_yes_or_no`, where the answers are read as those of any model; `by_tokens`,
+    where they are read by weights that were fitted to all voices, or for a voice to the others; and `by_right_answers`,
+    where the sets' own restatements are answered with Yes. If the server returns few tokens, or the weights do not pass
+    the trial, `by_tokens` says so, and there are no weights.
     """
     scores = score_other_people(sets.others, sets.homelab)
     by_yes_or_no = _of_both(sets, scores, kept, kept)
@@ -81,9 +81,10 @@ def _gain(before: Sequence[int], after: Sequence[int]) -> dict[str, Any]:
 
 
 def judge_by_recorded_answers(sets: Sets, blind: Path, truth: Truth) -> list[dict[str, Any]]:
-    """Return the figures of homelab with the answers of each blind judge, a large model, in place of a small one's.
+    """Return the figures of homelab with the recorded answers of each blind judge in place of a language model's.
 
-    `truth` is what was known before they judged.
+    The judges were not asked through the product's interface, and its trial is taken as passed. `truth` is what was
+    known before they judged.
     """
     before = replace(sets, homelab=replace(sets.homelab, truth=truth))
     answers = [restatements_of(blind, judge) for judge in range(JUDGES)]

@@ -68,7 +68,9 @@ def curation(  # noqa: PLR0917  (typer makes options of them; nobody calls this 
     compared with the proposals of both halves applied. `other_people` are those of examples/restatements, who write in
     five voices. Each voice is judged by what homelab and the other voices teach, with the shipped threshold; `without`
     has the same figures of both sets with each of the features left out. `weights` are those of all sets together, as
-    they are shipped.
+    they are shipped. `by_blind_judges` has what is found of homelab with recorded answers in a judging model's place:
+    those of three runs of a large language model, which judged the pairs outside of this program, by the set's
+    definitions.
 
     With --judge, a language model is asked about every pair with a score of at least 0.1. `by_yes_or_no` has the same
     figures of both sets if its answers are read as those of any model, `by_tokens` if what its tokens weigh is fitted
@@ -117,7 +119,7 @@ def _measured(
     material = database.wait(read_material(database.pool("plain"), dataset.memories, truth))
     sets = Sets(dataset, embedded, database, material, others)
     figures = _figures(dataset, embedded, database, material) | _of_other_people(others, material)
-    figures["by_large_model"] = judge_by_recorded_answers(sets, _BLIND, before)
+    figures["by_blind_judges"] = judge_by_recorded_answers(sets, _BLIND, before)
     if model is None:
         return figures, {}
     by_model, weights = judge_by_language_model(model, name, sets)

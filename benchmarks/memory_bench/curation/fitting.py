@@ -78,16 +78,25 @@ def as_array(features: Sequence[Features]) -> Array:
 def regress(features: Array, labels: Array) -> tuple[float, Array]:
     """Return the bias and the weights of a logistic regression. The penalty applies to standardised features."""
     mean, deviation = features.mean(axis=0), features.std(axis=0) + 1e-9
-    rows = np.column_stack([np.ones(len(features)), (features - mean) / deviation])
-    penalty = np.diag([0.0, *[_PENALTY] * features.shape[1]])
-    weights = np.zeros(rows.shape[1])
+    bias, weights = newton((features - mean) / deviation, labels, np.zeros(len(labels)), _PENALTY)
+    slopes = weights / deviation
+    return float(bias - slopes @ mean), slopes
+
+
+def newton(rows: Array, labels: Array, offsets: Array, penalty: float) -> tuple[float, Array]:
+    """Return the bias and the weights of a logistic regression by Newton's method.
+
+    `offsets` are log-odds that are known of each row beforehand. The quadratic penalty applies to all but the bias.
+    """
+    columns = np.column_stack([np.ones(len(rows)), rows])
+    penalties = np.diag([0.0, *[penalty] * rows.shape[1]])
+    found = np.zeros(columns.shape[1])
     for _ in range(_STEPS):
-        likely = logistic(rows @ weights)
-        gradient = rows.T @ (labels - likely) - penalty @ weights
-        curvature = (rows.T * (likely * (1 - likely))) @ rows + penalty
-        weights = weights + np.linalg.solve(curvature, gradient)
-    slopes = weights[1:] / deviation
-    return float(weights[0] - slopes @ mean), slopes
+        likely = logistic(columns @ found + offsets)
+        gradient = columns.T @ (labels - likely) - penalties @ found
+        curvature = (columns.T * (likely * (1 - likely))) @ columns + penalties
+        found = found + np.linalg.solve(curvature, gradient)
+    return float(found[0]), found[1:]
 
 
 def fit(material: Material, chosen: Chosen) -> Fit:

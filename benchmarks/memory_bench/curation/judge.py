@@ -16,7 +16,7 @@ from memory_recall.curation.model_answers import JudgingModel, question_about
 
 
 class GivenAnswers:
-    """Answers Yes for given pairs and No for all others, in place of a language model; the trial it always passes."""
+    """Answers Yes for given pairs and No for all others, in place of a language model; it always passes the trial."""
 
     def __init__(self, material: Material, yes: Collection[Ids]) -> None:
         self._answers = dict(one.turn for one in TRIAL) | {

@@ -26,7 +26,7 @@ _SET = REPOSITORY / "examples" / "restatements"
 
 @dataclass(frozen=True, slots=True)
 class OtherPeople:
-    """The pairs of several people; whose notes each pair's are and in which voice they are, an array of each."""
+    """The pairs of several people's notes. `voices` and `people` hold the voice and the writer of each pair's notes."""
 
     material: Material
     voices: NDArray[np.str_]
@@ -38,7 +38,7 @@ class OtherPeople:
         return [one for one in proposed if one.pair.newer.id in newer]
 
     def net_by_person(self, proposed: Sequence[Judgement]) -> list[int]:
-        """Return how many more pairs were found than were wrong, of each person, in the order of their names."""
+        """Return for each person, in the order of names, how many proposals are restatements less how many are not."""
         owners = {newer: str(person) for (_, newer), person in zip(self.material.ids, self.people, strict=True)}
         of_person: dict[str, list[Judgement]] = {person: [] for person in sorted(set(owners.values()))}
         for one in proposed:
@@ -89,7 +89,7 @@ def fit_all(materials: Sequence[Material]) -> tuple[float, Array]:
 
 
 def judge_other_people(others: OtherPeople, homelab: Material) -> list[Judgement]:
-    """Return what is proposed to all people with the scores of `score_other_people` and the shipped threshold."""
+    """Return the proposals for all people's pairs, by the scores of `score_other_people` and the shipped threshold."""
     scores = score_other_people(others, homelab)
     return proposals(others.material, scores, np.ones(len(scores), dtype=np.bool_), THRESHOLD)
 

@@ -1,8 +1,8 @@
-"""Fits what the first tokens of a language model's answers weigh, to the restatements of other people.
+"""Fits a weight for each of the likeliest first tokens of a language model's answers, to examples/restatements.
 
-The weights are those of a logistic regression with a quadratic penalty over the logarithms of the tokens'
-probabilities, with the rules' log-odds as its offset: they learn what the rules leave open. The mean of each voice is
-taken away before, as `memory curate find` takes away that of all pairs it has asked about.
+The weights are those of a logistic regression with a quadratic penalty. Its inputs are the logarithms of the tokens'
+probabilities, less their mean over the pairs of one voice, as `memory curate find` subtracts the mean over all pairs
+that it has asked about. The rules' log-odds are its offsets, so the weights learn what the rules leave open.
 """
 
 import json
@@ -15,45 +15,46 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from memory_bench.curation.fitting import Array, logistic
+from memory_bench.curation.fitting import Array, newton
 from memory_bench.curation.other_people import OtherPeople
 from memory_recall.curation.judging_examples import TRIAL, question
 from memory_recall.curation.known_models import KnownModel, log_probabilities
 from memory_recall.curation.model_answers import FEW_TOKENS, MANY_TOKENS, JudgingModel, evidence, question_about
-from memory_recall.errors import EmbedderRejected
+from memory_recall.errors import EmbedderBroken, EmbedderRejected
 
 _SHARE = 0.9  # of the answers in which a token has to be among the likeliest
 _PENALTY = 1.0
-_STEPS = 30
 _DIGITS = 3
 
 
 class KeptAnswers:
-    """Asks a language model each question once, for many tokens if its server gives them, and keeps the answers.
+    """Asks a language model each question once, for many tokens if its server returns so many, and keeps the answers.
 
-    With a file, they are kept there, too, and those of this model that are in it are not asked for again.
+    With a file, the answers are also kept there, and a later run does not ask again for those of the same model.
+    `gives_many` says whether every answer so far has as many tokens as a known model's must have.
     """
 
     def __init__(self, model: JudgingModel, name: str, file: Path | None = None) -> None:
-        self.gives_many = True
         self._model = model
         self._name = name
         self._file = file
-        lines = file.read_text(encoding="utf-8").splitlines() if file is not None and file.exists() else []
-        found = [json.loads(line) for line in lines]
-        self._kept: dict[str, Mapping[str, float]] = {
-            one["asked"]: one["tokens"] for one in found if one["model"] == name
-        }
+        self._kept: dict[str, Mapping[str, float]] = {}
+        self.gives_many = True
+        for line in _complete_lines(file) if file is not None and file.exists() else []:
+            record = json.loads(line)
+            if record["model"] == name:
+                self._kept[record["asked"]] = record["tokens"]
+                self.gives_many = self.gives_many and record["many"]
 
     async def first_token(
         self, instruction: str, examples: Sequence[tuple[str, str]], text: str, /, *, most: int
     ) -> Mapping[str, float]:
-        """Return the answer to a question that was asked before, or else the model's; it may have more tokens."""
+        """Return the answer that is kept for the question, or ask the model. It may have more than `most` tokens."""
         if text not in self._kept:
             ask = partial(self._model.first_token, instruction, examples, text)
             try:
                 answer = await ask(most=MANY_TOKENS if self.gives_many else most)
-            except EmbedderRejected:
+            except (EmbedderRejected, EmbedderBroken):
                 answer = await ask(most=FEW_TOKENS)
                 self.gives_many = False
             self.keep(text, answer)
@@ -64,16 +65,25 @@ class KeptAnswers:
         self._kept[text] = answer
         if self._file is not None:
             with self._file.open("a", encoding="utf-8") as file:
-                file.write(json.dumps({"model": self._name, "asked": text, "tokens": answer}) + "\n")
+                record = {"model": self._name, "many": self.gives_many, "asked": text, "tokens": answer}
+                file.write(json.dumps(record) + "\n")
 
     def answer_to(self, text: str) -> Mapping[str, float] | None:
         """Return the answer to a question, or None if it was not asked."""
         return self._kept.get(text)
 
 
+def _complete_lines(file: Path) -> list[str]:
+    """Return the file's lines, and remove a last one that was cut off when its writer was killed."""
+    *lines, cut = file.read_text(encoding="utf-8").split("\n")
+    if cut:
+        file.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return lines
+
+
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """The pairs about which a model was asked: its answers, the rules' log-odds, the labels, and the voices."""
+    """What weights are fitted to: each pair's answer, its log-odds by the rules, its label (0 or 1) and its voice."""
 
     answers: Sequence[Mapping[str, float]]
     offsets: Array
@@ -82,7 +92,7 @@ class Asked:
 
 
 def asked_about(answers: KeptAnswers, others: OtherPeople, scores: Array) -> Asked:
-    """Return those pairs of other people about which the model was asked, and answered Yes or No."""
+    """Return the pairs that the model was asked about and answered with Yes or No; `scores` are those by the rules."""
     material = others.material
     found = [
         (place, answer)
@@ -107,7 +117,10 @@ def trial_answers(answers: KeptAnswers) -> list[Mapping[str, float]]:
 def fit_tokens(
     name: str, asked: Asked, trial: Sequence[Mapping[str, float]], *, without: str | None = None
 ) -> KnownModel:
-    """Return what the tokens of a model weigh by all pairs but those of the voice `without`."""
+    """Fit the weights of a model's tokens to the pairs of all voices, or of all but the voice `without`.
+
+    `trial` holds the model's answers to the examples by which it is recognised later.
+    """
     chosen = [place for place, voice in enumerate(asked.voices) if voice != without]
     answers = [asked.answers[place] for place in chosen]
     counts = Counter(token for answer in answers for token in answer)
@@ -118,7 +131,8 @@ def fit_tokens(
         own = asked.voices[chosen] == voice
         means.append(rows[own].mean(axis=0))
         rows[own] -= means[-1]
-    weights = _regress(rows, asked.labels[chosen], asked.offsets[chosen]).round(_DIGITS)
+    _, fitted = newton(rows, asked.labels[chosen], asked.offsets[chosen], _PENALTY)
+    weights = fitted.round(_DIGITS)
     mean = np.mean([one @ weights for one in means])
     usual = np.array([list(log_probabilities(answer, tokens).values()) for answer in trial]).mean(axis=0)
     return KnownModel(
@@ -127,19 +141,3 @@ def fit_tokens(
         round(float(mean), _DIGITS),
         dict(zip(tokens, usual.round(_DIGITS).tolist(), strict=True)),
     )
-
-
-def _regress(rows: Array, labels: Array, offsets: Array) -> Array:
-    """Return the weights of a logistic regression with offsets, found by Newton's method.
-
-    Its bias is not returned: what all answers have in common is taken away when the weights are used.
-    """
-    columns = np.column_stack([np.ones(len(rows)), rows])
-    penalty = np.diag([0.0, *[_PENALTY] * rows.shape[1]])
-    weights = np.zeros(columns.shape[1])
-    for _ in range(_STEPS):
-        likely = logistic(columns @ weights + offsets)
-        gradient = columns.T @ (labels - likely) - penalty @ weights
-        curvature = (columns.T * (likely * (1 - likely))) @ columns + penalty
-        weights = weights + np.linalg.solve(curvature, gradient)
-    return weights[1:]

@@ -73,7 +73,7 @@ def restatements_of(blind: Path, judge: int) -> set[PairOfIds]:
 
 
 def chains_of(pairs: Iterable[PairOfIds]) -> dict[int, int]:
-    """Return the oldest memory of the chain of each memory that is in one of the pairs."""
+    """Return, for each memory that occurs in a pair, the oldest one of its chain; a shared memory joins two pairs."""
     oldest: dict[int, int] = {}
     for older, newer in sorted(pairs, key=lambda pair: pair[1]):
         first = oldest.setdefault(older, older)

@@ -87,7 +87,7 @@ async def _read(
 
 
 def _lookup(connection: AnyConnection, table: MemoryTable, *, links: bool) -> Lookup:
-    """Return the lookup of pairs by one connection, on which one statement runs at a time."""
+    """Return a function that looks pairs up through the connection; concurrent calls take turns on it."""
     free = asyncio.Lock()
 
     async def unchanged(pairs: Sequence[Pair]) -> AbstractSet[Ids]:

@@ -52,8 +52,8 @@ MOST_PAIRS = 500
 MAX_CHARACTERS = 8_000
 """The length of a text above which its pairs are not sent: a model may not take it, and half a text may mislead."""
 
-_FARTHEST = 10.0  # log-odds
-_ENOUGH = 24  # answers, whose mean is taken for that of all
+_FARTHEST = 10.0  # log-odds from the median
+_ENOUGH = 24  # answers, of which the mean is taken
 _REFUSALS = 4  # in a row, after which the model is asked no more
 
 Ids = tuple[int, int]
@@ -124,8 +124,8 @@ async def judge_by_model(
         approved = await pass_trial(model, known, stop)
         name = approved.recognised.name if approved.recognised else None
         await asked.ask(approved, stop)
-        added = _less_their_mean(asked.answers, approved.usual)
-        combined = {ids: _combined(by_rules[ids], worth) for ids, worth in added.items()}
+        centred = _centred(asked.answers, approved.usual)
+        combined = {ids: _combined(by_rules[ids], evidence) for ids, evidence in centred.items()}
     ruled = choose(pairs, scores, frequencies, threshold=threshold)
     left = [pair for pair in pairs if pair.ids not in asked.gone]
     scored = choose(left, [(by_rules | combined)[pair.ids] for pair in left], frequencies, threshold=threshold)
@@ -147,17 +147,17 @@ async def judge_by_model(
     )
 
 
-def _less_their_mean(answers: Mapping[Ids, float], usual: float) -> dict[Ids, float]:
-    """Return what answers are worth less the mean of all, or less the usual mean if they are too few to tell.
+def _centred(evidence: Mapping[Ids, float], usual: float) -> dict[Ids, float]:
+    """Return the evidence of each answer minus the mean of all answers, or minus the usual mean if they are few.
 
-    An answer that is far from the others counts as one that is `_FARTHEST` from the middle one. So a text that makes
-    the model answer so changes the scores of other pairs by little.
+    Evidence is first limited to `_FARTHEST` on either side of the median. So a text that makes the model answer
+    absurdly hardly changes the scores of other pairs.
     """
-    enough = len(answers) >= _ENOUGH
-    middle = median(answers.values()) if enough else usual
-    bounded = {ids: min(max(worth, middle - _FARTHEST), middle + _FARTHEST) for ids, worth in answers.items()}
-    mean = fmean(bounded.values()) if enough else usual
-    return {ids: worth - mean for ids, worth in bounded.items()}
+    enough = len(evidence) >= _ENOUGH
+    middle = median(evidence.values()) if enough else usual
+    limited = {ids: min(max(one, middle - _FARTHEST), middle + _FARTHEST) for ids, one in evidence.items()}
+    mean = fmean(limited.values()) if enough else usual
+    return {ids: one - mean for ids, one in limited.items()}
 
 
 def _combined(score: float, evidence: float) -> float:
@@ -186,7 +186,7 @@ def _actions(judgements: Sequence[Judgement]) -> dict[Ids, Action]:
 
 
 class _Questions:
-    """Asks about pairs, some at a time, and keeps what the answer to each is worth."""
+    """Asks about pairs, some at a time, and keeps the evidence of each answer."""
 
     def __init__(self, pairs: Sequence[Pair], lookup: Lookup, progress: Callable[[int, int], None]) -> None:
         self.answers: dict[Ids, float] = {}
@@ -239,7 +239,10 @@ class _Questions:
         self._refusals.clear()
 
     async def _answer_to(self, model: ApprovedModel, pair: Pair) -> bool:
-        """Keep the model's answer and return True; or return False without asking it if the pair may not be sent."""
+        """Ask the model about a pair, keep what it answers and return True.
+
+        Return False without asking if a memory of the pair has changed since it was read, or has become sensitive.
+        """
         if not await self._lookup([pair]):
             return False
         evidence = await model.answer_to(question_about(pair))

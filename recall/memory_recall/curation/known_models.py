@@ -1,10 +1,10 @@
-"""What the first tokens of an answer weigh, for the language models for which that was fitted to known answers.
+"""Weights of the first token of an answer, for the language models for which such weights were fitted.
 
-How likely Yes and No are is not all that a model knows. How likely it holds 250 other tokens, of which it would hardly
-ever say one, tells restatements from other pairs far better (ADR 35). So its answer is read by a weighted sum over
-tokens, a verbaliser (T. Schick and H. Schütze, Exploiting Cloze Questions for Few Shot Text Classification and Natural
-Language Inference, EACL 2021). The weights are a logistic regression's, fitted by `make bench-judging` to what the
-rules leave open on examples/restatements.
+The probabilities of Yes and No are not all that an answer tells. Those of 250 other tokens, most of which the model
+would hardly ever answer, tell restatements from other pairs far better (ADR 35). So an answer is read by a weighted sum
+over tokens, a verbaliser (T. Schick and H. Schütze, Exploiting Cloze Questions for Few Shot Text Classification and
+Natural Language Inference, EACL 2021). The weights are a logistic regression's, fitted by `make bench-judging` to what
+the rules leave open on examples/restatements.
 
 They fit one model alone. It is recognised by what it answers in the trial, since a name may stand for anything.
 """
@@ -17,18 +17,18 @@ from importlib.resources import files
 from statistics import fmean
 
 LARGEST_DIFFERENCE = 0.5
-"""The root mean square of the differences of a token's mean log-probability, up to which a model is the known one."""
+"""How far a model's mean log-probabilities of tokens may be from the known ones (root mean square over the tokens)."""
 
 _LEAST = 1e-9  # probability, for a token that a server rounds to none
 
 
 @dataclass(frozen=True, slots=True)
 class KnownModel:
-    """A model whose tokens' weights are known.
+    """A language model for which weights of tokens were fitted.
 
-    `weights` are added up, each times the natural logarithm of its token's probability, to log-odds, whose mean over
-    the pairs that they were fitted to is `mean`. `usual` is the mean of that logarithm over the examples of the trial,
-    for the same tokens.
+    The evidence of an answer, in log-odds, is the sum of the `weights`, each times the natural logarithm of its token's
+    probability; its mean over the pairs of the fit is `mean`. `usual` holds, for the same tokens, the mean of that
+    logarithm over the model's answers to the examples of the trial.
     """
 
     name: str
@@ -43,7 +43,7 @@ class KnownModel:
         return math.sqrt(fmean(squares)) <= LARGEST_DIFFERENCE
 
     def evidence(self, answer: Mapping[str, float]) -> float:
-        """Return the log-odds that an answer adds to those of the rules, but for a constant."""
+        """Return the evidence of an answer in log-odds, from which the mean of all answers has yet to be subtracted."""
         logarithms = log_probabilities(answer, self.weights)
         return sum(weight * logarithms[token] for token, weight in self.weights.items())
 

@@ -19,7 +19,14 @@ from typing import Protocol, TypeVar
 from memory_recall.curation.features import Memory, Pair
 from memory_recall.curation.judging_examples import INSTRUCTION, NO, SHOWN, TRIAL, YES, Example, Note, question
 from memory_recall.curation.known_models import KnownModel
-from memory_recall.errors import EmbedderRejected, EmbedderUnavailable, Interrupted, JudgeUnfit, first_of
+from memory_recall.errors import (
+    EmbedderBroken,
+    EmbedderRejected,
+    EmbedderUnavailable,
+    Interrupted,
+    JudgeUnfit,
+    first_of,
+)
 from memory_recall.retrying import Backoff, retry
 
 CONCURRENCY = 4
@@ -58,10 +65,10 @@ class JudgingModel(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ApprovedModel:
-    """A language model that has passed the trial, how many tokens it is asked for, and how its answers are read.
+    """A language model that has passed the trial, the number of tokens to ask it for, and how to read its answers.
 
-    `recognised` is None if it is not known what its tokens weigh. `usual` is what an answer adds on average to the
-    log-odds, as far as is known before any pair was asked about.
+    `recognised` is the known model that it is, or None. `usual` is the mean evidence (see `evidence`) of its answers,
+    estimated before any pair was asked about.
     """
 
     model: JudgingModel
@@ -70,14 +77,14 @@ class ApprovedModel:
     usual: float
 
     async def answer_to(self, asked: str) -> float | None:
-        """Return what the answer to a question adds to the log-odds of the rules, or None (see `evidence`)."""
+        """Ask a question, and return the evidence of the answer (see `evidence`)."""
         return evidence(await _first_token(self.model, asked, self.most), self.recognised)
 
 
 def evidence(answer: Answer, known: KnownModel | None) -> float | None:
-    """Return what an answer adds to the log-odds of the rules, or None if it is neither Yes nor No.
+    """Return the log-odds by which an answer supports that a pair is a restatement, or None if it is not Yes or No.
 
-    What all answers have in common, a model's leaning towards one of them, is still in it.
+    They include a constant, the model's leaning towards one answer, which the caller has to subtract.
     """
     yes, no = (sum(share for token, share in answer.items() if token.strip() == word) for word in (YES, NO))
     if yes + no < _LEAST_MASS:
@@ -99,9 +106,9 @@ async def _first_token(model: JudgingModel, asked: str, most: int) -> Answer:
 
 
 async def pass_trial(model: JudgingModel, known: Sequence[KnownModel], stop: asyncio.Event) -> ApprovedModel:
-    """Return the model as one that has told the examples of the trial apart, unless `stop` is set.
+    """Ask the model about the examples of the trial, and return how its answers are to be read if it passes.
 
-    A server that refuses to return many tokens is asked for few, about all examples anew.
+    If many tokens cannot be had from its server, all examples are asked about again, for few tokens.
 
     Raises:
         JudgeUnfit: it does not tell restatements from other notes there, or answers neither Yes nor No.
@@ -110,7 +117,7 @@ async def pass_trial(model: JudgingModel, known: Sequence[KnownModel], stop: asy
     """
     try:
         answers = await _answers_to_trial(model, MANY_TOKENS, stop)
-    except EmbedderRejected:
+    except (EmbedderRejected, EmbedderBroken):  # the server refuses it, or its answer is too long
         answers = await _answers_to_trial(model, FEW_TOKENS, stop)
         known = ()
     recognised = next((one for one in known if one.is_model_of([answer for _, answer in answers])), None)
@@ -150,10 +157,10 @@ def _unfit(why: str) -> JudgeUnfit:
 
 
 async def run_together(work: Callable[[], Coroutine[None, None, None]], stop: asyncio.Event) -> None:
-    """Run `work` as often as requests may be under way, and return when all have; or cut them off when `stop` is set.
+    """Run `CONCURRENCY` calls of `work` side by side until all have ended, and cancel them when `stop` is set.
 
     Raises:
-        MemoryIndexError: the first error of any of them, by which the others are cut off.
+        MemoryIndexError: the first error of any of them, after which the others are cancelled.
     """
     try:
         async with asyncio.TaskGroup() as group:

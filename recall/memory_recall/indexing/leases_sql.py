@@ -52,7 +52,7 @@ async def lease_sync(connection: Connection, table: MemoryTable, listener: Outag
 
 
 async def lease_swap(connection: Connection, table: MemoryTable) -> None:
-    """Take the lease of the process that carries out the table's swap, or fail at once if it is not free.
+    """Take the lease that only the process that carries out the table's swap holds; do not wait if it is taken.
 
     Raises:
         SwapInProgress: another process holds the lease.

@@ -114,9 +114,10 @@ async def start(settings: Settings, following: NextEmbedder, *, gate: Gate | Non
 
 
 async def roll_back(settings: Settings, *, url: str | None, api_key_file: Path | None) -> dict[str, Any]:
-    """Swap back to the previous model, which `url` serves, or the hosted provider; return a report of the swap.
+    """Make the model active again that was before the last flip, and return a report of the swap.
 
-    `api_key_file` holds the API key for `url`; None sends none there.
+    `url` is the address of an embedder that serves it; with None, the hosted provider does. `api_key_file` is the file
+    with the API key for `url`; with None, no key is sent there.
     """
     async with _opened(settings) as (connection, table):
         swap = await state_sql.latest(connection, table)

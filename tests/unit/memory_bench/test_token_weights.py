@@ -45,8 +45,20 @@ async def test_answers_that_are_kept_in_a_file_are_not_asked_for_again_of_the_sa
         await judge_chosen(KeptAnswers(Model(0), "another", file), given, scores, all_of_them, 0.5)
 
 
-async def test_a_server_that_gives_few_tokens_is_noticed() -> None:
-    """What its tokens weigh would be of no use, since a known model is asked for many."""
+async def test_an_answer_that_was_cut_off_when_its_writer_was_killed_is_asked_for_again(tmp_path: Path) -> None:
+    given = material(truth(tmp_path), (1, 2), first=0)
+    scores, all_of_them = np.array([0.9]), np.ones(1, dtype=np.bool_)
+    file = tmp_path / "answers.jsonl"
+    await judge_chosen(KeptAnswers(Model(1), "tiny", file), given, scores, all_of_them, 0.5)
+    file.write_text(file.read_text()[:-9])
+    with pytest.raises(EmbedderUnauthorized):
+        await judge_chosen(KeptAnswers(Model(0), "tiny", file), given, scores, all_of_them, 0.5)
+    await judge_chosen(KeptAnswers(Model(1), "tiny", file), given, scores, all_of_them, 0.5)
+    await judge_chosen(KeptAnswers(Model(0), "tiny", file), given, scores, all_of_them, 0.5)
+
+
+async def test_a_server_that_gives_few_tokens_is_noticed(tmp_path: Path) -> None:
+    """Weights of its tokens would be of no use, since a known model is asked for many. A later run knows it, too."""
 
     class Limited(Model):
         async def first_token(
@@ -56,9 +68,10 @@ async def test_a_server_that_gives_few_tokens_is_noticed() -> None:
                 raise EmbedderRejected("top_logprobs is 20 at most")
             return await super().first_token(_instruction, _examples, text, most=most)
 
-    kept = KeptAnswers(Limited(2), "tiny")
+    kept = KeptAnswers(Limited(2), "tiny", tmp_path / "answers.jsonl")
     assert await kept.first_token("", [], "one", most=MANY_TOKENS) == {"Yes": 1.0}
     assert kept.gives_many is False
+    assert KeptAnswers(Limited(0), "tiny", tmp_path / "answers.jsonl").gives_many is False
 
 
 def _asked(count: int) -> Asked:

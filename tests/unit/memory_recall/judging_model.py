@@ -43,6 +43,7 @@ class Model:
         self.answer = answer
         self.trial = trial
         self.limit = limit
+        self.refusal: type[Exception] = EmbedderRejected
         self.asked: list[str] = []
         self.most: list[int] = []
         self.tried = self.at_once = self.most_at_once = 0
@@ -51,7 +52,7 @@ class Model:
         self, instruction: str, examples: Sequence[tuple[str, str]], text: str, /, *, most: int
     ) -> Mapping[str, float]:
         if most > self.limit:
-            raise EmbedderRejected(f"top_logprobs is {self.limit} at most")
+            raise self.refusal(f"top_logprobs is {self.limit} at most")
         self.most.append(most)
         assert "unnecessary" in instruction
         assert list(examples) == [one.turn for one in SHOWN]

@@ -12,7 +12,7 @@ import pytest
 from memory_recall.curation.decisions import Decider
 from memory_recall.curation.known_models import LARGEST_DIFFERENCE, KnownModel, known_models, log_probabilities
 from memory_recall.curation.model_answers import FEW_TOKENS, MANY_TOKENS, evidence
-from memory_recall.errors import EmbedderRejected, JudgeUnfit
+from memory_recall.errors import EmbedderBroken, EmbedderRejected, JudgeUnfit
 from tests.unit.memory_recall.judging_model import RIGHT, YES, Model, judged, lines, scored
 
 KEPT = Path(__file__).parents[3] / "benchmarks" / "results" / "curation" / "token-weights.json"
@@ -74,13 +74,15 @@ USUAL = {"Same": math.log(1e-5), "Both": math.log(1e-6)}
 
 
 @pytest.mark.parametrize(
-    ("limit", "name", "asked_for"), [(MANY_TOKENS, "long", MANY_TOKENS), (FEW_TOKENS, None, FEW_TOKENS)]
+    ("limit", "refusal", "name"),
+    [(MANY_TOKENS, EmbedderRejected, "long"), (FEW_TOKENS, EmbedderRejected, None), (FEW_TOKENS, EmbedderBroken, None)],
 )
 async def test_a_server_that_gives_few_tokens_is_asked_for_few_and_read_by_yes_and_no(
-    limit: int, name: str | None, asked_for: int
+    limit: int, refusal: type[Exception], name: str | None
 ) -> None:
-    """As OpenAI's interface does. The trial is done anew, with as many tokens for each example."""
+    """As OpenAI's interface does, or one whose long answers exceed our bound. The trial is then done anew."""
     model = Model(lambda _newer: YES | FILLING | {"Same": 1e-5, "Both": 1e-6}, HINTING, limit=limit)
+    model.refusal = refusal
     passing = KnownModel("long", {"Yes": 1.0, "No": -1.0}, 0.0, USUAL)
     result = await judged(model, scored(1, 11, 0.6), known=[passing])
     assert (result.known_model, result.judged, result.unusable) == (name, 1, 0)
