@@ -57,6 +57,10 @@ e2e-local: setup host $(if $(shell command -v mvn),second-model)  ## Delivery as
 test-fast: setup  ## Unit and integration tests only: no cluster
 	$(PY) -m pytest tests/unit tests/integration
 
+.PHONY: test-gpu
+test-gpu: setup  ## The embedder on this machine's NVIDIA GPU; no other test needs one
+	PYTHONPATH=.:benchmarks $(PY) -m pytest tests/gpu
+
 # Random histories of statements against the database's rules, in four parts with fixed seeds.
 HISTORIES ?= 2000
 

@@ -94,15 +94,25 @@ def memory_embedder(
 
 
 @contextmanager
-def llama_server(program: Path, model: Path, log: Path, options: Sequence[str]) -> Iterator[Server]:
+def llama_server(
+    program: Path,
+    model: Path,
+    log: Path,
+    options: Sequence[str],
+    *,
+    environment: Mapping[str, str] = _NOTHING_MORE,
+) -> Iterator[Server]:
     """Run llama.cpp's own server, and yield it as a `Server` once it is ready.
+
+    `environment` holds variables that are set in addition to those of this process.
 
     Raises:
         ServerDidNotStartError: the server ended or did not become ready; the message contains the end of its log.
     """
     port = _free_port()
     command = [str(program), "--host", "127.0.0.1", "--model", str(model), "--no-webui"]
-    with _running("llama-server", [*command, "--port", str(port), *options], f"{_address(port)}/health", log) as pid:
+    command += ["--port", str(port), *options]
+    with _running("llama-server", command, f"{_address(port)}/health", log, environment) as pid:
         yield Server(port, port, pid)
 
 

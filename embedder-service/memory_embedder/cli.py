@@ -28,6 +28,7 @@ app = typer.Typer(
 GgufFile = Annotated[Path, typer.Argument(help="A GGUF file.", exists=True)]
 ModelName = Annotated[str, typer.Option(help="The known model of the file, as `models` lists it.")]
 WeightTypeName = Annotated[str, typer.Option("--type", help="f32, f16 or q8_0.")]
+GpuLayers = Annotated[int, typer.Option(min=-1, help="Layers to compute on the GPU: -1 = all, 0 = none.")]
 
 
 def main() -> None:
@@ -162,6 +163,7 @@ def vectors(
     texts: Annotated[Path, typer.Argument(help='JSONL of {"text": ...}.', exists=True)],
     out: Annotated[Path, typer.Argument(help='JSONL of {"text", "embedding"} to write.')],
     model: ModelName = "all-MiniLM-L6-v2",
+    gpu_layers: GpuLayers = 0,
 ) -> None:
     """Embed texts with a model and write their vectors, as the reference for `verify`.
 
@@ -169,7 +171,7 @@ def vectors(
     """
     from memory_embedder.engine.verification import write_vectors
 
-    write_vectors(_engine(model_file, model), texts, out)
+    write_vectors(_engine(model_file, model, gpu_layers), texts, out)
 
 
 @app.command()
@@ -178,14 +180,17 @@ def verify(
     against: Annotated[Path, typer.Option(help="Reference vectors, as `vectors` writes them.", exists=True)],
     model: ModelName = "all-MiniLM-L6-v2",
     least: Annotated[float, typer.Option(help="The least cosine that passes.")] = 0.99,
+    gpu_layers: GpuLayers = 0,
 ) -> None:
-    """Check that a converted or quantised model file still yields the reference's vectors; exit status 1 if not.
+    """Check that a converted or quantised file, or a GPU, still yields the reference's vectors; exit status 1 if not.
 
     Example: memory-embedder verify bge-q8_0.gguf --against reference.jsonl --model bge-small-en-v1.5
+
+    Example: memory-embedder verify bge-f16.gguf --against reference.jsonl --model bge-small-en-v1.5 --gpu-layers -1
     """
     from memory_embedder.engine.verification import verify_vectors
 
-    result = verify_vectors(_engine(model_file, model), against)
+    result = verify_vectors(_engine(model_file, model, gpu_layers), against)
     typer.echo(json.dumps(asdict(result)))
     raise typer.Exit(0 if result.least_cosine >= least else 1)
 
@@ -196,6 +201,7 @@ def bench(
     model: ModelName = "all-MiniLM-L6-v2",
     tokens: Annotated[int, typer.Option(help="Tokens per text.")] = 122,
     seconds: Annotated[float, typer.Option(help="Seconds that each setting runs.")] = 5.0,
+    gpu_layers: GpuLayers = 0,
 ) -> None:
     """Measure how fast this machine computes a model, and print one JSON line per setting.
 
@@ -207,10 +213,13 @@ def bench(
     from memory_embedder.scheduling.tuning import measure_speed
 
     cores = available_threads()
-    engine = _engine(model_file, model, batch_tokens=max(1024, tokens))
-    for contexts, threads in dict.fromkeys([(1, 1), (1, cores), (cores, 1)]):
-        for texts in (1, 2, 4, 8):
-            if texts * tokens <= engine.facts.batch_capacity:
+    layouts, most_texts, batch = [(1, 1), (1, cores), (cores, 1)], 8, 1024
+    if gpu_layers:  # a GPU computes large batches one after another: a second context only prepares the next
+        layouts, most_texts, batch = [(1, 1), (2, 1)], 64, 8192
+    engine = _engine(model_file, model, gpu_layers, batch_tokens=max(batch, tokens), contexts=2)
+    for contexts, threads in dict.fromkeys(layouts):
+        for texts in (1, 2, 4, 8, 16, 32, 64):
+            if texts <= most_texts and texts * tokens <= engine.facts.batch_capacity:
                 settings = {"tokens": tokens, "texts": texts, "contexts": contexts, "threads": threads}
                 typer.echo(json.dumps(asdict(measure_speed(engine, seconds=seconds, **settings))))
 
@@ -236,10 +245,16 @@ def _settings(values: dict[str, Any]) -> EmbedderSettings:
         raise typer.BadParameter(problems) from None
 
 
-def _engine(path: Path, model: str, batch_tokens: int = 256) -> Any:  # noqa: ANN401 -- the class is imported late
+def _engine(path: Path, model: str, gpu_layers: int, batch_tokens: int = 256, contexts: int = 1) -> Any:  # noqa: ANN401 -- the class is imported late
     from memory_embedder.engine.llama import EngineOptions, LlamaEngine
+    from memory_embedder.scheduling.plan import check_offload
 
-    return LlamaEngine(EngineOptions(path=path, profile=find_profile(model), batch_tokens=batch_tokens, contexts=1))
+    options = EngineOptions(
+        path, find_profile(model), batch_tokens=batch_tokens, contexts=contexts, gpu_layers=gpu_layers
+    )
+    engine = LlamaEngine(options)
+    check_offload(EmbedderSettings(gpu_layers=gpu_layers), engine.facts)
+    return engine
 
 
 def _weight_type(name: str) -> Any:  # noqa: ANN401 -- the class is imported late

@@ -14,6 +14,7 @@ from memory_bench.embedder.records import (
     OURS,
     RAW,
     RAW_ONE_THREAD,
+    SENTENCE_TRANSFORMERS,
     Measurements,
 )
 from memory_bench.embedder.subject import median
@@ -27,6 +28,7 @@ _COLOURS = {
     RAW_ONE_THREAD: "#d0d0d0",
     LLAMA_CLASS: "#009e73",
     LLAMA_CLASS_SMALL: "#a6d9c8",
+    SENTENCE_TRANSFORMERS: "#cc79a7",
 }
 
 
@@ -52,7 +54,7 @@ def _documents(ax: Axes, found: Measurements) -> None:
     for index, tokens in enumerate(lengths):
         rate = limit / found.text_flops[tokens]
         ax.hlines(rate, index - 0.45, index + 0.45, color="black", linestyles="dashed", linewidth=1)
-        ax.annotate("F32 GEMM limit", (index, rate), ha="center", va="bottom", fontsize=7)
+        ax.annotate(f"{'F16' if found.gpu else 'F32'} GEMM limit", (index, rate), ha="center", va="bottom", fontsize=7)
     ax.set(yscale="log", xlabel="tokens a text", ylabel="texts a second (log)")
     ax.set_title(f"Documents, {ACCEPTANCE_CONCURRENCY} requests at once")
     ax.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
@@ -85,7 +87,7 @@ def _idle(ax: Axes, found: Measurements) -> None:
             [1000 * v for one in found.queries if (one.subject, one.tokens) == (subject, tokens) for v in one.seconds]
             for tokens in lengths
         ]
-        for subject in (OURS, LLAMA_SERVER, RAW, RAW_ONE_THREAD)
+        for subject in (OURS, LLAMA_SERVER, RAW, RAW_ONE_THREAD, SENTENCE_TRANSFORMERS)
     }
     _bars(ax, [str(tokens) for tokens in lengths], series)
     ax.set(xlabel="tokens a query", ylabel="milliseconds, median (whisker: p95)")

@@ -15,15 +15,15 @@ from devcluster.errors import DevclusterError
 from devcluster.progress import ConsoleReporter
 from devcluster.settings import Settings
 from memory_bench.embedder.charts import draw
+from memory_bench.embedder.gpu.plan import gpu_plan
 from memory_bench.embedder.llama_server_build import llama_server_program
-from memory_bench.embedder.machine import describe_machine, require_gpu
+from memory_bench.embedder.machine import Processor, describe_machine, require_gpu
 from memory_bench.embedder.models import bge_large_shaped, random_cross_encoder
 from memory_bench.embedder.plan import LARGE, Extent, ModelPlan, plan
 from memory_bench.embedder.records import Measurements
 from memory_bench.embedder.run import ModelRun
 from memory_bench.embedder.summary import details, summary
 from memory_bench.report import RAW, KeepOption, OutputOption, console, now, results_directory, write_json
-from memory_embedder.engine.hardware import available_threads
 from memory_embedder.errors import EmbedderError
 
 
@@ -54,13 +54,15 @@ def embedder(  # noqa: PLR0917 -- options, all named
     output = results_directory("embedder-gpu" if gpu else "embedder", output, keep=keep)
     extent = Extent.QUICK if quick else Extent.FULL if full else Extent.DEFAULT
     try:
-        machine = describe_machine() | ({"gpu": require_gpu()} if gpu else {})
-        program = _program(llama_server, peer=peer, gpu=gpu)
-        measured = _measure(plan(extent), program, Results(output, machine, extent), gpu=gpu)
+        machine = describe_machine() | (require_gpu() if gpu else {})
+        program = _program(llama_server, peer=peer)
+        plans = gpu_plan(extent) if gpu else plan(extent)
+        measured = _measure(plans, program, Results(output, machine, extent), Processor.chosen(gpu=gpu))
     except (DevclusterError, EmbedderError, OSError, RuntimeError, ValueError) as error:
         sys.stderr.write(f"error: {error}\n")
         raise typer.Exit(1) from None
-    print(json.dumps({"processor": machine["processor"], **summary(measured[0])}))
+    named = {name: machine[name] for name in ("processor", "gpu") if name in machine}
+    print(json.dumps({**named, **summary(measured[0])}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,17 +88,20 @@ class Results:
 
     def draw(self, found: Measurements) -> None:
         """Draw the model's chart into the output folder."""
-        title = f"{self.machine['processor']}, {self.machine['threads']} threads"
+        gpu = self.machine.get("gpu")
+        title = f"{gpu or self.machine['processor']}" + ("" if gpu else f", {self.machine['threads']} threads")
         draw(found, title, self.directory / f"{found.model}.png")
 
 
-def _program(given: Path | None, *, peer: bool, gpu: bool) -> Path | None:
+def _program(given: Path | None, *, peer: bool) -> Path | None:
     if given is not None or not peer:
         return given
-    return llama_server_program(Settings().cache_dir, ConsoleReporter(), "cuda" if gpu else "cpu")
+    return llama_server_program(Settings().cache_dir, ConsoleReporter())
 
 
-def _measure(models: tuple[ModelPlan, ...], program: Path | None, results: Results, *, gpu: bool) -> list[Measurements]:
+def _measure(
+    models: tuple[ModelPlan, ...], program: Path | None, results: Results, processor: Processor
+) -> list[Measurements]:
     cache = Settings().cache_dir
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total}"))
     measured = []
@@ -112,10 +117,10 @@ def _measure(models: tuple[ModelPlan, ...], program: Path | None, results: Resul
                 reranker=random_cross_encoder(cache, _package(cache)),
                 program=program,
                 scratch=Path(scratch),
-                cores=available_threads(),
+                package=_package(cache),
+                processor=processor,
                 advance=partial(_advance, progress, task, one.model),
                 keep=results.keep,
-                gpu_layers=-1 if gpu else 0,
             )
             measured.append(run.measure())
             progress.update(task, completed=one.measurement_count)  # fewer were made without llama-server

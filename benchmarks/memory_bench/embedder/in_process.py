@@ -46,16 +46,17 @@ class RawLoop:
         """Return the number of tokens of a text."""
         return len(self._engine.encode(text).tokens)
 
-    def layouts(self, tokens: int) -> list[Layout]:
-        """Return the layouts that `calibrate` compares for texts of `tokens` tokens."""
-        fitting = [texts for texts in (1, 2, 4, 8, 16) if texts == 1 or texts * tokens <= self._capacity()]
+    def layouts(self, tokens: int, most: int) -> list[Layout]:
+        """Return the layouts that `calibrate` compares for `most` texts of `tokens` tokens."""
+        sizes = [texts for texts in (1, 2, 4, 8, 16, 32, 64) if texts <= most]
+        fitting = [texts for texts in sizes if texts == 1 or texts * tokens <= self._capacity()]
         shapes = dict.fromkeys([(self._cores, 1), (1, self._cores)])
         return [Layout(contexts, threads, texts) for contexts, threads in shapes for texts in fitting]
 
     def calibrate(self, tokens: int, texts: Sequence[str]) -> dict[str, object]:
         """Find the fastest layout for documents of `tokens` tokens; return the documents per second of every layout."""
         encoded = [self._engine.encode(text).tokens for text in texts]
-        tried = {layout: len(encoded) / self._run(encoded, layout) for layout in self.layouts(tokens)}
+        tried = {layout: len(encoded) / self._run(encoded, layout) for layout in self.layouts(tokens, len(texts))}
         self._layouts[tokens] = max(tried, key=lambda layout: tried[layout])
         return {
             "tokens": tokens,

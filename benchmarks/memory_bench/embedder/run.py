@@ -8,9 +8,10 @@ from pathlib import Path
 
 from memory_bench import servers
 from memory_bench.embedder import machine, mixed
+from memory_bench.embedder.gpu.peer import SentenceTransformersPeer, peer_is_installed
 from memory_bench.embedder.in_process import LlamaClass, OneThread, RawLoop
 from memory_bench.embedder.models import CROSS_ENCODER
-from memory_bench.embedder.over_http import HttpSubject
+from memory_bench.embedder.over_http import HttpSubject, Subjects
 from memory_bench.embedder.plan import (
     ACCEPTANCE_TOKENS,
     MINILM,
@@ -32,35 +33,15 @@ from memory_bench.embedder.records import (
 )
 from memory_bench.embedder.subject import DocumentLoad, QuerySubject, Subject, check_agreement, paired_rounds
 from memory_bench.embedder.texts import check_lengths, texts_of
+from memory_embedder.engine.hardware import available_threads
 from memory_embedder.engine.llama import EngineOptions, LlamaEngine
 from memory_embedder.models.gguf_header import read_facts
 from memory_embedder.models.profiles import PROFILES, ModelProfile, Pooling
 
-_RAW_CAPACITY = 1024  # the most tokens in a batch of the raw loop while its layout is calibrated
-_CALIBRATION_TEXTS = 16
 _CLASS_WINDOW = 2048
 _CLASS_DEFAULT_WINDOW = 512
 
 Advance = Callable[[str], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Subjects:
-    """The measured programs of a run, all of them started; `theirs` is llama-server, or None if it is not measured."""
-
-    ours: HttpSubject
-    theirs: HttpSubject | None
-    in_process: tuple[Subject, ...]
-
-    @property
-    def servers(self) -> list[HttpSubject]:
-        """The measured programs that are called over HTTP."""
-        return [self.ours, *([self.theirs] if self.theirs else [])]
-
-    @property
-    def everyone(self) -> list[Subject]:
-        """All measured programs."""
-        return [*self.servers, *self.in_process]
 
 
 @dataclass(slots=True)
@@ -76,30 +57,31 @@ class ModelRun:
     reranker: Path
     program: Path | None
     scratch: Path
-    cores: int
+    package: Path
+    processor: machine.Processor
     advance: Advance
     keep: Callable[[Measurements], None]
-    gpu_layers: int = 0
     seeds: Iterator[int] = field(default_factory=lambda: count(1))
 
     def measure(self) -> Measurements:
         """Start the measured programs, carry out the plan, and return the measurements."""
         with ExitStack() as stack:
-            raw = RawLoop(LlamaEngine(self._options()), self.cores)
+            raw = RawLoop(LlamaEngine(self._options()), self.processor.contexts)
             stack.callback(raw.close)
             check_lengths(raw.count_tokens, set(self.plan.lengths))
-            found = Measurements(self.plan.model, least_cosine=1.0)
+            found = Measurements(self.plan.model, least_cosine=1.0, gpu=self.processor.gpu)
             facts = read_facts(self.model)
             found.text_flops = {tokens: machine.text_flops(facts, tokens) for tokens in self.plan.lengths}
             if self.plan.calibrate:
                 found.raw_calibration = [
-                    raw.calibrate(tokens, self._texts(tokens, _CALIBRATION_TEXTS)) for tokens in self.plan.lengths
+                    raw.calibrate(tokens, self._texts(tokens, self.processor.calibration_texts))
+                    for tokens in self.plan.lengths
                 ]
             subjects = self._start(stack, raw, found)
             found.least_cosine = check_agreement(
                 subjects.everyone, self._texts(QUERY_TOKENS, 2) + self._texts(ACCEPTANCE_TOKENS, 2)
             )
-            query_subjects: list[QuerySubject] = [*subjects.servers, raw, OneThread(raw)]
+            query_subjects: list[QuerySubject] = [*subjects.servers, raw, OneThread(raw), *subjects.peers]
             self._queries(found, query_subjects, facts.dimensions)
             self.keep(found)
             if self.plan.mixed:
@@ -122,11 +104,19 @@ class ModelRun:
         ours = HttpSubject(OURS, stack.enter_context(self._ours(wide=False)), lanes=True)
         windows = {LLAMA_CLASS: _CLASS_WINDOW, LLAMA_CLASS_SMALL: _CLASS_DEFAULT_WINDOW}
         classes = [
-            LlamaClass(name, self.model, window, self.cores, self.gpu_layers) for name, window in windows.items()
+            LlamaClass(name, self.model, window, self.processor.contexts, self.processor.gpu_layers)
+            for name, window in windows.items()
         ]
         for one in classes:
             stack.callback(one.close)
-        return Subjects(ours, theirs, (raw, *classes))
+        return Subjects(ours, theirs, (raw, *classes), self._peers())
+
+    def _peers(self) -> tuple[SentenceTransformersPeer, ...]:
+        if not (self.processor.gpu and peer_is_installed()):
+            return ()
+        peer = SentenceTransformersPeer(self.model, self.package, self.scratch)
+        peer.calibrate(self._texts(ACCEPTANCE_TOKENS, self.processor.calibration_texts))
+        return (peer,)
 
     def _queries(self, found: Measurements, subjects: Sequence[QuerySubject], width: int) -> None:
         for tokens in self.plan.query_tokens:
@@ -140,14 +130,18 @@ class ModelRun:
                 self.advance(f"{subject.name}: queries of {tokens} tokens")
 
             paired_rounds(subjects, self.plan.query_rounds, turn)
-            found.gemm_flops.append(machine.gemm_flops(width, 0.2))
+            found.gemm_flops.append(self.processor.gemm_flops(width))
 
     def _documents(self, found: Measurements, point: DocumentPoint, all_: Subjects, width: int) -> None:
         with ExitStack() as stack:
             ours = all_.ours
             if self.plan.model == MINILM and point.tokens > PROFILES[MINILM].max_tokens:
                 ours = HttpSubject(OURS, stack.enter_context(self._ours(wide=True)), lanes=True)
-            subjects: list[Subject] = [ours, *all_.servers[1:], *(all_.in_process if point.everyone else ())]
+            subjects: list[Subject] = [
+                ours,
+                *all_.servers[1:],
+                *((*all_.in_process, *all_.peers) if point.everyone else ()),
+            ]
             rates: dict[str, float] = {}
             for subject in subjects:
                 self._time_documents(found, subject, point, number=None, rates=rates)
@@ -157,7 +151,7 @@ class ModelRun:
                 self.advance(f"{subject.name}: documents of {point.tokens} tokens, {point.concurrency} at once")
 
             paired_rounds(subjects, point.rounds, turn)
-        found.gemm_flops.append(machine.gemm_flops(width, 0.2))
+        found.gemm_flops.append(self.processor.gemm_flops(width))
 
     def _time_documents(
         self,
@@ -211,7 +205,8 @@ class ModelRun:
 
     def _reranking(self, found: Measurements, plan: RerankPlan) -> None:
         reranker = ("--reranker", CROSS_ENCODER, "--reranker-file", str(self.reranker), "--reranker-max-tokens", "512")
-        layout = ("--contexts", str(self.cores), "--batch-tokens", "128")  # a CPU's default, without trials at start
+        contexts = str(self.processor.contexts)
+        layout = () if self.processor.gpu else ("--contexts", contexts, "--batch-tokens", "128")  # without trials
         queries = (self._texts(QUERY_TOKENS, 1)[0] for _ in count())
         with self._ours(wide=False, more=(*reranker, *layout)) as server:
             subject = HttpSubject(OURS, server, lanes=True)
@@ -247,10 +242,16 @@ class ModelRun:
     def _llama_server(
         self, program: Path, settings: servers.LlamaServerSettings
     ) -> AbstractContextManager[servers.Server]:
-        return servers.llama_server(program, self.model, self._log(LLAMA_SERVER), self._server_options(settings))
+        return servers.llama_server(
+            program,
+            self.model,
+            self._log(LLAMA_SERVER),
+            self._server_options(settings),
+            environment=self.processor.llama_server_environment(),
+        )
 
     def _server_options(self, settings: servers.LlamaServerSettings) -> list[str]:
-        return settings.options(self.cores, self.gpu_layers)
+        return settings.options(available_threads(), self.processor.gpu_layers)
 
     def _profile_options(self, *, wide: bool) -> list[str]:
         if self.plan.model == MINILM and not wide:
@@ -263,7 +264,7 @@ class ModelRun:
         ]
 
     def _gpu_options(self) -> list[str]:
-        return ["--gpu-layers", str(self.gpu_layers)]
+        return ["--gpu-layers", str(self.processor.gpu_layers)]
 
     def _profile(self) -> ModelProfile:
         facts = read_facts(self.model)
@@ -278,9 +279,9 @@ class ModelRun:
         return EngineOptions(
             path=self.model,
             profile=self._profile(),
-            batch_tokens=_RAW_CAPACITY,
-            contexts=self.cores + 1,
-            gpu_layers=self.gpu_layers,
+            batch_tokens=self.processor.raw_batch_tokens,
+            contexts=self.processor.contexts + 1,
+            gpu_layers=self.processor.gpu_layers,
         )
 
     def _texts(self, tokens: int, number: int) -> list[str]:

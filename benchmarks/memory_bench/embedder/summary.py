@@ -11,6 +11,7 @@ from memory_bench.embedder.records import (
     OURS,
     RAW,
     RAW_ONE_THREAD,
+    SENTENCE_TRANSFORMERS,
     Measurements,
     MixedRecord,
 )
@@ -22,12 +23,18 @@ def summary(found: Measurements) -> dict[str, float | None]:
 
     The exceptions are `bulk_loss_to_lanes`, the share of our document throughput that is lost while queries are sent,
     and the milliseconds of a query beside a reranker: the medians while nothing else runs and while pairs are reranked,
-    and the bound of the latter, which is the former and one batch of pairs. A figure without measurements is None.
+    and the bound of the latter, which is the former and one batch of pairs. A figure without measurements is None. The
+    peer on PyTorch is measured on a GPU alone, and only there are its figures among the others.
     """
     idle, beside = _median_of(one.idle for one in found.reranking), _median_of(one.beside for one in found.reranking)
     batch = _median_of([one.batch_seconds] for one in found.reranking)
     under_bulk = _pooled(found.mixed, LLAMA_SERVER, 50), _pooled(found.mixed, OURS, 50)
+    on_gpu = {
+        "docs_vs_sentence_transformers": document_ratio(found, SENTENCE_TRANSFORMERS),
+        "query_idle_vs_sentence_transformers_at_12_tokens": query_ratio(found, SENTENCE_TRANSFORMERS, QUERY_TOKENS),
+    }
     return {
+        **(on_gpu if found.gpu else {}),
         "docs_vs_llama_server": document_ratio(found, LLAMA_SERVER),
         "docs_vs_llama_embed": document_ratio(found, LLAMA_CLASS),
         "docs_vs_raw": document_ratio(found, RAW),

@@ -67,6 +67,12 @@ def load_backends(*, avoid_amx: bool, gpu: bool) -> Backends:
     return Backends(kernels=registry.load_cpu(avoid_amx=avoid_amx), gpus=_gpus(_ggml()))
 
 
+def gpu_backend_files() -> list[Path]:
+    """Return the libraries of the wheel that compute on GPUs; a wheel for CPUs has none."""
+    directory = _plugin_directory()
+    return [path for name in _GPU_LIBRARIES for path in sorted(directory.glob(f"libggml-{name}*.so"))]
+
+
 def amx_possible() -> bool:
     """Return whether AMX may be used to compute quantised weights.
 
@@ -114,7 +120,7 @@ class _Registry:
     def load_gpu(self) -> None:
         if not self._gpu_tried:
             self._gpu_tried = True
-            for path in [p for name in _GPU_LIBRARIES for p in sorted(self._directory.glob(f"libggml-{name}*.so"))]:
+            for path in gpu_backend_files():
                 self._library.ggml_backend_load(str(path).encode())
 
     def best(self) -> str | None:

@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
 import os
-import socket
-import subprocess
-import sys
-import time
 import zipfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
-import httpx
 import pytest
 
 from devcluster.building import wheel
@@ -25,6 +18,7 @@ from memory_embedder.models.convert.package import convert_package
 from memory_embedder.models.profiles import PROFILES
 from tests.integration.memory_embedder.cross_encoder import WINDOW, CrossEncoder, make_cross_encoder
 from tests.integration.memory_embedder.numpy_reference import Reference
+from tests.integration.memory_embedder.served import Served, launch
 
 MINILM = PROFILES["all-MiniLM-L6-v2"]
 
@@ -92,21 +86,6 @@ def reference(model_directory: Path) -> Reference:
     return Reference.read(model_directory, MINILM.max_tokens)
 
 
-@dataclass
-class Served:
-    """A running `memory-embedder serve`."""
-
-    process: subprocess.Popen[bytes]
-    url: str
-    probe_url: str
-    log: Path
-
-    def stop(self) -> int:
-        if self.process.poll() is None:
-            self.process.terminate()
-        return self.process.wait(90)
-
-
 @pytest.fixture
 def start_server(f16_file: Path, tmp_path: Path) -> Iterator[Callable[..., Served]]:
     """Starts servers whose batches are given, so that they measure none; the shared server measures them."""
@@ -137,30 +116,3 @@ def server(f16_file: Path, cross_encoder: CrossEncoder, tmp_path_factory: pytest
     served = launch(f16_file, tmp_path_factory.mktemp("server") / "log", *reranker)
     yield served
     assert served.stop() == 0
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])
-
-
-def launch(model_file: Path, log: Path, *options: str, env: dict[str, str] | None = None) -> Served:
-    """Starts a server on ports that the system chose and waits until it is ready or gone."""
-    port, probe_port = free_port(), free_port()
-    command = [sys.executable, "-m", "memory_embedder", "serve", "--host", "127.0.0.1"]
-    command += ["--port", str(port), "--probe-port", str(probe_port)]
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            [*command, "--model-file", str(model_file), *options], stderr=output, env=os.environ | (env or {})
-        )
-    served = Served(process, f"http://127.0.0.1:{port}", f"http://127.0.0.1:{probe_port}", log)
-    deadline = time.monotonic() + 120
-    while process.poll() is None:
-        if time.monotonic() > deadline:
-            process.kill()
-            pytest.fail(f"the server was not ready in 120 s:\n{log.read_text()}")
-        with contextlib.suppress(httpx.TransportError):
-            if httpx.get(f"{served.probe_url}/readyz", timeout=5).status_code == 200:
-                break
-        time.sleep(0.1)
-    return served

@@ -115,6 +115,27 @@ def test_a_quantised_model_for_a_gpu_gets_no_trial_of_amx_on_the_cpu(
     LlamaEngine(EngineOptions(path=q8_file, profile=MINILM, batch_tokens=64, contexts=1, gpu_layers=-1)).close()
 
 
+@pytest.mark.parametrize("command", ["vectors", "verify", "bench"])
+def test_a_command_that_asks_for_an_absent_gpu_ends_with_one_sentence(
+    f16_file: Path, tmp_path: Path, command: str
+) -> None:
+    texts, reference = tmp_path / "texts.jsonl", tmp_path / "reference.jsonl"
+    texts.write_text('{"text": "memory"}\n')
+    reference.write_text(json.dumps({"text": "memory", "embedding": [1.0] * 384}) + "\n")
+    arguments = {"vectors": [texts, tmp_path / "out.jsonl"], "verify": ["--against", reference], "bench": []}[command]
+    done = subprocess.run(
+        [sys.executable, "-m", "memory_embedder", command, f16_file, *arguments, "--gpu-layers", "-1"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 1
+    assert "7 layers were to run on a GPU but llama.cpp put 0 there" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+
+
 _AFTER_A_FAILED_TRIAL = """
 import json, sys
 from pathlib import Path

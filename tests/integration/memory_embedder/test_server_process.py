@@ -21,7 +21,6 @@ import pytest
 from memory_embedder.engine.amx import amx_works
 from memory_embedder.engine.backends import amx_possible
 from memory_embedder.models.model_file import ModelFile
-from tests.integration.memory_embedder.conftest import free_port
 
 Start = Callable[..., Any]
 CANARY = "walrus-CANARY-4242"
@@ -96,29 +95,10 @@ def test_a_configuration_that_cannot_work_ends_the_process_with_one_sentence(
     assert "Traceback" not in text
 
 
-def test_a_requested_gpu_that_is_absent_keeps_the_process_alive_and_unready(f16_file: Path, tmp_path: Path) -> None:
-    import subprocess
-    import sys
-    import time
-
-    port, probe_port = free_port(), free_port()
-    url = f"http://127.0.0.1:{probe_port}"
-    command = [sys.executable, "-m", "memory_embedder", "serve", "--host", "127.0.0.1"]
-    command += ["--port", str(port), "--probe-port", str(probe_port)]
-    process = subprocess.Popen([*command, "--model-file", str(f16_file), "--gpu-layers", "-1"])
-    try:
-        code, deadline = "", time.monotonic() + 90
-        while code != "gpu_not_used":
-            assert time.monotonic() < deadline
-            assert process.poll() is None
-            try:
-                code = httpx.get(f"{url}/readyz").json()["error"]["code"]
-            except httpx.TransportError:
-                time.sleep(0.1)
-        assert httpx.get(f"{url}/healthz").status_code == 200
-    finally:
-        process.terminate()
-        process.wait(60)
+def test_a_requested_gpu_that_is_absent_keeps_the_process_alive_and_unready(start_server: Start) -> None:
+    server = start_server("--gpu-layers", "-1")
+    assert server.refusal() == "gpu_not_used"
+    assert httpx.get(f"{server.probe_url}/healthz").status_code == 200
 
 
 def malformed_bodies(count: int) -> list[bytes]:

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from memory_bench.embedder.gpu import matrix_product
+from memory_bench.embedder.gpu.plan import gpu_plan
 from memory_bench.embedder.plan import LARGE, MINILM, Extent, plan
 from memory_bench.embedder.records import (
     LLAMA_CLASS,
     LLAMA_SERVER,
     OURS,
     RAW,
+    SENTENCE_TRANSFORMERS,
     DocumentRecord,
     Measurements,
     MixedRecord,
@@ -85,6 +89,38 @@ def test_the_default_model_is_measured_at_every_length_and_concurrency(extent: E
     assert minilm.calibrate
 
 
+def test_on_a_gpu_many_texts_are_under_way_and_both_models_are_measured() -> None:
+    for extent in Extent:
+        models = gpu_plan(extent)
+        assert [one.model for one in models] == [MINILM, LARGE]
+        assert all(point.concurrency * point.texts_per_request >= 512 for one in models for point in one.documents)
+        assert all({12, 122} <= set(one.lengths) for one in models)
+
+
+def test_figures_of_the_peer_on_pytorch_are_given_on_a_gpu_alone() -> None:
+    found = measured()
+    found.gpu = True
+    found.documents.append(DocumentRecord(SENTENCE_TRANSFORMERS, 122, 8, 64, 0, 60, 4.0))
+    found.queries.append(QueryRecord(SENTENCE_TRANSFORMERS, 12, 0, (0.008,)))
+    on_gpu = summary(found)
+    assert on_gpu.pop("docs_vs_sentence_transformers") == 2.0
+    assert on_gpu.pop("query_idle_vs_sentence_transformers_at_12_tokens") == 2.0
+    assert on_gpu == summary(measured())
+
+
+class FailingLibrary:
+    """CUDA's runtime and cuBLAS on a machine without a GPU: every call gives a status that is no success."""
+
+    def __getattr__(self, name: str) -> Callable[..., int]:
+        return lambda *_: 100
+
+
+def test_a_failing_call_of_cuda_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(matrix_product, "_library", lambda _: FailingLibrary())
+    with pytest.raises(ValueError, match="cudaMalloc ended with status 100"):
+        matrix_product.gpu_gemm_flops(8, 0.0)
+
+
 def test_subjects_take_turns_and_every_second_round_has_the_reverse_order() -> None:
     turns: list[tuple[object, int]] = []
     paired_rounds(["a", "b"], 3, lambda subject, number: turns.append((subject, number)))  # type: ignore[type-var]  # names stand for subjects
@@ -110,13 +146,7 @@ def test_llama_server_is_built_with_the_flags_and_processor_variants_of_our_whee
     server = (ROOT / "benchmarks/build-llama-server").read_text()
     flags = re.search(r'arguments="(-DGGML_NATIVE=OFF [^"]*?)( -DLLAVA_BUILD=OFF)?"', wheel)
     assert flags
-    assert f'arguments="{flags[1]}"' in server
+    assert flags[1] in server
     assert all("packaging/fewer-processor-variants.patch" in script for script in (wheel, server))
     assert "kernels/" not in server
-    backend = (ROOT / "embedder-service/add-cuda-backend").read_text()
-    cuda = re.search(r'arguments="(-DGGML_CUDA.*)"', backend)
-    assert cuda
-    assert f'arguments="$arguments {cuda[1]}"' in server
-    architectures = re.search(r"^architectures=.*", backend, re.MULTILINE)
-    assert architectures
-    assert architectures[0] in server
+    assert all('"$requirements/llama.txt"' in script for script in (wheel, server))

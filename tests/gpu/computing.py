@@ -1,0 +1,96 @@
+"""A process that computes on the GPU or the CPU: `python -m tests.gpu.computing JOB ...`, with its result as JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from memory_embedder.engine.llama import EngineOptions, LlamaComputer, LlamaEngine
+from memory_embedder.engine.protocol import TokenIds, Vectors
+from memory_embedder.models.gguf_header import read_facts
+from memory_embedder.models.profiles import ModelProfile, Pooling
+from memory_embedder.scheduling.tuning import synthetic_batch
+
+ROOT = Path(__file__).parents[2]
+LENGTHS = (3, 12, 31, 60, 122, 128, 250)
+_THREADS = 2
+
+
+def run(job: str, *arguments: object, env: dict[str, str] | None = None) -> dict[str, Any]:
+    """Run one of this module's jobs in a process of its own and return its result."""
+    command = [sys.executable, "-m", __name__, job, *map(str, arguments)]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)} | (env or {})
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=300)
+    if done.returncode != 0:
+        raise AssertionError(f"{job} ended with {done.returncode}:\n{done.stderr[-2000:]}")
+    return dict(json.loads(done.stdout.splitlines()[-1]))
+
+
+def load(path: Path, gpu_layers: int, *, batch_tokens: int = 2048, contexts: int = 2) -> LlamaEngine:
+    """Load a model whose window is at most 512 tokens."""
+    facts = read_facts(path)
+    pooling = facts.pooling or Pooling.MEAN
+    dimensions = 1 if pooling is Pooling.RANK else facts.dimensions
+    profile = ModelProfile(path.stem, dimensions, min(512, facts.context_length), pooling)
+    return LlamaEngine(
+        EngineOptions(path, profile, batch_tokens=batch_tokens, contexts=contexts, gpu_layers=gpu_layers)
+    )
+
+
+def job_vectors(model: str, gpu_layers: str, out: str) -> dict[str, Any]:
+    """Write the vectors of texts computed one by one, all in one batch, and in two contexts at once."""
+    engine = load(Path(model), int(gpu_layers))
+    sequences = [one for tokens in LENGTHS for one in synthetic_batch(engine, tokens, 2)]
+    computers = [engine.computer(4) for _ in range(_THREADS)]
+    alone = np.vstack([computers[0].embed([one]) for one in sequences])
+    together = computers[0].embed(sequences)
+    start = threading.Barrier(_THREADS)
+
+    def repeatedly(computer: LlamaComputer) -> Vectors:
+        start.wait(60)
+        return np.stack([computer.embed(sequences) for _ in range(20)])
+
+    with ThreadPoolExecutor(_THREADS) as pool:
+        at_once = np.concatenate(list(pool.map(repeatedly, computers)))
+    np.savez(out, alone=alone, together=together, at_once=at_once)
+    facts = engine.facts
+    return {
+        "device": facts.device,
+        "description": facts.description,
+        "layers_offloaded": facts.layers_offloaded,
+        "layers_total": facts.layers_total,
+    }
+
+
+def job_memory(model: str, batch_tokens: str, contexts: str) -> dict[str, Any]:
+    """Compute the largest batches in all contexts; return the estimate and, while the model is there, MiB in use."""
+    engine = load(Path(model), -1, batch_tokens=int(batch_tokens), contexts=int(contexts))
+    for computer in [engine.computer(1) for _ in range(int(contexts))]:
+        for batch in _largest(engine):
+            computer.embed(batch)
+    query = ["nvidia-smi", "--id=0", "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
+    used = int(subprocess.run(query, capture_output=True, text=True, check=True, timeout=30).stdout)
+    return {"estimate": engine.facts.memory_estimate_bytes >> 20, "used": used}
+
+
+def _largest(engine: LlamaEngine) -> list[list[TokenIds]]:
+    """One batch of few long texts and one of as many texts as a batch may have."""
+    facts = engine.facts
+    long = min(facts.max_tokens, facts.batch_capacity)
+    short = min(long, facts.batch_capacity // facts.max_sequences)
+    return [
+        synthetic_batch(engine, long, facts.batch_capacity // long),
+        synthetic_batch(engine, short, facts.max_sequences),
+    ]
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(globals()[f"job_{sys.argv[1]}"](*sys.argv[2:])) + "\n")

@@ -1,0 +1,167 @@
+"""The embedder on a real GPU: what it computes, what memory it takes, and what it says where there is too little."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pytest
+
+from tests.gpu import computing
+from tests.gpu.conftest import Gpu
+from tests.integration.memory_embedder.served import Served
+
+Start = Callable[..., Served]
+
+
+@pytest.mark.parametrize("name", ["minilm", "large"])
+def test_every_layer_is_on_the_gpu_and_the_vectors_are_those_of_the_cpu(
+    request: pytest.FixtureRequest, gpu: Gpu, tmp_path: Path, name: str
+) -> None:
+    model: Path = request.getfixturevalue(name)
+    on_gpu = computing.run("vectors", model, -1, tmp_path / "gpu.npz")
+    on_cpu = computing.run("vectors", model, 0, tmp_path / "cpu.npz")
+    assert on_gpu["device"] == gpu.name.lower()
+    assert on_gpu["layers_offloaded"] == on_gpu["layers_total"] > 0
+    assert (on_cpu["device"], on_cpu["layers_offloaded"]) == ("cpu", 0)
+    found, expected = np.load(tmp_path / "gpu.npz"), np.load(tmp_path / "cpu.npz")["alone"]
+    for way in ("alone", "together", "at_once"):
+        cosines = (found[way] * expected).sum(axis=-1)
+        assert cosines.min() >= 0.999, way
+
+
+def test_a_rerankers_scores_are_those_of_the_cpu(gpu: Gpu, cross_encoder: Path, tmp_path: Path) -> None:
+    assert computing.run("vectors", cross_encoder, -1, tmp_path / "gpu.npz")["device"] == gpu.name.lower()
+    computing.run("vectors", cross_encoder, 0, tmp_path / "cpu.npz")
+    found, expected = np.load(tmp_path / "gpu.npz"), np.load(tmp_path / "cpu.npz")["alone"]
+    for way in ("alone", "together", "at_once"):
+        np.testing.assert_allclose(found[way], np.broadcast_to(expected, found[way].shape), atol=0.02)
+
+
+@pytest.mark.parametrize(
+    ("name", "batch_tokens", "contexts"), [("minilm", 2048, 2), ("large", 2048, 2), ("large", 8192, 3)]
+)
+def test_a_model_takes_no_more_memory_than_was_estimated_before_it_was_loaded(
+    request: pytest.FixtureRequest, gpu: Gpu, name: str, batch_tokens: int, contexts: int
+) -> None:
+    model: Path = request.getfixturevalue(name)
+    before = gpu.used()
+    result = computing.run("memory", model, batch_tokens, contexts)
+    assert 0 < result["used"] - before <= result["estimate"]
+
+
+def test_the_service_is_ready_on_the_gpu_and_says_so(start: Start, gpu: Gpu, minilm: Path) -> None:
+    server = start(minilm)
+    assert server.refusal() is None
+    metrics = httpx.get(f"{server.probe_url}/metrics", timeout=10).text
+    figures = dict(line.rsplit(" ", 1) for line in metrics.splitlines() if not line.startswith("#"))
+    assert float(figures["memory_embedder_gpu_layers_offloaded"]) == 7  # six and the output
+    assert f'"device": "{gpu.name.lower()}"' in server.log.read_text()
+
+
+def test_queries_are_answered_while_documents_are_computed(start: Start, minilm: Path) -> None:
+    server = start(minilm)
+    documents = {"input": [f"document {number} about the backup of a disk " * 10 for number in range(64)]}
+    stop, answered, failures = threading.Event(), [0], list[str]()
+
+    def send() -> None:
+        with httpx.Client(base_url=server.url, timeout=60) as client:
+            while not stop.is_set():
+                answer = client.post("/v1/embeddings", json={**documents, "input_type": "document"})
+                if answer.status_code not in {200, 429}:
+                    failures.append(answer.text[:200])
+                answered[0] += answer.status_code == 200
+
+    senders = [threading.Thread(target=send) for _ in range(4)]
+    for sender in senders:
+        sender.start()
+    with httpx.Client(base_url=server.url, timeout=60) as client:
+        vectors = [_query(client, "where is the backup?") for _ in range(50)]
+    stop.set()
+    for sender in senders:
+        sender.join(90)
+    assert failures == []
+    assert answered[0] > 0
+    assert min(float(np.dot(vectors[0], one)) for one in vectors) > 0.9999
+
+
+def test_without_a_visible_gpu_the_same_program_is_alive_and_not_ready(start: Start, minilm: Path) -> None:
+    hidden = {"CUDA_VISIBLE_DEVICES": ""}
+    server = start(minilm, env=hidden)
+    assert server.refusal() == "gpu_not_used"
+    assert httpx.get(f"{server.probe_url}/healthz", timeout=10).status_code == 200
+    assert start(minilm, "--allow-cpu", env=hidden).refusal() is None
+
+
+def test_a_limit_below_the_need_ends_the_process_and_gives_the_numbers(start: Start, minilm: Path) -> None:
+    server = start(minilm, "--gpu-memory-limit", "64")
+    assert server.process.wait(60) != 0
+    assert "--gpu-memory-limit (64 MiB)" in server.log.read_text()
+
+
+@pytest.mark.parametrize("leave", [64, 400])
+def test_a_gpu_that_others_have_booked_is_refused_with_one_sentence(
+    start: Start, gpu: Gpu, minilm: Path, leave: int
+) -> None:
+    with _occupied(leave):
+        server = start(minilm)
+        assert server.process.wait(60) == 1
+    text = server.log.read_text()
+    assert "MiB free" in text
+    assert "Traceback" not in text
+
+
+def test_a_stopped_server_gives_back_all_memory_of_the_gpu(start: Start, gpu: Gpu, minilm: Path) -> None:
+    before = gpu.used()
+    server = start(minilm)
+    assert gpu.used() > before
+    assert server.stop() == 0
+    assert gpu.used() <= before + 1
+
+
+def test_verify_compares_the_gpus_vectors_with_the_cpus(gpu: Gpu, minilm: Path, tmp_path: Path) -> None:
+    texts = tmp_path / "texts.jsonl"
+    texts.write_text("".join(json.dumps({"text": f"memory {n} of a disk " * (n + 1)}) + "\n" for n in range(20)))
+    command = [sys.executable, "-m", "memory_embedder"]
+    reference = tmp_path / "reference.jsonl"
+    subprocess.run([*command, "vectors", minilm, texts, reference], check=True, timeout=120)
+    done = subprocess.run(
+        [*command, "verify", minilm, "--against", reference, "--gpu-layers", "-1", "--least", "0.999"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["texts"] == 20
+
+
+def _query(client: httpx.Client, text: str) -> list[float]:
+    answer = client.post("/v1/embeddings", json={"input": text, "input_type": "query"})
+    assert answer.status_code == 200, answer.text
+    return list(answer.json()["data"][0]["embedding"])
+
+
+@contextlib.contextmanager
+def _occupied(leave: int) -> Iterator[None]:
+    """All but `leave` MiB of the GPU's memory are taken by another process."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.gpu.occupying", str(leave)],
+        cwd=computing.ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    try:
+        assert process.stdout.readline().strip().isdigit()
+        yield
+    finally:
+        process.communicate(timeout=60)
