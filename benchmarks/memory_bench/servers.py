@@ -158,8 +158,9 @@ def _address(port: int) -> str:
 
 
 def _environment() -> dict[str, str]:
-    # Our engine sets this variable in its own process; each server must run as its users start it.
-    return {name: value for name, value in os.environ.items() if name != "GOMP_SPINCOUNT"}
+    # Our engine sets these variables in its own process; each server must run as its users start it.
+    ours = ("GOMP_SPINCOUNT", "GGML_CUDA_DISABLE_GRAPHS")
+    return {name: value for name, value in os.environ.items() if name not in ours}
 
 
 def _wait(process: subprocess.Popen[bytes], name: str, url: str, log: Path) -> None:

@@ -142,6 +142,8 @@ def load_engine(plan: LoadPlan) -> Engine:
             profile=plan.profile,
             batch_tokens=plan.largest_batch,
             contexts=plan.most_contexts,
+            least_contexts=plan.least_contexts,
+            beside_another=plan.beside_another,
             gpu_layers=plan.gpu_layers,
             gpu_memory_limit=plan.gpu_memory_limit,
         )

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from memory_embedder.engine.backends import load_backends
 from memory_embedder.engine.llama import EngineOptions, LlamaComputer, LlamaEngine
 from memory_embedder.engine.protocol import TokenIds, Vectors
 from memory_embedder.models.gguf_header import read_facts
@@ -76,9 +77,19 @@ def job_memory(model: str, batch_tokens: str, contexts: str) -> dict[str, Any]:
     for computer in [engine.computer(1) for _ in range(int(contexts))]:
         for batch in _largest(engine):
             computer.embed(batch)
-    query = ["nvidia-smi", "--id=0", "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
-    used = int(subprocess.run(query, capture_output=True, text=True, check=True, timeout=30).stdout)
-    return {"estimate": engine.facts.memory_estimate_bytes >> 20, "used": used}
+    return {"estimate": engine.facts.memory_estimate_bytes >> 20, "used": used_memory()}
+
+
+def job_runtime() -> dict[str, Any]:
+    """Ask how much memory is free, which CUDA's runtime answers after it has taken what it needs; return MiB in use."""
+    load_backends(avoid_amx=False, gpu=True)
+    return {"used": used_memory()}
+
+
+def used_memory() -> int:
+    """MiB of the GPU that all processes together have taken."""
+    command = ["nvidia-smi", "--id=0", "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
+    return int(subprocess.run(command, capture_output=True, text=True, check=True, timeout=30).stdout)
 
 
 def _largest(engine: LlamaEngine) -> list[list[TokenIds]]:

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from memory_bench.embedder.models import bge_large_shaped, random_cross_encoder
+from tests.gpu.computing import used_memory
 from tests.integration.memory_embedder.served import Served, launch
 
 _FIND = "from memory_bench.embedder.machine import require_gpu; print(require_gpu()['gpu_name'])"
@@ -29,8 +30,7 @@ class Gpu:
 
     def used(self) -> int:
         """MiB that all processes together have taken of it."""
-        command = ["nvidia-smi", "--id=0", "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
-        return int(subprocess.run(command, capture_output=True, text=True, check=True, timeout=30).stdout)
+        return used_memory()
 
 
 @pytest.fixture(scope="session")

@@ -42,7 +42,7 @@ def test_a_rerankers_scores_are_those_of_the_cpu(gpu: Gpu, cross_encoder: Path, 
     computing.run("vectors", cross_encoder, 0, tmp_path / "cpu.npz")
     found, expected = np.load(tmp_path / "gpu.npz"), np.load(tmp_path / "cpu.npz")["alone"]
     for way in ("alone", "together", "at_once"):
-        np.testing.assert_allclose(found[way], np.broadcast_to(expected, found[way].shape), atol=0.02)
+        np.testing.assert_allclose(found[way], np.broadcast_to(expected, found[way].shape), rtol=0.01, atol=0.02)
 
 
 @pytest.mark.parametrize(
@@ -106,16 +106,27 @@ def test_a_limit_below_the_need_ends_the_process_and_gives_the_numbers(start: St
     assert "--gpu-memory-limit (64 MiB)" in server.log.read_text()
 
 
-@pytest.mark.parametrize("leave", [64, 400])
-def test_a_gpu_that_others_have_booked_is_refused_with_one_sentence(
-    start: Start, gpu: Gpu, minilm: Path, leave: int
-) -> None:
+@pytest.mark.parametrize("leave", [64, 700])
+def test_a_gpu_that_others_have_booked_is_refused_with_one_sentence(start: Start, minilm: Path, leave: int) -> None:
     with _occupied(leave):
         server = start(minilm)
-        assert server.process.wait(60) == 1
+        assert server.process.wait(60) != 0
     text = server.log.read_text()
     assert "MiB free" in text
     assert "Traceback" not in text
+
+
+def test_where_the_default_does_not_fit_the_model_is_served_with_fewer_contexts(
+    start: Start, gpu: Gpu, minilm: Path
+) -> None:
+    before = gpu.used()
+    runtime = computing.run("runtime")["used"] - before
+    with _occupied(runtime + 560):
+        server = start(minilm)
+        assert server.refusal() is None
+        assert _query_of(server)
+    loading = next(line for line in server.log.read_text().splitlines() if "Loading the model" in line)
+    assert json.loads(loading)["contexts"] == 2
 
 
 def test_a_stopped_server_gives_back_all_memory_of_the_gpu(start: Start, gpu: Gpu, minilm: Path) -> None:
@@ -141,6 +152,11 @@ def test_verify_compares_the_gpus_vectors_with_the_cpus(gpu: Gpu, minilm: Path, 
     )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["texts"] == 20
+
+
+def _query_of(server: Served) -> list[float]:
+    with httpx.Client(base_url=server.url, timeout=60) as client:
+        return _query(client, "where is the backup?")
 
 
 def _query(client: httpx.Client, text: str) -> list[float]:

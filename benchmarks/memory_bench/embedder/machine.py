@@ -36,7 +36,7 @@ class Processor:
     @classmethod
     def chosen(cls, *, gpu: bool) -> "Processor":
         """Return this machine's GPU or its cores; a GPU computes one batch while the next is prepared."""
-        return cls(True, 2, 8192, 512) if gpu else cls(False, available_threads(), 1024, 16)  # noqa: FBT003 -- fields
+        return cls(True, 2, 8192, 128) if gpu else cls(False, available_threads(), 1024, 16)  # noqa: FBT003 -- fields
 
     @property
     def gpu_layers(self) -> int:

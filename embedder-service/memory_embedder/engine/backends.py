@@ -9,6 +9,7 @@ registry is process-wide.
 from __future__ import annotations
 
 import ctypes
+import os
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
@@ -21,6 +22,9 @@ _WITH_AMX = frozenset({"sapphirerapids"})
 _BUILT_IN = "built-in"  # a wheel whose kernels were chosen when it was compiled
 _MAY_USE_AMX = frozenset({*_WITH_AMX, _BUILT_IN})
 _GPU_LIBRARIES = ("cuda", "hip", "vulkan")
+# A CUDA graph is recorded while other threads compute, and then llama.cpp ends the process with "CUDA error": always on
+# an H200, within seconds (https://github.com/ggml-org/llama.cpp/issues/11804 and 13990). The value does not matter.
+_WITHOUT_GRAPHS = "GGML_CUDA_DISABLE_GRAPHS"
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +124,7 @@ class _Registry:
     def load_gpu(self) -> None:
         if not self._gpu_tried:
             self._gpu_tried = True
+            os.environ.setdefault(_WITHOUT_GRAPHS, "1")
             for path in gpu_backend_files():
                 self._library.ggml_backend_load(str(path).encode())
 

