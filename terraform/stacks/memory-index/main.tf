@@ -50,6 +50,7 @@ resource "kubectl_manifest" "dsn" {
   })
 
   server_side_apply = true
+  force_conflicts   = true
 }
 
 module "claude_memory" {

@@ -61,6 +61,15 @@ def test_a_module_requires_its_providers_and_configures_none(module: Path) -> No
     assert blocks(module, "provider") == {}
 
 
+@pytest.mark.parametrize("place", PLACES, ids=lambda path: path.name)
+def test_an_apply_takes_back_what_was_changed_beside_terraform(place: Path) -> None:
+    """The API server refuses to apply a field that kubectl has changed since, unless conflicts are forced."""
+    resources = [block for path in place.glob("*.tf") for block in parse(path).get("resource", [])]
+    manifests = [body for block in resources for body in block.get("kubectl_manifest", {}).values()]
+    assert manifests
+    assert {(body.get("server_side_apply"), body.get("force_conflicts")) for body in manifests} == {(True, True)}
+
+
 def test_the_stack_passes_to_each_module_what_it_takes() -> None:
     """Every argument is a variable of the module, and no variable without a default is left out."""
     calls = blocks(STACK, "module")
