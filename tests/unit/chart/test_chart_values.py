@@ -1,11 +1,12 @@
 """Invalid values are refused before anything is installed."""
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
 
-from tests.unit.chart.conftest import Refuse
+from tests.unit.chart.conftest import CHART, Refuse
 
 
 @pytest.mark.parametrize(
@@ -13,6 +14,9 @@ from tests.unit.chart.conftest import Refuse
     [
         ({"operatr": {}}, "operatr"),
         ({"operator": {"replica": 2}}, "replica"),
+        ({"fullnameOverride": "a" * 51}, "/fullnameOverride"),
+        (
+        ),
         ({"operator": {"replicas": 0}}, "/operator/replicas"),
         ({"operator": {"image": {"repository": "memory-operator"}}}, "/operator/image/repository"),
         ({"operator": {"image": {"repository": "registry.example/op:1.0"}}}, "/operator/image/repository"),
@@ -42,3 +46,18 @@ from tests.unit.chart.conftest import Refuse
 )
 def test_bad_value_is_refused_by_name(refuse: Refuse, values: Mapping[str, Any], named: str) -> None:
     assert named in refuse(values)
+
+
+def test_no_limit_of_the_schema_is_ignored() -> None:
+    """In draft 7 of JSON Schema nothing counts that stands beside a `$ref`."""
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    assert schema["$schema"] == "http://json-schema.org/draft-07/schema#"
+    assert [rule for rule in rules(schema) if "$ref" in rule and len(rule) > 1] == []
+
+
+def rules(schema: Any) -> Iterator[dict[str, Any]]:
+    """Yield every object of a schema."""
+    if isinstance(schema, dict):
+        yield schema
+    for part in schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ():
+        yield from rules(part)
