@@ -4,17 +4,30 @@ app.kubernetes.io/name: memory-operator
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 
-{{/* Labels of every object. */}}
+{{/* Labels of every object; those of the values win, and no key occurs twice. */}}
 {{- define "memory-index.labels" -}}
-{{ include "memory-index.selectorLabels" . }}
-app.kubernetes.io/component: operator
-app.kubernetes.io/part-of: memory-index
-app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
-app.kubernetes.io/managed-by: {{ .Release.Service }}
-helm.sh/chart: {{ printf "%s-%s" .Chart.Name (.Chart.Version | replace "+" "_") }}
-{{- with .Values.commonLabels }}
-{{ toYaml . }}
+{{- $recommended := dict
+  "app.kubernetes.io/component" "operator"
+  "app.kubernetes.io/part-of" "memory-index"
+  "app.kubernetes.io/version" .Chart.AppVersion
+  "app.kubernetes.io/managed-by" .Release.Service
+  "helm.sh/chart" (printf "%s-%s" .Chart.Name (.Chart.Version | replace "+" "_")) -}}
+{{- toYaml (merge (include "memory-index.selectorLabels" . | fromYaml) .Values.commonLabels $recommended) -}}
 {{- end }}
+
+{{/* Labels of an object that has some of its own, which win. Argument: list of these labels and the root. */}}
+{{- define "memory-index.labelsWith" -}}
+{{- toYaml (merge (deepCopy (index . 0)) (include "memory-index.labels" (index . 1) | fromYaml)) -}}
+{{- end }}
+
+{{/* Annotations of the operator's pod; those of the values win. */}}
+{{- define "memory-index.podAnnotations" -}}
+{{- $own := dict "kubectl.kubernetes.io/default-container" "operator" -}}
+{{- if eq .Values.monitoring.scrape "Annotations" -}}
+{{- $own = merge $own (dict
+  "prometheus.io/scrape" "true" "prometheus.io/port" "9090" "prometheus.io/path" "/metrics") -}}
+{{- end -}}
+{{- toYaml (merge (deepCopy .Values.operator.podAnnotations) $own) -}}
 {{- end }}
 
 {{- define "memory-index.serviceAccountName" -}}

@@ -15,7 +15,10 @@ from tests.unit.chart.conftest import CHART, Refuse
         ({"operatr": {}}, "operatr"),
         ({"operator": {"replica": 2}}, "replica"),
         ({"fullnameOverride": "a" * 51}, "/fullnameOverride"),
+        ({"commonLabels": {"app.kubernetes.io/name": "x"}}, "/commonLabels/app.kubernetes.io~1name"),
         (
+            {"operator": {"podLabels": {"app.kubernetes.io/instance": "x"}}},
+            "/operator/podLabels/app.kubernetes.io~1inst",
         ),
         ({"operator": {"replicas": 0}}, "/operator/replicas"),
         ({"operator": {"image": {"repository": "memory-operator"}}}, "/operator/image/repository"),
