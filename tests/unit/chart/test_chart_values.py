@@ -34,6 +34,8 @@ from tests.unit.chart.conftest import CHART, Refuse
         ({"imagePullSecrets": ["registry"]}, "/imagePullSecrets/0"),
         ({"monitoring": {"scrape": "annotations"}}, "/monitoring/scrape"),
         ({"monitoring": {"podMonitor": {"interval": "often"}}}, "/monitoring/podMonitor/interval"),
+        # A rule of a NetworkPolicy that names no port lets everything through.
+        ({"networkPolicy": {"apiServerPorts": []}}, "/networkPolicy/apiServerPorts"),
         ({"networkPolicy": {"postgresPorts": [70000]}}, "/networkPolicy/postgresPorts/0"),
         ({"networkPolicy": {"extraEgress": ["all"]}}, "/networkPolicy/extraEgress/0"),
         ({"permitted": {"images": []}}, "images"),
