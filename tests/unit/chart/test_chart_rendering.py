@@ -1,5 +1,6 @@
 """The objects that helm renders from the chart."""
 
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +114,21 @@ def test_digest_wins_over_tag(render: Render) -> None:
     assert pod(by_tag)["spec"]["containers"][0]["image"] == f"{repository}:1.2"
     assert pod(by_digest)["spec"]["containers"][0]["image"] == f"{repository}@{DIGEST}"
     assert environment(by_digest)["MEMORY_OPERATOR_IMAGES_OPERATOR"] == f"{repository}@{DIGEST}"
+
+
+@pytest.mark.parametrize(
+    ("own", "warned"), [((), ("operator", "embedder")), (("operator",), ("embedder",)), (("operator", "embedder"), ())]
+)
+def test_the_notes_name_each_image_that_no_registry_has(
+    helm: Path, own: tuple[str, ...], warned: tuple[str, ...]
+) -> None:
+    """Who sets one repository and forgets the other learns it before a pod fails to pull its image."""
+    values = {name: {"image": {"repository": f"registry.example/{name}"}} for name in own}
+    command = [helm, "install", "memory-index", str(CHART), "--dry-run=client", "--values", "-"]
+    done = subprocess.run(command, input=yaml.safe_dump(values), capture_output=True, text=True, check=True)
+    _, notes = done.stdout.split("NOTES:")
+    named = {name for name in ("operator", "embedder") if f"set {name}.image.repository" in notes}
+    assert named == set(warned)
 
 
 def test_images_follow_the_chart_version_by_default(render: Render) -> None:
