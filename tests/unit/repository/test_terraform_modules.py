@@ -6,12 +6,15 @@ Terraform itself checks and applies them in tests/delivery, which takes longer.
 import json
 import os
 import re
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.delivery.terraform.terragrunt import OUTPUT, Unit, named, parse
+from tests.unit.repository.test_documented_commands import commands
 from tests.unit.repository.test_layout import ROOT, tracked
 
 TERRAFORM = ROOT / "terraform"
@@ -96,6 +99,27 @@ def test_the_unit_can_be_planned_before_its_dependencies_were_applied() -> None:
     assert unit.inputs("plan", {})["database_cluster"] == {"name": "pg-cluster", "namespace": "dbaas"}
     with pytest.raises(AssertionError, match="never applied"):
         unit.inputs("apply", {})
+
+
+def test_an_upgrade_leaves_the_new_modules_and_nothing_of_the_former(tmp_path: Path) -> None:
+    """The documented commands replace the copied chart and modules, and show how the unit differs from ours."""
+    copies = {name: tmp_path / name for name in ("charts/memory-index", *(f"modules/{one.name}" for one in MODULES))}
+    for copy in copies.values():
+        copy.mkdir(parents=True)
+        (copy / "former.tf").touch()
+    unit = tmp_path / "stacks" / "memory-index"
+    shutil.copytree(STACK, unit)
+    (unit / "main.tf").write_text("# the user's own\n", encoding="utf-8")
+    lines = [line for line in commands(ROOT / "docs" / "upgrade.md") if "$INFRA" in line]
+    done = subprocess.run(
+        ["sh", "-c", "\n".join(lines)], cwd=ROOT, env={**os.environ, "INFRA": str(tmp_path)}, capture_output=True,
+        text=True, check=False,
+    )  # fmt: skip
+    assert done.stderr == ""
+    assert "diff -r terraform/stacks/memory-index/main.tf" in done.stdout
+    for name, copy in copies.items():
+        ours = ROOT / name if name.startswith("charts") else TERRAFORM / name
+        assert sorted(path.name for path in copy.iterdir()) == sorted(path.name for path in ours.iterdir()), name
 
 
 def shown(default: object) -> str:
