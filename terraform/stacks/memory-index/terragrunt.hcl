@@ -6,7 +6,8 @@ include "root" {
 }
 
 # Owns the CloudNativePG Cluster, which many databases share and which lists the namespace claude-memory in its
-# annotation memory-index.dev/allowed-namespaces.
+# annotation memory-index.dev/allowed-namespaces, and the Database object of claude_memory, which has the extension
+# `vector`: the operator creates one only for the database that a Cluster was created with.
 dependency "dbaas" {
   config_path = "../dbaas"
 
