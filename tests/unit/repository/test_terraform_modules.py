@@ -83,6 +83,13 @@ def test_the_stack_passes_to_each_module_what_it_takes() -> None:
         assert required(module) <= passed <= set(blocks(module, "variable"))
 
 
+@pytest.mark.parametrize("place", [STACK / "main.tf", ROOT / "docs" / "install.md"], ids=lambda path: path.name)
+def test_any_password_makes_a_connection_string(place: Path) -> None:
+    """External Secrets percent-encodes what it writes into the URI: an `@` or `/` would end the password."""
+    written = re.findall(r"{{ *\.(\w+)([^}]*)}}", place.read_text(encoding="utf-8"))
+    assert written == [("username", " | urlquery "), ("password", " | urlquery ")]
+
+
 def test_the_units_inputs_are_the_stacks_variables() -> None:
     """Terragrunt passes inputs by the environment, where Terraform ignores variables that it does not know."""
     inputs = set(parse(STACK / "terragrunt.hcl")["inputs"])
