@@ -39,6 +39,7 @@ inputs = {
     repository = "registry.home.example/memory-operator"
     digest     = "sha256:0000000000000000000000000000000000000000000000000000000000000000"
   }
+  # The image for GPUs (`make images CUDA=1`); the one for CPUs finds no GPU and does not become ready (GpuNotUsed).
   embedder_image = {
     repository = "registry.home.example/memory-embedder"
     digest     = "sha256:0000000000000000000000000000000000000000000000000000000000000000"
