@@ -90,6 +90,16 @@ def test_any_password_makes_a_connection_string(place: Path) -> None:
     assert written == [("username", " | urlquery "), ("password", " | urlquery ")]
 
 
+def test_the_page_names_the_address_that_the_unit_gives() -> None:
+    """The stack of the API cannot read it from the unit, which depends on that stack."""
+    assert "claude-memory" in Unit(STACK, ROOT).dependencies()
+    name = blocks(STACK, "module")["claude_memory"]["name"]
+    (namespace,) = [local["namespace"] for local in parse(STACK / "main.tf")["locals"]]
+    assert f"`http://{name}-embedder.{namespace}.svc:8080`" in (ROOT / "docs" / "install.md").read_text(
+        encoding="utf-8"
+    )
+
+
 def test_the_units_inputs_are_the_stacks_variables() -> None:
     """Terragrunt passes inputs by the environment, where Terraform ignores variables that it does not know."""
     inputs = set(parse(STACK / "terragrunt.hcl")["inputs"])
