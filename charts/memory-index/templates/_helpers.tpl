@@ -12,12 +12,13 @@ app.kubernetes.io/instance: {{ .Release.Name }}
   "app.kubernetes.io/version" .Chart.AppVersion
   "app.kubernetes.io/managed-by" .Release.Service
   "helm.sh/chart" (printf "%s-%s" .Chart.Name (.Chart.Version | replace "+" "_")) -}}
-{{- toYaml (merge (include "memory-index.selectorLabels" . | fromYaml) .Values.commonLabels $recommended) -}}
+{{- $common := .Values.commonLabels | default dict -}}
+{{- toYaml (merge (include "memory-index.selectorLabels" . | fromYaml) $common $recommended) -}}
 {{- end }}
 
 {{/* Labels of an object that has some of its own, which win. Argument: list of these labels and the root. */}}
 {{- define "memory-index.labelsWith" -}}
-{{- toYaml (merge (deepCopy (index . 0)) (include "memory-index.labels" (index . 1) | fromYaml)) -}}
+{{- toYaml (merge (index . 0 | default dict | deepCopy) (include "memory-index.labels" (index . 1) | fromYaml)) -}}
 {{- end }}
 
 {{/* Annotations of the operator's pod; those of the values win. */}}
@@ -27,7 +28,7 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- $own = merge $own (dict
   "prometheus.io/scrape" "true" "prometheus.io/port" "9090" "prometheus.io/path" "/metrics") -}}
 {{- end -}}
-{{- toYaml (merge (deepCopy .Values.operator.podAnnotations) $own) -}}
+{{- toYaml (merge (.Values.operator.podAnnotations | default dict | deepCopy) $own) -}}
 {{- end }}
 
 {{- define "memory-index.serviceAccountName" -}}
@@ -47,16 +48,21 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 
 {{/* Namespaces in which the operator may change CloudNativePG's objects, when it does not watch all. */}}
 {{- define "memory-index.databaseNamespaces" -}}
-{{ concat .Values.watchNamespaces .Values.databaseNamespaces | uniq | toJson }}
+{{ concat .Values.watchNamespaces (.Values.databaseNamespaces | default list) | uniq | toJson }}
 {{- end }}
 
 {{/* What authors of a MemoryIndex may choose, as the operator's setting. */}}
 {{- define "memory-index.permitted" -}}
-{{- with .Values.permitted -}}
-{{ dict "image_prefixes" .imagePrefixes "priority_classes" .priorityClasses "runtime_classes" .runtimeClasses
-  "pod_annotation_prefixes" .podAnnotationPrefixes "pod_label_prefixes" .podLabelPrefixes
-  "environment_variables" .environmentVariables "external_hosts" .externalHosts | toJson }}
-{{- end }}
+{{- $permitted := .Values.permitted | default dict -}}
+{{- $none := list -}}
+{{ dict
+  "image_prefixes" ($permitted.imagePrefixes | default $none)
+  "priority_classes" ($permitted.priorityClasses | default $none)
+  "runtime_classes" ($permitted.runtimeClasses | default $none)
+  "pod_annotation_prefixes" ($permitted.podAnnotationPrefixes | default $none)
+  "pod_label_prefixes" ($permitted.podLabelPrefixes | default $none)
+  "environment_variables" ($permitted.environmentVariables | default $none)
+  "external_hosts" ($permitted.externalHosts | default $none) | toJson }}
 {{- end }}
 
 {{/*
