@@ -35,6 +35,7 @@ ORDER = (
 ELSEWHERE = {
     ("install", "Images"): "pushing needs Docker and a registry; test_images.py builds them",
     ("install", "With Terraform and Terragrunt"): "the tests of tests/delivery/terraform apply the copied stack",
+    ("upgrade", "With Terragrunt"): "tests/unit/repository/test_terraform_modules.py runs them",
     ("upgrade", "Without the operator"): "commands of `memory`",
     ("upgrade", "How this is tested"): "targets of make",
 }

@@ -70,6 +70,7 @@ class Place:
             "POSTGRES_NAMESPACE": self.tenant.postgres.namespace,
             "POSTGRES": self.tenant.postgres.name,
             "DATABASE": self.tenant.database,
+            "ALLOWED": self.tenant.name,
             "NEXT": "custom",
             "EMBEDDING": json.dumps(self.next_embedding()),
             "ON_GPU": json.dumps({"gpuLayers": 0}),  # no node has a GPU to come back

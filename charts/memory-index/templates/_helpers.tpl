@@ -4,17 +4,31 @@ app.kubernetes.io/name: memory-operator
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 
-{{/* Labels of every object. */}}
+{{/* Labels of every object; those of the values win, and no key occurs twice. */}}
 {{- define "memory-index.labels" -}}
-{{ include "memory-index.selectorLabels" . }}
-app.kubernetes.io/component: operator
-app.kubernetes.io/part-of: memory-index
-app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
-app.kubernetes.io/managed-by: {{ .Release.Service }}
-helm.sh/chart: {{ printf "%s-%s" .Chart.Name (.Chart.Version | replace "+" "_") }}
-{{- with .Values.commonLabels }}
-{{ toYaml . }}
+{{- $recommended := dict
+  "app.kubernetes.io/component" "operator"
+  "app.kubernetes.io/part-of" "memory-index"
+  "app.kubernetes.io/version" .Chart.AppVersion
+  "app.kubernetes.io/managed-by" .Release.Service
+  "helm.sh/chart" (printf "%s-%s" .Chart.Name (.Chart.Version | replace "+" "_")) -}}
+{{- $common := .Values.commonLabels | default dict -}}
+{{- toYaml (merge (include "memory-index.selectorLabels" . | fromYaml) $common $recommended) -}}
 {{- end }}
+
+{{/* Labels of an object that has some of its own, which win. Argument: list of these labels and the root. */}}
+{{- define "memory-index.labelsWith" -}}
+{{- toYaml (merge (index . 0 | default dict | deepCopy) (include "memory-index.labels" (index . 1) | fromYaml)) -}}
+{{- end }}
+
+{{/* Annotations of the operator's pod; those of the values win. */}}
+{{- define "memory-index.podAnnotations" -}}
+{{- $own := dict "kubectl.kubernetes.io/default-container" "operator" -}}
+{{- if eq .Values.monitoring.scrape "Annotations" -}}
+{{- $own = merge $own (dict
+  "prometheus.io/scrape" "true" "prometheus.io/port" "9090" "prometheus.io/path" "/metrics") -}}
+{{- end -}}
+{{- toYaml (merge (.Values.operator.podAnnotations | default dict | deepCopy) $own) -}}
 {{- end }}
 
 {{- define "memory-index.serviceAccountName" -}}
@@ -34,16 +48,21 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name (.Chart.Version | replace "+" "_") 
 
 {{/* Namespaces in which the operator may change CloudNativePG's objects, when it does not watch all. */}}
 {{- define "memory-index.databaseNamespaces" -}}
-{{ concat .Values.watchNamespaces .Values.databaseNamespaces | uniq | toJson }}
+{{ concat .Values.watchNamespaces (.Values.databaseNamespaces | default list) | uniq | toJson }}
 {{- end }}
 
 {{/* What authors of a MemoryIndex may choose, as the operator's setting. */}}
 {{- define "memory-index.permitted" -}}
-{{- with .Values.permitted -}}
-{{ dict "image_prefixes" .imagePrefixes "priority_classes" .priorityClasses "runtime_classes" .runtimeClasses
-  "pod_annotation_prefixes" .podAnnotationPrefixes "pod_label_prefixes" .podLabelPrefixes
-  "environment_variables" .environmentVariables "external_hosts" .externalHosts | toJson }}
-{{- end }}
+{{- $permitted := .Values.permitted | default dict -}}
+{{- $none := list -}}
+{{ dict
+  "image_prefixes" ($permitted.imagePrefixes | default $none)
+  "priority_classes" ($permitted.priorityClasses | default $none)
+  "runtime_classes" ($permitted.runtimeClasses | default $none)
+  "pod_annotation_prefixes" ($permitted.podAnnotationPrefixes | default $none)
+  "pod_label_prefixes" ($permitted.podLabelPrefixes | default $none)
+  "environment_variables" ($permitted.environmentVariables | default $none)
+  "external_hosts" ($permitted.externalHosts | default $none) | toJson }}
 {{- end }}
 
 {{/*

@@ -15,6 +15,8 @@ resource "kubectl_manifest" "memory_index" {
   })
 
   server_side_apply = true
+  # What somebody changed beside Terraform is in the plan, and an apply takes it back; without this it would fail.
+  force_conflicts = true
   # Destroying waits until the object is gone, so that the operator is still there to take its finalizer off.
   wait = true
 }

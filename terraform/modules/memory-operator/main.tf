@@ -26,6 +26,7 @@ resource "kubectl_manifest" "namespace" {
   })
 
   server_side_apply = true
+  force_conflicts   = true
   wait              = true
 }
 

@@ -39,7 +39,7 @@ resource "kubectl_manifest" "dsn" {
           metadata = { labels = { "memory-index.dev/allow" = "dsn" } }
           data = {
             (local.dsn.key) = join("", [
-              "postgresql://{{ .username }}:{{ .password }}",
+              "postgresql://{{ .username | urlquery }}:{{ .password | urlquery }}",
               "@${var.database_cluster.name}-rw.${var.database_cluster.namespace}.svc:5432/${local.database}",
             ])
           }
@@ -50,6 +50,7 @@ resource "kubectl_manifest" "dsn" {
   })
 
   server_side_apply = true
+  force_conflicts   = true
 }
 
 module "claude_memory" {

@@ -6,7 +6,8 @@ include "root" {
 }
 
 # Owns the CloudNativePG Cluster, which many databases share and which lists the namespace claude-memory in its
-# annotation memory-index.dev/allowed-namespaces.
+# annotation memory-index.dev/allowed-namespaces, and the Database object of claude_memory, which has the extension
+# `vector`: the operator creates one only for the database that a Cluster was created with.
 dependency "dbaas" {
   config_path = "../dbaas"
 
@@ -38,6 +39,7 @@ inputs = {
     repository = "registry.home.example/memory-operator"
     digest     = "sha256:0000000000000000000000000000000000000000000000000000000000000000"
   }
+  # The image for GPUs (`make images CUDA=1`); the one for CPUs finds no GPU and does not become ready (GpuNotUsed).
   embedder_image = {
     repository = "registry.home.example/memory-embedder"
     digest     = "sha256:0000000000000000000000000000000000000000000000000000000000000000"

@@ -44,7 +44,9 @@ def write_secret_as_external_secrets_does(cluster: Cluster, dsn: str) -> None:
     external = cluster.kubectl_json("-n", NAMESPACE, "get", "externalsecret", SECRET)
     target, parts = external["spec"]["target"], urlsplit(dsn)
     data = {
-        key: text.replace("{{ .username }}", str(parts.username)).replace("{{ .password }}", str(parts.password))
+        key: text.replace("{{ .username | urlquery }}", str(parts.username)).replace(
+            "{{ .password | urlquery }}", str(parts.password)
+        )
         for key, text in target["template"]["data"].items()
     }
     owner = {"apiVersion": external["apiVersion"], "kind": external["kind"], "name": SECRET, "controller": True}

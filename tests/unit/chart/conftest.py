@@ -17,6 +17,7 @@ CHART = Path(__file__).parents[3] / "charts" / "memory-index"
 
 Objects = list[dict[str, Any]]
 Render = Callable[[Mapping[str, Any]], Objects]
+RenderText = Callable[[Mapping[str, Any]], str]
 Refuse = Callable[[Mapping[str, Any]], str]
 
 
@@ -34,15 +35,21 @@ def _template(helm: Path, values: Mapping[str, Any]) -> subprocess.CompletedProc
 
 
 @pytest.fixture(scope="session")
-def render(helm: Path) -> Render:
-    """The objects that the chart renders from some values, without the resource definition."""
+def render_text(helm: Path) -> RenderText:
+    """What the chart renders from some values, as text, without the resource definition."""
 
-    def rendered(values: Mapping[str, Any]) -> Objects:
+    def rendered(values: Mapping[str, Any]) -> str:
         done = _template(helm, values)
         assert done.returncode == 0, done.stderr
-        return [body for body in yaml.safe_load_all(done.stdout) if body]
+        return done.stdout
 
     return rendered
+
+
+@pytest.fixture(scope="session")
+def render(render_text: RenderText) -> Render:
+    """The objects that the chart renders from some values, without the resource definition."""
+    return lambda values: [body for body in yaml.safe_load_all(render_text(values)) if body]
 
 
 @pytest.fixture(scope="session")

@@ -1,5 +1,6 @@
 """The objects that helm renders from the chart."""
 
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import yaml
 from memory_operator.app import HEALTH_PORT, METRICS_PORT
 from memory_operator.reconcile.authorization.permissions import Permitted
 from memory_operator.settings import Settings
-from tests.unit.chart.conftest import CHART, Objects, Render, setting_paths
+from tests.unit.chart.conftest import CHART, Objects, Render, RenderText, setting_paths
 
 DIGEST = "sha256:" + "b2" * 32
 
@@ -39,6 +40,40 @@ def test_every_object_carries_the_recommended_labels(everything: Objects) -> Non
 
 def test_common_labels_are_on_every_object(render: Render) -> None:
     assert all(body["metadata"]["labels"]["team"] == "home" for body in render({"commonLabels": {"team": "home"}}))
+
+
+def test_a_label_or_annotation_of_the_values_takes_the_place_of_ours(render_text: RenderText) -> None:
+    """A key that occurs twice is refused by tools that read YAML strictly."""
+    part_of, port = "app.kubernetes.io/part-of", "prometheus.io/port"
+    ours = {"enabled": True, "labels": {part_of: "monitoring"}}
+    scraped = {
+        "commonLabels": {part_of: "home"},
+        "operator": {"podLabels": {part_of: "pods"}, "podAnnotations": {port: "9091"}},
+        "monitoring": {"prometheusRule": ours, "alertsConfigMap": ours, "dashboard": ours},
+    }
+    monitored = {"monitoring": {"scrape": "PodMonitor", "podMonitor": {"labels": {part_of: "monitoring"}}}}
+    objects = strictly_parsed(render_text(scraped))
+    labelled = [*of_kind(objects, "ConfigMap"), *of_kind(objects, "PrometheusRule")]
+    labelled += of_kind(strictly_parsed(render_text(monitored)), "PodMonitor")
+    assert [body["metadata"]["labels"][part_of] for body in labelled] == ["monitoring"] * 5
+    (deployment,) = of_kind(objects, "Deployment")
+    assert deployment["metadata"]["labels"][part_of] == "home"
+    template = deployment["spec"]["template"]["metadata"]
+    assert (template["labels"][part_of], template["annotations"][port]) == ("pods", "9091")
+
+
+class StrictLoader(yaml.SafeLoader):
+    """Refuses a mapping in which a key occurs twice."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        keys = [key.value for key, _ in node.value]
+        assert len(keys) == len(set(keys)), sorted({key for key in keys if keys.count(key) > 1})
+        return super().construct_mapping(node, deep)
+
+
+def strictly_parsed(text: str) -> Objects:
+    """The objects of a YAML text."""
+    return [body for body in yaml.load_all(text, StrictLoader) if body]
 
 
 def test_namespaced_objects_name_their_namespace(everything: Objects) -> None:
@@ -79,6 +114,21 @@ def test_digest_wins_over_tag(render: Render) -> None:
     assert pod(by_tag)["spec"]["containers"][0]["image"] == f"{repository}:1.2"
     assert pod(by_digest)["spec"]["containers"][0]["image"] == f"{repository}@{DIGEST}"
     assert environment(by_digest)["MEMORY_OPERATOR_IMAGES_OPERATOR"] == f"{repository}@{DIGEST}"
+
+
+@pytest.mark.parametrize(
+    ("own", "warned"), [((), ("operator", "embedder")), (("operator",), ("embedder",)), (("operator", "embedder"), ())]
+)
+def test_the_notes_name_each_image_that_no_registry_has(
+    helm: Path, own: tuple[str, ...], warned: tuple[str, ...]
+) -> None:
+    """Who sets one repository and forgets the other learns it before a pod fails to pull its image."""
+    values = {name: {"image": {"repository": f"registry.example/{name}"}} for name in own}
+    command = [helm, "install", "memory-index", str(CHART), "--dry-run=client", "--values", "-"]
+    done = subprocess.run(command, input=yaml.safe_dump(values), capture_output=True, text=True, check=True)
+    _, notes = done.stdout.split("NOTES:")
+    named = {name for name in ("operator", "embedder") if f"set {name}.image.repository" in notes}
+    assert named == set(warned)
 
 
 def test_images_follow_the_chart_version_by_default(render: Render) -> None:

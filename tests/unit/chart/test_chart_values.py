@@ -1,11 +1,53 @@
 """Invalid values are refused before anything is installed."""
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
+import yaml
 
-from tests.unit.chart.conftest import Refuse
+from memory_operator.reconcile.authorization.permissions import Permitted
+from memory_operator.settings import Settings
+from tests.unit.chart.conftest import CHART, Refuse, RenderText
+
+# What the templates cannot do without.
+REQUIRED = {
+    "fullnameOverride",
+    "cnpg",
+    "cnpg.manageDatabases",
+    "operator",
+    "operator.image",
+    "operator.image.repository",
+    "operator.image.pullPolicy",
+    "operator.replicas",
+    "operator.resyncSeconds",
+    "operator.logFormat",
+    "operator.logLevel",
+    "operator.podDisruptionBudget",
+    "operator.podDisruptionBudget.enabled",
+    "embedder",
+    "embedder.image",
+    "embedder.image.repository",
+    "serviceAccount",
+    "serviceAccount.create",
+    "rbac",
+    "rbac.create",
+    "rbac.aggregate",
+    "monitoring",
+    "monitoring.scrape",
+    "monitoring.podMonitor",
+    "monitoring.podMonitor.interval",
+    "monitoring.prometheusRule",
+    "monitoring.prometheusRule.enabled",
+    "monitoring.alertsConfigMap",
+    "monitoring.alertsConfigMap.enabled",
+    "monitoring.dashboard",
+    "monitoring.dashboard.enabled",
+    "networkPolicy",
+    "networkPolicy.enabled",
+    "networkPolicy.apiServerPorts",
+}
 
 
 @pytest.mark.parametrize(
@@ -13,6 +55,12 @@ from tests.unit.chart.conftest import Refuse
     [
         ({"operatr": {}}, "operatr"),
         ({"operator": {"replica": 2}}, "replica"),
+        ({"fullnameOverride": "a" * 51}, "/fullnameOverride"),
+        ({"commonLabels": {"app.kubernetes.io/name": "x"}}, "/commonLabels/app.kubernetes.io~1name"),
+        (
+            {"operator": {"podLabels": {"app.kubernetes.io/instance": "x"}}},
+            "/operator/podLabels/app.kubernetes.io~1inst",
+        ),
         ({"operator": {"replicas": 0}}, "/operator/replicas"),
         ({"operator": {"image": {"repository": "memory-operator"}}}, "/operator/image/repository"),
         ({"operator": {"image": {"repository": "registry.example/op:1.0"}}}, "/operator/image/repository"),
@@ -27,6 +75,8 @@ from tests.unit.chart.conftest import Refuse
         ({"imagePullSecrets": ["registry"]}, "/imagePullSecrets/0"),
         ({"monitoring": {"scrape": "annotations"}}, "/monitoring/scrape"),
         ({"monitoring": {"podMonitor": {"interval": "often"}}}, "/monitoring/podMonitor/interval"),
+        # A rule of a NetworkPolicy that names no port lets everything through.
+        ({"networkPolicy": {"apiServerPorts": []}}, "/networkPolicy/apiServerPorts"),
         ({"networkPolicy": {"postgresPorts": [70000]}}, "/networkPolicy/postgresPorts/0"),
         ({"networkPolicy": {"extraEgress": ["all"]}}, "/networkPolicy/extraEgress/0"),
         ({"permitted": {"images": []}}, "images"),
@@ -42,3 +92,48 @@ from tests.unit.chart.conftest import Refuse
 )
 def test_bad_value_is_refused_by_name(refuse: Refuse, values: Mapping[str, Any], named: str) -> None:
     assert named in refuse(values)
+
+
+def without(path: str) -> dict[str, Any]:
+    """Values in which a key has no value, as where everything below it was commented out."""
+    head, _, rest = path.partition(".")
+    return {head: without(rest) if rest else None}
+
+
+def paths(values: Mapping[str, Any], above: str = "") -> Iterator[str]:
+    """Yield the dotted name of every value and of every section of values."""
+    for name, value in values.items():
+        yield f"{above}{name}"
+        if isinstance(value, dict):
+            yield from paths(value, f"{above}{name}.")
+
+
+@pytest.mark.parametrize("path", list(paths(yaml.safe_load((CHART / "values.yaml").read_text()))))
+def test_a_key_without_a_value_is_refused_by_name_or_stands_for_nothing(
+    render_text: RenderText, refuse: Refuse, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    """Helm removes such a key with its default. Neither a template nor the operator's start may fail by it."""
+    values = {"networkPolicy": {"enabled": True}, "watchNamespaces": ["notes"], **without(path)}
+    if path in REQUIRED:
+        assert f"missing property '{path.rpartition('.')[2]}'" in refuse(values)
+        return
+    objects = [body for body in yaml.safe_load_all(render_text(values)) if body]
+    (deployment,) = [body for body in objects if body["kind"] == "Deployment"]
+    for variable in deployment["spec"]["template"]["spec"]["containers"][0]["env"]:
+        monkeypatch.setenv(variable["name"], variable["value"])
+    assert Settings().permitted == Permitted()
+
+
+def test_no_limit_of_the_schema_is_ignored() -> None:
+    """In draft 7 of JSON Schema nothing counts that stands beside a `$ref`."""
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    assert schema["$schema"] == "http://json-schema.org/draft-07/schema#"
+    assert [rule for rule in rules(schema) if "$ref" in rule and len(rule) > 1] == []
+
+
+def rules(schema: Any) -> Iterator[dict[str, Any]]:
+    """Yield every object of a schema."""
+    if isinstance(schema, dict):
+        yield schema
+    for part in schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ():
+        yield from rules(part)

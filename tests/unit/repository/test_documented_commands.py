@@ -38,6 +38,24 @@ CASES = [
 ]
 
 
+@pytest.mark.parametrize(("document", "command"), [case for case in CASES if "pip install" in case.values[1]])
+def test_our_packages_are_installed_from_the_checkout(document: Path, command: str) -> None:
+    """None is published, so another package of the name would be installed, or nothing."""
+    names = {"memory-recall", "memory-operator", "memory-embedder"}
+    assert not names & set(re.findall(r"[\w-]+", command)), document.name
+    folders = [word.split("[")[0] for word in shlex.split(command) if word.startswith("./")]
+    assert all((ROOT / folder / "pyproject.toml").exists() for folder in folders)
+
+
+@pytest.mark.parametrize(
+    ("document", "command"), [case for case in CASES if "memory-index.dev/allowed-namespaces=" in case.values[1]]
+)
+def test_no_documented_command_withdraws_the_consent_of_other_namespaces(document: Path, command: str) -> None:
+    """The annotation of a shared Cluster is a list; a command that overwrites it writes the whole of it."""
+    written = command.partition("memory-index.dev/allowed-namespaces=")[2].split()[0].strip('"')
+    assert "--overwrite" not in command or written == "$ALLOWED" or "," in written, document.name
+
+
 def make_targets() -> set[str]:
     """Targets that the Makefile defines."""
     return set(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))

@@ -22,6 +22,16 @@ def test_flux_waits_by_the_shipped_health_rules() -> None:
     assert {name: kustomization["spec"][name] for name in rules} == rules
 
 
+def test_flux_waits_for_nothing_that_the_file_does_not_bring() -> None:
+    """A Kustomization that depends on one that does not exist is never applied."""
+    (kustomization,) = of_kind("flux.yaml", "Kustomization")
+    (release,) = of_kind("flux.yaml", "HelmRelease")
+    (repository,) = of_kind("flux.yaml", "GitRepository")
+    assert "dependsOn" not in kustomization["spec"]
+    sources = [kustomization["spec"]["sourceRef"], release["spec"]["chart"]["spec"]["sourceRef"]]
+    assert {source["name"] for source in sources} == {repository["metadata"]["name"]}
+
+
 def test_flux_applies_the_definition_before_each_upgrade_and_rolls_back() -> None:
     """Helm by itself would leave a former definition in place."""
     (release,) = of_kind("flux.yaml", "HelmRelease")

@@ -92,4 +92,4 @@ def test_without_the_program_it_says_how_to_get_it(tmp_path: Path) -> None:
     """A plugin of krew's cannot bring a Python program along."""
     done = ran(tmp_path, "claude-memory")
     assert done.returncode == 127
-    assert "pip install 'memory-recall[cli,kube]'" in done.stderr
+    assert "pip install './recall[cli,kube]'" in done.stderr

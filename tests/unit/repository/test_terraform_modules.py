@@ -6,12 +6,15 @@ Terraform itself checks and applies them in tests/delivery, which takes longer.
 import json
 import os
 import re
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.delivery.terraform.terragrunt import OUTPUT, Unit, named, parse
+from tests.unit.repository.test_documented_commands import commands
 from tests.unit.repository.test_layout import ROOT, tracked
 
 TERRAFORM = ROOT / "terraform"
@@ -61,6 +64,15 @@ def test_a_module_requires_its_providers_and_configures_none(module: Path) -> No
     assert blocks(module, "provider") == {}
 
 
+@pytest.mark.parametrize("place", PLACES, ids=lambda path: path.name)
+def test_an_apply_takes_back_what_was_changed_beside_terraform(place: Path) -> None:
+    """The API server refuses to apply a field that kubectl has changed since, unless conflicts are forced."""
+    resources = [block for path in place.glob("*.tf") for block in parse(path).get("resource", [])]
+    manifests = [body for block in resources for body in block.get("kubectl_manifest", {}).values()]
+    assert manifests
+    assert {(body.get("server_side_apply"), body.get("force_conflicts")) for body in manifests} == {(True, True)}
+
+
 def test_the_stack_passes_to_each_module_what_it_takes() -> None:
     """Every argument is a variable of the module, and no variable without a default is left out."""
     calls = blocks(STACK, "module")
@@ -69,6 +81,23 @@ def test_the_stack_passes_to_each_module_what_it_takes() -> None:
         module = STACK / call["source"]
         passed = set(call) - META_ARGUMENTS
         assert required(module) <= passed <= set(blocks(module, "variable"))
+
+
+@pytest.mark.parametrize("place", [STACK / "main.tf", ROOT / "docs" / "install.md"], ids=lambda path: path.name)
+def test_any_password_makes_a_connection_string(place: Path) -> None:
+    """External Secrets percent-encodes what it writes into the URI: an `@` or `/` would end the password."""
+    written = re.findall(r"{{ *\.(\w+)([^}]*)}}", place.read_text(encoding="utf-8"))
+    assert written == [("username", " | urlquery "), ("password", " | urlquery ")]
+
+
+def test_the_page_names_the_address_that_the_unit_gives() -> None:
+    """The stack of the API cannot read it from the unit, which depends on that stack."""
+    assert "claude-memory" in Unit(STACK, ROOT).dependencies()
+    name = blocks(STACK, "module")["claude_memory"]["name"]
+    (namespace,) = [local["namespace"] for local in parse(STACK / "main.tf")["locals"]]
+    assert f"`http://{name}-embedder.{namespace}.svc:8080`" in (ROOT / "docs" / "install.md").read_text(
+        encoding="utf-8"
+    )
 
 
 def test_the_units_inputs_are_the_stacks_variables() -> None:
@@ -87,6 +116,27 @@ def test_the_unit_can_be_planned_before_its_dependencies_were_applied() -> None:
     assert unit.inputs("plan", {})["database_cluster"] == {"name": "pg-cluster", "namespace": "dbaas"}
     with pytest.raises(AssertionError, match="never applied"):
         unit.inputs("apply", {})
+
+
+def test_an_upgrade_leaves_the_new_modules_and_nothing_of_the_former(tmp_path: Path) -> None:
+    """The documented commands replace the copied chart and modules, and show how the unit differs from ours."""
+    copies = {name: tmp_path / name for name in ("charts/memory-index", *(f"modules/{one.name}" for one in MODULES))}
+    for copy in copies.values():
+        copy.mkdir(parents=True)
+        (copy / "former.tf").touch()
+    unit = tmp_path / "stacks" / "memory-index"
+    shutil.copytree(STACK, unit)
+    (unit / "main.tf").write_text("# the user's own\n", encoding="utf-8")
+    lines = [line for line in commands(ROOT / "docs" / "upgrade.md") if "$INFRA" in line]
+    done = subprocess.run(
+        ["sh", "-c", "\n".join(lines)], cwd=ROOT, env={**os.environ, "INFRA": str(tmp_path)}, capture_output=True,
+        text=True, check=False,
+    )  # fmt: skip
+    assert done.stderr == ""
+    assert "diff -r terraform/stacks/memory-index/main.tf" in done.stdout
+    for name, copy in copies.items():
+        ours = ROOT / name if name.startswith("charts") else TERRAFORM / name
+        assert sorted(path.name for path in copy.iterdir()) == sorted(path.name for path in ours.iterdir()), name
 
 
 def shown(default: object) -> str:
