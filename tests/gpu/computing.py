@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from memory_embedder.engine.backends import load_backends
+from memory_embedder.engine.hardware import available_threads
 from memory_embedder.engine.llama import EngineOptions, LlamaComputer, LlamaEngine
 from memory_embedder.engine.protocol import TokenIds, Vectors
 from memory_embedder.models.gguf_header import read_facts
@@ -22,7 +23,8 @@ from memory_embedder.scheduling.tuning import synthetic_batch
 
 ROOT = Path(__file__).parents[2]
 LENGTHS = (3, 12, 31, 60, 122, 128, 250)
-_THREADS = 2
+_CONTEXTS = 2
+_REPEATED = 50  # batches of the same shape, one after another, which CUDA graphs would be made of
 
 
 def run(job: str, *arguments: object, env: dict[str, str] | None = None) -> dict[str, Any]:
@@ -46,29 +48,38 @@ def load(path: Path, gpu_layers: int, *, batch_tokens: int = 2048, contexts: int
     )
 
 
-def job_vectors(model: str, gpu_layers: str, out: str) -> dict[str, Any]:
-    """Write the vectors of texts computed one by one, all in one batch, and in two contexts at once."""
-    engine = load(Path(model), int(gpu_layers))
-    sequences = [one for tokens in LENGTHS for one in synthetic_batch(engine, tokens, 2)]
-    computers = [engine.computer(4) for _ in range(_THREADS)]
-    alone = np.vstack([computers[0].embed([one]) for one in sequences])
-    together = computers[0].embed(sequences)
-    start = threading.Barrier(_THREADS)
+def job_reference(model: str, out: str) -> dict[str, Any]:
+    """Write the vectors of texts that the CPU computes one by one."""
+    engine = load(Path(model), 0)
+    np.save(out, _one_by_one(engine.computer(available_threads()), _texts(engine)))
+    return {"device": engine.facts.device, "layers_offloaded": engine.facts.layers_offloaded}
+
+
+def job_vectors(model: str, out: str) -> dict[str, Any]:
+    """Write the vectors of these texts that the GPU computes one by one, in one batch, and in two contexts at once."""
+    engine = load(Path(model), -1)
+    sequences = _texts(engine)
+    computers = [engine.computer(1) for _ in range(_CONTEXTS)]
+    alone, together = _one_by_one(computers[0], sequences), computers[0].embed(sequences)
+    start = threading.Barrier(_CONTEXTS)
 
     def repeatedly(computer: LlamaComputer) -> Vectors:
         start.wait(60)
-        return np.stack([computer.embed(sequences) for _ in range(20)])
+        return np.stack([computer.embed(sequences) for _ in range(_REPEATED)])
 
-    with ThreadPoolExecutor(_THREADS) as pool:
+    with ThreadPoolExecutor(_CONTEXTS) as pool:
         at_once = np.concatenate(list(pool.map(repeatedly, computers)))
     np.savez(out, alone=alone, together=together, at_once=at_once)
     facts = engine.facts
-    return {
-        "device": facts.device,
-        "description": facts.description,
-        "layers_offloaded": facts.layers_offloaded,
-        "layers_total": facts.layers_total,
-    }
+    return {"device": facts.device, "layers_offloaded": facts.layers_offloaded, "layers_total": facts.layers_total}
+
+
+def _texts(engine: LlamaEngine) -> list[TokenIds]:
+    return [one for tokens in LENGTHS for one in synthetic_batch(engine, tokens, 2)]
+
+
+def _one_by_one(computer: LlamaComputer, sequences: list[TokenIds]) -> Vectors:
+    return np.vstack([computer.embed([one]) for one in sequences])
 
 
 def job_memory(model: str, batch_tokens: str, contexts: str) -> dict[str, Any]:
