@@ -11,6 +11,7 @@ before it drains.
 from __future__ import annotations
 
 import asyncio
+import os
 import resource
 import signal
 import threading
@@ -73,7 +74,10 @@ def serve(settings: EmbedderSettings) -> int:
         runner.run(_run(service, server, _make_probe_server(service)))
     finished = service.close()
     logger.info("Stopped", answered_everything=finished)
-    return 1 if failures or not finished else 0
+    status = 1 if failures or not finished else 0
+    if loader.is_alive() or service.computing:
+        os._exit(status)  # that thread would crash on what the interpreter frees at its end
+    return status
 
 
 def _make_server(service: EmbeddingService) -> BoundedServer:

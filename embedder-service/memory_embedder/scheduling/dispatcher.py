@@ -171,6 +171,11 @@ class Dispatcher:
                 worker.thread.join(timeout=max(0.1, deadline - time.monotonic()))
         return finished
 
+    @property
+    def computing(self) -> bool:
+        """Whether a thread is alive, which may be using its context."""
+        return any(worker.thread is not None and worker.thread.is_alive() for worker in self._workers)
+
     def _run(self, worker: _Worker, computer: Computer) -> None:
         if worker.role is not Role.EXPRESS:
             with suppress(OSError):  # some sandboxes refuse; the lanes work without it

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -177,6 +178,44 @@ async def test_draining_answers_admitted_requests_and_refuses_later_ones(
     assert (late.status_code, late.json()["error"]["code"]) == (503, "draining")
     assert ready.status_code == 503
     assert finished
+
+
+async def test_an_engine_is_not_freed_while_its_contexts_are_being_made(make_service: Make, engine: Any) -> None:
+    service, make_computer = make_service(), engine.computer
+    begun, may_go_on = threading.Event(), threading.Event()
+
+    def slow(threads: int) -> Any:
+        begun.set()
+        may_go_on.wait(30)
+        return make_computer(threads)
+
+    engine.computer = slow
+    loading = asyncio.create_task(asyncio.to_thread(service.load))
+    await until(begun.is_set)
+    assert await asyncio.to_thread(service.close)
+    assert (service.computing, engine.closed) == (True, False)
+    may_go_on.set()
+    await loading
+    assert await asyncio.to_thread(service.close)
+    assert (service.computing, engine.closed) == (False, True)
+
+
+async def test_an_engine_is_not_freed_while_it_computes_for_a_caller_that_has_gone(
+    make_service: Make, engine: Any
+) -> None:
+    service = make_service(limits=Limits(drain_seconds=0.1))
+    service.load()
+    engine.gate.clear()
+
+    async def gone() -> None:
+        await until(lambda: sum(service.reading().inflight.values()) > 0)
+
+    with pytest.raises(EmbedderError):
+        await service.embed(Lane.DOCUMENT, ["text"], truncate=True, client_disconnected=gone)
+    assert await asyncio.to_thread(service.close)
+    assert (service.computing, engine.closed) == (True, False)
+    engine.gate.set()
+    await until(lambda: not service.computing)
 
 
 async def test_a_full_lane_answers_429_with_the_seconds_until_there_is_room(
