@@ -27,6 +27,7 @@ from uvicorn.server import ServerState
 
 from memory_embedder.http.transport import ResponseTransport
 
+_CLOSING_SECONDS = 10  # in which the server itself closes an idle connection
 _TICKS = 5  # of the server's tenths of a second between two looks at all connections
 
 
@@ -35,8 +36,8 @@ class ConnectionLimits:
     """Limits of the connections to one port: their number, the seconds of each wait, and the size of a head.
 
     The head of a request is its request line and its header fields. `unread_seconds` count from the moment at which the
-    client stops reading its answer, `closing_seconds` from the moment at which the server begins to close the
-    connection.
+    client stops reading its answer, or at which the server, which has written all of it, begins to close the
+    connection. `pipelined` is the number of requests that may wait for the answer to a request before them.
     """
 
     connections: int
@@ -44,9 +45,9 @@ class ConnectionLimits:
     head_seconds: float = 10.0
     idle_seconds: float = 75.0
     unread_seconds: float = 60.0
-    closing_seconds: float = 10.0
     head_bytes: int = 64 << 10
     head_fields: int = 100
+    pipelined: int = 16
 
 
 class Step(IntEnum):
@@ -94,7 +95,7 @@ class Waiting:
         for step, connections in self._by_step.items():
             if step is not Step.NONE:
                 for connection in connections:
-                    if connection is not newest and not connection.transport.is_closing():
+                    if connection is not newest and not connection.dropped:
                         return connection
         return newest
 
@@ -138,6 +139,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._answering = False
         self._unread_since: float | None = None
         self._closing = False
+        self.dropped = False
         self._head_began = False
         self._head_bytes = 0
 
@@ -150,13 +152,13 @@ class BoundedProtocol(HttpToolsProtocol):
         if self.transport.is_closing():
             if not self._closing:
                 self._closing, self._since = True, now
-            return now - self._since > limits.closing_seconds
+            return now - (self._unread_since or self._since) > limits.unread_seconds
         if self._unread_since is not None:
             return now - self._unread_since > limits.unread_seconds
         allowed = {
             Step.HEAD: limits.head_seconds,
             Step.BODY: limits.body_seconds,
-            Step.REQUEST: limits.idle_seconds + limits.closing_seconds,  # the server itself closes it before
+            Step.REQUEST: limits.idle_seconds + _CLOSING_SECONDS,
         }.get(self._step)
         return not self._answering and allowed is not None and now - self._since > allowed
 
@@ -169,10 +171,16 @@ class BoundedProtocol(HttpToolsProtocol):
         super().connection_made(self._output)
         self._waiting.put(self, self._step, self._step)
         if len(self.connections) > self._limits.connections:
-            self._waiting.first(self).transport.abort()
+            self._waiting.first(self).drop()
+
+    def drop(self) -> None:
+        """Close the connection at once, without what its client has not read yet."""
+        self.dropped = True
+        self.transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget a closed connection."""
+        self.dropped = True
         self._waiting.remove(self, self._step)
         super().connection_lost(exc)
 
@@ -185,7 +193,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._arriving is Step.HEAD and not self._head_began:
             self._head_bytes += len(data)
             if self._head_bytes > self._limits.head_bytes:
-                self.transport.abort()
+                self.drop()
         self._wait(again=self._arriving is Step.BODY)
 
     def on_message_begin(self) -> None:
@@ -205,7 +213,14 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """Record that the head has ended and that the body, which may be empty, begins."""
+        """Record that the head has ended and that the body, which may be empty, begins.
+
+        Raises:
+            ValueError: too many requests wait for an answer; the connection is closed.
+        """
+        if len(self.pipeline) >= self._limits.pipelined:
+            self.drop()
+            raise ValueError
         super().on_headers_complete()
         self._answering = True
         self._arriving = Step.BODY
@@ -220,7 +235,8 @@ class BoundedProtocol(HttpToolsProtocol):
         self._output.end_response()
         super().on_response_complete()
         self._answering = not self.cycle.response_complete  # another request may have come right behind
-        self._unread_since = None
+        if not self.flow.write_paused:
+            self._unread_since = None
         self._since = time.monotonic()
         self._wait(again=True)
 
@@ -234,6 +250,8 @@ class BoundedProtocol(HttpToolsProtocol):
     def resume_writing(self) -> None:
         """Go on writing an answer, because the client reads it again."""
         super().resume_writing()
+        if not self._answering:
+            self._unread_since = None
         self._wait()
 
     def _wait(self, *, again: bool = False) -> None:
@@ -241,9 +259,11 @@ class BoundedProtocol(HttpToolsProtocol):
 
         With `again` True, the connection moves to the end of its queue even if the server waits for the same as before.
         """
-        if self.transport.is_closing():
+        if self.dropped:
             return
-        if self._arriving is not None:
+        if self.transport.is_closing():
+            step = Step.ANSWER  # a connection closes as soon as its client has read everything
+        elif self._arriving is not None:
             step = self._arriving
         elif self._answering:
             step = Step.ANSWER if self.flow.write_paused else Step.NONE
@@ -270,7 +290,7 @@ class BoundedServer(uvicorn.Server):
             now = time.monotonic()
             for connection in bounded_connections(self.server_state):
                 if connection.is_overdue(now):
-                    connection.transport.abort()
+                    connection.drop()
         return await super().on_tick(counter)
 
     @contextmanager

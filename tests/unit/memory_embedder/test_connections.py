@@ -17,9 +17,7 @@ import uvicorn
 from memory_embedder.http.connections import BoundedConfig, BoundedServer, ConnectionLimits, bounded_connections
 from tests.unit.memory_embedder.conftest import until
 
-BRIEF = ConnectionLimits(
-    connections=100, body_seconds=0.2, head_seconds=0.2, unread_seconds=0.2, closing_seconds=0.2, idle_seconds=60
-)
+BRIEF = ConnectionLimits(connections=100, body_seconds=0.2, head_seconds=0.2, unread_seconds=0.2, idle_seconds=60)
 PATIENT = ConnectionLimits(connections=100, body_seconds=60, head_seconds=60)
 HEAD = b"POST / HTTP/1.1\r\nhost: x\r\n"
 LARGE = 64 << 20
@@ -27,7 +25,10 @@ LARGE = 64 << 20
 
 @dataclass
 class Application:
-    """Answers `/large` with 64 MiB, other paths with `ok`, once it may; `/body` reads the body before."""
+    """Answers `/large` with 64 MiB in pieces, `/whole` with 8 MiB at once, other paths with `ok`, once it may.
+
+    `/body` reads the body before.
+    """
 
     may_answer: asyncio.Event
     asked: int = 0
@@ -42,7 +43,7 @@ class Application:
         await send({"type": "http.response.start", "status": 200, "headers": []})
         for _ in range(LARGE >> 20 if scope["path"] == "/large" else 0):
             await send({"type": "http.response.body", "body": bytes(1 << 20), "more_body": True})
-        await send({"type": "http.response.body", "body": b"ok"})
+        await send({"type": "http.response.body", "body": bytes(8 << 20) if scope["path"] == "/whole" else b"ok"})
 
 
 @pytest.fixture
@@ -156,6 +157,36 @@ async def test_an_answer_that_is_not_taken_ends_its_connection(application: Appl
         connection.close()
 
 
+@pytest.mark.parametrize(
+    "field", [b"", b"connection: close\r\n"], ids=["a further request may come", "the last answer"]
+)
+async def test_an_answer_that_is_written_may_be_taken_as_late_as_one_that_is_being_written(
+    application: Application, field: bytes
+) -> None:
+    async with serving(application, PATIENT) as running:
+        connection = await running.open(b"GET /whole HTTP/1.1\r\nhost: x\r\n" + field + b"\r\n", window=4096)
+        await until(lambda: running.server.server_state.total_requests == 1)
+        (served,) = bounded_connections(running.server.server_state)
+        written = time.monotonic()
+        assert [served.is_overdue(written), served.is_overdue(written + 50)] == [False, False]
+        assert served.is_overdue(written + 70)
+        connection.close()
+
+
+async def test_more_requests_than_may_wait_for_the_one_before_them_end_their_connection(
+    application: Application,
+) -> None:
+    application.may_answer.clear()
+    async with serving(application, PATIENT) as running:
+        few = await running.open(16 * b"GET / HTTP/1.1\r\nhost: x\r\n\r\n" + b"GET / HTTP/1.0\r\n\r\n")
+        await until(lambda: application.asked == 1)
+        many = await running.open(1000 * b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
+        assert await rest(many) == b""
+        application.may_answer.set()
+        assert (await rest(few)).count(b"200 OK") == 17
+    assert application.asked == 18
+
+
 async def test_a_request_is_not_late_while_it_is_being_computed(application: Application) -> None:
     application.may_answer.clear()
     async with serving(application, PATIENT) as running:
@@ -191,6 +222,7 @@ HOLDING: dict[str, bytes] = {
     "half a body": b"POST /body HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\n12345",
     "nothing more": b"GET / HTTP/1.1\r\nhost: x\r\n\r\n",
     "an answer not taken": b"GET /large HTTP/1.1\r\nhost: x\r\n\r\n",
+    "the last answer not taken": b"GET /whole HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n",
 }
 
 
