@@ -13,6 +13,7 @@ connection that waits for its client. Therefore a client that sends its request 
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -28,6 +29,7 @@ from uvicorn.server import ServerState
 from memory_embedder.http.transport import ResponseTransport
 
 _CLOSING_SECONDS = 10  # in which the server itself closes an idle connection
+_UPGRADE = re.compile(rb"(?im)^upgrade(?=:)")
 _TICKS = 5  # of the server's tenths of a second between two looks at all connections
 
 
@@ -189,6 +191,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._head_began = False
         if self._arriving is None:
             self._arriving = Step.HEAD
+            data = without_upgrade(data)
         super().data_received(data)
         if self._arriving is Step.HEAD and not self._head_began:
             self._head_bytes += len(data)
@@ -216,8 +219,11 @@ class BoundedProtocol(HttpToolsProtocol):
         """Record that the head has ended and that the body, which may be empty, begins.
 
         Raises:
-            ValueError: too many requests wait for an answer; the connection is closed.
+            ValueError: too many requests wait for an answer, so the connection is closed, or the request asks for
+                another protocol.
         """
+        if self.parser.should_upgrade():
+            raise ValueError
         if len(self.pipeline) >= self._limits.pipelined:
             self.drop()
             raise ValueError
@@ -274,6 +280,16 @@ class BoundedProtocol(HttpToolsProtocol):
         if step is not self._step or again:
             self._waiting.put(self, self._step, step)
             self._step = step
+
+
+def without_upgrade(data: bytes) -> bytes:
+    """Rename the field of a head that offers another protocol, such as HTTP/2, which a server may ignore.
+
+    Some clients offer HTTP/2 with the first request of every connection. The parser takes such a request to have no
+    body. A head that arrives in several pieces is not changed; the request is then refused.
+    """
+    end = data.find(b"\r\n\r\n")
+    return data if end < 0 else _UPGRADE.sub(b"ignored", data[:end]) + data[end:]
 
 
 def bounded_connections(state: ServerState) -> list[BoundedProtocol]:

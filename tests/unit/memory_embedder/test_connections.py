@@ -32,13 +32,17 @@ class Application:
 
     may_answer: asyncio.Event
     asked: int = 0
+    body: bytes = b""
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http":
             return
         self.asked += 1
-        while scope["path"] == "/body" and (await receive()).get("more_body", False):
-            pass
+        more = scope["path"] == "/body"
+        while more:
+            message = await receive()
+            self.body += message.get("body", b"")
+            more = message.get("more_body", False)
         await self.may_answer.wait()
         await send({"type": "http.response.start", "status": 200, "headers": []})
         for _ in range(LARGE >> 20 if scope["path"] == "/large" else 0):
@@ -215,6 +219,33 @@ async def test_a_head_that_is_too_large_ends_its_connection(application: Applica
             connection.close()
         assert not answer or answer.startswith(b"HTTP/1.1 400 ")
         assert application.asked == 0
+
+
+OFFER = b"POST /body HTTP/1.1\r\nhost: x\r\nconnection: Upgrade, close\r\nUpgrade: h2c\r\ncontent-length: 10\r\n\r\n"
+
+
+@pytest.mark.parametrize("pieces", [[OFFER + b"upgrade: 1"], [OFFER, b"upgrade: 1"]], ids=["at once", "body later"])
+async def test_a_request_that_offers_another_protocol_is_answered_as_if_it_did_not(
+    application: Application, pieces: list[bytes]
+) -> None:
+    async with serving(application, PATIENT) as running:
+        connection = await running.open()
+        for piece in pieces:
+            await asyncio.get_running_loop().sock_sendall(connection, piece)
+            await asyncio.sleep(0.05)
+        assert (await rest(connection)).startswith(b"HTTP/1.1 200 OK")
+    assert application.body == b"upgrade: 1"
+
+
+async def test_an_offer_of_another_protocol_in_two_pieces_is_refused_and_no_part_of_it_is_a_request(
+    application: Application,
+) -> None:
+    async with serving(application, PATIENT) as running:
+        connection = await running.open(OFFER[:60])
+        await asyncio.sleep(0.05)
+        await asyncio.get_running_loop().sock_sendall(connection, OFFER[60:] + b"GET / HTTP/1.1\r\n\r\n")
+        assert (await rest(connection)).startswith(b"HTTP/1.1 400 ")
+    assert application.asked == 0
 
 
 HOLDING: dict[str, bytes] = {
