@@ -68,13 +68,19 @@ class Tokenizer:
             # llama.cpp's own table leaves Hangul syllables whole, which no vocabulary knows: Korean would be all [UNK].
             text = decompose(text)
         data = text.encode()
-        room = len(data) + 8
-        buffer = np.empty(room, dtype=np.int32)
-        pointer = buffer.ctypes.data_as(ctypes.POINTER(native.llama_token))
-        count = native.llama_tokenize(self._vocabulary, data, len(data), pointer, room, True, False)  # noqa: FBT003 -- C parameters have no names
+        buffer = np.empty(len(data) + 8, dtype=np.int32)
+        count = self._write_tokens(data, buffer)
+        if count < 0:  # a vocabulary that normalises may write one character as several words
+            buffer = np.empty(-count, dtype=np.int32)
+            count = self._write_tokens(data, buffer)
         if count < 1:
             raise EmbedderError(ErrorKind.ENGINE, "The tokenizer failed on an input; its text is not recorded.")
         return buffer[:count].copy()
+
+    def _write_tokens(self, data: bytes, buffer: TokenIds) -> int:
+        """Tokenise UTF-8 into `buffer` and return the number of tokens, or its negative if they do not fit."""
+        pointer = buffer.ctypes.data_as(ctypes.POINTER(native.llama_token))
+        return int(native.llama_tokenize(self._vocabulary, data, len(data), pointer, len(buffer), True, False))  # noqa: FBT003 -- C parameters have no names
 
 
 def decompose(text: str) -> str:
