@@ -247,3 +247,34 @@ def test_plans_share_cores_out_to_single_threaded_contexts_and_one_context_to_a_
 def test_settings_that_contradict_themselves_are_refused(values: dict[str, object], message: str) -> None:
     with pytest.raises(EmbedderError, match=message):
         EmbedderSettings(**values).profile()  # type: ignore[arg-type]
+
+
+def write_header(path: Path, *, token_types: object = 1, weights: gguf.GGMLQuantizationType) -> None:
+    """Writes a model file that has the least metadata, one matrix, and no word on its number format."""
+    writer = gguf.GGUFWriter(path, "bert")
+    writer.add_block_count(1)
+    writer.add_context_length(POSITIONS)
+    writer.add_embedding_length(WIDTH)
+    writer.add_head_count(1)
+    writer.add_key_value("tokenizer.ggml.token_type_count", token_types, gguf.GGUFValueType.get_type(token_types))
+    matrix = gguf.quants.quantize(np.ones((2, WIDTH), np.float32), weights)
+    writer.add_tensor("token_embd.weight", matrix, raw_dtype=weights)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+@pytest.mark.parametrize(("weights", "quantised"), [("F32", False), ("F16", False), ("BF16", False), ("Q8_0", True)])
+def test_a_file_is_quantised_if_a_matrix_is_whatever_its_metadata_says(
+    tmp_path: Path, weights: str, *, quantised: bool
+) -> None:
+    write_header(tmp_path / "m.gguf", weights=gguf.GGMLQuantizationType[weights])
+    assert read_facts(tmp_path / "m.gguf").quantised == quantised
+
+
+@pytest.mark.parametrize("token_types", ["two", float("nan"), True])
+def test_metadata_of_another_type_is_refused_by_its_name(tmp_path: Path, token_types: object) -> None:
+    write_header(tmp_path / "m.gguf", token_types=token_types, weights=gguf.GGMLQuantizationType.F32)
+    with pytest.raises(EmbedderError, match=r"metadata 'tokenizer\.ggml\.token_type_count'"):
+        read_facts(tmp_path / "m.gguf")
