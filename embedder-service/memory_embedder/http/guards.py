@@ -45,7 +45,7 @@ class ApiKey:
             return None
         key = self._current(self._path)
         scheme, _, value = (header or "").partition(" ")
-        given = value.encode("utf-8", "surrogateescape")
+        given = value.encode("latin-1")  # the bytes that came: fields of a head are decoded so
         if not key or scheme.lower() != "bearer" or not hmac.compare_digest(given, key):
             raise EmbedderError(
                 ErrorKind.UNAUTHORIZED, "The API key is missing or wrong; send it as 'Authorization: Bearer <key>'."

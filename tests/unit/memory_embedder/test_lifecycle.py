@@ -269,7 +269,7 @@ async def test_the_whole_api_key_is_required_and_is_read_again_when_it_rotates(
     async with connect(service) as client, connect_probe(service) as probe:
 
         async def status(header: str | None) -> int:
-            headers = {} if header is None else {"authorization": header}
+            headers = {} if header is None else {"authorization": header.encode()}
             return (await client.post("/v1/embeddings", json={"input": "x"}, headers=headers)).status_code
 
         wrong = (None, "one", "Basic one", "Bearer two", "Bearer on", "Bearer ")
@@ -282,6 +282,8 @@ async def test_the_whole_api_key_is_required_and_is_read_again_when_it_rotates(
         assert [await status(h) for h in ("Bearer one", "Bearer two")] == [401, 200]
         key_file.unlink()
         assert await status("Bearer two") == 401
+        key_file.write_text("drei-Schlüssel\n", encoding="utf-8")
+        assert [await status(h) for h in ("Bearer drei-Schlüssel", "Bearer drei-Schlussel")] == [200, 401]
     service.close()
 
 
