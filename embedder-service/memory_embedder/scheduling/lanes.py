@@ -135,7 +135,7 @@ class Lanes:
             raise EmbedderError(
                 ErrorKind.TOO_LARGE,
                 f"The request holds more tokens than one may have ({largest}); split it into smaller requests.",
-                param="input",
+                param=None if lane is Lane.RERANK else "input",  # whose texts have either of two names
             )
         if state.queued + tokens > limit:
             seconds = max(1, math.ceil((state.queued + tokens - limit) / self._rate.value))

@@ -92,7 +92,8 @@ REFUSALS: dict[str, tuple[dict[str, Any], int, str, str | None]] = {
     "TEI's texts in the answer": ({"texts": ["a"], "return_text": True}, 422, "malformed", "return_text"),
     "the start cut off": ({"texts": ["a"], "truncation_direction": "Left"}, 422, "malformed", "truncation_direction"),
     "too many texts": ({"texts": ["a"] * 257}, 413, "too_large", "texts"),
-    "too many tokens": ({"texts": ["w " * 200] * 4}, 413, "too_large", "input"),
+    "too many tokens": ({"texts": ["w " * 200] * 4}, 413, "too_large", None),
+    "too many values": ({"texts": ["a"] * 5000}, 413, "too_large", None),
 }
 
 
