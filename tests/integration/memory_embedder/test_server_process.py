@@ -107,6 +107,18 @@ def test_a_configuration_that_cannot_work_ends_the_process_with_one_sentence(
     assert "Traceback" not in text
 
 
+def test_a_port_that_is_taken_ends_the_process_with_one_sentence(f16_file: Path, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        for option in ("--port", "--probe-port"):
+            server = launch(f16_file, tmp_path / f"log{option}", option, port)
+            assert server.process.wait(60) == 1
+            text = server.log.read_text()
+            assert f"Port {port} of 127.0.0.1 cannot be opened (Address already in use)" in text
+            assert "Traceback" not in text
+            assert "Loading the model" not in text
+
+
 def test_a_requested_gpu_that_is_absent_keeps_the_process_alive_and_unready(start_server: Start) -> None:
     server = start_server("--gpu-layers", "-1")
     assert server.refusal() == "gpu_not_used"
