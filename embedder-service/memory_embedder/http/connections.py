@@ -30,6 +30,7 @@ from memory_embedder.http.transport import ResponseTransport
 
 _CLOSING_SECONDS = 10  # in which the server itself closes an idle connection
 _UPGRADE = re.compile(rb"(?im)^upgrade(?=:)")
+_SMALL_PIECE_BYTES = 64
 _TICKS = 5  # of the server's tenths of a second between two looks at all connections
 
 
@@ -40,6 +41,8 @@ class ConnectionLimits:
     The head of a request is its request line and its header fields. `unread_seconds` count from the moment at which the
     client stops reading its answer, or at which the server, which has written all of it, begins to close the
     connection. `pipelined` is the number of requests that may wait for the answer to a request before them.
+    `body_pieces` is the number of pieces that a body may have if they are small, with fewer than 64 bytes each on the
+    average: each takes about a microsecond during which no other request is served.
     """
 
     connections: int
@@ -50,6 +53,7 @@ class ConnectionLimits:
     head_bytes: int = 64 << 10
     head_fields: int = 100
     pipelined: int = 16
+    body_pieces: int = 4096
 
 
 class Step(IntEnum):
@@ -144,6 +148,9 @@ class BoundedProtocol(HttpToolsProtocol):
         self.dropped = False
         self._head_began = False
         self._head_bytes = 0
+        self._field_bytes = 0
+        self._body_bytes = 0
+        self._body_pieces = 0
 
     def is_overdue(self, now: float) -> bool:
         """Return whether the connection has waited for its client longer than the limits allow.
@@ -203,16 +210,26 @@ class BoundedProtocol(HttpToolsProtocol):
         """Record that a request head begins."""
         super().on_message_begin()
         self._arriving = Step.HEAD
-        self._head_began, self._head_bytes = True, 0
+        self._head_began, self._head_bytes, self._field_bytes = True, 0, 0
+
+    def on_url(self, url: bytes) -> None:
+        """Record a part of the URL.
+
+        Raises:
+            ValueError: the head is too large; the parser then reports a malformed request.
+        """
+        self._count_in_head(len(url))
+        super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Record one header field.
 
         Raises:
-            ValueError: the head has too many fields; the parser then reports a malformed request.
+            ValueError: the head is too large or has too many fields; the parser then reports a malformed request.
         """
         if len(self.headers) >= self._limits.head_fields:
             raise ValueError
+        self._count_in_head(len(name) + len(value))
         super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
@@ -230,6 +247,19 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_headers_complete()
         self._answering = True
         self._arriving = Step.BODY
+        self._body_bytes = self._body_pieces = 0
+
+    def on_body(self, body: bytes) -> None:
+        """Receive a piece of a body.
+
+        Raises:
+            ValueError: the body has too many small pieces; the parser then reports a malformed request.
+        """
+        self._body_pieces += 1
+        self._body_bytes += len(body)
+        if self._body_pieces > max(self._limits.body_pieces, self._body_bytes // _SMALL_PIECE_BYTES):
+            raise ValueError
+        super().on_body(body)
 
     def on_message_complete(self) -> None:
         """Record that the body has ended."""
@@ -259,6 +289,11 @@ class BoundedProtocol(HttpToolsProtocol):
         if not self._answering:
             self._unread_since = None
         self._wait()
+
+    def _count_in_head(self, size: int) -> None:
+        self._field_bytes += size
+        if self._field_bytes > self._limits.head_bytes:
+            raise ValueError
 
     def _wait(self, *, again: bool = False) -> None:
         """Record what the connection waits for now.

@@ -204,8 +204,12 @@ async def test_a_request_is_not_late_while_it_is_being_computed(application: App
 
 @pytest.mark.parametrize(
     "head",
-    [b"".join(b"x-%d: y\r\n" % number for number in range(101)) + b"\r\n", b"x: " + b"y" * (1 << 20)],
-    ids=["many fields", "a long field"],
+    [
+        b"".join(b"x-%d: y\r\n" % number for number in range(101)) + b"\r\n",
+        b"x: " + b"y" * (1 << 20),
+        b"x: " + b"y" * (66 << 10) + b"\r\n\r\n",
+    ],
+    ids=["many fields", "a long field", "a little too much at once"],
 )
 async def test_a_head_that_is_too_large_ends_its_connection(application: Application, head: bytes) -> None:
     async with serving(application, PATIENT) as running:
@@ -219,6 +223,17 @@ async def test_a_head_that_is_too_large_ends_its_connection(application: Applica
             connection.close()
         assert not answer or answer.startswith(b"HTTP/1.1 400 ")
         assert application.asked == 0
+
+
+@pytest.mark.parametrize(("size", "pieces", "status"), [(1, 4096, 200), (1, 4200, 400), (100, 4200, 200)])
+async def test_a_body_of_very_many_small_pieces_is_refused(
+    application: Application, size: int, pieces: int, status: int
+) -> None:
+    head = b"POST /body HTTP/1.1\r\nhost: x\r\nconnection: close\r\ntransfer-encoding: chunked\r\n\r\n"
+    piece = b"%x\r\n%b\r\n" % (size, b"x" * size)
+    async with serving(application, PATIENT) as running:
+        connection = await running.open(head + piece * pieces + b"0\r\n\r\n")
+        assert (await rest(connection)).startswith(b"HTTP/1.1 %d " % status)
 
 
 OFFER = b"POST /body HTTP/1.1\r\nhost: x\r\nconnection: Upgrade, close\r\nUpgrade: h2c\r\ncontent-length: 10\r\n\r\n"
