@@ -23,7 +23,7 @@ from typing import Any
 
 import uvicorn
 from starlette.types import ASGIApp
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
 from memory_embedder.http.transport import ResponseTransport
@@ -143,6 +143,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._since = time.monotonic()
         self._arriving: Step | None = None  # the part of a request that is arriving
         self._answering = False
+        self._answered: RequestResponseCycle | None = None
         self._unread_since: float | None = None
         self._closing = False
         self.dropped = False
@@ -188,9 +189,15 @@ class BoundedProtocol(HttpToolsProtocol):
         self.transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget a closed connection."""
+        """Forget a closed connection, and tell the request that is being answered on it.
+
+        The base class tells only the last one that arrived.
+        """
         self.dropped = True
         self._waiting.remove(self, self._step)
+        if self._answered is not None and not self._answered.response_complete:
+            self._answered.disconnected = True
+            self._answered.message_event.set()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -294,6 +301,10 @@ class BoundedProtocol(HttpToolsProtocol):
         self._field_bytes += size
         if self._field_bytes > self._limits.head_bytes:
             raise ValueError
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGIApp) -> None:  # type: ignore[override]  # as the base class has it
+        self._answered = cycle
+        super()._start_asgi_task(cycle, app)  # type: ignore[arg-type]  # the same
 
     def _wait(self, *, again: bool = False) -> None:
         """Record what the connection waits for now.

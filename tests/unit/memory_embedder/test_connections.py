@@ -177,6 +177,24 @@ async def test_an_answer_that_is_written_may_be_taken_as_late_as_one_that_is_bei
         connection.close()
 
 
+async def test_a_request_with_another_behind_it_learns_that_its_caller_has_gone(application: Application) -> None:
+    heard: list[str] = []
+
+    async def listening(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "http":
+            while "http.disconnect" not in heard:
+                heard.append((await receive())["type"])
+        else:
+            await application(scope, receive, send)
+
+    async with serving(application, PATIENT) as running:
+        running.server.config.loaded_app = listening
+        connection = await running.open(2 * b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
+        await until(lambda: heard == ["http.request"])
+        connection.close()
+        await until(lambda: heard == ["http.request", "http.disconnect"])
+
+
 async def test_more_requests_than_may_wait_for_the_one_before_them_end_their_connection(
     application: Application,
 ) -> None:
