@@ -18,7 +18,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from enum import IntEnum
 from typing import Any
 
 import uvicorn
@@ -27,6 +26,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from uvicorn.server import ServerState
 
 from memory_embedder.http.transport import ResponseTransport
+from memory_embedder.http.waiting import Step, Waiting
 
 _CLOSING_SECONDS = 10  # in which the server itself closes an idle connection
 _UPGRADE = re.compile(rb"(?im)^upgrade(?=:)")
@@ -54,56 +54,6 @@ class ConnectionLimits:
     head_fields: int = 100
     pipelined: int = 16
     body_pieces: int = 4096
-
-
-class Step(IntEnum):
-    """What the server waits for on a connection: something that the client must do, or nothing (`NONE`).
-
-    With `HEAD`, the server waits until the client has sent the head of a request; with `BODY`, until the client has
-    sent the body of the request; with `REQUEST`, until the client begins the next request; with `ANSWER`, until the
-    client reads the answer. With `NONE`, this server has to act: it computes the answer.
-
-    When all connections are taken, connections are closed in the order of these values: first those that wait for a
-    `HEAD`, last those that wait for an `ANSWER` to be read. A connection with `NONE` is not closed.
-    """
-
-    HEAD = 0
-    BODY = 1
-    REQUEST = 2
-    ANSWER = 3
-    NONE = 4
-
-
-class Waiting:
-    """The connections to one port, in queues by what they wait for.
-
-    There is one queue each for connections that wait for a head, a body, a next request, a client that reads its
-    answer, and this server. The connection that has waited longest is the first in its queue.
-    """
-
-    def __init__(self) -> None:
-        self._by_step: dict[Step, dict[BoundedProtocol, None]] = {step: {} for step in Step}
-
-    def put(self, connection: BoundedProtocol, old: Step, new: Step) -> None:
-        """Move a connection from the queue of the step `old` to the end of the queue of the step `new`."""
-        self._by_step[old].pop(connection, None)
-        self._by_step[new][connection] = None
-
-    def remove(self, connection: BoundedProtocol, step: Step) -> None:
-        """Remove a connection from the queue of the step `step`."""
-        self._by_step[step].pop(connection, None)
-
-    def first(self, newest: BoundedProtocol) -> BoundedProtocol:
-        """Return the connection to close: the first connection that waits for its client, apart from `newest`.
-
-        If no such connection exists, return `newest`.
-        """
-        for step, connections in self._by_step.items():
-            if step is not Step.NONE:
-                for connection in connections:
-                    if connection is not newest and not connection.dropped:
-                        return connection
-        return newest
 
 
 class BoundedConfig(uvicorn.Config):
