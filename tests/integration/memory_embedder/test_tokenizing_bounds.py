@@ -58,6 +58,26 @@ def test_of_a_text_that_does_not_fill_the_window_only_a_bounded_part_is_read(
     )
 
 
+@pytest.mark.parametrize(
+    ("window", "most"), [(256, 98_304), (2048, 262_144), (8192, 262_144), (32_768, 786_432)], ids=str
+)
+def test_of_white_space_no_more_is_read_however_long_the_window_is(
+    f32_engine: LlamaEngine, monkeypatch: pytest.MonkeyPatch, window: int, most: int
+) -> None:
+    read: list[int] = []
+    one = Tokenizer(f32_engine._tokenizer._vocabulary, window, decomposes=False)
+    tokenize = one._tokenize
+
+    def observed(text: str) -> Any:
+        read.append(len(text))
+        return tokenize(text)
+
+    monkeypatch.setattr(one, "_tokenize", observed)
+    assert one.encode(" " * 4_000_000).truncated
+    assert max(read) == most
+    assert len(set(read)) == len(read)
+
+
 LIGATURE = "\ufdfa"
 
 
