@@ -204,6 +204,15 @@ def test_an_unknown_reranker_needs_its_window_and_a_known_one_has_it() -> None:
         EmbedderSettings(reranker="other").reranker_profile()
 
 
+@pytest.mark.parametrize(
+    "values", [{"reranker_file": "r.gguf"}, {"reranker_digest": "1" * 64}, {"reranker_max_tokens": 64}], ids=str
+)
+def test_settings_of_a_reranker_without_its_name_are_refused(values: dict[str, Any]) -> None:
+    (name,) = values
+    with pytest.raises(EmbedderError, match=f"--{name.replace('_', '-')} has no effect without --reranker"):
+        EmbedderSettings(**values).reranker_profile()
+
+
 def test_rank_pooling_is_refused_for_the_embedding_model_with_the_remedy() -> None:
     with pytest.raises(EmbedderError, match="--reranker-file"):
         EmbedderSettings(pooling="rank").profile()
