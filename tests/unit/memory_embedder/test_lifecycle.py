@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog.testing
 
 from memory_embedder.errors import EmbedderError, ErrorKind
+from memory_embedder.http.guards import ApiKey
 from memory_embedder.scheduling.lanes import Lane
 from memory_embedder.scheduling.service import EmbeddingService, State
 from memory_embedder.settings import Limits
@@ -285,6 +287,25 @@ async def test_the_whole_api_key_is_required_and_is_read_again_when_it_rotates(
         key_file.write_text("drei-Schlüssel\n", encoding="utf-8")
         assert [await status(h) for h in ("Bearer drei-Schlüssel", "Bearer drei-Schlussel")] == [200, 401]
     service.close()
+
+
+@pytest.mark.parametrize("content", [None, " \n"], ids=["no file", "an empty file"])
+def test_the_log_says_once_that_there_is_no_api_key(tmp_path: Path, content: str | None) -> None:
+    path = tmp_path / "key"
+    if content is not None:
+        path.write_text(content)
+    key = ApiKey(path)
+    with structlog.testing.capture_logs() as logs:
+        for _ in range(3):
+            with pytest.raises(EmbedderError):
+                key.check("Bearer ")
+        path.unlink(missing_ok=True)
+        path.write_text("one")
+        key.check("Bearer one")
+        path.unlink()
+        with pytest.raises(EmbedderError):
+            key.check("Bearer one")
+    assert ["every caller is refused" in log["event"] for log in logs] == [True, True]
 
 
 async def test_the_bodies_in_memory_are_bounded_together(make_service: Make, engine: Any, connect: Connect) -> None:
