@@ -173,14 +173,15 @@ class Lanes:
             return self._take(Lane.DOCUMENT)
         return None
 
-    def finish(self, batch: Batch, *, now: float) -> None:
+    def finish(self, batch: Batch, *, computed: int, now: float) -> None:
         """Record that the computation of a batch has ended, successfully or not.
 
-        `now` is a time in seconds of a monotonic clock.
+        `computed` is the number of its tokens that were computed, which counts in the measured rate. `now` is a time in
+        seconds of a monotonic clock.
         """
         self._lanes[batch.lane].inflight -= batch.tokens
         idle = not any(state.queued or state.inflight for state in self._lanes.values())
-        self._rate.record(batch.tokens, now, idle=idle)
+        self._rate.record(computed, now, idle=idle)
 
     def start(self, *, now: float) -> None:
         """Record that work begins, so that the idle time before it does not lower the measured rate."""

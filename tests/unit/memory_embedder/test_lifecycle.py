@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import structlog.testing
 
@@ -114,6 +115,21 @@ async def test_a_failed_batch_costs_only_its_own_request_and_the_context_is_repl
     assert after.status_code == 200
     assert engine.computers == before + 1
     assert "memory_embedder_engine_failures_total 1.0" in metrics
+
+
+async def test_batches_that_fail_count_neither_as_computed_nor_in_the_measured_rate(
+    service: EmbeddingService, engine: Any, client: httpx.AsyncClient
+) -> None:
+    before = service.reading().tokens_per_second
+    engine.failures = 20
+    for _ in range(10):
+        answers = await asyncio.gather(*(client.post("/v1/embeddings", json={"input": "w " * 250}) for _ in range(2)))
+        assert [answer.status_code for answer in answers] == [503, 503]
+    await until(lambda: "engine_failures_total 20.0" in service.metrics.render().decode())
+    assert service.reading().tokens_per_second <= before
+    metrics = service.metrics.render().decode()
+    for series in ("documents_total", "tokens_total", "batch_seconds_count"):
+        assert f'memory_embedder_{series}{{lane="document"}} 0.0' in metrics
 
 
 async def test_a_worker_survives_an_unexpected_exception(
