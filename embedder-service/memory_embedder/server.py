@@ -11,8 +11,10 @@ before it drains.
 from __future__ import annotations
 
 import asyncio
+import os
 import resource
 import signal
+import socket
 import threading
 from contextlib import suppress
 
@@ -41,12 +43,18 @@ def serve(settings: EmbedderSettings) -> int:
 
     The status is 0 if every admitted request was answered. It is 1 if a request was not answered or the model could not
     be served.
+
+    Raises:
+        EmbedderError: a port cannot be opened, or the settings contradict themselves; then nothing is loaded.
     """
     forbid_core_dumps()
     return_large_blocks()
     logger = structlog.get_logger("memory_embedder.server")
     service = EmbeddingService(settings, load_engine, Metrics(Lane), make_tracing(settings.otlp_endpoint))
     server = _make_server(service)
+    listening, probed = (listen(settings.host, port) for port in (settings.port, settings.probe_port))
+    ports = {"port": listening.getsockname()[1], "probe_port": probed.getsockname()[1]}
+    logger.info("Listening", host=settings.host, **ports)
     failures: list[EmbedderError] = []
 
     def load() -> None:
@@ -70,10 +78,13 @@ def serve(settings: EmbedderSettings) -> int:
     loader.start()
 
     with asyncio.Runner(loop_factory=server.config.get_loop_factory()) as runner:
-        runner.run(_run(service, server, _make_probe_server(service)))
+        runner.run(_run(service, server, listening, _make_probe_server(service), probed))
     finished = service.close()
     logger.info("Stopped", answered_everything=finished)
-    return 1 if failures or not finished else 0
+    status = 1 if failures or not finished else 0
+    if loader.is_alive() or service.computing:
+        os._exit(status)  # that thread would crash on what the interpreter frees at its end
+    return status
 
 
 def _make_server(service: EmbeddingService) -> BoundedServer:
@@ -97,14 +108,38 @@ def _make_probe_server(service: EmbeddingService) -> BoundedServer:
     )
 
 
-async def _run(service: EmbeddingService, server: BoundedServer, probe_server: BoundedServer) -> None:
+def listen(host: str, port: int) -> socket.socket:
+    """Open a port, which is chosen by the system if `port` is 0.
+
+    Raises:
+        EmbedderError: the port cannot be opened, for example because another process uses it.
+    """
+    try:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        return socket.create_server((host, port), family=family)
+    except OSError as error:
+        reason = str(error.strerror).partition(" (")[0]  # behind it stands the address again
+        raise EmbedderError(
+            ErrorKind.CONFIGURATION,
+            f"Port {port} of {host} cannot be opened ({reason}); end the process that uses it, or choose another "
+            "--host, --port or --probe-port.",
+        ) from error
+
+
+async def _run(
+    service: EmbeddingService,
+    server: BoundedServer,
+    listening: socket.socket,
+    probe_server: BoundedServer,
+    probed: socket.socket,
+) -> None:
     signals: asyncio.Queue[int] = asyncio.Queue()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, signals.put_nowait, number)
     async with asyncio.TaskGroup() as group:
-        group.create_task(probe_server.serve())
+        group.create_task(probe_server.serve([probed]))
         shutdown = group.create_task(shut_down(service, server, signals))
-        await server.serve()
+        await server.serve([listening])
         shutdown.cancel()
         probe_server.should_exit = True
 

@@ -145,9 +145,16 @@ class EmbedderSettings(BaseModel):
         """Return the profile of the configured reranker, or None if none is configured.
 
         Raises:
-            EmbedderError: the reranker is unknown and the settings do not say how long a pair may be.
+            EmbedderError: the reranker is unknown and the settings do not say how long a pair may be, or it has
+                settings but no name.
         """
         if self.reranker is None:
+            given = [name for name in sorted(self.model_fields_set) if name.startswith("reranker_")]
+            if given:
+                raise EmbedderError(
+                    ErrorKind.CONFIGURATION,
+                    f"--{given[0].replace('_', '-')} has no effect without --reranker; name the reranker, too.",
+                )
             return None
         known = RERANKERS.get(self.reranker)
         if known is not None:

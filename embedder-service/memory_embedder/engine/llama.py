@@ -137,6 +137,7 @@ class LlamaComputer:
                 "llama.cpp could not make a context; lower --batch-tokens or --contexts, or give it memory.",
             )
         if native.llama_pooling_type(self._context) != _POOLINGS[facts.pooling]:
+            self.close()
             raise EmbedderError(
                 ErrorKind.CONFIGURATION, "llama.cpp did not take the model's pooling; the file is no embedder."
             )

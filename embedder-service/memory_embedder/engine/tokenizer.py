@@ -15,6 +15,7 @@ from memory_embedder.errors import EmbedderError, ErrorKind
 
 _CHARACTERS_PER_TOKEN = 24  # of the prefix that is tokenised first
 _MOST_CHARACTERS_PER_TOKEN = 384  # of the longer one that is tokenised if the first did not fill the window
+_MOST_CHARACTERS = 262_144  # of that prefix in a long window: each takes about a hundred bytes and a microsecond
 _PIECE = 64  # characters that are decomposed at a time
 
 
@@ -51,13 +52,16 @@ class Tokenizer:
     def _encode(self, text: str, limit: int) -> EncodedText:
         """Tokenise a text to at most `limit` tokens.
 
-        At most 384 characters per token of the limit are read. Only a text of white space or combining marks has fewer
-        tokens for its length, and tokenising all of such a text would take seconds.
+        At most 384 characters per token of the limit are read, and of these at most 262,144, or 24 per token if that is
+        more. Only a text of white space or combining marks has fewer tokens for its length, and tokenising all of such
+        a text would take seconds.
         """
         length = limit * _CHARACTERS_PER_TOKEN
+        most = max(length, min(limit * _MOST_CHARACTERS_PER_TOKEN, _MOST_CHARACTERS))
         tokens = self._tokenize(text[:length])
-        if length < len(text) and len(tokens) <= limit + limit // 8:  # else a word that the cut split lies well beyond
-            length = limit * _MOST_CHARACTERS_PER_TOKEN
+        # Beyond an eighth more than the limit, a word that the cut has split does not count.
+        if length < min(most, len(text)) and len(tokens) <= limit + limit // 8:
+            length = most
             tokens = self._tokenize(text[:length])
         if length >= len(text) and len(tokens) <= limit:
             return EncodedText(tokens, truncated=False)
@@ -68,13 +72,19 @@ class Tokenizer:
             # llama.cpp's own table leaves Hangul syllables whole, which no vocabulary knows: Korean would be all [UNK].
             text = decompose(text)
         data = text.encode()
-        room = len(data) + 8
-        buffer = np.empty(room, dtype=np.int32)
-        pointer = buffer.ctypes.data_as(ctypes.POINTER(native.llama_token))
-        count = native.llama_tokenize(self._vocabulary, data, len(data), pointer, room, True, False)  # noqa: FBT003 -- C parameters have no names
+        buffer = np.empty(len(data) + 8, dtype=np.int32)
+        count = self._write_tokens(data, buffer)
+        if count < 0:  # a vocabulary that normalises may write one character as several words
+            buffer = np.empty(-count, dtype=np.int32)
+            count = self._write_tokens(data, buffer)
         if count < 1:
             raise EmbedderError(ErrorKind.ENGINE, "The tokenizer failed on an input; its text is not recorded.")
         return buffer[:count].copy()
+
+    def _write_tokens(self, data: bytes, buffer: TokenIds) -> int:
+        """Tokenise UTF-8 into `buffer` and return the number of tokens, or its negative if they do not fit."""
+        pointer = buffer.ctypes.data_as(ctypes.POINTER(native.llama_token))
+        return int(native.llama_tokenize(self._vocabulary, data, len(data), pointer, len(buffer), True, False))  # noqa: FBT003 -- C parameters have no names
 
 
 def decompose(text: str) -> str:

@@ -33,9 +33,12 @@ def write_vectors(engine: Engine, texts: Path, out: Path) -> None:
     fields `text` and `embedding`.
 
     Raises:
-        EmbedderError: a line is malformed; the message gives its number and quotes nothing of it.
+        EmbedderError: a line is malformed, and the message gives its number and quotes nothing of it; or the file
+            cannot be read or has no line.
     """
     plain = [text for text, _ in _read(texts, vectors=False)]
+    if not plain:
+        raise EmbedderError(ErrorKind.CONFIGURATION, f"{texts} holds no texts; write one JSON line for each.")
     with out.open("w", encoding="utf-8") as file:
         for text, vector in zip(plain, _embed(engine, plain), strict=True):
             file.write(json.dumps({"text": text, "embedding": [float(value) for value in vector]}) + "\n")
@@ -45,20 +48,21 @@ def verify_vectors(engine: Engine, reference: Path) -> Verification:
     """Compare the engine's vectors with those of a file that `write_vectors` wrote.
 
     Raises:
-        EmbedderError: the file is malformed or empty, or its vectors have another number of dimensions than the model.
+        EmbedderError: the file is malformed or empty, or a vector has another number of dimensions than the model.
     """
     pairs = list(_read(reference, vectors=True))
     if not pairs:
         raise EmbedderError(
             ErrorKind.CONFIGURATION, f"{reference} holds no vectors; write some with `memory-embedder vectors`."
         )
+    for _, vector in pairs:
+        if len(vector) != engine.facts.dimensions:
+            raise EmbedderError(
+                ErrorKind.CONFIGURATION,
+                f"{reference} holds {len(vector)}-dimensional vectors but the model yields "
+                f"{engine.facts.dimensions}; they belong to another model.",
+            )
     expected = np.array([vector for _, vector in pairs], dtype=np.float32)
-    if expected.shape[1] != engine.facts.dimensions:
-        raise EmbedderError(
-            ErrorKind.CONFIGURATION,
-            f"{reference} holds {expected.shape[1]}-dimensional vectors but the model yields "
-            f"{engine.facts.dimensions}; they belong to another model.",
-        )
     actual = _embed(engine, [text for text, _ in pairs])
     cosines = (actual * expected).sum(axis=1) / np.linalg.norm(expected, axis=1)
     return Verification(len(pairs), float(cosines.min()), float(cosines.mean()))
@@ -73,16 +77,22 @@ def _embed(engine: Engine, texts: list[str]) -> Vectors:
 
 
 def _read(path: Path, *, vectors: bool) -> Iterator[tuple[str, list[float]]]:
-    with path.open(encoding="utf-8") as file:
-        for number, line in enumerate(file, start=1):
-            if not line.strip():
-                continue
-            try:
-                row = json.loads(line)
-                text = row if isinstance(row, str) else row["text"]
-                yield str(text), [float(value) for value in row["embedding"]] if vectors else []
-            except (ValueError, KeyError, TypeError):
-                fields = "'text' and 'embedding'" if vectors else "'text'"
-                raise EmbedderError(
-                    ErrorKind.CONFIGURATION, f"{path}, line {number}: expected a JSON object with {fields}."
-                ) from None
+    try:
+        lines = path.read_bytes().splitlines()
+    except OSError as error:
+        raise EmbedderError(
+            ErrorKind.CONFIGURATION, f"{path} cannot be read ({error.strerror}); give a file of JSON lines."
+        ) from error
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+            text = row if isinstance(row, str) else row["text"]
+            text.encode()  # an unpaired surrogate is no text
+            yield text, [float(value) for value in row["embedding"]] if vectors else []
+        except (ValueError, KeyError, TypeError, AttributeError):
+            fields = "'text' and 'embedding'" if vectors else "'text'"
+            raise EmbedderError(
+                ErrorKind.CONFIGURATION, f"{path}, line {number}: expected a JSON object with {fields}."
+            ) from None

@@ -2,7 +2,7 @@
 
 Vectors are several times as large in JSON as in memory, and writing two thousand of them takes a tenth of a second,
 during which no other request would be served. Therefore each piece is written only after the caller has received the
-piece before, and other requests are served in between.
+piece before, and other requests are served in between. A caller that speaks HTTP/1.0 gets all pieces at once.
 """
 
 from __future__ import annotations
@@ -40,11 +40,24 @@ class EmbeddingAnswer(Response):
             if not self._large:
                 await super().__call__(scope, receive, send)
                 return
+            if scope.get("http_version") == "1.0":  # knows no pieces, only a length
+                await self._send_whole(send)
+                return
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
             for piece in self._pieces:
                 await send({"type": "http.response.body", "body": piece, "more_body": True})
                 await asyncio.sleep(0)
             await send({"type": "http.response.body", "body": b""})
+
+    async def _send_whole(self, send: Send) -> None:
+        pieces = []
+        for piece in self._pieces:
+            pieces.append(piece)
+            await asyncio.sleep(0)
+        body = b"".join(pieces)
+        headers = [*self.raw_headers, (b"content-length", str(len(body)).encode())]
+        await send({"type": "http.response.start", "status": self.status_code, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
 
 
 def write_pieces(result: Embedded, model: str, digest: str, *, as_base64: bool) -> Iterator[bytes]:

@@ -46,6 +46,7 @@ def build_app(service: EmbeddingService) -> FastAPI:
         license_info={"name": "Apache-2.0", "identifier": "Apache-2.0"},
         redoc_url=None,
         lifespan=lifespan,
+        redirect_slashes=False,
         telemetry=_NO_TELEMETRY,
     )
     computing, describing = build_routers(service, parser)
@@ -58,7 +59,7 @@ def build_app(service: EmbeddingService) -> FastAPI:
 
 def build_probe_app(service: EmbeddingService) -> FastAPI:
     """Build the application for the kubelet and Prometheus: health, readiness and metrics."""
-    app = FastAPI(openapi_url=None, telemetry=_NO_TELEMETRY)
+    app = FastAPI(openapi_url=None, redirect_slashes=False, telemetry=_NO_TELEMETRY)
     app.include_router(build_probes(service))
     _guard(app, service)
     return app

@@ -134,5 +134,4 @@ def check_structure(body: bytes) -> None:
         raise EmbedderError(
             ErrorKind.TOO_LARGE,
             "The body holds more values than a request may have; split it into smaller requests of texts.",
-            param="input",
         )

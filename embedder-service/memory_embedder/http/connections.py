@@ -13,20 +13,24 @@ connection that waits for its client. Therefore a client that sends its request 
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from enum import IntEnum
 from typing import Any
 
 import uvicorn
 from starlette.types import ASGIApp
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
 from memory_embedder.http.transport import ResponseTransport
+from memory_embedder.http.waiting import Step, Waiting
 
+_CLOSING_SECONDS = 10  # in which the server itself closes an idle connection
+_UPGRADE = re.compile(rb"(?im)^upgrade(?=:)")
+_SMALL_PIECE_BYTES = 64
 _TICKS = 5  # of the server's tenths of a second between two looks at all connections
 
 
@@ -35,8 +39,10 @@ class ConnectionLimits:
     """Limits of the connections to one port: their number, the seconds of each wait, and the size of a head.
 
     The head of a request is its request line and its header fields. `unread_seconds` count from the moment at which the
-    client stops reading its answer, `closing_seconds` from the moment at which the server begins to close the
-    connection.
+    client stops reading its answer, or at which the server, which has written all of it, begins to close the
+    connection. `pipelined` is the number of requests that may wait for the answer to a request before them.
+    `body_pieces` is the number of pieces that a body may have if they are small, with fewer than 64 bytes each on the
+    average: each takes about a microsecond during which no other request is served.
     """
 
     connections: int
@@ -44,59 +50,10 @@ class ConnectionLimits:
     head_seconds: float = 10.0
     idle_seconds: float = 75.0
     unread_seconds: float = 60.0
-    closing_seconds: float = 10.0
     head_bytes: int = 64 << 10
     head_fields: int = 100
-
-
-class Step(IntEnum):
-    """What the server waits for on a connection: something that the client must do, or nothing (`NONE`).
-
-    With `HEAD`, the server waits until the client has sent the head of a request; with `BODY`, until the client has
-    sent the body of the request; with `REQUEST`, until the client begins the next request; with `ANSWER`, until the
-    client reads the answer. With `NONE`, this server has to act: it computes the answer.
-
-    When all connections are taken, connections are closed in the order of these values: first those that wait for a
-    `HEAD`, last those that wait for an `ANSWER` to be read. A connection with `NONE` is not closed.
-    """
-
-    HEAD = 0
-    BODY = 1
-    REQUEST = 2
-    ANSWER = 3
-    NONE = 4
-
-
-class Waiting:
-    """The connections to one port, in queues by what they wait for.
-
-    There is one queue each for connections that wait for a head, a body, a next request, a client that reads its
-    answer, and this server. The connection that has waited longest is the first in its queue.
-    """
-
-    def __init__(self) -> None:
-        self._by_step: dict[Step, dict[BoundedProtocol, None]] = {step: {} for step in Step}
-
-    def put(self, connection: BoundedProtocol, old: Step, new: Step) -> None:
-        """Move a connection from the queue of the step `old` to the end of the queue of the step `new`."""
-        self._by_step[old].pop(connection, None)
-        self._by_step[new][connection] = None
-
-    def remove(self, connection: BoundedProtocol, step: Step) -> None:
-        """Remove a connection from the queue of the step `step`."""
-        self._by_step[step].pop(connection, None)
-
-    def first(self, newest: BoundedProtocol) -> BoundedProtocol:
-        """Return the connection to close: the first connection that waits for its client, apart from `newest`.
-
-        If no such connection exists, return `newest`.
-        """
-        for step, connections in self._by_step.items():
-            if step is not Step.NONE:
-                for connection in connections:
-                    if connection is not newest and not connection.transport.is_closing():
-                        return connection
-        return newest
+    pipelined: int = 16
+    body_pieces: int = 4096
 
 
 class BoundedConfig(uvicorn.Config):
@@ -136,10 +93,15 @@ class BoundedProtocol(HttpToolsProtocol):
         self._since = time.monotonic()
         self._arriving: Step | None = None  # the part of a request that is arriving
         self._answering = False
+        self._answered: RequestResponseCycle | None = None
         self._unread_since: float | None = None
         self._closing = False
+        self.dropped = False
         self._head_began = False
         self._head_bytes = 0
+        self._field_bytes = 0
+        self._body_bytes = 0
+        self._body_pieces = 0
 
     def is_overdue(self, now: float) -> bool:
         """Return whether the connection has waited for its client longer than the limits allow.
@@ -150,13 +112,13 @@ class BoundedProtocol(HttpToolsProtocol):
         if self.transport.is_closing():
             if not self._closing:
                 self._closing, self._since = True, now
-            return now - self._since > limits.closing_seconds
+            return now - (self._unread_since or self._since) > limits.unread_seconds
         if self._unread_since is not None:
             return now - self._unread_since > limits.unread_seconds
         allowed = {
             Step.HEAD: limits.head_seconds,
             Step.BODY: limits.body_seconds,
-            Step.REQUEST: limits.idle_seconds + limits.closing_seconds,  # the server itself closes it before
+            Step.REQUEST: limits.idle_seconds + _CLOSING_SECONDS,
         }.get(self._step)
         return not self._answering and allowed is not None and now - self._since > allowed
 
@@ -169,11 +131,23 @@ class BoundedProtocol(HttpToolsProtocol):
         super().connection_made(self._output)
         self._waiting.put(self, self._step, self._step)
         if len(self.connections) > self._limits.connections:
-            self._waiting.first(self).transport.abort()
+            self._waiting.first(self).drop()
+
+    def drop(self) -> None:
+        """Close the connection at once, without what its client has not read yet."""
+        self.dropped = True
+        self.transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget a closed connection."""
+        """Forget a closed connection, and tell the request that is being answered on it.
+
+        The base class tells only the last one that arrived.
+        """
+        self.dropped = True
         self._waiting.remove(self, self._step)
+        if self._answered is not None and not self._answered.response_complete:
+            self._answered.disconnected = True
+            self._answered.message_event.set()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -181,34 +155,68 @@ class BoundedProtocol(HttpToolsProtocol):
         self._head_began = False
         if self._arriving is None:
             self._arriving = Step.HEAD
+            data = without_upgrade(data)
         super().data_received(data)
         if self._arriving is Step.HEAD and not self._head_began:
             self._head_bytes += len(data)
             if self._head_bytes > self._limits.head_bytes:
-                self.transport.abort()
+                self.drop()
         self._wait(again=self._arriving is Step.BODY)
 
     def on_message_begin(self) -> None:
         """Record that a request head begins."""
         super().on_message_begin()
         self._arriving = Step.HEAD
-        self._head_began, self._head_bytes = True, 0
+        self._head_began, self._head_bytes, self._field_bytes = True, 0, 0
+
+    def on_url(self, url: bytes) -> None:
+        """Record a part of the URL.
+
+        Raises:
+            ValueError: the head is too large; the parser then reports a malformed request.
+        """
+        self._count_in_head(len(url))
+        super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Record one header field.
 
         Raises:
-            ValueError: the head has too many fields; the parser then reports a malformed request.
+            ValueError: the head is too large or has too many fields; the parser then reports a malformed request.
         """
         if len(self.headers) >= self._limits.head_fields:
             raise ValueError
+        self._count_in_head(len(name) + len(value))
         super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """Record that the head has ended and that the body, which may be empty, begins."""
+        """Record that the head has ended and that the body, which may be empty, begins.
+
+        Raises:
+            ValueError: too many requests wait for an answer, so the connection is closed, or the request asks for
+                another protocol.
+        """
+        if self.parser.should_upgrade():
+            raise ValueError
+        if len(self.pipeline) >= self._limits.pipelined:
+            self.drop()
+            raise ValueError
         super().on_headers_complete()
         self._answering = True
         self._arriving = Step.BODY
+        self._body_bytes = self._body_pieces = 0
+
+    def on_body(self, body: bytes) -> None:
+        """Receive a piece of a body.
+
+        Raises:
+            ValueError: the body has too many small pieces; the parser then reports a malformed request.
+        """
+        self._body_pieces += 1
+        self._body_bytes += len(body)
+        if self._body_pieces > max(self._limits.body_pieces, self._body_bytes // _SMALL_PIECE_BYTES):
+            raise ValueError
+        super().on_body(body)
 
     def on_message_complete(self) -> None:
         """Record that the body has ended."""
@@ -220,7 +228,8 @@ class BoundedProtocol(HttpToolsProtocol):
         self._output.end_response()
         super().on_response_complete()
         self._answering = not self.cycle.response_complete  # another request may have come right behind
-        self._unread_since = None
+        if not self.flow.write_paused:
+            self._unread_since = None
         self._since = time.monotonic()
         self._wait(again=True)
 
@@ -234,16 +243,29 @@ class BoundedProtocol(HttpToolsProtocol):
     def resume_writing(self) -> None:
         """Go on writing an answer, because the client reads it again."""
         super().resume_writing()
+        if not self._answering:
+            self._unread_since = None
         self._wait()
+
+    def _count_in_head(self, size: int) -> None:
+        self._field_bytes += size
+        if self._field_bytes > self._limits.head_bytes:
+            raise ValueError
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGIApp) -> None:  # type: ignore[override]  # as the base class has it
+        self._answered = cycle
+        super()._start_asgi_task(cycle, app)  # type: ignore[arg-type]  # the same
 
     def _wait(self, *, again: bool = False) -> None:
         """Record what the connection waits for now.
 
         With `again` True, the connection moves to the end of its queue even if the server waits for the same as before.
         """
-        if self.transport.is_closing():
+        if self.dropped:
             return
-        if self._arriving is not None:
+        if self.transport.is_closing():
+            step = Step.ANSWER  # a connection closes as soon as its client has read everything
+        elif self._arriving is not None:
             step = self._arriving
         elif self._answering:
             step = Step.ANSWER if self.flow.write_paused else Step.NONE
@@ -254,6 +276,16 @@ class BoundedProtocol(HttpToolsProtocol):
         if step is not self._step or again:
             self._waiting.put(self, self._step, step)
             self._step = step
+
+
+def without_upgrade(data: bytes) -> bytes:
+    """Rename the field of a head that offers another protocol, such as HTTP/2, which a server may ignore.
+
+    Some clients offer HTTP/2 with the first request of every connection. The parser takes such a request to have no
+    body. A head that arrives in several pieces is not changed; the request is then refused.
+    """
+    end = data.find(b"\r\n\r\n")
+    return data if end < 0 else _UPGRADE.sub(b"ignored", data[:end]) + data[end:]
 
 
 def bounded_connections(state: ServerState) -> list[BoundedProtocol]:
@@ -270,7 +302,7 @@ class BoundedServer(uvicorn.Server):
             now = time.monotonic()
             for connection in bounded_connections(self.server_state):
                 if connection.is_overdue(now):
-                    connection.transport.abort()
+                    connection.drop()
         return await super().on_tick(counter)
 
     @contextmanager

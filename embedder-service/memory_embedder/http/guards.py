@@ -26,12 +26,17 @@ _QUIET_ROUTES = frozenset({"/healthz", "/readyz", "/metrics"})
 
 
 class ApiKey:
-    """The optional API key, compared in constant time. Its file is read again after each change of the file."""
+    """The optional API key, compared in constant time. Its file is read again after each change of the file.
+
+    The log says once if there is no key in the file, since callers then hear only that theirs is wrong.
+    """
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
         self._modified = -1
         self._key = b""
+        self._missing = False
+        self._logger = structlog.get_logger("memory_embedder.http")
 
     def check(self, header: str | None) -> bytes | None:
         """Check the value of an `Authorization` header.
@@ -45,7 +50,7 @@ class ApiKey:
             return None
         key = self._current(self._path)
         scheme, _, value = (header or "").partition(" ")
-        given = value.encode("utf-8", "surrogateescape")
+        given = value.encode("latin-1")  # the bytes that came: fields of a head are decoded so
         if not key or scheme.lower() != "bearer" or not hmac.compare_digest(given, key):
             raise EmbedderError(
                 ErrorKind.UNAUTHORIZED, "The API key is missing or wrong; send it as 'Authorization: Bearer <key>'."
@@ -53,6 +58,14 @@ class ApiKey:
         return hashlib.sha256(key).digest()
 
     def _current(self, path: Path) -> bytes:
+        key = self._read(path)
+        if self._missing is not (missing := not key):
+            self._missing = missing
+            if missing:
+                self._logger.error("The file of the API key cannot be read or is empty; every caller is refused")
+        return key
+
+    def _read(self, path: Path) -> bytes:
         try:
             modified = path.stat().st_mtime_ns
             if modified != self._modified:

@@ -7,6 +7,7 @@ file, even in another process. The size is limited, since the server decides how
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import time
 from collections.abc import Callable
@@ -24,6 +25,7 @@ _ATTEMPTS = 8  # in a row without progress
 _FIRST_DELAY_SECONDS = 1.0
 _LONGEST_DELAY_SECONDS = 30.0
 _PROGRESS_SECONDS = 5.0
+_DIGEST = re.compile(r"(sha256:)?[0-9a-f]{64}")
 _TIMEOUT = httpx.Timeout(30.0)
 
 
@@ -66,13 +68,12 @@ def fetch_file(
     A later call continues a partial file, unless the file is too large or has another digest; such a file is deleted.
 
     Raises:
-        EmbedderError: the server refuses the request, the server redirects to plain HTTP, the file has more than
-            `most_bytes`, eight attempts in a row bring no further bytes, the file cannot be written, or the digest
-            differs.
+        EmbedderError: the address or the digest is malformed, the server refuses the request, redirects without end or
+            to plain HTTP, the file has more than `most_bytes`, eight attempts in a row bring no further bytes, the file
+            cannot be written, or the digest differs.
     """
-    if target.exists() and _matches(target, sha256):
-        return
-    partial = _partial(target)
+    _check_address(url)
+    _check_digest(sha256)
 
     def check_redirect(request: httpx.Request) -> None:
         if request.url.scheme == "http" and request.url != httpx.URL(url):
@@ -83,35 +84,64 @@ def fetch_file(
 
     hooks = {"request": [check_redirect]}
     try:
+        if target.exists() and _matches(target, sha256):
+            return
+        partial = _partial(target)
         with httpx.Client(transport=transport, follow_redirects=True, timeout=_TIMEOUT, event_hooks=hooks) as client:
             _download(_Download(client, url, partial, most_bytes))
+        try:
+            _verify(partial, sha256)
+        except EmbedderError:
+            partial.unlink()  # resuming a wrong file would never end well
+            raise
+        _rename(partial, target)
     except OSError as error:
         raise EmbedderError(
-            ErrorKind.MODEL_NOT_FETCHED, f"{partial} cannot be written ({error.strerror}); check its volume."
+            ErrorKind.MODEL_NOT_FETCHED,
+            f"{target} or its .partial file cannot be written ({error.strerror}); check its volume.",
         ) from error
-    try:
-        _verify(partial, sha256)
-    except EmbedderError:
-        partial.unlink()  # resuming a wrong file would never end well
-        raise
-    _rename(partial, target)
 
 
 def copy_file(source: Path, target: Path, sha256: str | None) -> None:
     """Copy a file and verify the digest of the copy, unless `sha256` is None.
 
     Raises:
-        EmbedderError: the file cannot be copied, or has another digest.
+        EmbedderError: the digest is malformed, or the file cannot be copied or has another digest.
     """
+    if sha256 is not None:
+        _check_digest(sha256)
     try:
         partial = _partial(target)
-        shutil.copyfile(source, partial)
+        try:
+            shutil.copyfile(source, partial)
+            _verify(partial, sha256)
+            _rename(partial, target)
+        finally:
+            partial.unlink(missing_ok=True)
     except OSError as error:
         raise EmbedderError(
             ErrorKind.CONFIGURATION, f"{source} cannot be copied to {target}: {error.strerror}; check the mounts."
         ) from error
-    _verify(partial, sha256)
-    _rename(partial, target)
+
+
+def _check_address(url: str) -> None:
+    try:
+        parsed = httpx.URL(url)
+    except httpx.InvalidURL:
+        parsed = httpx.URL()
+    if parsed.scheme not in {"http", "https"} or not parsed.host:
+        raise EmbedderError(
+            ErrorKind.MODEL_NOT_FETCHED,
+            "The model file's address must begin with https:// or http:// and name a host; check the URL.",
+        )
+
+
+def _check_digest(sha256: str) -> None:
+    if not _DIGEST.fullmatch(sha256):
+        raise EmbedderError(
+            ErrorKind.MODEL_NOT_VERIFIED,
+            f"'{sha256}' is no digest; give the 64 hexadecimal digits, in lower case, that sha256sum prints.",
+        )
 
 
 def _partial(target: Path) -> Path:
@@ -132,6 +162,10 @@ def _download(wanted: _Download) -> None:
             ):
                 with attempt:
                     _attempt(wanted)
+        except httpx.TooManyRedirects as error:
+            raise EmbedderError(
+                ErrorKind.MODEL_NOT_FETCHED, "The model file's address redirects without end; check the URL."
+            ) from error
         except _PASSING as error:
             if _size(wanted.partial) > before:
                 continue
@@ -153,7 +187,9 @@ def _attempt(wanted: _Download) -> None:
     if have:
         headers["Range"] = f"bytes={have}-"
     with wanted.client.stream("GET", wanted.url, headers=headers) as response:
-        if response.status_code == 416:  # nothing is left to fetch; the digest decides whether the file is right
+        if (
+            have and response.status_code == 416
+        ):  # nothing is left to fetch; the digest decides whether the file is right
             return
         if response.status_code in {408, 429} or response.status_code >= 500:
             raise _Retryable
@@ -162,6 +198,9 @@ def _attempt(wanted: _Download) -> None:
                 ErrorKind.MODEL_NOT_FETCHED, f"The model file's address answered {response.status_code}; check the URL."
             )
         resumed = response.status_code == 206
+        if resumed and not response.headers.get("content-range", f"bytes {have}-").startswith(f"bytes {have}-"):
+            wanted.partial.unlink(missing_ok=True)  # another part than asked for: without one, all of it is sent
+            raise _Retryable
         done = have if resumed else 0
         wanted.check_size(done + int(response.headers.get("content-length", 0)))
         with wanted.partial.open("ab" if resumed else "wb") as file:

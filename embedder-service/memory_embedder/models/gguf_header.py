@@ -22,7 +22,7 @@ _STRING = 8
 _ARRAY = 9
 _POOLINGS = {1: Pooling.MEAN, 2: Pooling.CLS, 3: Pooling.LAST, 4: Pooling.RANK}
 _CLASSIFIERS = ("cls.output.weight", "cls.weight")  # the first that a file has computes its output
-_UNQUANTISED = frozenset({0, 1, 32})  # F32, F16, BF16
+_UNQUANTISED = frozenset({0, 1, *range(24, 29), 30})  # types of tensors: F32, F16, integers, F64, BF16
 _LONGEST_STRING = 64 << 20
 _MOST_DIMENSIONS = 4  # of a tensor
 
@@ -74,32 +74,35 @@ def read_header(file: ModelFile) -> GgufFacts:
     try:
         start = file.from_start()
         tensors, values = _read_values(start)
-        classifier = _read_classifier(start, tensors)
+        classifier, quantised = _read_tensors(start, tensors)
     except (OSError, struct.error, UnicodeDecodeError, ValueError) as error:
         raise EmbedderError(
             ErrorKind.CONFIGURATION,
             f"{file.path} is not a readable GGUF model file; fetch it again and check its digest.",
         ) from error
-    return _facts(file.path, values, classifier, file.size)
+    return _facts(file, values, classifier, quantised=quantised)
 
 
-def _facts(path: Path, values: dict[str, Scalar], classifier_elements: int, size: int) -> GgufFacts:
+def _facts(file: ModelFile, values: dict[str, Scalar], classifier_elements: int, *, quantised: bool) -> GgufFacts:
     architecture = str(values.get("general.architecture", ""))
 
-    def number(key: str, default: int | None = None) -> int:
-        value = values.get(f"{architecture}.{key}", default)
-        if not isinstance(value, int):
+    def whole(key: str, default: int | None = None) -> int:
+        value = values.get(key, default)
+        if not isinstance(value, int) or isinstance(value, bool):
             raise EmbedderError(
-                ErrorKind.CONFIGURATION, f"{path} lacks the metadata '{architecture}.{key}'; it is no embedding model."
+                ErrorKind.CONFIGURATION, f"{file.path} lacks the metadata '{key}'; it is no embedding model."
             )
         return value
+
+    def number(key: str, default: int | None = None) -> int:
+        return whole(f"{architecture}.{key}", default)
 
     heads = number("attention.head_count")
     width = number("embedding_length")
     head_width = number("attention.key_length", width // max(1, heads))
     return GgufFacts(
         architecture=architecture,
-        name=str(values.get("general.name", path.stem)),
+        name=str(values.get("general.name", file.path.stem)),
         dimensions=width,
         context_length=number("context_length"),
         layers=number("block_count"),
@@ -107,11 +110,11 @@ def _facts(path: Path, values: dict[str, Scalar], classifier_elements: int, size
         key_value_width=number("attention.head_count_kv", heads) * head_width,
         pooling=_POOLINGS.get(number("pooling_type", 0)),
         decomposes=_decomposes(values),
-        quantised=values.get("general.file_type", 0) not in _UNQUANTISED,
+        quantised=quantised,
         causal=values.get(f"{architecture}.attention.causal", True) is not False,
-        token_types=int(values.get("tokenizer.ggml.token_type_count", 1)),
+        token_types=whole("tokenizer.ggml.token_type_count", 1),
         classifier_outputs=classifier_elements // max(1, width),
-        file_bytes=size,
+        file_bytes=file.size,
     )
 
 
@@ -138,17 +141,24 @@ def _read_values(file: BinaryIO) -> tuple[int, dict[str, Scalar]]:
     return tensors, values
 
 
-def _read_classifier(file: BinaryIO, tensors: int) -> int:
-    """Return the number of elements of the classifier's last matrix, or 0 if none of the tensors is one."""
+def _read_tensors(file: BinaryIO, tensors: int) -> tuple[int, bool]:
+    """Return the number of elements of the classifier's last matrix, or 0 if no tensor is one, and if one is quantised.
+
+    Whether tensors are quantised is taken from their types, since a file need not say it anywhere else.
+    """
     found: dict[str, int] = {}
+    quantised = False
     for _ in range(tensors):
         name = _read_string(file)
         (dimensions,) = struct.unpack("<I", file.read(4))
         if dimensions > _MOST_DIMENSIONS:
             raise ValueError
-        found[name] = math.prod(struct.unpack(f"<{dimensions}Q", file.read(8 * dimensions)))
-        file.seek(12, 1)  # the tensor's type and place
-    return next((found[name] for name in _CLASSIFIERS if name in found), 0)
+        elements = math.prod(struct.unpack(f"<{dimensions}Q", file.read(8 * dimensions)))
+        kind, _place = struct.unpack("<IQ", file.read(12))
+        quantised |= kind not in _UNQUANTISED
+        if name in _CLASSIFIERS:
+            found[name] = elements
+    return next((found[name] for name in _CLASSIFIERS if name in found), 0), quantised
 
 
 def _read_scalar(file: BinaryIO, kind: int) -> Scalar:

@@ -171,6 +171,11 @@ class Dispatcher:
                 worker.thread.join(timeout=max(0.1, deadline - time.monotonic()))
         return finished
 
+    @property
+    def computing(self) -> bool:
+        """Whether a thread is alive, which may be using its context."""
+        return any(worker.thread is not None and worker.thread.is_alive() for worker in self._workers)
+
     def _run(self, worker: _Worker, computer: Computer) -> None:
         if worker.role is not Role.EXPRESS:
             with suppress(OSError):  # some sandboxes refuse; the lanes work without it
@@ -231,15 +236,17 @@ class Dispatcher:
         seconds = time.monotonic() - started
         worker.busy_since = None
         self._complete(worker, batch, wanted, vectors, failure)
-        self._measure(batch, wanted, started, seconds)  # last, since the callers wait for all the rest
+        # Last, since the callers wait for all the rest.
+        self._measure(batch, wanted, started, seconds, computed=vectors is not None)
         return failure is None
 
     def _complete(
         self, worker: _Worker, batch: Batch, wanted: _Wanted, vectors: Vectors | None, failure: EmbedderError | None
     ) -> None:
         done: list[Ticket] = []
+        computed = 0 if vectors is None else sum(item.tokens for item, _ in wanted)
         with self._lock:
-            self._lanes.finish(batch, now=time.monotonic())
+            self._lanes.finish(batch, computed=computed, now=time.monotonic())
             # Marked free before the caller is answered, so that the caller's next query is left to this worker.
             self._express_free |= worker.role is Role.EXPRESS and failure is None
             for row, (item, ticket) in enumerate(wanted):
@@ -265,10 +272,11 @@ class Dispatcher:
             for workers in self._work.values():
                 workers.notify_all()
 
-    def _measure(self, batch: Batch, wanted: _Wanted, started: float, seconds: float) -> None:
+    def _measure(self, batch: Batch, wanted: _Wanted, started: float, seconds: float, *, computed: bool) -> None:
         series = self._metrics.lanes[batch.lane]
         self._metrics.busy_seconds.inc(seconds)
-        series.record_batch(texts=len(wanted), tokens=sum(item.tokens for item, _ in wanted), seconds=seconds)
+        if computed:
+            series.record_batch(texts=len(wanted), tokens=sum(item.tokens for item, _ in wanted), seconds=seconds)
         for _, ticket in wanted:
             if not ticket.started:
                 ticket.started = True

@@ -135,7 +135,7 @@ class Lanes:
             raise EmbedderError(
                 ErrorKind.TOO_LARGE,
                 f"The request holds more tokens than one may have ({largest}); split it into smaller requests.",
-                param="input",
+                param=None if lane is Lane.RERANK else "input",  # whose texts have either of two names
             )
         if state.queued + tokens > limit:
             seconds = max(1, math.ceil((state.queued + tokens - limit) / self._rate.value))
@@ -173,14 +173,15 @@ class Lanes:
             return self._take(Lane.DOCUMENT)
         return None
 
-    def finish(self, batch: Batch, *, now: float) -> None:
+    def finish(self, batch: Batch, *, computed: int, now: float) -> None:
         """Record that the computation of a batch has ended, successfully or not.
 
-        `now` is a time in seconds of a monotonic clock.
+        `computed` is the number of its tokens that were computed, which counts in the measured rate. `now` is a time in
+        seconds of a monotonic clock.
         """
         self._lanes[batch.lane].inflight -= batch.tokens
         idle = not any(state.queued or state.inflight for state in self._lanes.values())
-        self._rate.record(batch.tokens, now, idle=idle)
+        self._rate.record(computed, now, idle=idle)
 
     def start(self, *, now: float) -> None:
         """Record that work begins, so that the idle time before it does not lower the measured rate."""

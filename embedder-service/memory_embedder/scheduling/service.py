@@ -98,6 +98,7 @@ class EmbeddingService:
         self._tokenizers = TokenizingThreads()
         self._free_cores = FreeCores()
         self._state = State.LOADING
+        self._loading = False
         self._refusal: EmbedderError | None = None
         self._state_lock = threading.Lock()
         self._logger = structlog.get_logger("memory_embedder.scheduling.service")
@@ -116,6 +117,13 @@ class EmbeddingService:
             EmbedderError: the model cannot be served from this file, on this machine or with these settings; the
                 service does not become ready.
         """
+        self._loading = True
+        try:
+            self._load()
+        finally:
+            self._loading = False
+
+    def _load(self) -> None:
         started = time.monotonic()
         plan = plan_load(self.settings, self.profile, available_threads())
         engine = self._engine = self._make_engine(plan)
@@ -275,16 +283,21 @@ class EmbeddingService:
     def close(self) -> bool:
         """Answer the admitted requests within a time limit, and return whether all of them were answered.
 
-        The engines are freed only if all of them were answered.
+        The engines are freed unless a thread still uses them, which would end the process.
         """
         self.begin_drain()
         finished = self._dispatcher.drain(self.limits.drain_seconds) if self._dispatcher else True
         self._tokenizers.close()
         for engine in (self._engine, self._reranking_engine):
-            if finished and engine is not None:
+            if engine is not None and not self.computing:
                 engine.close()
         self.tracing.close()
         return finished
+
+    @property
+    def computing(self) -> bool:
+        """Whether a thread still loads a model or may compute with one."""
+        return self._loading or (self._dispatcher is not None and self._dispatcher.computing)
 
     def _publish(self, facts: EngineFacts) -> None:
         self.metrics.device_info.labels(device=facts.device, description=facts.description, kernels=facts.kernels).set(

@@ -138,13 +138,20 @@ class WarmComputers:
                 declares.
         """
         computer = self._engine.computer(threads)
+        try:
+            self._warm_up(computer)
+        except BaseException:
+            computer.close()  # a context that is tried again and again would fill the memory
+            raise
+        return computer
+
+    def _warm_up(self, computer: Computer) -> None:
         computer.embed(self._largest)
         started = time.monotonic()
         vectors = computer.embed(self._typical)
         self._rates.append(sum(map(len, self._typical)) / max(1e-6, time.monotonic() - started))
         if vectors.shape != (len(self._typical), self._engine.facts.dimensions):
             raise EmbedderError(ErrorKind.CONFIGURATION, "The model yields vectors of another size than it declares.")
-        return computer
 
     def tokens_per_second(self) -> float:
         """Return the rate of the slowest context, as a first estimate for all contexts together.

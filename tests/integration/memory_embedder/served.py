@@ -40,8 +40,13 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def launch(model_file: Path, log: Path, *options: str, env: dict[str, str] | None = None) -> Served:
-    """Starts a server on ports that the system chose and waits until it is ready, refuses to serve or is gone."""
+def launch(
+    model_file: Path, log: Path, *options: str, env: dict[str, str] | None = None, until: str | None = None
+) -> Served:
+    """Starts a server on ports that the system chose and waits until it is ready, refuses to serve or is gone.
+
+    With `until`, waits only until that is in its log.
+    """
     port, probe_port = free_port(), free_port()
     command = [sys.executable, "-m", "memory_embedder", "serve", "--host", "127.0.0.1"]
     command += ["--port", str(port), "--probe-port", str(probe_port)]
@@ -56,7 +61,7 @@ def launch(model_file: Path, log: Path, *options: str, env: dict[str, str] | Non
             process.kill()
             pytest.fail(f"the server was not ready in 120 s:\n{log.read_text()}")
         with contextlib.suppress(httpx.TransportError):
-            if served.refusal() != "loading":
+            if served.refusal() != "loading" or (until is not None and until in log.read_text()):
                 break
         time.sleep(0.1)
     return served

@@ -9,6 +9,7 @@ import resource
 import signal
 import socket
 import string
+import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -21,6 +22,7 @@ import pytest
 from memory_embedder.engine.amx import amx_works
 from memory_embedder.engine.backends import amx_possible
 from memory_embedder.models.model_file import ModelFile
+from tests.integration.memory_embedder.served import launch
 
 Start = Callable[..., Any]
 CANARY = "walrus-CANARY-4242"
@@ -55,6 +57,16 @@ async def test_sigterm_under_load_answers_every_accepted_request_and_exits_clean
     assert set(statuses) <= {200, 503}
     assert statuses.count(200) >= 40
     assert '"answered_everything": true' in server.log.read_text()
+
+
+def test_sigterm_while_the_model_is_being_loaded_or_measured_ends_the_process_cleanly(
+    f16_file: Path, tmp_path: Path
+) -> None:
+    for number in range(3):
+        server = launch(f16_file, tmp_path / f"log-{number}", until="Model loaded")
+        time.sleep(0.3 * number)
+        assert server.refusal() == "loading"
+        assert server.stop() == 0
 
 
 def test_after_sigterm_requests_are_answered_on_connections_that_close_until_the_shutdown_delay_ends(
@@ -93,6 +105,18 @@ def test_a_configuration_that_cannot_work_ends_the_process_with_one_sentence(
     text = server.log.read_text()
     assert words in text
     assert "Traceback" not in text
+
+
+def test_a_port_that_is_taken_ends_the_process_with_one_sentence(f16_file: Path, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        for option in ("--port", "--probe-port"):
+            server = launch(f16_file, tmp_path / f"log{option}", option, port)
+            assert server.process.wait(60) == 1
+            text = server.log.read_text()
+            assert f"Port {port} of 127.0.0.1 cannot be opened (Address already in use)" in text
+            assert "Traceback" not in text
+            assert "Loading the model" not in text
 
 
 def test_a_requested_gpu_that_is_absent_keeps_the_process_alive_and_unready(start_server: Start) -> None:

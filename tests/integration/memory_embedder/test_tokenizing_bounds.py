@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import struct
+from pathlib import Path
 from typing import Any
 
+import gguf
 import pytest
+from llama_cpp import llama_cpp as native
 
 from memory_embedder.engine import tokenizer
+from memory_embedder.engine.backends import load_backends
 from memory_embedder.engine.llama import LlamaEngine
-from memory_embedder.engine.tokenizer import decompose
+from memory_embedder.engine.tokenizer import Tokenizer, decompose
 from memory_embedder.models.profiles import PROFILES
 
 MINILM = PROFILES["all-MiniLM-L6-v2"]
@@ -51,3 +56,65 @@ def test_of_a_text_that_does_not_fill_the_window_only_a_bounded_part_is_read(
     assert f32_engine.encode("first" + filling * 50_000 + " last").tokens.tolist() == (
         f32_engine.encode("first" + filling + " last").tokens.tolist()
     )
+
+
+@pytest.mark.parametrize(
+    ("window", "most"), [(256, 98_304), (2048, 262_144), (8192, 262_144), (32_768, 786_432)], ids=str
+)
+def test_of_white_space_no_more_is_read_however_long_the_window_is(
+    f32_engine: LlamaEngine, monkeypatch: pytest.MonkeyPatch, window: int, most: int
+) -> None:
+    read: list[int] = []
+    one = Tokenizer(f32_engine._tokenizer._vocabulary, window, decomposes=False)
+    tokenize = one._tokenize
+
+    def observed(text: str) -> Any:
+        read.append(len(text))
+        return tokenize(text)
+
+    monkeypatch.setattr(one, "_tokenize", observed)
+    assert one.encode(" " * 4_000_000).truncated
+    assert max(read) == most
+    assert len(set(read)) == len(read)
+
+
+LIGATURE = "\ufdfa"
+
+
+def write_vocabulary(path: Path) -> None:
+    """Writes a vocabulary of eight letters that normalises one character to all eight, as XLM-RoBERTa's does."""
+    trie, node = [0] * 1024, 0
+    for byte, base in zip((None, *LIGATURE.encode()), (256, 512, 768, 128), strict=True):
+        node ^= byte or 0
+        trie[node] = base << 10 | (byte or 0)
+        last, node = node, node ^ base
+    trie[last] |= 1 << 8  # a key ends here; its value, the place of what replaces it, is 0
+    normalisation = struct.pack("<I1024I", 4 * len(trie), *trie) + b"a b c d e f g h\0"
+    tokens = ["<s>", "<pad>", "</s>", "<unk>", "\u2581", *"abcdefgh"]
+    writer = gguf.GGUFWriter(path, "bert")
+    writer.add_tokenizer_model("t5")
+    writer.add_token_list(tokens)
+    writer.add_token_scores([-1.0] * len(tokens))
+    writer.add_token_types([3, 3, 3, 2] + [1] * 9)
+    writer.add_bos_token_id(0)
+    writer.add_eos_token_id(2)
+    writer.add_unk_token_id(3)
+    writer.add_add_bos_token(True)  # noqa: FBT003 -- the library's signature
+    writer.add_add_eos_token(True)  # noqa: FBT003 -- the same
+    writer.add_precompiled_charsmap(normalisation)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.close()
+
+
+def test_a_text_may_have_more_tokens_than_bytes(tmp_path: Path) -> None:
+    write_vocabulary(tmp_path / "vocabulary.gguf")
+    load_backends(avoid_amx=False, gpu=False)
+    parameters = native.llama_model_default_params()
+    parameters.vocab_only = True
+    model = native.llama_model_load_from_file(str(tmp_path / "vocabulary.gguf").encode(), parameters)
+    vocabulary = Tokenizer(native.llama_model_get_vocab(model), 512, decomposes=False)
+    spelled = vocabulary.encode(" ".join(["a b c d e f g h"] * 3))
+    assert vocabulary.encode(" ".join(LIGATURE * 3)).tokens.tolist() == spelled.tokens.tolist()
+    assert len(spelled.tokens) > len((LIGATURE * 3).encode()) + 8
+    native.llama_model_free(model)

@@ -17,9 +17,7 @@ import uvicorn
 from memory_embedder.http.connections import BoundedConfig, BoundedServer, ConnectionLimits, bounded_connections
 from tests.unit.memory_embedder.conftest import until
 
-BRIEF = ConnectionLimits(
-    connections=100, body_seconds=0.2, head_seconds=0.2, unread_seconds=0.2, closing_seconds=0.2, idle_seconds=60
-)
+BRIEF = ConnectionLimits(connections=100, body_seconds=0.2, head_seconds=0.2, unread_seconds=0.2, idle_seconds=60)
 PATIENT = ConnectionLimits(connections=100, body_seconds=60, head_seconds=60)
 HEAD = b"POST / HTTP/1.1\r\nhost: x\r\n"
 LARGE = 64 << 20
@@ -27,22 +25,29 @@ LARGE = 64 << 20
 
 @dataclass
 class Application:
-    """Answers `/large` with 64 MiB, other paths with `ok`, once it may; `/body` reads the body before."""
+    """Answers `/large` with 64 MiB in pieces, `/whole` with 8 MiB at once, other paths with `ok`, once it may.
+
+    `/body` reads the body before.
+    """
 
     may_answer: asyncio.Event
     asked: int = 0
+    body: bytes = b""
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http":
             return
         self.asked += 1
-        while scope["path"] == "/body" and (await receive()).get("more_body", False):
-            pass
+        more = scope["path"] == "/body"
+        while more:
+            message = await receive()
+            self.body += message.get("body", b"")
+            more = message.get("more_body", False)
         await self.may_answer.wait()
         await send({"type": "http.response.start", "status": 200, "headers": []})
         for _ in range(LARGE >> 20 if scope["path"] == "/large" else 0):
             await send({"type": "http.response.body", "body": bytes(1 << 20), "more_body": True})
-        await send({"type": "http.response.body", "body": b"ok"})
+        await send({"type": "http.response.body", "body": bytes(8 << 20) if scope["path"] == "/whole" else b"ok"})
 
 
 @pytest.fixture
@@ -156,6 +161,54 @@ async def test_an_answer_that_is_not_taken_ends_its_connection(application: Appl
         connection.close()
 
 
+@pytest.mark.parametrize(
+    "field", [b"", b"connection: close\r\n"], ids=["a further request may come", "the last answer"]
+)
+async def test_an_answer_that_is_written_may_be_taken_as_late_as_one_that_is_being_written(
+    application: Application, field: bytes
+) -> None:
+    async with serving(application, PATIENT) as running:
+        connection = await running.open(b"GET /whole HTTP/1.1\r\nhost: x\r\n" + field + b"\r\n", window=4096)
+        await until(lambda: running.server.server_state.total_requests == 1)
+        (served,) = bounded_connections(running.server.server_state)
+        written = time.monotonic()
+        assert [served.is_overdue(written), served.is_overdue(written + 50)] == [False, False]
+        assert served.is_overdue(written + 70)
+        connection.close()
+
+
+async def test_a_request_with_another_behind_it_learns_that_its_caller_has_gone(application: Application) -> None:
+    heard: list[str] = []
+
+    async def listening(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "http":
+            while "http.disconnect" not in heard:
+                heard.append((await receive())["type"])
+        else:
+            await application(scope, receive, send)
+
+    async with serving(application, PATIENT) as running:
+        running.server.config.loaded_app = listening
+        connection = await running.open(2 * b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
+        await until(lambda: heard == ["http.request"])
+        connection.close()
+        await until(lambda: heard == ["http.request", "http.disconnect"])
+
+
+async def test_more_requests_than_may_wait_for_the_one_before_them_end_their_connection(
+    application: Application,
+) -> None:
+    application.may_answer.clear()
+    async with serving(application, PATIENT) as running:
+        few = await running.open(16 * b"GET / HTTP/1.1\r\nhost: x\r\n\r\n" + b"GET / HTTP/1.0\r\n\r\n")
+        await until(lambda: application.asked == 1)
+        many = await running.open(1000 * b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
+        assert await rest(many) == b""
+        application.may_answer.set()
+        assert (await rest(few)).count(b"200 OK") == 17
+    assert application.asked == 18
+
+
 async def test_a_request_is_not_late_while_it_is_being_computed(application: Application) -> None:
     application.may_answer.clear()
     async with serving(application, PATIENT) as running:
@@ -169,8 +222,12 @@ async def test_a_request_is_not_late_while_it_is_being_computed(application: App
 
 @pytest.mark.parametrize(
     "head",
-    [b"".join(b"x-%d: y\r\n" % number for number in range(101)) + b"\r\n", b"x: " + b"y" * (1 << 20)],
-    ids=["many fields", "a long field"],
+    [
+        b"".join(b"x-%d: y\r\n" % number for number in range(101)) + b"\r\n",
+        b"x: " + b"y" * (1 << 20),
+        b"x: " + b"y" * (66 << 10) + b"\r\n\r\n",
+    ],
+    ids=["many fields", "a long field", "a little too much at once"],
 )
 async def test_a_head_that_is_too_large_ends_its_connection(application: Application, head: bytes) -> None:
     async with serving(application, PATIENT) as running:
@@ -186,11 +243,50 @@ async def test_a_head_that_is_too_large_ends_its_connection(application: Applica
         assert application.asked == 0
 
 
+@pytest.mark.parametrize(("size", "pieces", "status"), [(1, 4096, 200), (1, 4200, 400), (100, 4200, 200)])
+async def test_a_body_of_very_many_small_pieces_is_refused(
+    application: Application, size: int, pieces: int, status: int
+) -> None:
+    head = b"POST /body HTTP/1.1\r\nhost: x\r\nconnection: close\r\ntransfer-encoding: chunked\r\n\r\n"
+    piece = b"%x\r\n%b\r\n" % (size, b"x" * size)
+    async with serving(application, PATIENT) as running:
+        connection = await running.open(head + piece * pieces + b"0\r\n\r\n")
+        assert (await rest(connection)).startswith(b"HTTP/1.1 %d " % status)
+
+
+OFFER = b"POST /body HTTP/1.1\r\nhost: x\r\nconnection: Upgrade, close\r\nUpgrade: h2c\r\ncontent-length: 10\r\n\r\n"
+
+
+@pytest.mark.parametrize("pieces", [[OFFER + b"upgrade: 1"], [OFFER, b"upgrade: 1"]], ids=["at once", "body later"])
+async def test_a_request_that_offers_another_protocol_is_answered_as_if_it_did_not(
+    application: Application, pieces: list[bytes]
+) -> None:
+    async with serving(application, PATIENT) as running:
+        connection = await running.open()
+        for piece in pieces:
+            await asyncio.get_running_loop().sock_sendall(connection, piece)
+            await asyncio.sleep(0.05)
+        assert (await rest(connection)).startswith(b"HTTP/1.1 200 OK")
+    assert application.body == b"upgrade: 1"
+
+
+async def test_an_offer_of_another_protocol_in_two_pieces_is_refused_and_no_part_of_it_is_a_request(
+    application: Application,
+) -> None:
+    async with serving(application, PATIENT) as running:
+        connection = await running.open(OFFER[:60])
+        await asyncio.sleep(0.05)
+        await asyncio.get_running_loop().sock_sendall(connection, OFFER[60:] + b"GET / HTTP/1.1\r\n\r\n")
+        assert (await rest(connection)).startswith(b"HTTP/1.1 400 ")
+    assert application.asked == 0
+
+
 HOLDING: dict[str, bytes] = {
     "half a head": HEAD,
     "half a body": b"POST /body HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\n12345",
     "nothing more": b"GET / HTTP/1.1\r\nhost: x\r\n\r\n",
     "an answer not taken": b"GET /large HTTP/1.1\r\nhost: x\r\n\r\n",
+    "the last answer not taken": b"GET /whole HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n",
 }
 
 

@@ -107,6 +107,58 @@ def test_a_refusing_address_is_reported_at_once_and_a_failing_one_after_eight_at
     assert len(answered) == attempts
 
 
+@pytest.mark.usefixtures("without_delays")
+@pytest.mark.parametrize("url", ["ftp://models/m", "models/m", "https:///m", "http://a:b/m"])
+def test_an_address_that_cannot_be_asked_is_refused_at_once(tmp_path: Path, url: str) -> None:
+    with pytest.raises(EmbedderError, match="must begin with https://"):
+        fetch(tmp_path / "m", flaky_server(10**9, []), url=url)
+
+
+def test_an_address_that_redirects_without_end_is_reported(tmp_path: Path) -> None:
+    def answer(_request: httpx.Request) -> httpx.Response:
+        return httpx.Response(302, headers={"location": "https://models/m"})
+
+    with pytest.raises(EmbedderError, match="redirects without end"):
+        fetch(tmp_path / "m", httpx.MockTransport(answer), url="https://models/m")
+
+
+@pytest.mark.parametrize("digest", ["", "1" * 63, DIGEST.upper(), "é" * 64, f"md5:{DIGEST}"])
+def test_what_is_no_digest_is_refused_before_anything_is_fetched(tmp_path: Path, digest: str) -> None:
+    asked: list[str | None] = []
+    with pytest.raises(EmbedderError, match="is no digest"):
+        fetch(tmp_path / "m", flaky_server(10**9, asked), digest=digest)
+    with pytest.raises(EmbedderError, match="is no digest"):
+        copy_file(Path(__file__), tmp_path / "m", digest)
+    assert not asked
+
+
+def test_a_server_that_has_no_part_of_the_file_is_reported(tmp_path: Path) -> None:
+    with pytest.raises(EmbedderError, match="answered 416"):
+        fetch(tmp_path / "m", httpx.MockTransport(lambda _request: httpx.Response(416)))
+
+
+@pytest.mark.usefixtures("without_delays")
+def test_another_part_than_was_asked_for_is_not_appended(tmp_path: Path) -> None:
+    def answer(request: httpx.Request) -> httpx.Response:
+        headers = {"content-range": f"bytes 0-{len(CONTENT) - 1}/{len(CONTENT)}"}
+        asked = "range" in request.headers
+        return httpx.Response(206 if asked else 200, stream=httpx.ByteStream(CONTENT), headers=headers)
+
+    (tmp_path / "m.partial").write_bytes(CONTENT[:777])
+    fetch(tmp_path / "m", httpx.MockTransport(answer))
+    assert (tmp_path / "m").read_bytes() == CONTENT
+
+
+@pytest.mark.parametrize("place", ["file/m", "directory"])
+def test_a_place_that_cannot_be_written_is_named(tmp_path: Path, place: str) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "directory").mkdir()
+    with pytest.raises(EmbedderError, match=f"{place} .*cannot be written"):
+        fetch(tmp_path / place, flaky_server(10**9, []))
+    with pytest.raises(EmbedderError, match=f"cannot be copied to .*{place}"):
+        copy_file(Path(__file__), tmp_path / place, None)
+
+
 def test_a_full_volume_is_reported_as_such(tmp_path: Path) -> None:
     (tmp_path / "m.partial").symlink_to("/dev/full")
     with pytest.raises(EmbedderError, match="No space left on device") as caught:
@@ -133,6 +185,7 @@ def test_a_copy_is_verified_and_an_unreadable_source_named(tmp_path: Path) -> No
     assert target.read_bytes() == CONTENT
     with pytest.raises(EmbedderError, match="another model"):
         copy_file(source, tmp_path / "other", "1" * 64)
+    assert not list(tmp_path.glob("other*"))
     with pytest.raises(EmbedderError, match="absent"):
         copy_file(tmp_path / "absent", target, None)
 

@@ -117,6 +117,10 @@ async def test_a_callers_mistake_gets_the_envelope_with_its_status_and_field(
 async def test_unknown_paths_and_methods_get_the_same_envelope(
     client: httpx.AsyncClient, probe: httpx.AsyncClient
 ) -> None:
+    for path in ("/v1/embeddings/", "/v1/models/", "//v1/embeddings"):
+        slashed = await client.post(path, json={"input": "x"})
+        assert (slashed.status_code, slashed.json()["error"]["code"]) == (404, "not_found")
+    assert (await probe.get("/readyz/")).status_code == 404
     lost = await client.get("/v1/nothing/SECRET")
     wrong = await client.get("/v1/embeddings")
     assert (lost.status_code, lost.json()["error"]["code"]) == (404, "not_found")

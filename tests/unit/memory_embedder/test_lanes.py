@@ -64,7 +64,7 @@ class Simulation:
         self.start_idle()
         while self.running and self.running[0][0] <= time:
             self.now, _, batch = heapq.heappop(self.running)
-            self.lanes.finish(batch, now=self.now)
+            self.lanes.finish(batch, computed=batch.tokens, now=self.now)
             for item in batch.items:
                 self.finished[item.request, item.index] = self.now
             self.start_idle()

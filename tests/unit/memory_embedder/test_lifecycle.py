@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
+import structlog.testing
 
 from memory_embedder.errors import EmbedderError, ErrorKind
+from memory_embedder.http.guards import ApiKey
 from memory_embedder.scheduling.lanes import Lane
 from memory_embedder.scheduling.service import EmbeddingService, State
 from memory_embedder.settings import Limits
@@ -121,6 +125,21 @@ async def test_a_failed_batch_costs_only_its_own_request_and_the_context_is_repl
     assert "memory_embedder_engine_failures_total 1.0" in metrics
 
 
+async def test_batches_that_fail_count_neither_as_computed_nor_in_the_measured_rate(
+    service: EmbeddingService, engine: Any, client: httpx.AsyncClient
+) -> None:
+    before = service.reading().tokens_per_second
+    engine.failures = 20
+    for _ in range(10):
+        answers = await asyncio.gather(*(client.post("/v1/embeddings", json={"input": "w " * 250}) for _ in range(2)))
+        assert [answer.status_code for answer in answers] == [503, 503]
+    await until(lambda: "engine_failures_total 20.0" in service.metrics.render().decode())
+    assert service.reading().tokens_per_second <= before
+    metrics = service.metrics.render().decode()
+    for series in ("documents_total", "tokens_total", "batch_seconds_count"):
+        assert f'memory_embedder_{series}{{lane="document"}} 0.0' in metrics
+
+
 async def test_a_worker_survives_an_unexpected_exception(
     service: EmbeddingService, engine: Any, connect: Connect
 ) -> None:
@@ -187,6 +206,44 @@ async def test_draining_answers_admitted_requests_and_refuses_later_ones(
     assert finished
 
 
+async def test_an_engine_is_not_freed_while_its_contexts_are_being_made(make_service: Make, engine: Any) -> None:
+    service, make_computer = make_service(), engine.computer
+    begun, may_go_on = threading.Event(), threading.Event()
+
+    def slow(threads: int) -> Any:
+        begun.set()
+        may_go_on.wait(30)
+        return make_computer(threads)
+
+    engine.computer = slow
+    loading = asyncio.create_task(asyncio.to_thread(service.load))
+    await until(begun.is_set)
+    assert await asyncio.to_thread(service.close)
+    assert (service.computing, engine.closed) == (True, False)
+    may_go_on.set()
+    await loading
+    assert await asyncio.to_thread(service.close)
+    assert (service.computing, engine.closed) == (False, True)
+
+
+async def test_an_engine_is_not_freed_while_it_computes_for_a_caller_that_has_gone(
+    make_service: Make, engine: Any
+) -> None:
+    service = make_service(limits=Limits(drain_seconds=0.1))
+    service.load()
+    engine.gate.clear()
+
+    async def gone() -> None:
+        await until(lambda: sum(service.reading().inflight.values()) > 0)
+
+    with pytest.raises(EmbedderError):
+        await service.embed(Lane.DOCUMENT, ["text"], truncate=True, client_disconnected=gone)
+    assert await asyncio.to_thread(service.close)
+    assert (service.computing, engine.closed) == (True, False)
+    engine.gate.set()
+    await until(lambda: not service.computing)
+
+
 async def test_a_full_lane_answers_429_with_the_seconds_until_there_is_room(
     make_service: Make, engine: Any, connect: Connect
 ) -> None:
@@ -238,7 +295,7 @@ async def test_the_whole_api_key_is_required_and_is_read_again_when_it_rotates(
     async with connect(service) as client, connect_probe(service) as probe:
 
         async def status(header: str | None) -> int:
-            headers = {} if header is None else {"authorization": header}
+            headers = {} if header is None else {"authorization": header.encode()}
             return (await client.post("/v1/embeddings", json={"input": "x"}, headers=headers)).status_code
 
         wrong = (None, "one", "Basic one", "Bearer two", "Bearer on", "Bearer ")
@@ -251,7 +308,28 @@ async def test_the_whole_api_key_is_required_and_is_read_again_when_it_rotates(
         assert [await status(h) for h in ("Bearer one", "Bearer two")] == [401, 200]
         key_file.unlink()
         assert await status("Bearer two") == 401
+        key_file.write_text("drei-Schlüssel\n", encoding="utf-8")
+        assert [await status(h) for h in ("Bearer drei-Schlüssel", "Bearer drei-Schlussel")] == [200, 401]
     service.close()
+
+
+@pytest.mark.parametrize("content", [None, " \n"], ids=["no file", "an empty file"])
+def test_the_log_says_once_that_there_is_no_api_key(tmp_path: Path, content: str | None) -> None:
+    path = tmp_path / "key"
+    if content is not None:
+        path.write_text(content)
+    key = ApiKey(path)
+    with structlog.testing.capture_logs() as logs:
+        for _ in range(3):
+            with pytest.raises(EmbedderError):
+                key.check("Bearer ")
+        path.unlink(missing_ok=True)
+        path.write_text("one")
+        key.check("Bearer one")
+        path.unlink()
+        with pytest.raises(EmbedderError):
+            key.check("Bearer one")
+    assert ["every caller is refused" in log["event"] for log in logs] == [True, True]
 
 
 async def test_the_bodies_in_memory_are_bounded_together(make_service: Make, engine: Any, connect: Connect) -> None:

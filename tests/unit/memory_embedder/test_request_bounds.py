@@ -183,6 +183,19 @@ async def test_others_have_their_turn_between_the_pieces_of_a_large_answer() -> 
     assert turns >= pieces - 2
 
 
+async def test_a_caller_that_knows_no_pieces_gets_a_large_answer_with_its_length() -> None:
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    answer = EmbeddingAnswer(vectors(100), "m", "sha256:aa", as_base64=True)
+    await answer({"type": "http", "http_version": "1.0"}, send, send)  # type: ignore[arg-type]  # it receives nothing
+    start, body = sent
+    assert (b"content-length", str(len(body["body"])).encode()) in start["headers"]
+    assert len(orjson.loads(body["body"])["data"]) == 100
+
+
 async def test_what_an_answer_holds_counts_as_memory_until_it_is_sent(
     make_service: MakeService, connect: Connect
 ) -> None:

@@ -92,7 +92,8 @@ REFUSALS: dict[str, tuple[dict[str, Any], int, str, str | None]] = {
     "TEI's texts in the answer": ({"texts": ["a"], "return_text": True}, 422, "malformed", "return_text"),
     "the start cut off": ({"texts": ["a"], "truncation_direction": "Left"}, 422, "malformed", "truncation_direction"),
     "too many texts": ({"texts": ["a"] * 257}, 413, "too_large", "texts"),
-    "too many tokens": ({"texts": ["w " * 200] * 4}, 413, "too_large", "input"),
+    "too many tokens": ({"texts": ["w " * 200] * 4}, 413, "too_large", None),
+    "too many values": ({"texts": ["a"] * 5000}, 413, "too_large", None),
 }
 
 
@@ -201,6 +202,15 @@ def test_an_unknown_reranker_needs_its_window_and_a_known_one_has_it() -> None:
     )
     with pytest.raises(EmbedderError, match="--reranker-max-tokens"):
         EmbedderSettings(reranker="other").reranker_profile()
+
+
+@pytest.mark.parametrize(
+    "values", [{"reranker_file": "r.gguf"}, {"reranker_digest": "1" * 64}, {"reranker_max_tokens": 64}], ids=str
+)
+def test_settings_of_a_reranker_without_its_name_are_refused(values: dict[str, Any]) -> None:
+    (name,) = values
+    with pytest.raises(EmbedderError, match=f"--{name.replace('_', '-')} has no effect without --reranker"):
+        EmbedderSettings(**values).reranker_profile()
 
 
 def test_rank_pooling_is_refused_for_the_embedding_model_with_the_remedy() -> None:

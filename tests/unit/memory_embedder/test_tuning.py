@@ -15,7 +15,7 @@ from memory_embedder.models.profiles import PROFILES
 from memory_embedder.scheduling import query_threads
 from memory_embedder.scheduling.plan import ComputePlan, WorkerPlan, plan_load
 from memory_embedder.scheduling.query_threads import choose_query_threads, tune_query_threads
-from memory_embedder.scheduling.tuning import Speed, choose, tune
+from memory_embedder.scheduling.tuning import Speed, WarmComputers, choose, tune
 from memory_embedder.settings import EmbedderSettings
 
 PROFILE = PROFILES["all-MiniLM-L6-v2"]
@@ -100,6 +100,25 @@ def test_a_plan_replaces_the_default_only_if_it_is_faster_twice(
 
     monkeypatch.setattr("memory_embedder.scheduling.tuning._tokens_per_second", measured)
     assert tune(engine, PLANS, seconds=60.0) == serves
+
+
+def test_a_context_that_cannot_be_warmed_up_is_freed(
+    engine: Any, made: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_sequences: Any) -> Any:
+        raise EmbedderError(ErrorKind.ENGINE, "no memory")
+
+    make = engine.computer
+
+    def failing(threads: int) -> Any:
+        computer = make(threads)
+        monkeypatch.setattr(computer, "embed", fail)
+        return computer
+
+    engine.computer = failing
+    with pytest.raises(EmbedderError, match="no memory"):
+        WarmComputers(engine, 128)(1)
+    assert [one.closed for one in made] == [True]
 
 
 def test_no_time_means_no_trial(engine: Any) -> None:

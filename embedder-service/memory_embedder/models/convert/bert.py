@@ -7,7 +7,6 @@ kernel that was measured, and its vectors have a cosine of at least 0.99999 to t
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
@@ -17,10 +16,10 @@ from typing import Any
 import gguf
 import numpy as np
 import numpy.typing as npt
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 
 from memory_embedder.errors import EmbedderError, ErrorKind
-from memory_embedder.models.convert.wordpiece import WordPiece, read_wordpiece
+from memory_embedder.models.convert.wordpiece import WordPiece, read_json, read_wordpiece
 from memory_embedder.models.profiles import Pooling
 
 _POOLINGS = {
@@ -30,6 +29,8 @@ _POOLINGS = {
 }
 _SKIPPED = ("embeddings.position_ids", "pooler.", "cls.predictions", "cls.seq_relationship")
 _ALWAYS_F32 = ("position_embd", "token_types")
+_WORDS = "token_embd.weight"
+_MODULES = frozenset({"Transformer", "Pooling", "Normalize"})  # what llama.cpp and this service compute
 
 
 class WeightType(StrEnum):
@@ -77,10 +78,24 @@ def convert_bert(directory: Path, out: Path, *, weights: WeightType = WeightType
     partial = out.with_name(out.name + ".partial")
     out.parent.mkdir(parents=True, exist_ok=True)
     writer = gguf.GGUFWriter(str(partial), gguf.MODEL_ARCH_NAMES[gguf.MODEL_ARCH.BERT])
-    _write_metadata(writer, shape, vocabulary, name or directory.name, weights)
     for tensor_name, data in _tensors(directory, shape):
+        if tensor_name == _WORDS:
+            vocabulary = vocabulary.padded(len(data))
         kind = _tensor_type(tensor_name, data, weights)
-        writer.add_tensor(tensor_name, gguf.quants.quantize(data, kind), raw_dtype=kind)
+        try:
+            writer.add_tensor(tensor_name, gguf.quants.quantize(data, kind), raw_dtype=kind)
+        except gguf.quants.QuantError as error:
+            raise EmbedderError(
+                ErrorKind.CONFIGURATION,
+                f"{directory}: the tensor '{tensor_name}' of shape {data.shape} cannot be stored as {kind.name}; "
+                "convert to f16.",
+            ) from error
+        except ValueError as error:
+            raise EmbedderError(
+                ErrorKind.CONFIGURATION,
+                f"{directory} holds the tensor '{tensor_name}' twice; leave one set of weights in it.",
+            ) from error
+    _write_metadata(writer, shape, vocabulary, name or directory.name, weights)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -106,16 +121,47 @@ def read_shape(directory: Path) -> BertShape:
             ErrorKind.CONFIGURATION,
             f"{directory}: only gelu activation and absolute positions are what llama.cpp computes for BERT.",
         )
+    _check_modules(directory)
+
+    def number(key: str, default: int | None = None) -> Any:  # noqa: ANN401 -- whole, except for the epsilon
+        value = config.get(key, default)
+        if not isinstance(value, int | float):
+            raise EmbedderError(
+                ErrorKind.CONFIGURATION,
+                f"{directory}/config.json lacks the number '{key}'; download the model again.",
+            )
+        return value
+
     return BertShape(
-        layers=config["num_hidden_layers"],
-        hidden=config["hidden_size"],
-        feed_forward=config["intermediate_size"],
-        heads=config["num_attention_heads"],
-        positions=config["max_position_embeddings"],
-        token_types=config.get("type_vocab_size", 1),
-        epsilon=config["layer_norm_eps"],
+        layers=number("num_hidden_layers"),
+        hidden=number("hidden_size"),
+        feed_forward=number("intermediate_size"),
+        heads=number("num_attention_heads"),
+        positions=number("max_position_embeddings"),
+        token_types=number("type_vocab_size", 1),
+        epsilon=number("layer_norm_eps"),
         pooling=_read_pooling(directory),
     )
+
+
+def _check_modules(directory: Path) -> None:
+    """Refuse a model whose vectors pass through further layers after pooling, which would be left out."""
+    path = directory / "modules.json"
+    if not path.exists():
+        return
+    modules = read_json(path)
+    types = [str(module.get("type")).rpartition(".")[2] for module in modules] if _are_objects(modules) else [None]
+    further = [name for name in types if name not in _MODULES]
+    if further:
+        raise EmbedderError(
+            ErrorKind.CONFIGURATION,
+            f"{path} names the module '{further[0]}', which would be left out, so that the vectors would be wrong; "
+            f"this converter takes {', '.join(sorted(_MODULES))}.",
+        )
+
+
+def _are_objects(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(item, dict) for item in value)
 
 
 def _read_pooling(directory: Path) -> Pooling:
@@ -134,12 +180,7 @@ def _read_pooling(directory: Path) -> Pooling:
 
 
 def _config(path: Path) -> dict[str, Any]:
-    try:
-        loaded = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise EmbedderError(
-            ErrorKind.CONFIGURATION, f"{path} cannot be read as JSON; download the model again."
-        ) from error
+    loaded = read_json(path)
     if not isinstance(loaded, dict):
         raise EmbedderError(ErrorKind.CONFIGURATION, f"{path} does not hold a JSON object; download the model again.")
     return loaded
@@ -182,18 +223,28 @@ def _tensors(directory: Path, shape: BertShape) -> Iterator[tuple[str, npt.NDArr
             f"{directory} has no .safetensors file; download the safetensors form of the model.",
         )
     for path in files:
+        for key, data in _stored(path):
+            source = _plain_name(key)
+            if source.startswith(_SKIPPED):
+                continue
+            target = names.get_name(source, try_suffixes=(".weight", ".bias"))
+            if target is None:
+                raise EmbedderError(
+                    ErrorKind.CONFIGURATION,
+                    f"{path.name} holds an unexpected tensor '{key}'; it is not a BERT encoder.",
+                )
+            yield target, data.astype(np.float32)
+
+
+def _stored(path: Path) -> Iterator[tuple[str, npt.NDArray[Any]]]:
+    try:
         with safe_open(path, framework="numpy") as weights:
             for key in weights.keys():  # noqa: SIM118 -- not a dictionary
-                source = _plain_name(key)
-                if source.startswith(_SKIPPED):
-                    continue
-                target = names.get_name(source, try_suffixes=(".weight", ".bias"))
-                if target is None:
-                    raise EmbedderError(
-                        ErrorKind.CONFIGURATION,
-                        f"{path.name} holds an unexpected tensor '{key}'; it is not a BERT encoder.",
-                    )
-                yield target, weights.get_tensor(key).astype(np.float32)
+                yield key, weights.get_tensor(key)
+    except (OSError, SafetensorError) as error:
+        raise EmbedderError(
+            ErrorKind.CONFIGURATION, f"{path} is not a readable .safetensors file; download the model again."
+        ) from error
 
 
 def _plain_name(key: str) -> str:

@@ -8,7 +8,7 @@ and letters and cannot end a sequence early.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -52,9 +52,29 @@ class WordPiece:
         """The ids of the special tokens, which the tokenizer must never make from a text."""
         return frozenset((self.cls, self.sep, self.pad, self.mask, self.unk))
 
+    def padded(self, size: int) -> WordPiece:
+        """Return the vocabulary with `size` pieces, since many models have more embeddings than pieces.
+
+        The further pieces never come from a text.
+
+        Raises:
+            EmbedderError: the vocabulary has more than `size` pieces.
+        """
+        if size < len(self.pieces):
+            raise EmbedderError(
+                ErrorKind.CONFIGURATION,
+                f"The vocabulary has {len(self.pieces)} pieces but the model {size} embeddings; "
+                "they belong to different models.",
+            )
+        return replace(self, pieces=(*self.pieces, *map(_gap, range(len(self.pieces), size))))
+
 
 def _mark(piece: str) -> str:
     return piece[len(CONTINUATION) :] if piece.startswith(CONTINUATION) else WORD_START + piece
+
+
+def _gap(index: int) -> str:
+    return f"[unused-gap-{index}]"
 
 
 def _kind(piece: str) -> int:
@@ -67,7 +87,7 @@ def read_wordpiece(directory: Path) -> WordPiece:
     Raises:
         EmbedderError: the directory has neither file, the tokenizer is not WordPiece, or a special token is missing.
     """
-    config = _read_json(directory / "tokenizer_config.json")
+    config = _read_object(directory / "tokenizer_config.json")
     pieces, normalizer = _read_pieces(directory)
     by_piece = {piece: i for i, piece in enumerate(pieces)}
 
@@ -95,7 +115,7 @@ def read_wordpiece(directory: Path) -> WordPiece:
 
 
 def _read_pieces(directory: Path) -> tuple[list[str], dict[str, Any]]:
-    tokenizer = _read_json(directory / "tokenizer.json")
+    tokenizer = _read_object(directory / "tokenizer.json")
     if tokenizer:
         model = tokenizer.get("model", {})
         if model.get("type", "WordPiece") != "WordPiece":
@@ -104,8 +124,12 @@ def _read_pieces(directory: Path) -> tuple[list[str], dict[str, Any]]:
                 f"{directory} has a {model.get('type')} tokenizer; this converter takes WordPiece (the BERT family). "
                 "Convert other families with llama.cpp's own script.",
             )
-        vocab: dict[str, int] = model["vocab"]
-        pieces = [f"[unused-gap-{i}]" for i in range(max(vocab.values()) + 1)]
+        vocab: dict[str, int] = model.get("vocab") or {}
+        if not vocab:
+            raise EmbedderError(
+                ErrorKind.CONFIGURATION, f"{directory}/tokenizer.json has no vocabulary; download the model again."
+            )
+        pieces = [_gap(index) for index in range(max(vocab.values()) + 1)]
         for piece, index in vocab.items():
             pieces[index] = piece
         return pieces, tokenizer.get("normalizer") or {}
@@ -117,8 +141,22 @@ def _read_pieces(directory: Path) -> tuple[list[str], dict[str, Any]]:
     return vocab_file.read_text(encoding="utf-8").rstrip("\n").split("\n"), {}
 
 
-def _read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path) -> Any:  # noqa: ANN401 -- what the file holds
+    """Read a JSON file.
+
+    Raises:
+        EmbedderError: the file cannot be read, or is no JSON.
+    """
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise EmbedderError(
+            ErrorKind.CONFIGURATION, f"{path} cannot be read as JSON; download the model again."
+        ) from error
+
+
+def _read_object(path: Path) -> dict[str, Any]:
     if not path.is_file():
         return {}
-    loaded = json.loads(path.read_text(encoding="utf-8"))
+    loaded = read_json(path)
     return loaded if isinstance(loaded, dict) else {}

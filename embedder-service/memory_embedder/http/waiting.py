@@ -1,0 +1,66 @@
+"""The connections to one port in the order in which they make room for others, by what the server waits for."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Protocol
+
+
+class Connection(Protocol):
+    """A connection; `dropped` says whether it is closed at once or has been."""
+
+    dropped: bool
+
+    def drop(self) -> None:
+        """Close the connection at once."""
+        ...
+
+
+class Step(IntEnum):
+    """What the server waits for on a connection: something that the client must do, or nothing (`NONE`).
+
+    With `HEAD`, the server waits until the client has sent the head of a request; with `BODY`, until the client has
+    sent the body of the request; with `REQUEST`, until the client begins the next request; with `ANSWER`, until the
+    client reads the answer. With `NONE`, this server has to act: it computes the answer.
+
+    When all connections are taken, connections are closed in the order of these values: first those that wait for a
+    `HEAD`, last those that wait for an `ANSWER` to be read. A connection with `NONE` is not closed.
+    """
+
+    HEAD = 0
+    BODY = 1
+    REQUEST = 2
+    ANSWER = 3
+    NONE = 4
+
+
+class Waiting:
+    """The connections to one port, in queues by what they wait for.
+
+    There is one queue each for connections that wait for a head, a body, a next request, a client that reads its
+    answer, and this server. The connection that has waited longest is the first in its queue.
+    """
+
+    def __init__(self) -> None:
+        self._by_step: dict[Step, dict[Connection, None]] = {step: {} for step in Step}
+
+    def put(self, connection: Connection, old: Step, new: Step) -> None:
+        """Move a connection from the queue of the step `old` to the end of the queue of the step `new`."""
+        self._by_step[old].pop(connection, None)
+        self._by_step[new][connection] = None
+
+    def remove(self, connection: Connection, step: Step) -> None:
+        """Remove a connection from the queue of the step `step`."""
+        self._by_step[step].pop(connection, None)
+
+    def first(self, newest: Connection) -> Connection:
+        """Return the connection to close: the first connection that waits for its client, apart from `newest`.
+
+        If no such connection exists, return `newest`.
+        """
+        for step, connections in self._by_step.items():
+            if step is not Step.NONE:
+                for connection in connections:
+                    if connection is not newest and not connection.dropped:
+                        return connection
+        return newest
