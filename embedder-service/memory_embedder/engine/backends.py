@@ -22,8 +22,8 @@ _WITH_AMX = frozenset({"sapphirerapids"})
 _BUILT_IN = "built-in"  # a wheel whose kernels were chosen when it was compiled
 _MAY_USE_AMX = frozenset({*_WITH_AMX, _BUILT_IN})
 _GPU_LIBRARIES = ("cuda", "hip", "vulkan")
-# llama.cpp ends the process with "CUDA error" where it records a CUDA graph while another thread computes (docs/adr/0036,
-# https://github.com/ggml-org/llama.cpp/issues/11804 and 13990). Any value switches graphs off.
+# llama.cpp ends the process where it records a CUDA graph while another thread computes (docs/adr/0036 and
+# https://github.com/ggml-org/llama.cpp/issues/11804). Any value switches graphs off.
 _WITHOUT_GRAPHS = "GGML_CUDA_DISABLE_GRAPHS"
 
 

@@ -8,6 +8,8 @@ other clients.
 Therefore a connection waits only for a limited time until its client has sent the head of a request, has sent the body,
 has read the answer or has begun the next request. When all connections are taken, a new connection replaces a
 connection that waits for its client. Therefore a client that sends its request at once is still served.
+
+Longer than 300 lines because the parser's callbacks share the state of one connection.
 """
 
 from __future__ import annotations

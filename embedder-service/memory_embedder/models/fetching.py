@@ -187,9 +187,7 @@ def _attempt(wanted: _Download) -> None:
     if have:
         headers["Range"] = f"bytes={have}-"
     with wanted.client.stream("GET", wanted.url, headers=headers) as response:
-        if (
-            have and response.status_code == 416
-        ):  # nothing is left to fetch; the digest decides whether the file is right
+        if have and response.status_code == 416:  # nothing is left; the digest decides whether the file is right
             return
         if response.status_code in {408, 429} or response.status_code >= 500:
             raise _Retryable

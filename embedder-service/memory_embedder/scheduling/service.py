@@ -1,8 +1,7 @@
-"""The embedding service behind the HTTP routes. It turns texts into vectors and reports whether it is ready.
+"""The embedding service behind the HTTP routes: it turns texts into vectors, and pairs of texts into scores.
 
-Beside the embedding model it may serve a reranker, which scores pairs of a query and a text. The service is ready after
-the digests of the model files are verified, the requested layers are on the GPU and every context is warm. It knows
-nothing of HTTP. Longer than 300 lines because loading, serving and draining share one state.
+It is ready after the digests of the model files are verified, the requested layers are on the GPU and every context is
+warm. Longer than 300 lines because loading, serving and draining share one state.
 """
 
 from __future__ import annotations
@@ -392,15 +391,8 @@ class EmbeddingService:
 
     def _counted(self, lane: Lane, result: Embedded, *, cached: int = 0) -> Embedded:
         self.metrics.truncated.inc(result.truncated)
-        self.tracing.describe(
-            {
-                "lane": lane.value,
-                "texts": len(result.vectors),
-                "tokens": result.tokens,
-                "truncated": result.truncated,
-                "cached": cached,
-            }
-        )
+        size: dict[str, int | str] = {"lane": lane.value, "texts": len(result.vectors), "tokens": result.tokens}
+        self.tracing.describe(size | {"truncated": result.truncated, "cached": cached})
         return result
 
     def _remember(self, keys: list[bytes], missing: list[int], encoded: list[EncodedText], vectors: Vectors) -> None:

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-import structlog.testing
 
 from memory_embedder.errors import EmbedderError, ErrorKind
-from memory_embedder.http.guards import ApiKey
 from memory_embedder.scheduling.lanes import Lane
-from memory_embedder.scheduling.service import EmbeddingService, State
+from memory_embedder.scheduling.service import EmbeddingService
 from memory_embedder.settings import Limits
 from tests.unit.memory_embedder.conftest import Connect, until
 from tests.unit.memory_embedder.conftest import MakeService as Make
@@ -57,57 +53,6 @@ async def test_the_metrics_say_which_file_is_served(
         metrics = (await probe.get("/metrics")).text
     labels = f'digest="{card["digest"]}",model="{card["id"]}",pooling="{card["pooling"]}"'
     assert f"memory_embedder_model_info{{{labels}}} 1.0" in metrics
-
-
-async def test_a_requested_gpu_that_is_not_used_keeps_the_service_alive_and_unready(
-    make_service: Make, connect_probe: Connect
-) -> None:
-    service = make_service(gpu_layers=-1)
-    with pytest.raises(EmbedderError) as refused:
-        service.load()
-    service.refuse(refused.value)
-    async with connect_probe(service) as probe:
-        ready = await probe.get("/readyz")
-        metrics = (await probe.get("/metrics")).text
-        assert (await probe.get("/healthz")).status_code == 200
-    assert (ready.status_code, ready.json()["error"]["code"]) == (503, "gpu_not_used")
-    assert "--allow-cpu" in ready.json()["error"]["message"]
-    assert "memory_embedder_gpu_layers_offloaded 0.0" in metrics
-    assert "memory_embedder_ready 0.0" in metrics
-
-
-@pytest.mark.parametrize(
-    ("asked", "offloaded", "allowed", "serves"),
-    [
-        (-1, 7, False, True),
-        (-1, 6, False, False),
-        (-1, 0, True, True),
-        (0, 0, False, True),
-        (3, 3, False, True),
-        (3, 2, False, False),
-        (99, 7, False, True),
-    ],
-)
-async def test_all_requested_layers_must_be_offloaded_unless_a_cpu_is_allowed(
-    *, make_service: Make, engine: Any, asked: int, offloaded: int, allowed: bool, serves: bool
-) -> None:
-    engine.facts = replace(engine.facts, layers_offloaded=offloaded, device="cuda0" if offloaded else "cpu")
-    service = make_service(gpu_layers=asked, allow_cpu=allowed)
-    if serves:
-        service.load()
-        assert service.state is State.READY
-        service.close()
-    else:
-        with pytest.raises(EmbedderError, match="layers were to run on a GPU"):
-            service.load()
-
-
-def test_no_more_contexts_are_made_than_fit_into_the_gpus_memory(make_service: Make, engine: Any) -> None:
-    engine.facts = replace(engine.facts, layers_offloaded=7, device="cuda0", most_contexts=2)
-    service = make_service(gpu_layers=-1)
-    service.load()
-    assert engine.computers == 2  # for queries, and one instead of two for documents
-    service.close()
 
 
 async def test_a_failed_batch_costs_only_its_own_request_and_the_context_is_replaced(
@@ -283,53 +228,6 @@ async def test_texts_of_a_disconnected_caller_are_not_computed(service: Embeddin
     await until(lambda: sum(service.reading().inflight.values()) == 0)
     assert sum(sum(batch) for batch in engine.seen) <= 2 * 202
     assert service.reading().queued["document"] == 0
-
-
-async def test_the_whole_api_key_is_required_and_is_read_again_when_it_rotates(
-    make_service: Make, tmp_path: Path, connect: Connect, connect_probe: Connect
-) -> None:
-    key_file = tmp_path / "key"
-    key_file.write_text("one\n")
-    service = make_service(api_key_file=key_file)
-    service.load()
-    async with connect(service) as client, connect_probe(service) as probe:
-
-        async def status(header: str | None) -> int:
-            headers = {} if header is None else {"authorization": header.encode()}
-            return (await client.post("/v1/embeddings", json={"input": "x"}, headers=headers)).status_code
-
-        wrong = (None, "one", "Basic one", "Bearer two", "Bearer on", "Bearer ")
-        assert [await status(header) for header in wrong] == [401] * len(wrong)
-        assert await status("Bearer one") == 200
-        assert (await client.get("/v1/models")).status_code == 401
-        assert (await probe.get("/readyz")).status_code == 200
-        key_file.unlink()
-        key_file.write_text("two\n")
-        assert [await status(h) for h in ("Bearer one", "Bearer two")] == [401, 200]
-        key_file.unlink()
-        assert await status("Bearer two") == 401
-        key_file.write_text("drei-Schlüssel\n", encoding="utf-8")
-        assert [await status(h) for h in ("Bearer drei-Schlüssel", "Bearer drei-Schlussel")] == [200, 401]
-    service.close()
-
-
-@pytest.mark.parametrize("content", [None, " \n"], ids=["no file", "an empty file"])
-def test_the_log_says_once_that_there_is_no_api_key(tmp_path: Path, content: str | None) -> None:
-    path = tmp_path / "key"
-    if content is not None:
-        path.write_text(content)
-    key = ApiKey(path)
-    with structlog.testing.capture_logs() as logs:
-        for _ in range(3):
-            with pytest.raises(EmbedderError):
-                key.check("Bearer ")
-        path.unlink(missing_ok=True)
-        path.write_text("one")
-        key.check("Bearer one")
-        path.unlink()
-        with pytest.raises(EmbedderError):
-            key.check("Bearer one")
-    assert ["every caller is refused" in log["event"] for log in logs] == [True, True]
 
 
 async def test_the_bodies_in_memory_are_bounded_together(make_service: Make, engine: Any, connect: Connect) -> None:
