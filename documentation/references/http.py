@@ -24,7 +24,8 @@ The requests that `memory-embedder serve` answers, from the OpenAPI description 
 ERRORS = """\
 Every error has one body, `{"error": {"message", "type", "param", "code"}}`, and never quotes the input. Each answer has
 an `x-request-id` (the caller's own, if it is up to 64 letters, digits, `.`, `_` or `-`), which the log line carries
-too."""
+too. What is no HTTP, or breaks the limits of a request's head, is answered 400 in plain text, and its connection is
+closed."""
 CAUSES: dict[ErrorKind, str] = {
     ErrorKind.EMPTY_INPUT: "An empty list, or a text of nothing but white space.",
     ErrorKind.UNAUTHORIZED: "`--api-key-file` is set, and the key is missing or wrong.",

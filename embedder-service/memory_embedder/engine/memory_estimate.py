@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from memory_embedder.engine.backends import GpuDevice
 from memory_embedder.errors import EmbedderError, ErrorKind
 from memory_embedder.models.gguf_header import GgufFacts
-from memory_embedder.models.profiles import Pooling
 
 _MIB = 1 << 20
 _ACTIVATIONS = 14  # F32 rows of the hidden width alive at an encoder's widest point (its feed-forward is 4 of them)
@@ -57,7 +56,7 @@ def estimate_memory(header: GgufFacts, *, capacity: int, contexts: int, gpu: boo
     Only causal models have attention caches; these are in F16. `runtime` says whether what CUDA itself takes belongs to
     the need, as it does for the first model of a process.
     """
-    each = 2 * 2 * header.layers * header.key_value_width * capacity if header.pooling is Pooling.LAST else 0
+    each = 2 * 2 * header.layers * header.key_value_width * capacity if header.causal else 0
     each += capacity * header.dimensions * 4 * (_GPU_ACTIVATIONS if gpu else _ACTIVATIONS)
     each += (_GPU_CONTEXT + _MASK_BYTES * capacity * capacity) if gpu else 0
     return MemoryNeed(

@@ -69,7 +69,10 @@ def _guard(app: FastAPI, service: EmbeddingService) -> None:
     refuse = _refuser(service)
 
     async def handle(_request: Request, error: Exception) -> JSONResponse:
-        return refuse(_as_refusal(error))
+        answer = refuse(_as_refusal(error))
+        if isinstance(error, HTTPException) and error.headers and "Allow" in error.headers:
+            answer.headers["Allow"] = error.headers["Allow"]
+        return answer
 
     for kind in (EmbedderError, HTTPException, RequestValidationError):
         app.add_exception_handler(kind, handle)

@@ -125,6 +125,7 @@ async def test_unknown_paths_and_methods_get_the_same_envelope(
     wrong = await client.get("/v1/embeddings")
     assert (lost.status_code, lost.json()["error"]["code"]) == (404, "not_found")
     assert (wrong.status_code, wrong.json()["error"]["code"]) == (405, "method_not_allowed")
+    assert wrong.headers["allow"] == "POST"
     assert "SECRET" not in (await probe.get("/metrics")).text
 
 

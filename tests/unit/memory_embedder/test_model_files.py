@@ -221,7 +221,12 @@ def test_memory_is_estimated_before_loading_and_refused_with_the_numbers() -> No
         file_bytes=600 << 20,
     )
     need = estimate_memory(header, capacity=8192, contexts=2, gpu=True)
-    assert need.contexts > 2 * 8192 * 28 * 1024 * 4  # the cache of keys and values alone
+    cache = 2 * 8192 * 28 * 1024 * 4  # of keys and values alone
+    assert need.contexts > cache
+    undeclared = estimate_memory(dataclasses.replace(header, pooling=None), capacity=8192, contexts=2, gpu=True)
+    assert undeclared == need
+    encoder = estimate_memory(dataclasses.replace(header, causal=False), capacity=8192, contexts=2, gpu=True)
+    assert need.contexts - encoder.contexts == cache
     device = GpuDevice("CUDA0", "Tesla T4", memory_free=1 << 30, memory_total=16 << 30)
     with pytest.raises(EmbedderError, match=r"CUDA0 has 1024 MiB free"):
         check_gpu_memory(need, device, None)
