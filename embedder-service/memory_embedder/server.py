@@ -178,7 +178,7 @@ def load_engine(plan: LoadPlan) -> Engine:
             batch_tokens=plan.largest_batch,
             contexts=plan.most_contexts,
             least_contexts=plan.least_contexts,
-            beside_another=plan.beside_another,
+            reserved=plan.reserved,
             gpu_layers=plan.gpu_layers,
             gpu_memory_limit=plan.gpu_memory_limit,
         )

@@ -46,8 +46,9 @@ class EngineOptions:
     """How to load a model; `gpu_memory_limit` is in bytes.
 
     `contexts` is how many contexts there will be at most. Where a GPU's memory is too small for them, there may be
-    fewer, but at least `least_contexts`, which by default is as many. `beside_another` says that this process has
-    loaded a model before, so that what a GPU's runtime takes is counted there.
+    fewer, but at least `least_contexts`, which by default is as many. `reserved` is None for the first model of a
+    process. For a further one it is the number of bytes of a GPU that the first will yet take for its contexts; what
+    the GPU's runtime takes was counted there.
 
     `digest` is the digest that the file must have, or None to accept any file. With `try_amx` True, AMX kernels compute
     quantised weights only if a test in a child process succeeds; with `try_amx` False, they are used without this test.
@@ -58,7 +59,7 @@ class EngineOptions:
     batch_tokens: int
     contexts: int
     least_contexts: int | None = None
-    beside_another: bool = False
+    reserved: int | None = None
     gpu_layers: int = 0
     gpu_memory_limit: int | None = None
     try_amx: bool = True
@@ -220,13 +221,15 @@ def round_up(number: int, step: int) -> int:
 
 def _fitting(options: EngineOptions, header: GgufFacts, capacity: int, backends: Backends) -> MemoryNeed:
     """Return what the model needs with as many contexts as are wanted, or on a GPU with as many as fit."""
-    gpu, runtime = options.gpu_layers != 0, not options.beside_another
+    gpu, runtime = options.gpu_layers != 0, options.reserved is None
     least = options.contexts if options.least_contexts is None else options.least_contexts
     needs = [
         estimate_memory(header, capacity=capacity, contexts=number, gpu=gpu, runtime=runtime)
         for number in range(options.contexts, least - 1, -1)
     ]
-    return largest_fitting(needs, backends.gpus[0], options.gpu_memory_limit) if gpu and backends.gpus else needs[0]
+    if not (gpu and backends.gpus):
+        return needs[0]
+    return largest_fitting(needs, backends.gpus[0], options.gpu_memory_limit, options.reserved or 0)
 
 
 def _may_use_amx(options: EngineOptions, file: ModelFile) -> bool:
@@ -280,6 +283,7 @@ def _engine_facts(
         layers_offloaded=log.layers_offloaded,
         layers_total=log.layers_total or header.layers + 1,
         memory_estimate_bytes=need.total,
+        contexts_estimate_bytes=need.later,
         most_contexts=need.context_count,
         batch_capacity=capacity,
         max_sequences=_SEQUENCES,

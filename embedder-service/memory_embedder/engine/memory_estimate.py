@@ -10,7 +10,7 @@ of 512 to 16,384 tokens and two to four contexts (docs/adr/0036). Smaller GPUs n
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from memory_embedder.engine.backends import GpuDevice
 from memory_embedder.errors import EmbedderError, ErrorKind
@@ -45,6 +45,11 @@ class MemoryNeed:
         return int((self.weights + self.contexts) * _HEADROOM)
 
     @property
+    def later(self) -> int:
+        """What is taken after the model has been loaded, with headroom: what belongs to the contexts."""
+        return int(self.contexts * _HEADROOM)
+
+    @property
     def total(self) -> int:
         """All that the process takes."""
         return self.model + self.runtime
@@ -68,27 +73,23 @@ def estimate_memory(header: GgufFacts, *, capacity: int, contexts: int, gpu: boo
     )
 
 
-def largest_fitting(needs: Sequence[MemoryNeed], device: GpuDevice, limit: int | None) -> MemoryNeed:
+def largest_fitting(needs: Sequence[MemoryNeed], device: GpuDevice, limit: int | None, reserved: int = 0) -> MemoryNeed:
     """Return the first of `needs`, largest first, that fits into a GPU's free memory and into `limit` bytes.
 
-    With `limit` None only the free memory counts.
+    With `limit` None only the free memory counts. `reserved` bytes of it are left for another model.
 
     Raises:
         EmbedderError: none fits; the message gives the numbers of the last one in MiB.
     """
+    device = replace(device, memory_free=max(0, device.memory_free - reserved))
     for need in needs[:-1]:
         if need.model <= device.memory_free and (limit is None or need.total <= limit):
             return need
-    check_gpu_memory(needs[-1], device, limit)
+    _check(needs[-1], device, limit)
     return needs[-1]
 
 
-def check_gpu_memory(need: MemoryNeed, device: GpuDevice, limit: int | None) -> None:
-    """Check that a model fits into the free memory of a GPU and, unless `limit` is None, into `limit` bytes.
-
-    Raises:
-        EmbedderError: the model does not fit; the message gives the numbers in MiB.
-    """
+def _check(need: MemoryNeed, device: GpuDevice, limit: int | None) -> None:
     free_mib = device.memory_free // _MIB
     if limit is not None and need.total > limit:
         raise EmbedderError(

@@ -27,7 +27,8 @@ class EncodedText:
 class EngineFacts:
     """Facts about the loaded model and the device that it runs on, for logs and metrics.
 
-    `most_contexts` is how many contexts there may be at once; on a GPU they share its free memory.
+    `contexts_estimate_bytes` is the part of the estimated memory that is taken after loading. `most_contexts` is how
+    many contexts there may be at once; on a GPU they share its free memory.
     """
 
     dimensions: int
@@ -39,6 +40,7 @@ class EngineFacts:
     layers_offloaded: int
     layers_total: int
     memory_estimate_bytes: int
+    contexts_estimate_bytes: int
     most_contexts: int
     batch_capacity: int
     max_sequences: int

@@ -40,7 +40,8 @@ class LoadPlan:
     """Everything that loading a model needs; `gpu_memory_limit` is in bytes.
 
     `candidates` are plans for computing batches. The first is the default; measurements at the start compare the others
-    with it. `beside_another` says that this process serves another model as well.
+    with it. `reserved` is None for the first model of a process. For a further one, which has no express context, it is
+    the number of bytes that the first will yet take for its contexts.
     """
 
     path: Path
@@ -49,7 +50,7 @@ class LoadPlan:
     gpu_layers: int
     gpu_memory_limit: int | None
     candidates: tuple[ComputePlan, ...]
-    beside_another: bool = False
+    reserved: int | None = None
 
     @property
     def largest_batch(self) -> int:
@@ -59,16 +60,19 @@ class LoadPlan:
     @property
     def most_contexts(self) -> int:
         """Largest number of contexts that may exist at once, the express context included."""
-        return max(candidate.workers.general for candidate in self.candidates) + 1
+        return max(map(self._contexts, self.candidates))
 
     @property
     def least_contexts(self) -> int:
         """Number of contexts without which no candidate can run."""
-        return min(candidate.workers.general for candidate in self.candidates) + 1
+        return min(map(self._contexts, self.candidates))
 
     def fitting(self, most_contexts: int) -> tuple[ComputePlan, ...]:
         """Return the candidates that have no more contexts than there may be at once."""
-        return tuple(one for one in self.candidates if one.workers.general + 1 <= most_contexts)
+        return tuple(one for one in self.candidates if self._contexts(one) <= most_contexts)
+
+    def _contexts(self, candidate: ComputePlan) -> int:
+        return candidate.workers.general + (1 if self.reserved is None else 0)
 
 
 def plan_load(settings: EmbedderSettings, profile: ModelProfile, cores: int) -> LoadPlan:
@@ -93,9 +97,9 @@ def plan_load(settings: EmbedderSettings, profile: ModelProfile, cores: int) -> 
 
 
 def plan_reranker_load(
-    settings: EmbedderSettings, profile: ModelProfile, compute: ComputePlan, embedder_bytes: int
+    settings: EmbedderSettings, profile: ModelProfile, compute: ComputePlan, embedder: EngineFacts
 ) -> LoadPlan:
-    """Plan how to load the reranker beside an embedding model that needs `embedder_bytes` bytes of memory.
+    """Plan how to load the reranker beside the embedding model, whose facts `embedder` are.
 
     It is computed as documents are: with as many contexts, threads and tokens in a batch, which `compute` gives.
     """
@@ -105,9 +109,9 @@ def plan_reranker_load(
         digest=settings.reranker_digest,
         profile=profile,
         gpu_layers=settings.gpu_layers,
-        gpu_memory_limit=None if limit is None else max(0, (limit << 20) - embedder_bytes),
+        gpu_memory_limit=None if limit is None else max(0, (limit << 20) - embedder.memory_estimate_bytes),
         candidates=(compute,),
-        beside_another=True,
+        reserved=embedder.contexts_estimate_bytes,
     )
 
 

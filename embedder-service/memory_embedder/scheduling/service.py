@@ -137,7 +137,7 @@ class EmbeddingService:
         self.metrics.batch_limit.set(compute.batch_tokens)
         self.metrics.query_threads.set(compute.workers.express_threads)
         if self.reranker_profile is not None:
-            self._load_reranker(self.reranker_profile, compute, facts.memory_estimate_bytes)
+            self._load_reranker(self.reranker_profile, compute, facts)
             compute = replace(compute, workers=replace(compute.workers, rerank=compute.workers.general))
         self._start_lanes(compute, engine)
         self._become(State.READY)
@@ -319,9 +319,9 @@ class EmbeddingService:
             seconds=_since(started),
         )
 
-    def _load_reranker(self, profile: ModelProfile, compute: ComputePlan, embedder_bytes: int) -> None:
+    def _load_reranker(self, profile: ModelProfile, compute: ComputePlan, embedder: EngineFacts) -> None:
         started = time.monotonic()
-        plan = plan_reranker_load(self.settings, profile, compute, embedder_bytes)
+        plan = plan_reranker_load(self.settings, profile, compute, embedder)
         engine = self._reranking_engine = self._make_engine(plan)
         self.reranker = _served(plan, engine.facts)
         self.metrics.reranker_info.labels(model=profile.name, digest=engine.facts.digest).set(1)

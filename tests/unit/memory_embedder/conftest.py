@@ -36,6 +36,7 @@ FACTS = EngineFacts(
     layers_offloaded=0,
     layers_total=7,
     memory_estimate_bytes=1 << 20,
+    contexts_estimate_bytes=1 << 19,
     most_contexts=9,
     batch_capacity=256,
     max_sequences=64,

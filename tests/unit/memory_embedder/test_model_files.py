@@ -16,7 +16,6 @@ from safetensors.numpy import load_file, save_file
 from memory_embedder.engine.backends import GpuDevice, choose_variant
 from memory_embedder.engine.memory_estimate import (
     MemoryNeed,
-    check_gpu_memory,
     estimate_memory,
     largest_fitting,
 )
@@ -229,16 +228,16 @@ def test_memory_is_estimated_before_loading_and_refused_with_the_numbers() -> No
     assert need.contexts - encoder.contexts == cache
     device = GpuDevice("CUDA0", "Tesla T4", memory_free=1 << 30, memory_total=16 << 30)
     with pytest.raises(EmbedderError, match=r"CUDA0 has 1024 MiB free"):
-        check_gpu_memory(need, device, None)
-    with pytest.raises(EmbedderError, match=r"CUDA0 has 1024 MiB free"):
         largest_fitting([need, need], device, None)
-    small = MemoryNeed(256, 2, 100 << 20, 10 << 20, 300 << 20)
-    assert largest_fitting([need, small], device, None) == small
-    assert largest_fitting([small, MemoryNeed(256, 1, 1, 1, 1)], device, 512 << 20) == small
-    assert largest_fitting([small, MemoryNeed(256, 1, 1, 1, 1)], device, 256 << 20) == MemoryNeed(256, 1, 1, 1, 1)
-    check_gpu_memory(small, device, 512 << 20)
+    small, least = MemoryNeed(256, 2, 100 << 20, 10 << 20, 300 << 20), MemoryNeed(256, 1, 1, 1, 1)
+    assert largest_fitting([need, small, least], device, None) == small
+    assert largest_fitting([small, least], device, 512 << 20) == small
+    assert largest_fitting([small, least], device, 256 << 20) == least
     with pytest.raises(EmbedderError, match=r"--gpu-memory-limit \(256 MiB\)"):
-        check_gpu_memory(small, device, 256 << 20)
+        largest_fitting([small], device, 256 << 20)
+    assert largest_fitting([small, least], device, None, reserved=950 << 20) == least
+    with pytest.raises(EmbedderError, match=r"CUDA0 has 74 MiB free"):
+        largest_fitting([small], device, None, reserved=950 << 20)
 
 
 def test_plans_share_cores_out_to_single_threaded_contexts_and_two_contexts_to_a_gpu() -> None:

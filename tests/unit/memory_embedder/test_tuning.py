@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from memory_embedder.errors import EmbedderError, ErrorKind
 from memory_embedder.models.profiles import PROFILES
 from memory_embedder.scheduling import query_threads
-from memory_embedder.scheduling.plan import ComputePlan, WorkerPlan, plan_load
+from memory_embedder.scheduling.plan import ComputePlan, WorkerPlan, plan_load, plan_reranker_load
 from memory_embedder.scheduling.query_threads import choose_query_threads, tune_query_threads
 from memory_embedder.scheduling.tuning import Speed, WarmComputers, choose, tune
 from memory_embedder.settings import EmbedderSettings
+from tests.unit.memory_embedder.conftest import FACTS
 
 PROFILE = PROFILES["all-MiniLM-L6-v2"]
 PLANS = [ComputePlan(tokens, WorkerPlan(2, 1, 1)) for tokens in (256, 128, 512)]
@@ -61,6 +62,13 @@ def test_a_gpu_whose_memory_is_short_of_the_default_is_left_the_plans_of_one_con
     assert plan.least_contexts == 2
     assert plan.fitting(3) == plan.candidates
     assert [(one.workers.general, one.batch_tokens) for one in plan.fitting(2)] == [(1, 2048), (1, 1024), (1, 512)]
+
+
+def test_a_reranker_has_no_context_for_queries() -> None:
+    compute = ComputePlan(2048, WorkerPlan(general=2, threads=2, express_threads=4))
+    plan = plan_reranker_load(EmbedderSettings(gpu_layers=-1, reranker="bge-reranker-base"), PROFILE, compute, FACTS)
+    assert (plan.most_contexts, plan.least_contexts) == (2, 2)
+    assert plan.reserved == FACTS.contexts_estimate_bytes
 
 
 @pytest.fixture
