@@ -184,9 +184,7 @@ def verify(
 ) -> None:
     """Check that a converted or quantised file, or a GPU, still yields the reference's vectors; exit status 1 if not.
 
-    Example: memory-embedder verify bge-q8_0.gguf --against reference.jsonl --model bge-small-en-v1.5
-
-    Example: memory-embedder verify bge-f16.gguf --against reference.jsonl --model bge-small-en-v1.5 --gpu-layers -1
+    Example: memory-embedder verify bge-q8_0.gguf --against reference.jsonl --model bge-small-en-v1.5 --gpu-layers -1
     """
     from memory_embedder.engine.verification import verify_vectors
 
@@ -216,7 +214,8 @@ def bench(
     layouts, most_texts, batch = [(1, 1), (1, cores), (cores, 1)], 8, 1024
     if gpu_layers:  # a GPU computes large batches one after another: a second context only prepares the next
         layouts, most_texts, batch = [(1, 1), (2, 1)], 64, 8192
-    engine = _engine(model_file, model, gpu_layers, batch_tokens=max(batch, tokens), contexts=2)
+    most = max(contexts for contexts, _ in layouts)
+    engine = _engine(model_file, model, gpu_layers, batch_tokens=max(batch, tokens), contexts=most)
     for contexts, threads in dict.fromkeys(layouts):
         for texts in (1, 2, 4, 8, 16, 32, 64):
             if texts <= most_texts and texts * tokens <= engine.facts.batch_capacity:

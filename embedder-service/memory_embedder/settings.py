@@ -82,7 +82,9 @@ class EmbedderSettings(BaseModel):
     )
     allow_cpu: bool = Field(default=False, description="Serve on the CPU where the GPU asked for is absent.")
     gpu_memory_limit: int | None = Field(
-        default=None, ge=1, description="Refuse a model that needs more MiB of the GPU; default: what is free."
+        default=None,
+        ge=1,
+        description="Have fewer contexts, or refuse a model that needs more MiB of the GPU even so; default: free memory.",
     )
     contexts: int = Field(default=0, ge=0, description="Contexts that compute documents; 0 = measured at start.")
     batch_tokens: int = Field(default=0, ge=0, description="Tokens of a batch; 0 = measured at start.")

@@ -27,10 +27,10 @@ _CONTEXTS = 2
 _REPEATED = 50  # batches of the same shape, one after another, which CUDA graphs would be made of
 
 
-def run(job: str, *arguments: object, env: dict[str, str] | None = None) -> dict[str, Any]:
+def run(job: str, *arguments: object) -> dict[str, Any]:
     """Run one of this module's jobs in a process of its own and return its result."""
     command = [sys.executable, "-m", __name__, job, *map(str, arguments)]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)} | (env or {})
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=300)
     if done.returncode != 0:
         raise AssertionError(f"{job} ended with {done.returncode}:\n{done.stderr[-2000:]}")

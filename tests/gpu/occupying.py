@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from importlib.util import find_spec
-from pathlib import Path
+
+from memory_bench.embedder.gpu.matrix_product import cuda_library
 
 _BLOCK = 16 << 20
 
 
 def main(leave: int) -> None:
     """Take blocks until no more than `leave` bytes are free."""
-    runtime = _runtime()
+    runtime = cuda_library("libcudart")
     free, total, address = ctypes.c_size_t(), ctypes.c_size_t(), ctypes.c_void_p()
     while True:
         if runtime.cudaMemGetInfo(ctypes.byref(free), ctypes.byref(total)) != 0:
@@ -26,15 +26,6 @@ def main(leave: int) -> None:
     sys.stdout.write(f"{free.value >> 20}\n")
     sys.stdout.flush()
     sys.stdin.read()
-
-
-def _runtime() -> ctypes.CDLL:
-    """The CUDA runtime that pip installs beside the wheel."""
-    spec = find_spec("nvidia.cu13")
-    if spec is None or not spec.submodule_search_locations:
-        raise SystemExit("requirements/cuda.txt is not installed")
-    folder = Path(next(iter(spec.submodule_search_locations)))
-    return ctypes.CDLL(str(next((folder / "lib").glob("libcudart.so.*"))))
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from devcluster.errors import DevclusterError
 from devcluster.progress import ConsoleReporter
 from devcluster.settings import Settings
 from memory_bench.embedder.charts import draw
+from memory_bench.embedder.gpu.peer import peer_is_installed
 from memory_bench.embedder.gpu.plan import gpu_plan
 from memory_bench.embedder.llama_server_build import llama_server_program
 from memory_bench.embedder.machine import Processor, describe_machine, require_gpu
@@ -110,7 +111,8 @@ def _measure(
         Progress(*columns, TimeElapsedColumn(), console=console) as progress,
     ):
         for one in models:
-            task = progress.add_task(f"{one.model}: starting", total=one.measurement_count)
+            total = one.measurement_count(peers=int(processor.gpu and peer_is_installed()))
+            task = progress.add_task(f"{one.model}: starting", total=total)
             run = ModelRun(
                 plan=one,
                 model=_model_file(one.model, cache),
@@ -123,7 +125,7 @@ def _measure(
                 keep=results.keep,
             )
             measured.append(run.measure())
-            progress.update(task, completed=one.measurement_count)  # fewer were made without llama-server
+            progress.update(task, completed=total)  # fewer were made without llama-server
             results.draw(measured[-1])
             sys.stderr.write(f"{one.model}: {json.dumps(details(measured[-1]))}\n")
     return measured

@@ -15,11 +15,10 @@ import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass
 
 import numpy as np
 
-from memory_bench.embedder.subject import DocumentLoad, Subject, Vectors, timed
+from memory_bench.embedder.subject import DocumentLoad, Vectors, timed
 from memory_bench.servers import Server
 
 _EMBEDDINGS = "/v1/embeddings"
@@ -101,29 +100,6 @@ class HttpSubject:
             answer = json.loads(post(connection, self.body(texts, "document")))
         items = sorted(answer["data"], key=lambda item: int(item["index"]))
         return np.array([np.frombuffer(base64.b64decode(item["embedding"]), "<f4") for item in items])
-
-
-@dataclass(frozen=True, slots=True)
-class Subjects:
-    """The measured programs of a run, all of them started; `theirs` is llama-server, or None if it is not measured.
-
-    `peers` are programs that compute on a GPU by other means than llama.cpp, in this process.
-    """
-
-    ours: HttpSubject
-    theirs: HttpSubject | None
-    in_process: tuple[Subject, ...]
-    peers: tuple[Subject, ...]
-
-    @property
-    def servers(self) -> list[HttpSubject]:
-        """The measured programs that are called over HTTP."""
-        return [self.ours, *([self.theirs] if self.theirs else [])]
-
-    @property
-    def everyone(self) -> list[Subject]:
-        """All measured programs."""
-        return [*self.servers, *self.in_process, *self.peers]
 
 
 def _closed_by_server(connection: http.client.HTTPConnection) -> bool:

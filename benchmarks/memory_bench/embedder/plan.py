@@ -79,16 +79,15 @@ class ModelPlan:
         mixed = {ACCEPTANCE_TOKENS, QUERY_TOKENS} if self.mixed else set()
         return tuple(sorted({point.tokens for point in self.documents} | set(self.query_tokens) | mixed))
 
-    @property
-    def measurement_count(self) -> int:
-        """The number of single measurements in the plan, for the progress bar."""
+    def measurement_count(self, peers: int) -> int:
+        """Return the number of single measurements in the plan, with `peers` programs beside llama.cpp's."""
         # Two servers take part in each measurement, and three subjects without HTTP where `everyone` is set.
-        documents = sum(point.rounds * (5 if point.everyone else 2) for point in self.documents)
+        documents = sum(point.rounds * (5 + peers if point.everyone else 2) for point in self.documents)
         settings = 4 if self.calibrate else 1
         return (
             settings
             + documents
-            + 4 * self.query_rounds * len(self.query_tokens)
+            + (4 + peers) * self.query_rounds * len(self.query_tokens)
             + (3 * self.mixed.rounds if self.mixed else 0)
             + (self.reranking.rounds if self.reranking else 0)
         )

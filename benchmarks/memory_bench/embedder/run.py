@@ -8,10 +8,10 @@ from pathlib import Path
 
 from memory_bench import servers
 from memory_bench.embedder import machine, mixed
-from memory_bench.embedder.gpu.peer import SentenceTransformersPeer, peer_is_installed
+from memory_bench.embedder.gpu.peer import BATCH_SIZES, SentenceTransformersPeer, peer_is_installed
 from memory_bench.embedder.in_process import LlamaClass, OneThread, RawLoop
 from memory_bench.embedder.models import CROSS_ENCODER
-from memory_bench.embedder.over_http import HttpSubject, Subjects
+from memory_bench.embedder.over_http import HttpSubject
 from memory_bench.embedder.plan import (
     ACCEPTANCE_TOKENS,
     MINILM,
@@ -32,6 +32,7 @@ from memory_bench.embedder.records import (
     QueryRecord,
 )
 from memory_bench.embedder.subject import DocumentLoad, QuerySubject, Subject, check_agreement, paired_rounds
+from memory_bench.embedder.subjects import Subjects
 from memory_bench.embedder.texts import check_lengths, texts_of
 from memory_embedder.engine.hardware import available_threads
 from memory_embedder.engine.llama import EngineOptions, LlamaEngine
@@ -115,7 +116,7 @@ class ModelRun:
         if not (self.processor.gpu and peer_is_installed()):
             return ()
         peer = SentenceTransformersPeer(self.model, self.package, self.scratch)
-        peer.calibrate(self._texts(ACCEPTANCE_TOKENS, self.processor.calibration_texts))
+        peer.calibrate(self._texts(ACCEPTANCE_TOKENS, 2 * max(BATCH_SIZES)))
         return (peer,)
 
     def _queries(self, found: Measurements, subjects: Sequence[QuerySubject], width: int) -> None:

@@ -4,13 +4,13 @@ On a shared GPU, an allocation that fails after a part of it succeeded can make 
 fails while a batch is computed ends this process without an error that could be reported.
 
 The constants of a GPU are upper bounds of what was measured on an H200 with models of 384 and 1,024 dimensions, batches
-of 512 to 16,384 tokens and two to four contexts (docs/adr/0036). Smaller GPUs need less for CUDA itself and for cuBLAS.
+of 512 to 16,384 tokens and two to four contexts (docs/adr/0036). No other GPU has been measured.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from memory_embedder.engine.backends import GpuDevice
 from memory_embedder.errors import EmbedderError, ErrorKind
@@ -81,16 +81,17 @@ def largest_fitting(needs: Sequence[MemoryNeed], device: GpuDevice, limit: int |
     Raises:
         EmbedderError: none fits; the message gives the numbers of the last one in MiB.
     """
-    device = replace(device, memory_free=max(0, device.memory_free - reserved))
     for need in needs[:-1]:
-        if need.model <= device.memory_free and (limit is None or need.total <= limit):
+        if need.model <= device.memory_free - reserved and (limit is None or need.total <= limit):
             return need
-    _check(needs[-1], device, limit)
+    _check(needs[-1], device, limit, reserved)
     return needs[-1]
 
 
-def _check(need: MemoryNeed, device: GpuDevice, limit: int | None) -> None:
-    free_mib = device.memory_free // _MIB
+def _check(need: MemoryNeed, device: GpuDevice, limit: int | None, reserved: int) -> None:
+    free = f"{device.memory_free // _MIB} MiB free"
+    if reserved:
+        free += f", of which {reserved // _MIB} are kept for the embedding model"
     if limit is not None and need.total > limit:
         raise EmbedderError(
             ErrorKind.CONFIGURATION,
@@ -98,9 +99,9 @@ def _check(need: MemoryNeed, device: GpuDevice, limit: int | None) -> None:
             f"more than --gpu-memory-limit ({limit // _MIB} MiB); "
             "raise the limit, lower --batch-tokens or --contexts, or serve a smaller file.",
         )
-    if need.model > device.memory_free:
+    if need.model > device.memory_free - reserved:
         raise EmbedderError(
             ErrorKind.CONFIGURATION,
-            f"The model needs about {need.model // _MIB} MiB but {device.name} has {free_mib} MiB free; "
-            "free the GPU, lower --batch-tokens, or serve a smaller file.",
+            f"The model needs about {need.model // _MIB} MiB but {device.name} has {free}; "
+            "free the GPU, lower --batch-tokens or --contexts, or serve a smaller file.",
         )

@@ -64,8 +64,8 @@ class LoadPlan:
 
     @property
     def least_contexts(self) -> int:
-        """Number of contexts without which no candidate can run."""
-        return min(map(self._contexts, self.candidates))
+        """Number of contexts without which no candidate can run; a further model can do with one."""
+        return min(map(self._contexts, self.candidates)) if self.reserved is None else 1
 
     def fitting(self, most_contexts: int) -> tuple[ComputePlan, ...]:
         """Return the candidates that have no more contexts than there may be at once."""
@@ -101,7 +101,8 @@ def plan_reranker_load(
 ) -> LoadPlan:
     """Plan how to load the reranker beside the embedding model, whose facts `embedder` are.
 
-    It is computed as documents are: with as many contexts, threads and tokens in a batch, which `compute` gives.
+    It is computed as documents are: with as many contexts, threads and tokens in a batch, which `compute` gives. Where
+    a GPU's memory is too small, it has fewer contexts.
     """
     limit = settings.gpu_memory_limit
     return LoadPlan(
@@ -126,9 +127,10 @@ def _choices(settings: EmbedderSettings, cores: int) -> list[tuple[int, int]]:
     contexts = settings.contexts or (_GPU_CONTEXTS if gpu else min(cores, _MAX_CONTEXTS))
     batch = settings.batch_tokens or (_GPU_BATCH_TOKENS if gpu else _CPU_BATCH_TOKENS)
     sizes = () if settings.batch_tokens else (batch // 2, batch // 4) if gpu else (batch // 2, batch * 2)
-    layouts = () if settings.contexts else (1,)
-    others = [(other, size) for other in layouts for size in (batch, *(sizes if gpu else ()))]
-    return [(contexts, batch), *((contexts, size) for size in sizes), *others]
+    single = [] if settings.contexts else [(1, batch)]
+    if gpu:  # trials may end before all are made, and the number of contexts matters more than the size
+        return [(contexts, batch), *single, *((number, size) for size in sizes for number in (contexts, 1))]
+    return [(contexts, batch), *((contexts, size) for size in sizes), *single]
 
 
 def _workers(cores: int, contexts: int) -> WorkerPlan:
@@ -150,5 +152,5 @@ def check_offload(settings: EmbedderSettings, facts: EngineFacts) -> None:
             ErrorKind.GPU_NOT_USED,
             f"{wanted} layers were to run on a GPU but llama.cpp put {facts.layers_offloaded} there; "
             "check the pod's GPU resource, its runtime class, the node's driver and that this is the CUDA image, "
-            "or allow the CPU with --allow-cpu or --gpu-layers 0.",
+            "or compute on the CPU with --gpu-layers 0 (or `serve` with --allow-cpu).",
         )

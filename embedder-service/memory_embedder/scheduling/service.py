@@ -138,7 +138,7 @@ class EmbeddingService:
         self.metrics.query_threads.set(compute.workers.express_threads)
         if self.reranker_profile is not None:
             self._load_reranker(self.reranker_profile, compute, facts)
-            compute = replace(compute, workers=replace(compute.workers, rerank=compute.workers.general))
+            compute = replace(compute, workers=replace(compute.workers, rerank=self._reranking_contexts(compute)))
         self._start_lanes(compute, engine)
         self._become(State.READY)
         self._logger.info(
@@ -318,6 +318,10 @@ class EmbeddingService:
             memory_estimate_mib=facts.memory_estimate_bytes >> 20,
             seconds=_since(started),
         )
+
+    def _reranking_contexts(self, compute: ComputePlan) -> int:
+        engine = self._reranking_engine
+        return min(compute.workers.general, engine.facts.most_contexts) if engine else 0
 
     def _load_reranker(self, profile: ModelProfile, compute: ComputePlan, embedder: EngineFacts) -> None:
         started = time.monotonic()

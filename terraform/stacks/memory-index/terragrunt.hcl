@@ -77,7 +77,7 @@ inputs = {
     # this cluster in MiB.
     seat = {
       "nvidia.com/gpu"             = 1
-      "example.com/gpu-memory-mib" = 1600
+      "example.com/gpu-memory-mib" = 2000
     }
   }
 }

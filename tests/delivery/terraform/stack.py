@@ -10,7 +10,7 @@ from tests.delivery.terraform.terragrunt import Unit
 
 NAMESPACE, DATABASE = "claude-memory", "claude_memory"
 DEFINITION = "memoryindexes.memory-index.dev"
-SEAT = {"nvidia.com/gpu": 1, "example.com/gpu-memory-mib": 1600}
+SEAT = {"nvidia.com/gpu": 1, "example.com/gpu-memory-mib": 2000}
 ROWS = 20
 
 

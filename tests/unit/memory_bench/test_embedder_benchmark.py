@@ -116,7 +116,7 @@ class FailingLibrary:
 
 
 def test_a_failing_call_of_cuda_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(matrix_product, "_library", lambda _: FailingLibrary())
+    monkeypatch.setattr(matrix_product, "cuda_library", lambda _: FailingLibrary())
     with pytest.raises(ValueError, match="cudaMalloc ended with status 100"):
         matrix_product.gpu_gemm_flops(8, 0.0)
 

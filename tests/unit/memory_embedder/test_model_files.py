@@ -236,7 +236,7 @@ def test_memory_is_estimated_before_loading_and_refused_with_the_numbers() -> No
     with pytest.raises(EmbedderError, match=r"--gpu-memory-limit \(256 MiB\)"):
         largest_fitting([small], device, 256 << 20)
     assert largest_fitting([small, least], device, None, reserved=950 << 20) == least
-    with pytest.raises(EmbedderError, match=r"CUDA0 has 74 MiB free"):
+    with pytest.raises(EmbedderError, match=r"CUDA0 has 1024 MiB free, of which 950 are kept for"):
         largest_fitting([small], device, None, reserved=950 << 20)
 
 

@@ -67,7 +67,7 @@ def test_a_gpu_whose_memory_is_short_of_the_default_is_left_the_plans_of_one_con
 def test_a_reranker_has_no_context_for_queries() -> None:
     compute = ComputePlan(2048, WorkerPlan(general=2, threads=2, express_threads=4))
     plan = plan_reranker_load(EmbedderSettings(gpu_layers=-1, reranker="bge-reranker-base"), PROFILE, compute, FACTS)
-    assert (plan.most_contexts, plan.least_contexts) == (2, 2)
+    assert (plan.most_contexts, plan.least_contexts) == (2, 1)
     assert plan.reserved == FACTS.contexts_estimate_bytes
 
 

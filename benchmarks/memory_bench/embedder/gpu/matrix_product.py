@@ -26,7 +26,7 @@ def gpu_gemm_flops(width: int, seconds: float) -> float:
     Raises:
         ValueError: the libraries of requirements/cuda.txt are not installed, or a call of CUDA fails.
     """
-    runtime, blas = _library("libcudart"), _library("libcublas")
+    runtime, blas = cuda_library("libcudart"), cuda_library("libcublas")
     rng = np.random.default_rng(0)
     left = rng.standard_normal((_ROWS, width), dtype=np.float32).astype(np.float16)
     right = rng.standard_normal((width, 4 * width), dtype=np.float32).astype(np.float16)
@@ -77,8 +77,12 @@ def _check(status: int, call: str) -> None:
         raise ValueError(f"{call} ended with status {status}; the GPU's matrix product cannot be measured")
 
 
-def _library(name: str) -> ctypes.CDLL:
-    """Load a library that pip installs beside the wheel."""
+def cuda_library(name: str) -> ctypes.CDLL:
+    """Load a library of CUDA that pip installs beside the wheel.
+
+    Raises:
+        ValueError: it is not installed.
+    """
     spec = find_spec("nvidia.cu13") if find_spec("nvidia") else None
     folders = list(spec.submodule_search_locations or ()) if spec else []
     found = [path for folder in folders for path in sorted(Path(folder, "lib").glob(f"{name}.so.*"))]

@@ -19,7 +19,7 @@ from memory_bench.embedder.subject import DocumentLoad, Vectors, timed
 from memory_embedder.models.gguf_header import GgufFacts, read_facts
 from memory_embedder.models.profiles import Pooling
 
-_BATCH_SIZES = (32, 64, 128, 256)  # texts; the library's default is the first
+BATCH_SIZES = (32, 64, 128, 256)  # texts; the library's default is the first
 _PARTS = (
     *("attention.self.query", "attention.self.key", "attention.self.value", "attention.output.dense"),
     *("attention.output.LayerNorm", "intermediate.dense", "output.dense", "output.LayerNorm"),
@@ -43,11 +43,11 @@ class SentenceTransformersPeer:
         directory = scratch / f"{model.stem}-directory"
         write_directory(model, package, directory)
         self._model = SentenceTransformer(str(directory), device="cuda").half()
-        self._batch_size = _BATCH_SIZES[0]
+        self._batch_size = BATCH_SIZES[0]
 
     def calibrate(self, texts: Sequence[str]) -> None:
         """Keep the batch size that embeds the texts fastest."""
-        self._batch_size = min(_BATCH_SIZES, key=lambda size: self._seconds(texts, size))
+        self._batch_size = min(BATCH_SIZES, key=lambda size: self._seconds(texts, size))
 
     def _seconds(self, texts: Sequence[str], batch_size: int) -> float:
         self._batch_size = batch_size

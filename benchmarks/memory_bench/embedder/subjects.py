@@ -1,0 +1,29 @@
+"""The measured programs of one run together."""
+
+from dataclasses import dataclass
+
+from memory_bench.embedder.over_http import HttpSubject
+from memory_bench.embedder.subject import Subject
+
+
+@dataclass(frozen=True, slots=True)
+class Subjects:
+    """The measured programs of a run, all of them started; `theirs` is llama-server, or None if it is not measured.
+
+    `peers` are programs that compute on a GPU by other means than llama.cpp, in this process.
+    """
+
+    ours: HttpSubject
+    theirs: HttpSubject | None
+    in_process: tuple[Subject, ...]
+    peers: tuple[Subject, ...]
+
+    @property
+    def servers(self) -> list[HttpSubject]:
+        """The measured programs that are called over HTTP."""
+        return [self.ours, *([self.theirs] if self.theirs else [])]
+
+    @property
+    def everyone(self) -> list[Subject]:
+        """All measured programs."""
+        return [*self.servers, *self.in_process, *self.peers]

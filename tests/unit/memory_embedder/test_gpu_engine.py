@@ -1,0 +1,99 @@
+"""What the engine does for a GPU before there is one: how many contexts fit, CUDA graphs, and what CUDA says."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import structlog.testing
+
+from memory_embedder.engine import llama
+from memory_embedder.engine.backends import Backends, GpuDevice
+from memory_embedder.engine.llama import EngineOptions
+from memory_embedder.engine.memory_estimate import MemoryNeed, estimate_memory
+from memory_embedder.engine.native_log import NativeLog
+from memory_embedder.errors import EmbedderError
+from memory_embedder.models.gguf_header import GgufFacts
+from memory_embedder.models.profiles import PROFILES, Pooling
+
+MINILM = PROFILES["all-MiniLM-L6-v2"]
+HEADER = GgufFacts(
+    architecture="bert",
+    name="minilm",
+    dimensions=384,
+    context_length=512,
+    layers=6,
+    heads=12,
+    key_value_width=384,
+    pooling=Pooling.MEAN,
+    quantised=False,
+    decomposes=True,
+    causal=False,
+    token_types=2,
+    classifier_outputs=0,
+    file_bytes=44 << 20,
+)
+ERROR = 4
+
+
+def fitting(free_mib: int, *, least: int | None = None, reserved: int | None = None) -> MemoryNeed:
+    """What is chosen for three contexts of the default model on a GPU with so much free memory."""
+    options = EngineOptions(
+        Path("minilm.gguf"), MINILM, 2048, 3, least_contexts=least, reserved=reserved, gpu_layers=-1
+    )
+    device = GpuDevice("CUDA0", "NVIDIA H200", memory_free=free_mib << 20, memory_total=1 << 37)
+    return llama._fitting(options, HEADER, 2048, Backends("zen4", (device,)))
+
+
+def test_as_many_contexts_are_planned_as_fit_and_no_fewer_than_are_needed() -> None:
+    assert fitting(4096, least=2).context_count == 3
+    assert fitting(550, least=2).context_count == 2
+    with pytest.raises(EmbedderError, match="has 300 MiB free"):
+        fitting(300, least=2)
+    with pytest.raises(EmbedderError, match="has 550 MiB free"):
+        fitting(550)
+
+
+def test_a_second_model_leaves_the_first_its_memory_and_counts_cudas_own_part_no_more() -> None:
+    alone = fitting(4096)
+    beside = fitting(4096, reserved=1 << 30)
+    assert alone.total - beside.total == alone.runtime > 0
+    assert fitting(4096, least=1, reserved=(4096 - 400) << 20).context_count == 1
+
+
+def test_without_a_gpu_the_wanted_contexts_are_planned() -> None:
+    options = EngineOptions(Path("minilm.gguf"), MINILM, 2048, 3, least_contexts=2, gpu_layers=-1)
+    need = llama._fitting(options, HEADER, 2048, Backends("zen4", ()))
+    assert need == estimate_memory(HEADER, capacity=2048, contexts=3, gpu=True)
+
+
+def test_what_cuda_says_of_an_error_is_logged_and_nothing_else_of_a_message() -> None:
+    messages = [b"CUDA error: out of memory\n", b"CUDA error: at CANARY's text: {secret}\n", b"CANARY of a text\n"]
+    with structlog.testing.capture_logs() as logs:
+        for message in messages:
+            NativeLog()._receive(ERROR, message, None)
+    assert [log.get("reason") for log in logs] == ["CUDA error: out of memory", None, None]
+    assert "CANARY" not in str(logs)
+
+
+@pytest.mark.parametrize("given", [None, "0"])
+def test_cuda_graphs_are_off_before_a_gpu_backend_is_loaded(given: str | None) -> None:
+    """In another process, since a backend is loaded once; any value of the variable switches them off."""
+    code = (
+        "import os\n"
+        "from memory_embedder.engine.backends import load_backends\n"
+        "before = os.environ.get('GGML_CUDA_DISABLE_GRAPHS')\n"
+        "load_backends(avoid_amx=False, gpu=False)\n"
+        "assert os.environ.get('GGML_CUDA_DISABLE_GRAPHS') == before\n"
+        "load_backends(avoid_amx=False, gpu=True)\n"
+        "print(os.environ['GGML_CUDA_DISABLE_GRAPHS'])\n"
+    )
+    environment = {name: value for name, value in os.environ.items() if name != "GGML_CUDA_DISABLE_GRAPHS"}
+    environment |= {"GGML_CUDA_DISABLE_GRAPHS": given} if given else {}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout.split()[-1] == (given or "1")
