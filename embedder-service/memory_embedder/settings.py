@@ -84,7 +84,7 @@ class EmbedderSettings(BaseModel):
     gpu_memory_limit: int | None = Field(
         default=None,
         ge=1,
-        description="Have fewer contexts, or refuse a model that needs more MiB of the GPU even so; default: free memory.",
+        description="Have fewer contexts, or refuse a model that needs more MiB of the GPU; default: what is free.",
     )
     contexts: int = Field(default=0, ge=0, description="Contexts that compute documents; 0 = measured at start.")
     batch_tokens: int = Field(default=0, ge=0, description="Tokens of a batch; 0 = measured at start.")
