@@ -184,7 +184,7 @@ def verify(
 ) -> None:
     """Check that a converted or quantised file, or a GPU, still yields the reference's vectors; exit status 1 if not.
 
-    Example: memory-embedder verify bge-q8_0.gguf --against reference.jsonl --model bge-small-en-v1.5 --gpu-layers -1
+    Example: memory-embedder verify bge-q8_0.gguf --against reference.jsonl --model bge-small-en-v1.5
     """
     from memory_embedder.engine.verification import verify_vectors
 

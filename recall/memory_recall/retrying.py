@@ -94,7 +94,7 @@ def caused_by(*kinds: type[BaseException]) -> Callable[[BaseException], bool]:
 
 
 class Awaited(StrEnum):
-    """What a worker can report as unavailable. The values are those of the label `what` of its metric of outages."""
+    """What a worker can wait for and report as unavailable, with its label `what` in the metric of outages."""
 
     DATABASE = "database"
     EMBEDDER = "embedder"

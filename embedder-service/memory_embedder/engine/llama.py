@@ -47,8 +47,8 @@ class EngineOptions:
 
     `contexts` is how many contexts there will be at most. Where a GPU's memory is too small for them, there may be
     fewer, but at least `least_contexts`, which by default is as many. `reserved` is None for the first model of a
-    process. For a further one it is the number of bytes of a GPU that the first will yet take for its contexts; what
-    the GPU's runtime takes was counted there.
+    process. For a second one it is the number of bytes of a GPU's memory that the contexts of the first will still
+    take; what CUDA itself takes was counted for the first.
 
     `digest` is the digest that the file must have, or None to accept any file. With `try_amx` True, AMX kernels compute
     quantised weights only if a test in a child process succeeds; with `try_amx` False, they are used without this test.
@@ -283,7 +283,7 @@ def _engine_facts(
         layers_offloaded=log.layers_offloaded,
         layers_total=log.layers_total or header.layers + 1,
         memory_estimate_bytes=need.total,
-        contexts_estimate_bytes=need.later,
+        contexts_estimate_bytes=need.after_loading,
         most_contexts=need.context_count,
         batch_capacity=capacity,
         max_sequences=_SEQUENCES,

@@ -41,12 +41,12 @@ class MemoryNeed:
 
     @property
     def model(self) -> int:
-        """What loading the model and computing with it takes, with headroom."""
+        """What the model and its contexts take, with headroom."""
         return int((self.weights + self.contexts) * _HEADROOM)
 
     @property
-    def later(self) -> int:
-        """What is taken after the model has been loaded, with headroom: what belongs to the contexts."""
+    def after_loading(self) -> int:
+        """What the contexts take, which are made after the model has been loaded, with headroom."""
         return int(self.contexts * _HEADROOM)
 
     @property
@@ -76,7 +76,7 @@ def estimate_memory(header: GgufFacts, *, capacity: int, contexts: int, gpu: boo
 def largest_fitting(needs: Sequence[MemoryNeed], device: GpuDevice, limit: int | None, reserved: int = 0) -> MemoryNeed:
     """Return the first of `needs`, largest first, that fits into a GPU's free memory and into `limit` bytes.
 
-    With `limit` None only the free memory counts. `reserved` bytes of it are left for another model.
+    With `limit` None only the free memory counts. `reserved` bytes of the free memory are left to another model.
 
     Raises:
         EmbedderError: none fits; the message gives the numbers of the last one in MiB.

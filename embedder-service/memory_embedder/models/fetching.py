@@ -38,7 +38,7 @@ _PASSING = (httpx.TransportError, _Retryable)
 
 @dataclass(frozen=True, slots=True)
 class _Download:
-    """One file to download: its address, the partial file that it is written to, and its greatest size in bytes."""
+    """One file to download: its address, the partial file that receives it, and the most bytes that it may have."""
 
     client: httpx.Client
     url: str

@@ -175,7 +175,7 @@ class Dispatcher:
 
     @property
     def computing(self) -> bool:
-        """Whether a thread is alive, which may be using its context."""
+        """Whether a thread that computes batches is still alive, so that it may be using its context."""
         return any(worker.thread is not None and worker.thread.is_alive() for worker in self._workers)
 
     def _run(self, worker: _Worker, computer: Computer) -> None:

@@ -40,8 +40,8 @@ class LoadPlan:
     """Everything that loading a model needs; `gpu_memory_limit` is in bytes.
 
     `candidates` are plans for computing batches. The first is the default; measurements at the start compare the others
-    with it. `reserved` is None for the first model of a process. For a further one, which has no express context, it is
-    the number of bytes that the first will yet take for its contexts.
+    with it. `reserved` is None for the first model of a process. For a second one, which has no express context, it is
+    the number of bytes of a GPU's memory that the contexts of the first will still take.
     """
 
     path: Path
@@ -64,7 +64,7 @@ class LoadPlan:
 
     @property
     def least_contexts(self) -> int:
-        """Number of contexts without which no candidate can run; a further model can do with one."""
+        """Number of contexts without which no candidate can run; for the second model of a process one is enough."""
         return min(map(self._contexts, self.candidates)) if self.reserved is None else 1
 
     def fitting(self, most_contexts: int) -> tuple[ComputePlan, ...]:

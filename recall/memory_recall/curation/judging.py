@@ -168,7 +168,10 @@ def _combined(score: float, evidence: float) -> float:
 def _with_what_the_model_refuses(
     judgements: Sequence[Judgement], ruled: Sequence[Judgement], combined: Mapping[Ids, float]
 ) -> list[Judgement]:
-    """Return the judgements best first, with those of the rules that the model has refused as other memories."""
+    """Return the judgements, best first, and with them the pairs that the rules proposed and the model rejected.
+
+    The action of a rejected pair is `ADD`: both memories stay as they are.
+    """
     shown = {one.pair.ids for one in judgements}
     refused = [
         replace(one, score=combined[one.pair.ids], action=Action.ADD)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ import structlog.testing
 from memory_embedder.engine import llama
 from memory_embedder.engine.backends import Backends, GpuDevice
 from memory_embedder.engine.llama import EngineOptions
-from memory_embedder.engine.memory_estimate import MemoryNeed, estimate_memory
+from memory_embedder.engine.memory_estimate import MemoryNeed, estimate_memory, largest_fitting
 from memory_embedder.engine.native_log import NativeLog
 from memory_embedder.errors import EmbedderError
 from memory_embedder.models.gguf_header import GgufFacts
@@ -37,6 +38,37 @@ HEADER = GgufFacts(
     file_bytes=44 << 20,
 )
 ERROR = 4
+
+
+def test_memory_is_estimated_before_loading_and_refused_with_the_numbers() -> None:
+    header = replace(
+        HEADER,
+        dimensions=1024,
+        layers=28,
+        key_value_width=1024,
+        pooling=Pooling.LAST,
+        causal=True,
+        file_bytes=600 << 20,
+    )
+    need = estimate_memory(header, capacity=8192, contexts=2, gpu=True)
+    cache = 2 * 8192 * 28 * 1024 * 4  # of keys and values alone
+    assert need.contexts > cache
+    undeclared = estimate_memory(replace(header, pooling=None), capacity=8192, contexts=2, gpu=True)
+    assert undeclared == need
+    encoder = estimate_memory(replace(header, causal=False), capacity=8192, contexts=2, gpu=True)
+    assert need.contexts - encoder.contexts == cache
+    device = GpuDevice("CUDA0", "Tesla T4", memory_free=1 << 30, memory_total=16 << 30)
+    with pytest.raises(EmbedderError, match=r"CUDA0 has 1024 MiB free"):
+        largest_fitting([need, need], device, None)
+    small, least = MemoryNeed(256, 2, 100 << 20, 10 << 20, 300 << 20), MemoryNeed(256, 1, 1, 1, 1)
+    assert largest_fitting([need, small, least], device, None) == small
+    assert largest_fitting([small, least], device, 512 << 20) == small
+    assert largest_fitting([small, least], device, 256 << 20) == least
+    with pytest.raises(EmbedderError, match=r"--gpu-memory-limit \(256 MiB\)"):
+        largest_fitting([small], device, 256 << 20)
+    assert largest_fitting([small, least], device, None, reserved=950 << 20) == least
+    with pytest.raises(EmbedderError, match=r"CUDA0 has 1024 MiB free, of which 950 are kept for"):
+        largest_fitting([small], device, None, reserved=950 << 20)
 
 
 def fitting(free_mib: int, *, least: int | None = None, reserved: int | None = None) -> MemoryNeed:
@@ -80,7 +112,7 @@ def test_what_cuda_says_of_an_error_is_logged_and_nothing_else_of_a_message() ->
 
 
 @pytest.mark.parametrize("given", [None, "0"])
-def test_cuda_graphs_are_off_before_a_gpu_backend_is_loaded(given: str | None) -> None:
+def test_cuda_graphs_are_off_where_a_gpu_backend_is_loaded(given: str | None) -> None:
     """In another process, since a backend is loaded once; any value of the variable switches them off."""
     code = (
         "import os\n"

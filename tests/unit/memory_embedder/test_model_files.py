@@ -13,12 +13,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from memory_embedder.engine.backends import GpuDevice, choose_variant
-from memory_embedder.engine.memory_estimate import (
-    MemoryNeed,
-    estimate_memory,
-    largest_fitting,
-)
+from memory_embedder.engine.backends import choose_variant
 from memory_embedder.errors import EmbedderError
 from memory_embedder.models.convert.bert import WeightType, convert_bert
 from memory_embedder.models.convert.package import convert_package
@@ -200,44 +195,6 @@ def test_the_best_kernels_that_run_here_are_chosen_and_amx_is_left_out_where_it_
     assert choose_variant(scores, avoid_amx=True) == "zen4"
     assert choose_variant({"haswell": 64, "zen4": 0}, avoid_amx=True) == "haswell"
     assert choose_variant({"haswell": 0}, avoid_amx=False) is None
-
-
-def test_memory_is_estimated_before_loading_and_refused_with_the_numbers() -> None:
-    header = GgufFacts(
-        architecture="qwen3",
-        name="q",
-        dimensions=1024,
-        context_length=32768,
-        layers=28,
-        heads=16,
-        key_value_width=1024,
-        pooling=Pooling.LAST,
-        quantised=False,
-        decomposes=False,
-        causal=True,
-        token_types=1,
-        classifier_outputs=0,
-        file_bytes=600 << 20,
-    )
-    need = estimate_memory(header, capacity=8192, contexts=2, gpu=True)
-    cache = 2 * 8192 * 28 * 1024 * 4  # of keys and values alone
-    assert need.contexts > cache
-    undeclared = estimate_memory(dataclasses.replace(header, pooling=None), capacity=8192, contexts=2, gpu=True)
-    assert undeclared == need
-    encoder = estimate_memory(dataclasses.replace(header, causal=False), capacity=8192, contexts=2, gpu=True)
-    assert need.contexts - encoder.contexts == cache
-    device = GpuDevice("CUDA0", "Tesla T4", memory_free=1 << 30, memory_total=16 << 30)
-    with pytest.raises(EmbedderError, match=r"CUDA0 has 1024 MiB free"):
-        largest_fitting([need, need], device, None)
-    small, least = MemoryNeed(256, 2, 100 << 20, 10 << 20, 300 << 20), MemoryNeed(256, 1, 1, 1, 1)
-    assert largest_fitting([need, small, least], device, None) == small
-    assert largest_fitting([small, least], device, 512 << 20) == small
-    assert largest_fitting([small, least], device, 256 << 20) == least
-    with pytest.raises(EmbedderError, match=r"--gpu-memory-limit \(256 MiB\)"):
-        largest_fitting([small], device, 256 << 20)
-    assert largest_fitting([small, least], device, None, reserved=950 << 20) == least
-    with pytest.raises(EmbedderError, match=r"CUDA0 has 1024 MiB free, of which 950 are kept for"):
-        largest_fitting([small], device, None, reserved=950 << 20)
 
 
 def test_plans_share_cores_out_to_single_threaded_contexts_and_two_contexts_to_a_gpu() -> None:

@@ -46,7 +46,7 @@ class SentenceTransformersPeer:
         self._batch_size = BATCH_SIZES[0]
 
     def calibrate(self, texts: Sequence[str]) -> None:
-        """Keep the batch size that embeds the texts fastest."""
+        """Find the batch size with which the texts are embedded fastest, and use it from now on."""
         self._batch_size = min(BATCH_SIZES, key=lambda size: self._seconds(texts, size))
 
     def _seconds(self, texts: Sequence[str], batch_size: int) -> float:
