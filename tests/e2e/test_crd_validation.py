@@ -184,6 +184,7 @@ def test_dimensions_may_change_together_with_the_model(api: Api) -> None:
         api.remove()
 
 
+@pytest.mark.finding("D5")
 def test_a_new_object_says_that_nobody_has_seen_it(api: Api) -> None:
     """Without it kstatus would take an object without a status for finished."""
     assert api.try_object(GOOD)["status"] == {"observedGeneration": -1}

@@ -9,6 +9,7 @@ from memory_bench.operator.platform import Platform
 pytestmark = pytest.mark.cluster
 
 
+@pytest.mark.promise("restricted-pods")
 @pytest.mark.parametrize(
     ("image", "command", "module"),
     [

@@ -43,6 +43,7 @@ def claims(tenant: Tenant) -> list[str]:
     return found.split()
 
 
+@pytest.mark.finding("M5")
 def test_a_file_is_fetched_and_served_once_its_digest_is_right(platform: Platform, tenant: Tenant) -> None:
     serve_model_files(tenant, platform.embedder_image)
     tenant.store(MEMORIES)

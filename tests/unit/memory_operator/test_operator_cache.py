@@ -211,6 +211,7 @@ def counted(bench: Bench, world: World) -> Counted:
     return Counted(bench, world)
 
 
+@pytest.mark.finding("D20")
 async def test_a_settled_object_reads_its_secret_and_connects_once_and_writes_nothing(counted: Counted) -> None:
     bench = counted.bench
     await bench.reconcile(3)

@@ -180,6 +180,7 @@ async def test_reconciling_unchanged_facts_again_writes_nothing(bench: Bench) ->
     assert bench.api.writes == []
 
 
+@pytest.mark.finding("D9")
 @pytest.mark.parametrize(
     ("seconds", "due"), [(0.01, 3.0), (2.0, 2.0 / MAX_QUERY_DUTY_CYCLE), (20.0, LONGEST_REQUEUE_SECONDS)]
 )

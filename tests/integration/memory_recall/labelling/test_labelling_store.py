@@ -62,6 +62,7 @@ async def test_a_sensitive_or_deleted_memory_cannot_be_read(stored: Any) -> None
     assert shown.content == "note 3 on peppers"
 
 
+@pytest.mark.promise("labelling-without-sensitive-memory")
 @pytest.mark.parametrize("conv", [None, "ana"])
 async def test_a_pool_holds_what_every_leg_and_fusion_finds_and_nothing_sensitive(
     conv: str | None, stored: Any
