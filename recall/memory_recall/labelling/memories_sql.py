@@ -16,19 +16,27 @@ def draw_statement(table: MemoryTable, *, of_user: bool) -> str:
     Raises:
         InvalidInput: one user's memories are wanted, but the table has no column `user_id`.
     """
-    owned = ""
-    if of_user:
-        if "user_id" not in table.columns:
-            raise InvalidInput(f"The table {table.name} has no column user_id.", "Say --everyone.")
-        owned = " AND user_id = $4"
     return (
         f"SELECT id FROM {table.qualified} WHERE {table.shareable()} AND btrim(content) <> '' "
-        f"AND NOT id = ANY($3::bigint[]){owned} "
+        f"AND NOT id = ANY($3::bigint[]){_owned(table, 4) if of_user else ''} "
         "ORDER BY sha256(convert_to($2::text || ':' || id::text, 'UTF8')), id LIMIT $1"
     )
 
 
-def read_statement(table: MemoryTable) -> str:
-    """Return the statement that reads one memory by its id, or nothing if it is sensitive or deleted."""
+def read_statement(table: MemoryTable, *, of_user: bool) -> str:
+    """Return the statement that reads the memory with the id $1, or nothing if it is sensitive or deleted.
+
+    If `of_user` is set, it reads nothing either if the memory does not belong to the user $2.
+
+    Raises:
+        InvalidInput: one user's memories are wanted, but the table has no column `user_id`.
+    """
     shown = "".join(f", {name}" if name in table.columns else f", NULL AS {name}" for name in _SHOWN)
-    return f"SELECT content{shown} FROM {table.qualified} WHERE id = $1 AND {table.shareable()}"
+    owned = _owned(table, 2) if of_user else ""
+    return f"SELECT content{shown} FROM {table.qualified} WHERE id = $1 AND {table.shareable()}{owned}"
+
+
+def _owned(table: MemoryTable, argument: int) -> str:
+    if "user_id" not in table.columns:
+        raise InvalidInput(f"The table {table.name} has no column user_id.", "Say --everyone.")
+    return f" AND user_id = ${argument}"
