@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
-from memory_recall.cli.output import JsonOption, announce_page, emit, execute, progress_bar
+from memory_recall.cli.output import JsonOption, announce_page, emit, execute, progress_bar, show
 from memory_recall.errors import InvalidInput, importing_extra
 from memory_recall.labelling.label_file import LabelFile
 from memory_recall.settings import Settings
@@ -128,9 +127,8 @@ def judge_command(
             if terminal:
                 from memory_recall.labelling.terminal import label_in_terminal
 
-                console = Console(stderr=True, soft_wrap=True, highlight=False)
                 await label_in_terminal(
-                    labeller, read=sys.stdin.readline, show=lambda line: console.print(line, markup=False)
+                    labeller, read=sys.stdin.readline, show=lambda line: show([line], to_stderr=True)
                 )
             else:
                 with importing_extra("page", "The page on which answers are judged"):
@@ -222,8 +220,8 @@ def _summarise(file: LabelFile, *, as_json: bool) -> None:
     summary = dataclasses.asdict(summarise(file.labels))
     warnings = [] if as_json else summary.pop("warnings")
     emit(summary, as_json=as_json, title="Labels")
-    for warning in warnings:
-        Console(stderr=True, soft_wrap=True, highlight=False).print(warning, markup=False)
+    if warnings:
+        show(warnings, to_stderr=True)
 
 
 async def _draw(settings: Settings, file: LabelFile, count: int, *, seed: int, user: str | None, stratum: str) -> int:

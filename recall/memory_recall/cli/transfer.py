@@ -7,11 +7,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO
 
-import orjson
 import typer
 from rich.console import Console
 
-from memory_recall.cli.output import JsonOption, emit, execute, progress_bar
+from memory_recall.cli.output import JsonOption, emit, execute, json_line, progress_bar
 from memory_recall.errors import InvalidInput
 from memory_recall.postgres.connection import opened
 from memory_recall.postgres.session_sql import require_session
@@ -133,7 +132,7 @@ async def _export(settings: Settings, file: str) -> dict[str, Any]:
             async with exporting(connection, table) as export:
                 task = bar.add_task("Exporting", total=export.counts.shareable)
                 async for memory in export.memories():
-                    stream.write(orjson.dumps(memory, option=orjson.OPT_APPEND_NEWLINE))
+                    stream.write(json_line(memory).encode())
                     if export.exported % _SHOW_EVERY == 0:
                         bar.update(task, completed=export.exported)
                 bar.update(task, completed=export.exported)

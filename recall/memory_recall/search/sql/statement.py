@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from memory_recall.schema.columns.owners import owner_text
 from memory_recall.schema.models_sql import RECORDED_COLUMNS
 from memory_recall.schema.rules.expected import COLUMN_MODEL
 from memory_recall.schema.table import ACTIVE, MemoryTable, quoted
@@ -264,6 +265,7 @@ def present_statement(plan: RecallPlan, found: Sequence[Mapping[str, Any]]) -> S
 def _shown_columns(plan: RecallPlan) -> str:
     """Return the select list of what an answer shows of the row `m`, whose score is in `o`."""
     table = plan.table
-    owner = "m.user_id" if "user_id" in table.columns else "NULL::text"
-    columns = memory_columns(table.columns, sensitive=table.sensitive("m"), owner=owner, score="o.score")
+    columns = memory_columns(
+        table.columns, sensitive=table.sensitive("m"), owner=owner_text(table, "m"), score="o.score"
+    )
     return columns + own_select_list(table) if plan.own_columns else columns
