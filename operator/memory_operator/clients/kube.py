@@ -31,6 +31,7 @@ KINDS = {
     "Service": ("", "v1", "services"),
     "PersistentVolumeClaim": ("", "v1", "persistentvolumeclaims"),
     "Deployment": ("apps", "v1", "deployments"),
+    "ReplicaSet": ("apps", "v1", "replicasets"),
     "Job": ("batch", "v1", "jobs"),
     "PodDisruptionBudget": ("policy", "v1", "poddisruptionbudgets"),
     "NetworkPolicy": ("networking.k8s.io", "v1", "networkpolicies"),

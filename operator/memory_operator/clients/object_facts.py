@@ -7,7 +7,7 @@ import base64
 import binascii
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -27,6 +27,7 @@ from memory_operator.reconcile.facts import (
 )
 from memory_operator.resources.cnpg import DatabaseObject, owner_uids
 from memory_operator.resources.common import ANNOTATION_INDEX_UID, ANNOTATION_SEQUENCE, LABEL_COMPONENT, LABEL_CONFIG
+from memory_operator.resources.ownership import controller_uid
 from memory_recall.errors import InvalidConfiguration
 from memory_recall.postgres.connection_uri import parse as parse_connection_uri
 
@@ -39,6 +40,7 @@ _PULL_CAUSES = {
     "the registry cannot be reached": ("connection refused", "no such host", "timeout", "dial tcp", "unreachable"),
 }
 _DATABASE_NAME = re.compile(r"[A-Za-z_][-A-Za-z0-9_]{0,62}")
+_SEQUENCE = re.compile(r"[0-9]{1,9}")
 _MESSAGE_LIMIT = 600
 _MANY_RESTARTS = 3
 _SHORT_LIFE = timedelta(seconds=60)
@@ -181,7 +183,7 @@ def job_facts(job: Manifest, pods: Iterable[Manifest]) -> JobFacts:
         name=meta["name"],
         component=labels.get(LABEL_COMPONENT, ""),
         config=labels.get(LABEL_CONFIG, ""),
-        sequence=int(sequence) if sequence.isdigit() else 0,
+        sequence=int(sequence) if _SEQUENCE.fullmatch(sequence) else 0,
         state=state,
         finished_at=finished_at,
         failure=_job_failure(status, own_pods) if state is JobState.FAILED else None,
@@ -192,8 +194,11 @@ def job_facts(job: Manifest, pods: Iterable[Manifest]) -> JobFacts:
     )
 
 
-def pod_facts(pod: Manifest) -> PodFacts:
-    """Parse a pod into facts, including the problem that keeps the pod from running, if there is one."""
+def pod_facts(pod: Manifest, controllers: Collection[str] = ()) -> PodFacts:
+    """Parse a pod into facts, including the problem that keeps the pod from running, if there is one.
+
+    `controllers` are the uids of the Jobs of the MemoryIndex and of the ReplicaSets of its Deployments.
+    """
     meta, status = pod["metadata"], pod.get("status") or {}
     return PodFacts(
         name=meta["name"],
@@ -202,6 +207,7 @@ def pod_facts(pod: Manifest) -> PodFacts:
         running=status.get("phase") == "Running",
         ended=status.get("phase") in {"Succeeded", "Failed"},
         deleting="deletionTimestamp" in meta,
+        controlled=controller_uid(pod) in controllers,
         problem=_pod_problem(f"Pod {meta['namespace']}/{meta['name']}", status),
         created_at=parse_timestamp(meta["creationTimestamp"]) if "creationTimestamp" in meta else None,
         unprepared_since=_unprepared_since(status),
@@ -284,7 +290,7 @@ def termination_problem(ended: Mapping[str, Any]) -> Problem | None:
     try:
         reported = json.loads(ended.get("message") or "")
         reason, message = str(reported["reason"]), str(reported["message"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return None
     known = Reason.from_code(reason, Reason.JOB_FAILED)
     prefix = "" if known.code == reason else f"{reason}: "

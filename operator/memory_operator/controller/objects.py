@@ -4,7 +4,8 @@ import asyncio
 
 from memory_operator.api.spec import Manifest
 from memory_operator.clients.kube import KindMissingError, Kube, KubeError
-from memory_operator.controller.cache import WATCHED_OF_CNPG, ObjectCache, database_key
+from memory_operator.controller.cache import WATCHED_OF_CNPG, ObjectCache
+from memory_operator.controller.entries import database_key
 from memory_operator.resources.common import LABEL_INSTANCE, LABEL_MANAGED_BY, MANAGER
 
 COMPARE_SECONDS = 300.0

@@ -10,7 +10,7 @@ already applied an object that requests the extension, somebody has removed the 
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 
 from memory_operator.api.embedder import SecretKey
 from memory_operator.api.reasons import Reason
@@ -18,7 +18,8 @@ from memory_operator.api.spec import HOSTED_KEY_FIELD, InvalidSpecError, Manifes
 from memory_operator.clients import object_facts
 from memory_operator.clients.embedder import EmbedderProbe
 from memory_operator.clients.kube import EVERY_NAMESPACE, KindMissingError, Kube, KubeError
-from memory_operator.controller.cache import CHILDREN, ObjectCache
+from memory_operator.controller.cache import ObjectCache
+from memory_operator.controller.entries import CHILDREN
 from memory_operator.controller.objects import Objects
 from memory_operator.reconcile.active_embedder import before_swap, embedder_of_active, needs_swap
 from memory_operator.reconcile.authorization.claims import holder_to_read, is_claimed_by
@@ -71,7 +72,8 @@ class Observer:
         )
         manifests = {item["metadata"]["name"]: item for item in children["Deployment"]}
         deployments = {name: object_facts.deployment_facts(item) for name, item in manifests.items()}
-        pods = tuple(object_facts.pod_facts(pod) for pod in children["Pod"])
+        controllers = _uids(item for kind in ("Job", "ReplicaSet") for item in children[kind])
+        pods = tuple(object_facts.pod_facts(pod, controllers) for pod in children["Pod"])
         dsn = _dsn(index, secret, cluster)
         credentials = dsn if isinstance(dsn, Problem) else object_facts.credentials(dsn, *_dsn_key(index))
         inspection = await self._database(index, dsn, credentials, cluster)
@@ -182,14 +184,16 @@ class Observer:
         return found is not None and found["metadata"]["uid"] == claim.uid
 
     async def _children(self, index: MemoryIndex) -> dict[str, list[Manifest]]:
-        """Return, by kind, the objects that this MemoryIndex controls and all pods that carry its labels."""
-        kinds = (*CHILDREN, "Job", "Pod")
+        """Return, by kind, the objects that this MemoryIndex controls, the ReplicaSets of its Deployments, and all pods
+        that carry its labels.
+        """
+        kinds = (*CHILDREN, "Job", "ReplicaSet", "Pod")
         listed = await asyncio.gather(*(self.objects.children(kind, index.namespace, index.name) for kind in kinds))
         found = dict(zip(kinds, listed, strict=True))
-        return {
-            kind: [item for item in items if kind == "Pod" or controller_uid(item) == index.uid]
-            for kind, items in found.items()
-        }
+        own = {kind: [item for item in found[kind] if controller_uid(item) == index.uid] for kind in (*CHILDREN, "Job")}
+        deployments = _uids(own["Deployment"])
+        made = [item for item in found["ReplicaSet"] if controller_uid(item) in deployments]
+        return {**own, "ReplicaSet": made, "Pod": found["Pod"]}
 
     async def _external(
         self, index: MemoryIndex, database: DatabaseFacts | Problem | None = None
@@ -250,6 +254,10 @@ def _dsn(index: MemoryIndex, secret: Manifest | None, cluster: ClusterFacts | Pr
 def _dsn_key(index: MemoryIndex) -> tuple[str, str]:
     """Return the place of the connection URI: the Secret as namespace/name, and the key in the Secret."""
     return f"{index.namespace}/{index.secret_name}", index.spec.database.credentials.key
+
+
+def _uids(manifests: Iterable[Manifest]) -> frozenset[str]:
+    return frozenset(item["metadata"].get("uid", "") for item in manifests)
 
 
 def _parsed(manifest: Manifest) -> MemoryIndex | None:

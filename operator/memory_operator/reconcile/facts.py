@@ -111,6 +111,8 @@ class PodFacts:
 
     Attributes:
         running: whether its containers have started.
+        controlled: whether a Deployment or Job of the MemoryIndex has made it. Its labels alone do not say so, because
+            whoever may create pods can give a pod any labels.
         problem: why they have not.
         unprepared_since: the time since which the pod has had a node without its volumes and network being ready; None
             if they are ready, or if Kubernetes does not tell, as before its version 1.29.
@@ -122,6 +124,7 @@ class PodFacts:
     running: bool = False
     ended: bool = False
     deleting: bool = False
+    controlled: bool = False
     problem: Problem | None = None
     created_at: datetime | None = None
     unprepared_since: datetime | None = None

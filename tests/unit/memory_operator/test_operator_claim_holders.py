@@ -7,7 +7,8 @@ import pytest
 
 from memory_operator.api.spec import parse
 from memory_operator.clients.kube import KubeError
-from memory_operator.controller.cache import WATCHED, ObjectCache, entry_of
+from memory_operator.controller.cache import WATCHED, ObjectCache
+from memory_operator.controller.entries import entry_of
 from memory_operator.controller.observe import Observer
 from memory_operator.reconcile.authorization.claims import holder_to_read
 from memory_operator.reconcile.facts import Peers
