@@ -26,7 +26,13 @@ from memory_operator.reconcile.facts import (
     Problem,
 )
 from memory_operator.resources.cnpg import DatabaseObject, owner_uids
-from memory_operator.resources.common import ANNOTATION_INDEX_UID, ANNOTATION_SEQUENCE, LABEL_COMPONENT, LABEL_CONFIG
+from memory_operator.resources.common import (
+    ANNOTATION_INDEX_UID,
+    ANNOTATION_SEQUENCE,
+    LABEL_COMPONENT,
+    LABEL_CONFIG,
+    own_container,
+)
 from memory_operator.resources.ownership import controller_uid
 from memory_recall.errors import InvalidConfiguration
 from memory_recall.postgres.connection_uri import parse as parse_connection_uri
@@ -155,7 +161,6 @@ def deployment_facts(deployment: Manifest) -> DeploymentFacts:
     total = status.get("replicas", 0)
     updated = status.get("updatedReplicas", 0) if observed else 0  # an older status counts pods of an older template
     reasons = {item.get("reason") for item in status.get("conditions") or () if item.get("type") == "Progressing"}
-    containers = ((spec.get("template") or {}).get("spec") or {}).get("containers") or [{}]
     return DeploymentFacts(
         replicas=spec.get("replicas", 1),
         ready=status.get("readyReplicas", 0),
@@ -164,7 +169,7 @@ def deployment_facts(deployment: Manifest) -> DeploymentFacts:
         total=total,
         updated=updated,
         deadline_exceeded="ProgressDeadlineExceeded" in reasons,
-        image=containers[0].get("image", ""),
+        image=own_container((spec.get("template") or {}).get("spec") or {}).get("image", ""),
     )
 
 

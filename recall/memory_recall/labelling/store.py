@@ -73,9 +73,14 @@ class PostgresStore:
         return [row["id"] for row in await self._fetch(statement, count, str(seed), list(without), *owner)]
 
     async def read(self, memory_id: int, *, user: str | None) -> ShownMemory | None:
-        """Return a memory of a user, or of anybody if `user` is None; None if it is sensitive, deleted or not there."""
+        """Return a memory of a user, or of anybody if `user` is None; None if it is sensitive, deleted or not there.
+
+        Raises:
+            InvalidInput: the table does not say whose a memory is, or has no such users.
+        """
+        owner = [] if user is None else [owner_named(self._table, user)]
         statement = read_statement(self._table, of_user=user is not None)
-        rows = await self._fetch(statement, memory_id, *([] if user is None else [user]))
+        rows = await self._fetch(statement, memory_id, *owner)
         if not rows:
             return None
         created = rows[0]["created_at"]

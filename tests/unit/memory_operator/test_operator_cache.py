@@ -237,9 +237,10 @@ class Counted:
         self.reads.append(f"{kind}s")
         return await self.bench.api.list(kind, namespace, labels)
 
-    async def apply(self, manifest: dict[str, Any]) -> None:
-        await self.bench.api.apply(manifest)
+    async def apply(self, manifest: dict[str, Any]) -> dict[str, Any]:
+        stored = await self.bench.api.apply(manifest)
         self._answered(manifest["kind"], manifest["metadata"]["namespace"], manifest["metadata"]["name"])
+        return stored
 
     async def apply_status(self, namespace: str, name: str, status: dict[str, Any]) -> None:
         await self.bench.api.apply_status(namespace, name, status)
