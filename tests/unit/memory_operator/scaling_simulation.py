@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
-from memory_bench.scaling.day import QUERY_TOKENS, ROW_TOKENS, STEP_SECONDS, Arrivals
 from memory_operator.api.spec import MemoryIndex, Spec
 from memory_operator.controller.history import ObjectHistory
 from memory_operator.reconcile.core import RequeueIntervals
@@ -17,6 +16,7 @@ from memory_operator.reconcile.embedder import plan_replicas
 from memory_operator.reconcile.facts import Credentials, DeploymentFacts, EmbedderLoad, JobFacts, JobState, Observed
 from memory_operator.reconcile.indexing.backfill import BACKFILL_MIN_ROWS
 from memory_recall.status import NO_INDEX, DatabaseFacts, RowCounts
+from tests.unit.memory_operator.load_day import QUERY_TOKENS, ROW_TOKENS, STEP_SECONDS, Arrivals
 
 MIN_REPLICAS, MAX_REPLICAS, TARGET_SECONDS, DELAY_SECONDS, PARALLELISM = 0, 4, 10.0, 300.0, 2
 POD_TOKENS_PER_SECOND = 4_000.0
