@@ -15,6 +15,7 @@ import httpx
 import numpy as np
 import numpy.typing as npt
 
+from memory_recall.embedding.direction import has_direction
 from memory_recall.embedding.http_client import retry_after
 from memory_recall.embedding.served_model import ServedModel
 from memory_recall.errors import (
@@ -122,8 +123,8 @@ class WireFormat:
         """Return the vectors in the JSON object of an embeddings answer; `expected` is their required number.
 
         Raises:
-            EmbedderBroken: the vectors cannot be decoded, are fewer or more than expected, or are not finite in half
-                precision.
+            EmbedderBroken: the vectors cannot be decoded, are fewer or more than expected, or are not finite or of
+                length zero in half precision.
             DimensionMismatch: the vectors have another number of dimensions than expected.
         """
         usage = payload.get("usage") or {}
@@ -195,6 +196,8 @@ class WireFormat:
             raise self._malformed(f"it holds {len(vectors)} vectors for {expected} inputs")
         if not (np.abs(vectors) <= _LARGEST_HALF).all():  # false for NaN, too
             raise self._malformed("a vector holds a number that is not finite in half precision")
+        if not all(map(has_direction, vectors)):
+            raise self._malformed("a vector has the length zero in half precision")
         if self.dimensions is not None and vectors.shape[1] != self.dimensions:
             raise DimensionMismatch(
                 f"The embedder at {self.base_url} yields {vectors.shape[1]} dimensions, not {self.dimensions}.",

@@ -13,6 +13,7 @@ from memory_recall.graph.definition import owner
 from memory_recall.postgres.connection import AnyConnection
 from memory_recall.postgres.driver_errors import translated
 from memory_recall.schema.graph_relations import CONCEPT, CONCEPTS, concept_texts
+from memory_recall.schema.requirements.reading import require_every_row
 from memory_recall.schema.table import MemoryTable
 
 _MOST = 100  # memories that are read, as recalls follow no concept that more memories have
@@ -112,8 +113,10 @@ async def require_graph(connection: AnyConnection, table: MemoryTable, user: str
 
     Raises:
         SchemaBehind: the graph is not enabled.
+        SchemaUnsupported: row-level security hides rows from the role.
         InvalidInput: a user is named and the table does not say whose a memory is.
     """
+    await require_every_row(connection, table)
     if user is not None and "user_id" not in table.columns:
         raise InvalidInput(f"The table {table.name} has no column user_id.", "Say --everyone.")
     with translated("looking at the concept graph"):
