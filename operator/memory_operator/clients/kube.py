@@ -10,7 +10,7 @@ Longer than 300 lines because all requests share this conversion of errors.
 
 import json
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import aiohttp
@@ -52,6 +52,7 @@ _LIMIT = aiohttp.ClientTimeout(total=30.0)
 _APPLY = {"content_type": "application/apply-patch+yaml", "force_conflicts": True, "field_manager": MANAGER}
 _METADATA = {"Accept": "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"}
 _DELETE_OPTIONS = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
+_MERGE_PATCH = {"content_type": "application/merge-patch+json", "field_manager": MANAGER}
 _JSON_PATCH = {"content_type": "application/json-patch+json", "field_manager": MANAGER}
 
 
@@ -149,6 +150,18 @@ class Kube:
             raise NameTakenError(action, 409, _not_ours(kind, namespace, name), refused=not is_former(manifest, live))
         self._on_write(kind, "apply")
         self._on_answer(await self._request(action, "patch", _path(kind, namespace, name), manifest, **_APPLY))
+
+    async def patch(self, kind: str, namespace: str, name: str, uid: str, changes: Manifest) -> None:
+        """Change some fields of the object with this uid by a merge patch; do nothing if none has its name.
+
+        Raises:
+            KubeError: the object of this name has another uid, among other reasons.
+        """
+        self._on_write(kind, "patch")
+        body = {**changes, "metadata": {**changes.get("metadata", {}), "uid": uid}}
+        action = f"changing {kind} {namespace}/{name}"
+        with suppress(NotFoundError):
+            self._on_answer(await self._request(action, "patch", _path(kind, namespace, name), body, **_MERGE_PATCH))
 
     async def replace(self, manifest: Manifest) -> None:
         """Replace an object. The write is not counted, because Leases are renewed all the time.

@@ -86,6 +86,9 @@ class JobFacts:
     Attributes:
         failure: the problem that its last failed pod reported.
         suspended: whether Kubernetes makes no pods for it until somebody resumes it.
+        stopped: whether the operator has suspended it, because what it needs is no longer permitted.
+        sends_to: the URLs of the embedders that its pods may send texts to.
+        secrets: the names of the Secrets that its pods mount.
         failed_pods: how many of its pods have failed.
         without_pod_since: the time since which it has been observed without a pod that could run; None if it has one,
             or needs none because it has ended, is suspended or is being deleted.
@@ -101,6 +104,9 @@ class JobFacts:
     deleting: bool = False
     uid: str = ""
     suspended: bool = False
+    stopped: bool = False
+    sends_to: frozenset[str] = frozenset()
+    secrets: frozenset[str] = frozenset()
     failed_pods: int = 0
     without_pod_since: datetime | None = None
 
