@@ -240,6 +240,11 @@ class Kube:
             return False
         return "deletionTimestamp" in found["metadata"]
 
+    async def namespace_uid(self, namespace: str) -> str:
+        """Return the uid of a namespace."""
+        found = await self._request(f"reading Namespace {namespace}", "get", _path("Namespace", None, namespace))
+        return str(found["metadata"]["uid"])
+
     async def delete(self, kind: str, namespace: str, name: str, uid: str) -> None:
         """Delete the object with this uid, and its dependents in the background; do nothing if none has its name.
 

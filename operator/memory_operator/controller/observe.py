@@ -97,6 +97,7 @@ class Observer:
             external=await self._external(index, inspection.found),
             active_external=await self._active_external(index, inspection.found, manifests.get(f"{index.name}-sync")),
             operator_namespace=self._operator_namespace,
+            kubernetes=await self.objects.kubernetes(),
             children={(kind, item["metadata"]["name"]): item for kind in CHILDREN for item in children[kind]},
         )
 
@@ -168,7 +169,9 @@ class Observer:
         listed = await asyncio.gather(*(self.objects.indexes(space) for space in spaces))
         found = (_parsed(item) for items in listed for item in items)
         others = tuple(peer for peer in found if peer and peer.uid != index.uid)
-        claim = holder_to_read(index, database, {peer.uid for peer in others}, self._namespaces)
+        claim = holder_to_read(
+            index, database, {peer.uid for peer in others}, self._namespaces, kubernetes=await self.objects.kubernetes()
+        )
         return Peers(others, holder_exists=await self._exists(claim) if claim else None)
 
     async def _exists(self, claim: TableClaim) -> bool | None:

@@ -231,6 +231,7 @@ class Observed:
         active_external: the same of the active model's external embedder during a swap; only a problem with the Secret
             if the operator runs that embedder; None if there is none, or if it was not asked.
         operator_namespace: where the operator itself runs; empty if it runs outside the cluster.
+        kubernetes: the uid of the namespace kube-system, which identifies the Kubernetes cluster.
     """
 
     credentials: Credentials | Problem
@@ -256,6 +257,7 @@ class Observed:
     graph_idle_since: datetime | None = None
     rollout_admitted: bool = True
     operator_namespace: str = ""
+    kubernetes: str = ""
 
     def jobs_of(self, component: str) -> tuple[JobFacts, ...]:
         """Return the Jobs of one component, oldest first."""

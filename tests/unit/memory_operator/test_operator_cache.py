@@ -211,6 +211,7 @@ class Counted:
             clock=lambda: world.now,
         )
         self.delete, self.create, self.is_terminating = api.delete, api.create, api.is_terminating
+        self.namespace_uid = api.namespace_uid
 
     def arrive(self, kind: str, item: dict[str, Any]) -> None:
         """Give an object a newer version and show it to the watch, at once or once `delayed` has ended."""

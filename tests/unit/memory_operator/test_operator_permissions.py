@@ -148,7 +148,9 @@ POLICIES = {"deletionPolicy": "Delete"}, {"graph": {"enabled": True}}
 
 @pytest.mark.finding("security S5")
 @pytest.mark.parametrize("policy", POLICIES, ids=["undone", "graph"])
-@pytest.mark.parametrize(("spec", "chosen"), zip((choice[0] for choice in CHOICES), CHOSEN, strict=True))
+@pytest.mark.parametrize(
+    ("spec", "chosen"), [(choice[0], chosen) for choice, chosen in zip(CHOICES, CHOSEN, strict=True)]
+)
 def test_nothing_that_is_made_for_a_deletion_contains_a_choice_that_is_not_permitted(
     world: World, spec: dict[str, Any], chosen: str, policy: dict[str, Any]
 ) -> None:
