@@ -10,7 +10,7 @@ Longer than 300 lines because all requests share this conversion of errors.
 
 import json
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import aiohttp
@@ -52,6 +52,7 @@ _LIMIT = aiohttp.ClientTimeout(total=30.0)
 _APPLY = {"content_type": "application/apply-patch+yaml", "force_conflicts": True, "field_manager": MANAGER}
 _METADATA = {"Accept": "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"}
 _DELETE_OPTIONS = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
+_MERGE_PATCH = {"content_type": "application/merge-patch+json", "field_manager": MANAGER}
 _JSON_PATCH = {"content_type": "application/json-patch+json", "field_manager": MANAGER}
 
 
@@ -161,6 +162,18 @@ class Kube:
         path = _path(kind, meta["namespace"], meta["name"])
         return await self._request(action, "patch", path, manifest, **_APPLY, dry_run="All")
 
+    async def patch(self, kind: str, namespace: str, name: str, uid: str, changes: Manifest) -> None:
+        """Change some fields of the object with this uid by a merge patch; do nothing if none has its name.
+
+        Raises:
+            KubeError: the object of this name has another uid, among other reasons.
+        """
+        self._on_write(kind, "patch")
+        body = {**changes, "metadata": {**changes.get("metadata", {}), "uid": uid}}
+        action = f"changing {kind} {namespace}/{name}"
+        with suppress(NotFoundError):
+            self._on_answer(await self._request(action, "patch", _path(kind, namespace, name), body, **_MERGE_PATCH))
+
     async def replace(self, manifest: Manifest) -> None:
         """Replace an object. The write is not counted, because Leases are renewed all the time.
 
@@ -237,6 +250,11 @@ class Kube:
                 raise
             return False
         return "deletionTimestamp" in found["metadata"]
+
+    async def namespace_uid(self, namespace: str) -> str:
+        """Return the uid of a namespace."""
+        found = await self._request(f"reading Namespace {namespace}", "get", _path("Namespace", None, namespace))
+        return str(found["metadata"]["uid"])
 
     async def delete(self, kind: str, namespace: str, name: str, uid: str) -> None:
         """Delete the object with this uid, and its dependents in the background; do nothing if none has its name.

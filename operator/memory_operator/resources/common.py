@@ -22,6 +22,7 @@ ANNOTATION_FINGERPRINT = "memory-index.dev/fingerprint"
 ANNOTATION_SPECIFICATION = "memory-index.dev/specification"  # which one an embedder's pods were made from
 ANNOTATION_SEQUENCE = "memory-index.dev/sequence"
 ANNOTATION_INDEX_UID = "memory-index.dev/uid"
+ANNOTATION_STOPPED = "memory-index.dev/stopped"  # of a Job that the operator has suspended
 
 HOSTED_KEY_DIRECTORY = "/var/run/memory-index-hosted"  # where workers find the hosted provider's API key
 KEY_DIRECTORY = "/var/run/memory-index-embedder"  # where embedder and workers find the embedder's API key

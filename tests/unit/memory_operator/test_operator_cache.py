@@ -151,7 +151,7 @@ def test_a_namespace_beyond_its_limit_is_refused_alone_and_read_from_the_api_ser
     large = [service(f"s{number}", size=1 << 20) for number in range(NAMESPACE_BYTES >> 20)]
     for item in large:
         watches.show("Service", item)
-    with pytest.raises(NamespaceFullError, match="namespace team: .* 32 MiB"):
+    with pytest.raises(NamespaceFullError, match=r"namespace team: .* 32 MiB"):
         watches.cache.find("Service", KEY)
     kept = watches.indexers["Service"].index
     assert sum(len(entry.content) for owner in kept for entry in kept[owner]) <= NAMESPACE_BYTES
@@ -211,6 +211,7 @@ class Counted:
             clock=lambda: world.now,
         )
         self.delete, self.create, self.is_terminating = api.delete, api.create, api.is_terminating
+        self.namespace_uid = api.namespace_uid
 
     def arrive(self, kind: str, item: dict[str, Any]) -> None:
         """Give an object a newer version and show it to the watch, at once or once `delayed` has ended."""
