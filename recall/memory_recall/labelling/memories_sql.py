@@ -21,7 +21,11 @@ def draw_statement(table: MemoryTable, *, of_user: bool) -> str:
     )
 
 
-def read_statement(table: MemoryTable) -> str:
-    """Return the statement that reads one memory by its id, or nothing if it is sensitive or deleted."""
+def read_statement(table: MemoryTable, *, of_user: bool) -> str:
+    """Return the statement that reads the memory with the id $1, or nothing if it is sensitive or deleted.
+
+    If `of_user` is set, it reads nothing either if the memory does not belong to the user $2.
+    """
     shown = "".join(f", {name}" if name in table.columns else f", NULL AS {name}" for name in _SHOWN)
-    return f"SELECT content{shown} FROM {table.qualified} WHERE id = $1 AND {table.shareable()}"
+    owned = f" AND {owned_by(table, 'm', '$2')}" if of_user else ""
+    return f"SELECT content{shown} FROM {table.qualified} m WHERE id = $1 AND {table.shareable('m')}{owned}"

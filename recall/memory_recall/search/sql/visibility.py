@@ -63,20 +63,16 @@ class SearchedRows:
     true for the visible rows of the owner whose memories are searched. In a table that is partitioned by user, a search
     in one user's memories takes its statistics from them alone, so that it reads no other partition.
 
+    A row that a leg has found is looked up again by its id and by `searched`, each time: an id may have become that of
+    several rows, and of these only the found one may be returned. In a partitioned table, Postgres then looks in one
+    partition.
+
     `user` is SQL for the user's id, or None if the memories of several users are searched.
     """
 
     visible: str
     searched: str
     user: str | None = None
-
-    def found(self, table: MemoryTable) -> str:
-        """Return the condition with which a row `m` that a leg has found is looked up once more by its id.
-
-        The key of a partitioned table holds more than the id. With the condition on the user, Postgres looks in one
-        partition, and never takes a row that may not be found, should another partition have the same id.
-        """
-        return self.searched if table.is_partitioned else "true"
 
 
 def postgres_rows(owner: str | Everyone, arguments: Arguments, table: MemoryTable) -> SearchedRows:
