@@ -1,6 +1,7 @@
 """All faults of a table's columns are named at once, each with the statement that mends it in this very table."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -89,3 +90,11 @@ def test_nothing_is_wrong_with_a_table_that_does_not_exist() -> None:
 def test_a_view_is_no_table() -> None:
     (fault,) = shape_faults(replace(TABLE, kind="v"))
     assert '"app"."notes" is not a table' in fault.message
+
+
+def test_the_field_of_the_resource_names_the_columns_that_are_needed() -> None:
+    definition = (Path(__file__).parents[3] / "charts/memory-index/crds/memoryindexes.yaml").read_text()
+    described = " ".join(definition.partition("The table of memories, found")[2].partition("Immutable.")[0].split())
+    *needed, last = [used.name for used in USED_COLUMNS if used.need is Need.ALWAYS]
+    (for_recalls,) = [used.name for used in USED_COLUMNS if used.need is Need.RECALL]
+    assert f"the columns {', '.join(needed)} and {last} and, for recalls, {for_recalls}" in described
