@@ -18,7 +18,6 @@ from typing import Any, cast
 import kopf
 import structlog
 from kubernetes.aio.client import ApiClient
-from prometheus_client import start_http_server
 
 from memory_operator.clients import connection, http
 from memory_operator.clients.database import DatabaseClient
@@ -36,6 +35,7 @@ from memory_operator.controller.queue import WorkQueue
 from memory_operator.reconcile.core import RequeueIntervals
 from memory_operator.resources.common import MANAGER
 from memory_operator.settings import Settings
+from memory_recall.metrics_server import MetricsServer
 
 # kopf would otherwise read the user's name from the system, and a numeric user of a container has none.
 IDENTITY = cast("Any", MANAGER)
@@ -70,8 +70,7 @@ async def serve(settings: Settings) -> bool:
     metrics, cache = Metrics(), ObjectCache()
     queue = WorkQueue(asyncio.get_running_loop().time)
     async with AsyncExitStack() as stack:
-        server, _ = start_http_server(METRICS_PORT, registry=metrics.registry)
-        stack.callback(server.shutdown)
+        stack.callback(MetricsServer(metrics.registry, METRICS_PORT).close)
         configuration = await connection.configuration()
         kube = Kube(await stack.enter_async_context(ApiClient(configuration)), metrics.count_write, cache.remember)
         api_server = await http.addresses_of(configuration.host)

@@ -136,8 +136,10 @@ class Kube:
         found = await self._items(kind, namespace, labels, **_METADATA)
         return frozenset(item["metadata"]["uid"] for item in found)
 
-    async def apply(self, manifest: Manifest) -> None:
+    async def apply(self, manifest: Manifest) -> Manifest:
         """Create or change an object of the operator by server-side apply, with precedence over other field managers.
+
+        Return the object as the API server stores it, which admission may have changed.
 
         Raises:
             NameTakenError: an object of this name exists and does not belong to the same MemoryIndex.
@@ -149,7 +151,16 @@ class Kube:
         if live is not None and not is_ours(manifest, live):
             raise NameTakenError(action, 409, _not_ours(kind, namespace, name), refused=not is_former(manifest, live))
         self._on_write(kind, "apply")
-        self._on_answer(await self._request(action, "patch", _path(kind, namespace, name), manifest, **_APPLY))
+        stored = await self._request(action, "patch", _path(kind, namespace, name), manifest, **_APPLY)
+        self._on_answer(stored)
+        return stored
+
+    async def dry_run(self, manifest: Manifest) -> Manifest:
+        """Return the object as the API server would store it after `apply`; nothing is written."""
+        kind, meta = manifest["kind"], manifest["metadata"]
+        action = f"asking what becomes of {kind} {meta['namespace']}/{meta['name']}"
+        path = _path(kind, meta["namespace"], meta["name"])
+        return await self._request(action, "patch", path, manifest, **_APPLY, dry_run="All")
 
     async def patch(self, kind: str, namespace: str, name: str, uid: str, changes: Manifest) -> None:
         """Change some fields of the object with this uid by a merge patch; do nothing if none has its name.

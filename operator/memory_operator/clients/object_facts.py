@@ -10,7 +10,6 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 from memory_operator.api.conditions import parse_timestamp
 from memory_operator.api.reasons import Reason
@@ -33,9 +32,12 @@ from memory_operator.resources.common import (
     ANNOTATION_STOPPED,
     LABEL_COMPONENT,
     LABEL_CONFIG,
+    own_container,
 )
 from memory_operator.resources.ownership import controller_uid
 from memory_operator.resources.worker_pods import destinations, mounted_secrets
+from memory_recall.errors import InvalidConfiguration
+from memory_recall.postgres.connection_uri import parse as parse_connection_uri
 
 HEALTHY_PHASE = "Cluster in healthy state"
 _IMAGE_REASONS = {"ImagePullBackOff", "ErrImagePull", "InvalidImageName", "ErrImageNeverPull", "RegistryUnavailable"}
@@ -77,27 +79,21 @@ def secret_value(
 
 
 def credentials(dsn: str, location: str, key: str) -> Credentials | Problem:
-    """Return the database name and the ports in a connection URI, or a problem if the URI is invalid.
+    """Return the database name and the ports in a connection URI, or a problem if the URI cannot be used.
 
-    If a password contains an unescaped `@` or `/`, the rest of the password is parsed as host, database name or query.
-    Therefore a database name with unusual characters is refused: it may be part of a password.
+    A database name with unusual characters is refused: it may be part of a password that is not percent-encoded.
     """
     what = f"Key {key} of Secret {location}"
-    wrong = Problem(Reason.SECRET_INVALID, f"{what} is not a connection URI with user, host and database.")
     try:
-        parts = urlsplit(dsn)
-        host = parts.hostname
-    except ValueError:
-        return wrong
-    database = unquote(parts.path.lstrip("/"))
-    if parts.scheme.partition("+")[0] not in {"postgres", "postgresql"} or not (parts.username and host and database):
-        return wrong
-    if not _DATABASE_NAME.fullmatch(database) or "@" in f"{parts.query}{parts.fragment}":
+        found = parse_connection_uri(dsn)
+    except InvalidConfiguration as error:
+        return Problem(Reason.SECRET_INVALID, f"{what}: {error.message}", error.remedy)
+    if not _DATABASE_NAME.fullmatch(found.database):
         message = f"{what} is a connection URI whose database has no plain name; a password may need percent-encoding."
         return Problem(Reason.SECRET_INVALID, message)
-    servers = parts.netloc.rpartition("@")[2].split(",")
-    ports = {int(port) for port in (server.rpartition(":")[2] for server in servers) if port.isdecimal()}
-    return Credentials(database, tuple(sorted(ports)) or (5432,))
+    if any(server.is_socket for server in found.servers):
+        return Problem(Reason.SECRET_INVALID, f"{what} names a Unix socket, which no other pod can reach.")
+    return Credentials(found.database, tuple(sorted({server.port for server in found.servers})))
 
 
 def cluster_facts(cluster: Manifest) -> ClusterFacts:
@@ -167,7 +163,6 @@ def deployment_facts(deployment: Manifest) -> DeploymentFacts:
     total = status.get("replicas", 0)
     updated = status.get("updatedReplicas", 0) if observed else 0  # an older status counts pods of an older template
     reasons = {item.get("reason") for item in status.get("conditions") or () if item.get("type") == "Progressing"}
-    containers = ((spec.get("template") or {}).get("spec") or {}).get("containers") or [{}]
     return DeploymentFacts(
         replicas=spec.get("replicas", 1),
         ready=status.get("readyReplicas", 0),
@@ -176,7 +171,7 @@ def deployment_facts(deployment: Manifest) -> DeploymentFacts:
         total=total,
         updated=updated,
         deadline_exceeded="ProgressDeadlineExceeded" in reasons,
-        image=containers[0].get("image", ""),
+        image=own_container((spec.get("template") or {}).get("spec") or {}).get("image", ""),
     )
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from random import SystemRandom
 
+from memory_operator.controller.writes import Writes
 from memory_operator.reconcile.facts import JobFacts, JobState, Observed, Recommendation
 from memory_operator.reconcile.pod_start import lacks_pod
 
@@ -95,6 +96,7 @@ class ObjectHistory:
     idle: IdleTracker = field(default_factory=IdleTracker)
     graph_idle: IdleTracker = field(default_factory=IdleTracker)
     backoff: Backoff = field(default_factory=Backoff)
+    writes: Writes = field(default_factory=Writes)
     recommendations: deque[Recommendation] = field(default_factory=deque)
     failed_jobs: frozenset[str] = frozenset()
     jobs_without_pod: dict[str, datetime] = field(default_factory=dict)

@@ -24,7 +24,7 @@ from memory_operator.reconcile.facts import DeletionFacts, Observed
 from memory_operator.reconcile.indexing.backfill import plan_backfill
 from memory_operator.reconcile.indexing.graph import plan_graph
 from memory_operator.reconcile.indexing.hnsw import plan_index
-from memory_operator.reconcile.plan import Plan, Step
+from memory_operator.reconcile.plan import Plan, Step, manifests, with_admissions
 from memory_operator.reconcile.pod_start import with_start_problems
 from memory_operator.reconcile.schema import plan_schema
 from memory_operator.reconcile.status import status_sections, summary, with_conditions
@@ -89,6 +89,8 @@ def reconcile(
     graph = plan_graph(index, observed, images, now, schema=steps[ConditionType.SCHEMA_READY].verdict)
     if graph:
         steps = {**steps, ConditionType.GRAPH_READY: graph}
+    steps = with_admissions(steps, observed)
+    wanted = manifests(steps.values())
     if paused:
         steps = {kind: _paused(step, paused) for kind, step in steps.items()}
     planned = tuple(action for step in steps.values() for action in step.actions)
@@ -100,7 +102,7 @@ def reconcile(
     status = with_conditions(index, {**totals, **verdicts}, status_sections(index, observed, replicas=replicas), now)
     plan = Plan(
         status, _requeue_after({**totals, **verdicts}, intervals, observed, now), steps,
-        recommendation=None if paused else recommendation,
+        wanted=wanted, recommendation=None if paused else recommendation,
     )  # fmt: skip
     return replace(plan, finalizer=plan_finalizer(index, observed, plan.actions))
 

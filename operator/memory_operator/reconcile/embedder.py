@@ -152,7 +152,7 @@ def plan_embedder(
     waits = live is not None and update_waits(index, observed, images, deployment, live)
     if live is not None and (waits or not fetch.verdict.holds):
         deployment = with_live_template(deployment, live)
-    changes = live is not None and template_drifted(deployment, live)
+    changes = template_drifted(observed, deployment)
     pods = (deployment,) if live is not None or fetch.verdict.holds else ()
     several = resources.has_several_pods(index)
     budget = (resources.disruption_budget(index),) if several else ()
@@ -205,7 +205,7 @@ def _without_database(
         return Step(Verdict.unknown(Reason.WAITING, message), actions)
     verdict = _verdict(index, observed, replicas, changes=False, waits=False)
     *_, deployment = _objects(index, observed, images, replicas)
-    if template_drifted(deployment, live):
+    if template_drifted(observed, deployment):
         message = f"{verdict.message.rstrip('.')}. Its pods are changed only once the database answers."
         verdict = replace(verdict, message=message)
     return Step(verdict, actions)

@@ -13,6 +13,7 @@ from enum import StrEnum
 from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import Manifest, MemoryIndex
 from memory_operator.resources.cnpg import DatabaseObject
+from memory_operator.resources.drift import Admission
 from memory_recall.status import DatabaseFacts
 
 
@@ -231,6 +232,7 @@ class Observed:
         active_external: the same of the active model's external embedder during a swap; only a problem with the Secret
             if the operator runs that embedder; None if there is none, or if it was not asked.
         operator_namespace: where the operator itself runs; empty if it runs outside the cluster.
+        admissions: by kind and name, how the API server changed what the operator sent for its objects, where known.
         kubernetes: the uid of the namespace kube-system, which identifies the Kubernetes cluster.
     """
 
@@ -248,6 +250,7 @@ class Observed:
     loads: tuple[EmbedderLoad, ...] = ()
     key_refused: bool = False
     children: Mapping[tuple[str, str], Manifest] = field(default_factory=dict)
+    admissions: Mapping[tuple[str, str], Admission] = field(default_factory=dict)
     recommendations: tuple[Recommendation, ...] = ()
     rows_per_second: float | None = None
     peers: Peers = Peers()

@@ -17,6 +17,7 @@ from memory_operator.resources.common import (
     container_security,
     env,
     labels,
+    own_container,
     pod_security,
     secret_file,
 )
@@ -125,7 +126,7 @@ def configured_embedder(worker: Manifest) -> ConfiguredEmbedder | None:
     A worker that sends texts to a hosted provider alone has no embedder's URL in its environment.
     """
     pod = worker["spec"]["template"]["spec"]
-    values = {item["name"]: item.get("value") for item in pod["containers"][0].get("env") or ()}
+    values = {item["name"]: item.get("value") for item in own_container(pod).get("env") or ()}
     url = values.get("MEMORY_EMBEDDER_URL")
     if not url:
         return None

@@ -238,9 +238,10 @@ class Counted:
         self.reads.append(f"{kind}s")
         return await self.bench.api.list(kind, namespace, labels)
 
-    async def apply(self, manifest: dict[str, Any]) -> None:
-        await self.bench.api.apply(manifest)
+    async def apply(self, manifest: dict[str, Any]) -> dict[str, Any]:
+        stored = await self.bench.api.apply(manifest)
         self._answered(manifest["kind"], manifest["metadata"]["namespace"], manifest["metadata"]["name"])
+        return stored
 
     async def apply_status(self, namespace: str, name: str, status: dict[str, Any]) -> None:
         await self.bench.api.apply_status(namespace, name, status)
@@ -263,6 +264,7 @@ def counted(bench: Bench, world: World) -> Counted:
     return Counted(bench, world)
 
 
+@pytest.mark.finding("D20")
 async def test_a_settled_object_reads_its_secret_and_connects_once_and_writes_nothing(counted: Counted) -> None:
     bench = counted.bench
     await bench.reconcile(3)

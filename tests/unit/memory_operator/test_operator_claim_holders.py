@@ -69,6 +69,7 @@ def outcome(world: World, found: Peers) -> str:
     return reason
 
 
+@pytest.mark.promise("others-tables-untouched")
 async def test_a_holder_that_its_watch_has_not_listed_yet_keeps_the_table(world: World) -> None:
     kube = Kube(holder(world))
     assert outcome(world, await peers(world, kube)) == "TableTaken"
@@ -81,6 +82,7 @@ async def test_a_listed_holder_is_not_read_again(world: World) -> None:
     assert kube.read == []
 
 
+@pytest.mark.promise("others-tables-untouched")
 async def test_a_holder_that_this_operator_cannot_parse_keeps_the_table(world: World) -> None:
     later = holder(world, **UNPARSABLE)
     found = await peers(world, Kube(later), later)

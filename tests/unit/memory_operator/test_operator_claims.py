@@ -55,6 +55,8 @@ def test_a_table_of_another_object_is_left_alone(world: World, pending: int) -> 
     assert condition(plan, "Stalled")["status"] == "True"
 
 
+@pytest.mark.promise("others-tables-untouched")
+@pytest.mark.finding("D30")
 def test_deleting_the_second_object_undoes_nothing(world: World) -> None:
     index = world.index(deletionPolicy="Delete").model_copy(update={"deleted_at": world.now})
     observed = world.observed(database=replace(MIGRATED, claim=THEIRS), peers=Peers((peer(world),)))

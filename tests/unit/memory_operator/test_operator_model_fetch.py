@@ -67,6 +67,7 @@ def applied(plan: Plan) -> list[str]:
     return [action.manifest["kind"] for action in plan.actions if isinstance(action, Apply)]
 
 
+@pytest.mark.finding("M5")
 def test_no_embedder_pod_is_started_before_its_file_is_fetched(fetching: Cluster) -> None:
     assert fetching.running() == ["fetch"]
     settle(fetching)
@@ -88,6 +89,7 @@ def test_the_policy_and_the_claim_are_there_before_the_job(world: World) -> None
     assert kinds.index("NetworkPolicy") < kinds.index(CLAIM) < kinds.index("Job")
 
 
+@pytest.mark.finding("M5")
 def test_the_pod_that_serves_may_call_nobody_and_the_one_that_fetches_may(serving: Cluster) -> None:
     egress = {
         name: item["spec"]["egress"] for (kind, name), item in serving.children.items() if kind == "NetworkPolicy"

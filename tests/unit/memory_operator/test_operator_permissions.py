@@ -64,6 +64,8 @@ def test_a_choice_is_refused_until_the_chart_lists_it(
     assert check_permissions(index, world.images, permitted) is None
 
 
+@pytest.mark.promise("pod-fields-by-permission")
+@pytest.mark.finding("M6")
 @pytest.mark.parametrize(("spec", "named", "value", "permitted"), CHOICES)
 def test_a_refused_choice_stalls_and_nothing_is_written(
     world: World, spec: dict[str, Any], named: str, value: str, permitted: Permitted
@@ -76,6 +78,7 @@ def test_a_refused_choice_stalls_and_nothing_is_written(
     assert (ready["status"], ready["reason"]) == ("False", "NotPermitted")
 
 
+@pytest.mark.finding("M6")
 @pytest.mark.parametrize(
     ("image", "prefix"),
     [
@@ -103,6 +106,7 @@ def test_the_operators_own_images_need_no_permission(world: World) -> None:
     assert check_permissions(index, world.images, NOTHING) is None
 
 
+@pytest.mark.finding("H4")
 @pytest.mark.parametrize(
     ("url", "permitted"),
     [
@@ -125,6 +129,8 @@ def test_texts_go_to_hosts_of_the_own_namespace_and_to_listed_ones(world: World,
     assert (verdict is None) == permitted
 
 
+@pytest.mark.promise("key-encrypted-or-unsent")
+@pytest.mark.finding("H4")
 @pytest.mark.parametrize(
     ("url", "fine"), [("http://e", False), ("https://e", True), ("http://emb.team.svc:8080", True)]
 )

@@ -92,6 +92,7 @@ async def test_an_answer_is_read_whole(client: HttpClient) -> None:
     assert b"Accept-Encoding: identity" in server.requests[0]
 
 
+@pytest.mark.finding("H6")
 async def test_a_compressed_answer_is_not_unpacked(client: HttpClient) -> None:
     packed = gzip.compress(b" " * 50_000_000)
     async with serving(answering(packed, b"Content-Encoding: gzip")) as (_, url):
@@ -108,6 +109,7 @@ async def test_an_answer_without_end_is_given_up_at_its_size(client: HttpClient)
     assert endless.times < 500, "what the sockets hold in between comes on top of 16 parts"
 
 
+@pytest.mark.finding("H6")
 async def test_an_answer_that_comes_byte_by_byte_is_given_up_after_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http, "TIMEOUT_SECONDS", 0.3)
     dripping = Repeating(b" ", most=100, pause=0.02)  # each byte comes in time, the whole does not
@@ -126,6 +128,8 @@ async def test_a_redirect_is_not_followed(client: HttpClient) -> None:
     assert len(server.requests) == 1
 
 
+@pytest.mark.promise("hostile-embedder-bounded")
+@pytest.mark.finding("M9")
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::ffff:127.0.0.1]", ANY])
 async def test_a_refused_address_gets_no_connection_whatever_it_is_called(host: str) -> None:
     async with http.opened(http.may_be_called) as client, serving(answering(MODELS)) as (server, url):
@@ -200,6 +204,7 @@ async def test_a_host_that_is_not_permitted_is_not_asked(world: World) -> None:
     assert urls == []
 
 
+@pytest.mark.promise("key-encrypted-or-unsent")
 @pytest.mark.parametrize(
     ("url", "asked"),
     [
@@ -233,6 +238,7 @@ async def test_no_key_is_sent_to_anything_but_an_external_embedder(world: World,
     assert urls == []
 
 
+@pytest.mark.finding("M9")
 async def test_little_of_what_a_server_says_is_quoted(world: World) -> None:
     models = json.dumps({"data": [{"id": f"{number}" + "x" * 5000} for number in range(100)]}).encode()
     probe, _ = probing(world, Answer(200, models))
