@@ -141,11 +141,11 @@ def configured_embedder(worker: Manifest) -> ConfiguredEmbedder | None:
 
 def destinations(template: Manifest) -> frozenset[str]:
     """Return the URLs of the embedders that the pods of a worker's existing template may send texts to."""
-    containers = (template.get("spec") or {}).get("containers") or ()
-    if (template.get("metadata") or {}).get("labels", {}).get(LABEL_COMPONENT) not in ASKING or not containers:
+    if (template.get("metadata") or {}).get("labels", {}).get(LABEL_COMPONENT) not in ASKING:
         return frozenset()
-    command = containers[0].get("command") or []
-    values = {item["name"]: item.get("value") for item in containers[0].get("env") or ()}
+    container = own_container(template.get("spec") or {})
+    command = container.get("command") or []
+    values = {item["name"]: item.get("value") for item in container.get("env") or ()}
     following = [command[at + 1] for at, part in enumerate(command[:-1]) if part == "--url"]
     hosted = values.get("MEMORY_PROVIDER") or values.get("MEMORY_HOSTED_API_KEY_FILE") or "--hosted" in command
     urls = [values.get("MEMORY_EMBEDDER_URL"), *following, VOYAGE_URL if hosted else None]
