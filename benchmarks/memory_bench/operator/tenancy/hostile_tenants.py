@@ -76,6 +76,7 @@ async def measure_harm(platform: Platform, api: Api, say: Callable[[str], None])
     with ExitStack() as stack:
         for tenant in (honest, hostile):
             stack.callback(tenant.remove)
+            tenant.create()
         say("preparing both tenants")
         await asyncio.to_thread(prepare, honest)
         await asyncio.to_thread(prepare, hostile)
@@ -104,8 +105,7 @@ async def measure_harm(platform: Platform, api: Api, say: Callable[[str], None])
 
 
 def prepare(tenant: Tenant) -> None:
-    """Create the tenant with an object that is Ready."""
-    tenant.create()
+    """Give the tenant a table and an object that is Ready."""
     tenant.store(rows(12))
     tenant.apply_index(embedder={"external": {"url": EMBEDDER_URL}})
     tenant.wait_ready()

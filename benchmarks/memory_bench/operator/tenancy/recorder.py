@@ -21,7 +21,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         tenant, _, path = self.path.lstrip("/").partition("/")
         texts = json.loads(body).get("input", []) if body else []
         if texts:
-            print(f"{{time.time():.3f}} {{tenant}} {{1 if isinstance(texts, str) else len(texts)}}", flush=True)
+            print(f"text {{time.time():.3f}} {{tenant}} {{1 if isinstance(texts, str) else len(texts)}}", flush=True)
         headers = {{name: value for name, value in self.headers.items() if name.lower() in ("content-type", "accept")}}
         request = urllib.request.Request("{EMBEDDER_URL}/" + path, body or None, headers)
         try:
@@ -106,7 +106,7 @@ class Recorder:
     def texts(self, tenant: str) -> list[Text]:
         """Return the texts that came for a tenant, oldest first."""
         lines = (line.split() for line in self.cluster.kubectl("-n", NAMESPACE, "logs", NAMESPACE).splitlines())
-        return [Text(float(at), int(count)) for at, name, count in lines if name == tenant]
+        return [Text(float(line[1]), int(line[3])) for line in lines if line[:1] == ["text"] and line[2] == tenant]
 
 
 def url(tenant: str, host: str = "kept") -> str:

@@ -158,6 +158,7 @@ def run_withdrawals(platform: Platform, say: Callable[[str], None]) -> dict[str,
     with recording(platform) as recorder, ThreadPoolExecutor(2 * len(scenes)) as pool:
         try:
             say("preparing")
+            list(pool.map(lambda scene: scene.tenant.create(), scenes.values()))
             list(pool.map(prepare, scenes.values(), WITHDRAWALS.values()))
             say("withdrawing")
             at, writers = _withdraw_all(pool, scenes)
@@ -178,9 +179,8 @@ def run_withdrawals(platform: Platform, say: Callable[[str], None]) -> dict[str,
 
 
 def prepare(scene: Scene, withdrawal: Withdrawal) -> None:
-    """Create the tenant, and wait until its sync worker or its backfill Job sends texts."""
+    """Fill the tenant's table, and wait until its sync worker or its backfill Job sends texts."""
     tenant = scene.tenant
-    tenant.create()
     tenant.store(rows(withdrawal.rows, sensitive_every=1_000_000))
     tenant.as_owner("SELECT setval('memories_id_seq', (SELECT max(id) FROM memories))")
     tenant.kubectl("create", "secret", "generic", _KEY_SECRET, "--from-literal=apiKey=any")
