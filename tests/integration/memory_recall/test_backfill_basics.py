@@ -14,6 +14,7 @@ from tests.integration.memory_recall.fake_embedder import FakeEmbedder
 from tests.integration.memory_recall.workbench import Workbench, partition
 
 
+@pytest.mark.promise("no-sensitive-text-to-a-model")
 async def test_every_row_that_may_have_a_vector_gets_one_and_no_secret_is_sent(bench: Workbench) -> None:
     await bench.insert(*(f"text {number}" for number in range(100)))
     await bench.execute("INSERT INTO memories (content, is_sensitive) VALUES ('the canary secret', true)")

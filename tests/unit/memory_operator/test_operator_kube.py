@@ -163,6 +163,9 @@ def patches(sent: list[Sent]) -> int:
     return sum(one.method == "PATCH" for one in sent)
 
 
+@pytest.mark.finding("D17")
+@pytest.mark.finding("H5")
+@pytest.mark.finding("L10")
 @pytest.mark.parametrize("kind", ["Service", "Deployment", "NetworkPolicy", "Job"])
 @pytest.mark.parametrize("theirs", FOREIGN.values(), ids=FOREIGN)
 async def test_an_object_that_is_not_ours_is_never_written(connect: Connect, kind: str, theirs: dict[str, Any]) -> None:
@@ -195,6 +198,7 @@ def database_manifest(world: World, **metadata: Any) -> dict[str, Any]:
     return {**manifest, "metadata": {**manifest["metadata"], **metadata}}
 
 
+@pytest.mark.finding("H5")
 @pytest.mark.parametrize(
     "theirs",
     [
@@ -219,6 +223,9 @@ async def test_a_database_object_of_an_earlier_release_is_adopted(connect: Conne
     assert patches(sent) == 1
 
 
+@pytest.mark.finding("D17")
+@pytest.mark.finding("H5")
+@pytest.mark.finding("L10")
 def test_names_of_database_objects_do_not_collide(world: World) -> None:
     def name(namespace: str, index: str) -> str:
         return cnpg.object_name(world.index().model_copy(update={"namespace": namespace, "name": index}))

@@ -111,6 +111,7 @@ async def _play(parts: Any, history: list[Step]) -> Any:
     return connections[0]
 
 
+@pytest.mark.promise("graph-without-sensitive-rows")
 @settings(max_examples=HISTORIES, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(history=histories)
 @example(history=[("insert", 0, 1, "alpha", False, False, False), ("pass", 0), ("hide", 1, 1, True)])
