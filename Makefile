@@ -96,10 +96,6 @@ bench-curation: setup  ## What memory curate finds of the restatements in exampl
 bench-judging: setup $(JUDGING_MODEL)  ## The same with Qwen2.5-Coder-1.5B-Instruct as judge, served by llama-server, and what its tokens weigh; 40 minutes on two processors
 	$(BENCH) curation $(KEPT) --judge-file $(JUDGING_MODEL) --judge-model Qwen2.5-Coder-1.5B-Instruct
 
-.PHONY: bench-graph
-bench-graph: setup  ## The concept graph as a third leg on the sets in SETS=dir, and the verdict; one line of JSON
-	$(BENCH) graph $(KEPT) $(SETS)
-
 .PHONY: bench-latency
 bench-latency: setup  ## Recall and the plain design, warm and cold, at 5k, 100k and 1M rows (12 GB of disk; GRAPH=1 with the graph leg); one line of JSON
 	$(BENCH) latency $(KEPT) $(if $(GRAPH),--graph)
