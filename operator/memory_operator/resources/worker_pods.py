@@ -17,7 +17,9 @@ from memory_operator.resources.common import (
     container_security,
     env,
     labels,
+    literal,
     own_container,
+    plain,
     pod_security,
     secret_file,
 )
@@ -84,7 +86,7 @@ def pod_template(
                     "name": "memory",
                     "image": images.operator,
                     "imagePullPolicy": images.pull_policy,
-                    "command": command,
+                    "command": [literal(part) for part in command],
                     "env": settings(index, metrics_port, used),
                     "resources": resources,
                     "securityContext": container_security(),
@@ -126,7 +128,7 @@ def configured_embedder(worker: Manifest) -> ConfiguredEmbedder | None:
     A worker that sends texts to a hosted provider alone has no embedder's URL in its environment.
     """
     pod = worker["spec"]["template"]["spec"]
-    values = {item["name"]: item.get("value") for item in own_container(pod).get("env") or ()}
+    values = {item["name"]: plain(item.get("value") or "") for item in own_container(pod).get("env") or ()}
     url = values.get("MEMORY_EMBEDDER_URL")
     if not url:
         return None
@@ -141,11 +143,11 @@ def configured_embedder(worker: Manifest) -> ConfiguredEmbedder | None:
 
 def destinations(template: Manifest) -> frozenset[str]:
     """Return the URLs of the embedders that the pods of a worker's existing template may send texts to."""
-    containers = (template.get("spec") or {}).get("containers") or ()
-    if (template.get("metadata") or {}).get("labels", {}).get(LABEL_COMPONENT) not in ASKING or not containers:
+    if (template.get("metadata") or {}).get("labels", {}).get(LABEL_COMPONENT) not in ASKING:
         return frozenset()
-    command = containers[0].get("command") or []
-    values = {item["name"]: item.get("value") for item in containers[0].get("env") or ()}
+    container = own_container(template.get("spec") or {})
+    command = [plain(part) for part in container.get("command") or ()]
+    values = {item["name"]: plain(item.get("value") or "") for item in container.get("env") or ()}
     following = [command[at + 1] for at, part in enumerate(command[:-1]) if part == "--url"]
     hosted = values.get("MEMORY_PROVIDER") or values.get("MEMORY_HOSTED_API_KEY_FILE") or "--hosted" in command
     urls = [values.get("MEMORY_EMBEDDER_URL"), *following, VOYAGE_URL if hosted else None]

@@ -49,7 +49,7 @@ class Readiness:
     def iterative_scan(self) -> bool:
         """Whether this version of pgvector can continue an index scan until enough rows match the filters."""
         parts = (self.extension_version or "0").split(".")[:2]
-        return tuple(int(part) for part in parts if part.isdigit()) >= _ITERATIVE_SCAN_SINCE
+        return tuple(int(part) for part in parts if part.isdecimal() and len(part) < 10) >= _ITERATIVE_SCAN_SINCE
 
     def refusal(self, *, require_index: bool) -> Degraded | None:
         """Return why the dense leg cannot take part, or None if it can."""
