@@ -78,10 +78,12 @@ async def test_all_faults_are_named_and_nothing_is_changed(
     assert "memory API" not in str(refused.value)
     for name, value in {"DATABASE_URL": database.dsn, "TABLE": "notes"}.items():
         monkeypatch.setenv(f"MEMORY_{name}", value)
-    for arguments in (["status"], ["status", "--json"]):
-        shown = await asyncio.to_thread(CliRunner().invoke, create_app(), arguments)
-        assert shown.exit_code == 0, shown.stderr
-        assert named[0] in shown.stdout
+    for_people, shown = [
+        await asyncio.to_thread(CliRunner().invoke, create_app(), arguments)
+        for arguments in (["status"], ["status", "--json"])
+    ]
+    assert (for_people.exit_code, shown.exit_code) == (0, 0), (for_people.stderr, shown.stderr)
+    assert named[0] in for_people.stdout
     assert [fault["message"] for fault in json.loads(shown.stdout)["faults"]] == [one.message for one in found.faults]
 
 

@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import Result
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from memory_bench.harness.sqlite_schema import create_schema
 from memory_recall.cli import tune
