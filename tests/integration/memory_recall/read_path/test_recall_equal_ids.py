@@ -143,8 +143,6 @@ async def test_a_large_table_is_searched_with_the_same_conditions(
     monkeypatch.setattr("memory_recall.search.sql.bm25.SMALL_TABLE", 0)
     await shared.pool.execute("ANALYZE memories")
     for legs in (True, False):
-        found = await shared.recalling(embedder, parallel_legs=legs).recall(
-            RecallQuery(TEXT, user_id="ana", limit=50)
-        )
+        found = await shared.recalling(embedder, parallel_legs=legs).recall(RecallQuery(TEXT, user_id="ana", limit=50))
         assert (len(found.memories), _owners_and_texts(found)) == (ROWS, {("ana", "ana")})
     assert fetched.sessions
