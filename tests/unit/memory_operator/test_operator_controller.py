@@ -123,6 +123,7 @@ class Bench:
         self.api = Api(world.manifest())
         self.database: DatabaseFacts | Problem = EMPTY
         self.dsns: list[str] = []
+        self.sources: list[DsnText] = []
         self.urls: list[str] = []
         self.metrics = Metrics()
         self.queue = WorkQueue(lambda: 0.0)
@@ -155,6 +156,7 @@ class Bench:
 
     async def inspect(self, source: DsnText, *_: str) -> Inspection:
         self.dsns.append(source.dsn)
+        self.sources.append(source)
         return Inspection(known(self.database), self.query_seconds)
 
     async def answer(self, url: str, *_: Any) -> Answer:

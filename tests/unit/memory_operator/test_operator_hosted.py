@@ -50,9 +50,9 @@ def full(world: World, **changes: Any) -> Any:
 
 def test_a_hosted_index_runs_workers_and_no_embedder(world: World) -> None:
     plan = world.decide(world.index(**HOSTED), database=full(world))
-    assert kinds(plan) == ["Deployment", "NetworkPolicy"]
+    assert kinds(plan) == ["ConfigMap", "Deployment", "NetworkPolicy"]
     names = [action.manifest["metadata"]["name"] for action in plan.actions if hasattr(action, "manifest")]
-    assert sorted(names) == ["mem-sync", "mem-workers"]
+    assert sorted(names) == ["mem-database-ca", "mem-sync", "mem-workers"]
     assert condition(plan, "EmbedderReady")["status"] == "True"
     assert "Voyage" in condition(plan, "EmbedderReady")["message"]
 
