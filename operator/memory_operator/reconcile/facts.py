@@ -89,6 +89,9 @@ class JobFacts:
     Attributes:
         failure: the problem that its last failed pod reported.
         suspended: whether Kubernetes makes no pods for it until somebody resumes it.
+        stopped: whether the operator has suspended it, because what it needs is no longer permitted.
+        sends_to: the URLs of the embedders that its pods may send texts to.
+        secrets: the names of the Secrets that its pods mount.
         failed_pods: how many of its pods have failed.
         without_pod_since: the time since which it has been observed without a pod that could run; None if it has one,
             or needs none because it has ended, is suspended or is being deleted.
@@ -104,6 +107,9 @@ class JobFacts:
     deleting: bool = False
     uid: str = ""
     suspended: bool = False
+    stopped: bool = False
+    sends_to: frozenset[str] = frozenset()
+    secrets: frozenset[str] = frozenset()
     failed_pods: int = 0
     without_pod_since: datetime | None = None
 
@@ -230,6 +236,7 @@ class Observed:
         database_ca: the certificates of the authority that the database server is verified by; empty if none are used.
         operator_namespace: where the operator itself runs; empty if it runs outside the cluster.
         admissions: by kind and name, how the API server changed what the operator sent for its objects, where known.
+        kubernetes: the uid of the namespace kube-system, which identifies the Kubernetes cluster.
     """
 
     credentials: Credentials | Problem
@@ -257,6 +264,7 @@ class Observed:
     rollout_admitted: bool = True
     database_ca: str = ""
     operator_namespace: str = ""
+    kubernetes: str = ""
 
     def jobs_of(self, component: str) -> tuple[JobFacts, ...]:
         """Return the Jobs of one component, oldest first."""

@@ -90,7 +90,11 @@ def test_the_embedder_calls_nobody_wherever_its_model_comes_from(world: World) -
     assert embedder_policy(fetched(world, "https://models.example/m.gguf"))["spec"]["egress"] == []
 
 
-HTTPS = {"to": ELSEWHERE, "ports": [{"port": 443, "protocol": "TCP"}]}
+def elsewhere(port: int) -> dict[str, Any]:
+    return {"to": ELSEWHERE, "ports": [{"port": port, "protocol": "TCP"}]}
+
+
+HTTPS = elsewhere(443)
 
 
 @pytest.mark.finding("security L4")
@@ -106,10 +110,10 @@ def test_the_job_that_fetches_a_model_calls_no_metadata_service() -> None:
     ("url", "rules"),
     [
         ("https://models.example/m.gguf", [HTTPS]),
-        ("http://models.example/m.gguf", [HTTPS, {"to": ELSEWHERE, "ports": [{"port": 80, "protocol": "TCP"}]}]),
+        ("http://models.example/m.gguf", [HTTPS, elsewhere(80)]),
         (
             "https://models.example:8443/m.gguf",
-            [HTTPS, {"to": ELSEWHERE, "ports": [{"port": 8443, "protocol": "TCP"}]}],
+            [HTTPS, elsewhere(8443)],
         ),
         (
             "http://files.ml.svc/m.gguf",
