@@ -53,6 +53,7 @@ async def test_a_server_of_the_trusted_authority_is_reached_with_tls(
         assert (front.encrypted, front.plain) == (1, 0)
 
 
+@pytest.mark.promise("database-server-verified")
 @pytest.mark.finding("operator F4")
 @pytest.mark.parametrize("mode", [None, TlsMode.VERIFY_CA, TlsMode.VERIFY_FULL])
 async def test_a_server_of_another_authority_is_refused(mode: TlsMode | None, database: Database) -> None:
@@ -69,6 +70,7 @@ async def test_public_authorities_do_not_vouch_for_a_private_server(database: Da
             await reached(through(front, database, "sslmode=verify-full"), DatabaseTls())
 
 
+@pytest.mark.promise("database-server-verified")
 @pytest.mark.finding("operator F4")
 async def test_the_certificate_must_be_that_of_the_host_unless_only_the_authority_counts(database: Database) -> None:
     async with TlsFront(database.server.port, OURS.server("pg"), host="127.0.0.2") as front:

@@ -32,6 +32,7 @@ class Recording(httpx.BaseTransport):
         return httpx.Response(200, stream=httpx.ByteStream(CONTENT))
 
 
+@pytest.mark.promise("fetch-avoids-the-node")
 @pytest.mark.finding("security L4")
 @pytest.mark.parametrize("first", ["https://models.example/m", "http://[fe80::1]/m", "http://169.254.169.254/m"])
 def test_nothing_is_fetched_from_the_node_or_its_metadata_service(first: str, tmp_path: Path) -> None:
@@ -55,6 +56,7 @@ def test_the_address_that_was_checked_is_connected_to_and_the_name_is_verified(t
     assert request.extensions["sni_hostname"] == "models.example"
 
 
+@pytest.mark.promise("fetch-avoids-the-node")
 @pytest.mark.finding("security L4")
 def test_a_file_of_another_digest_does_not_tell_its_own(tmp_path: Path) -> None:
     """The status shows this message, and a short file could be guessed by its digest."""

@@ -26,6 +26,7 @@ FORBIDDEN = [
 ]  # fmt: skip
 
 
+@pytest.mark.promise("services-and-listed-hosts")
 @pytest.mark.finding("security S10")
 @pytest.mark.parametrize("address", FORBIDDEN)
 def test_addresses_of_the_node_its_link_and_the_api_server_are_never_connected_to(address: str) -> None:
@@ -81,6 +82,7 @@ def service(**spec: Any) -> dict[str, Any]:
     return {"metadata": {"namespace": "dbaas", "name": "pg-rw"}, "spec": whole}
 
 
+@pytest.mark.promise("services-and-listed-hosts")
 @pytest.mark.finding("security S6")
 @pytest.mark.parametrize(
     ("spec", "said"),
@@ -156,6 +158,7 @@ async def test_a_service_is_read_and_not_resolved(names: Names) -> None:
     assert names.asked == []
 
 
+@pytest.mark.promise("services-and-listed-hosts")
 @pytest.mark.finding("security S6")
 @pytest.mark.finding("security S11")
 @pytest.mark.parametrize(
@@ -198,6 +201,7 @@ async def test_a_service_that_may_not_be_read_is_named_with_the_value_that_grant
     assert "databaseNamespaces" in found.remedy
 
 
+@pytest.mark.promise("names-delay-nobody-else")
 @pytest.mark.finding("security S3")
 async def test_names_that_nobody_answers_for_delay_no_other_namespace(names: Names) -> None:
     """Each of them keeps a thread, also after its caller has given up."""

@@ -62,6 +62,7 @@ def test_the_cluster_says_which_secret_holds_its_authority(fields: dict[str, Any
     assert found.ca_secret == name
 
 
+@pytest.mark.promise("database-server-verified")
 @pytest.mark.finding("operator F4")
 async def test_workers_get_the_certificates_alone_and_verify_by_them(bench: Bench) -> None:
     await bench.reconcile()
