@@ -13,6 +13,7 @@ from memory_recall.hnsw.search_effort import UNKNOWN_GRAPH, SearchedGraph
 from memory_recall.postgres.connection import AnyConnection
 from memory_recall.postgres.driver_errors import translated
 from memory_recall.schema.requirements.reading import require_every_row
+from memory_recall.schema.requirements.used_columns import require_searchable
 from memory_recall.schema.rules.expected import COLUMN_MODEL
 from memory_recall.schema.table import ACTIVE, MemoryTable, VectorColumn, describe
 from memory_recall.search.graph_sql import graph_is_filled
@@ -82,7 +83,7 @@ async def read_readiness(connection: AnyConnection, name: str, column: VectorCol
             role.
     """
     table = await describe(connection, name)
-    table.require_searchable()
+    require_searchable(table)
     await require_every_row(connection, table)
     with translated("reading the catalog"):
         row = await connection.fetchrow(
