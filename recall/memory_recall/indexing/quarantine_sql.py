@@ -2,7 +2,7 @@
 
 A failure belongs to a text: it counts only while the row's text has the recorded hash, so an edited row starts from
 zero. Times come from the database's clock, because the clocks of workers may jump. The next attempt at a quarantined
-row is recorded as infinity.
+row is recorded as infinity. A text that no further attempt can mend is quarantined at its first failure.
 """
 # ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
 
@@ -17,6 +17,7 @@ from memory_recall.postgres.driver_errors import translated
 from memory_recall.schema.table import ACTIVE, NOTIFY_CHANNEL, MemoryTable, VectorColumn
 
 MAX_DELAY_SECONDS = 60.0
+_FINAL = ("EmptyText", "UnusableText")  # classes of errors that the same text always has
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,8 @@ class FailedRow:
 
 _RECORD = """
 INSERT INTO {failures} AS f (id, text_hash, attempts, error_class, next_attempt)
-SELECT v.id, v.hash, 1, v.error, CASE WHEN 1 >= $4 THEN 'infinity' ELSE now() + make_interval(secs => $5) END
+SELECT v.id, v.hash, 1, v.error,
+       CASE WHEN 1 >= $4 OR v.error = ANY($7) THEN 'infinity' ELSE now() + make_interval(secs => $5) END
   FROM unnest($1::bigint[], $2::text[], $3::text[]) AS v(id, hash, error)
   JOIN {table} m ON m.id = v.id AND {shareable} AND {hashed} = v.hash
  ORDER BY v.id
@@ -53,7 +55,7 @@ ON CONFLICT (id) DO UPDATE SET
     updated_at = now(),
     attempts = CASE WHEN f.text_hash = excluded.text_hash THEN f.attempts + 1 ELSE 1 END,
     next_attempt = CASE
-        WHEN f.text_hash <> excluded.text_hash THEN excluded.next_attempt
+        WHEN f.text_hash <> excluded.text_hash OR excluded.next_attempt = 'infinity' THEN excluded.next_attempt
         WHEN f.attempts + 1 >= $4 THEN 'infinity'
         ELSE now() + make_interval(secs => least($5 * power(4, f.attempts), $6)) END
 RETURNING next_attempt = 'infinity' AS quarantined
@@ -89,6 +91,7 @@ async def record_failures(
                 policy.max_attempts,
                 policy.first_delay_seconds,
                 MAX_DELAY_SECONDS,
+                list(_FINAL),
             )
     except LockNotAvailable:
         if len(ordered) == 1:
