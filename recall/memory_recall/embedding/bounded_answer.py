@@ -90,8 +90,9 @@ class Answer:
         """Return the code or the type of an error, or ""; never its message, which might echo the request's texts."""
         error = self.error()
         code = error.get("code") or error.get("type")
-        known = isinstance(code, str) and len(code) <= _CODE_LENGTH and code.replace("_", "").replace("-", "").isalnum()
-        return code if known else ""
+        if not isinstance(code, str) or len(code) > _CODE_LENGTH:
+            return ""
+        return code if code.replace("_", "").replace("-", "").isalnum() else ""
 
 
 async def fetch(http: httpx.AsyncClient, request: Request) -> Answer:
