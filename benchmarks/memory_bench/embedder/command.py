@@ -23,8 +23,8 @@ from memory_bench.embedder.models import bge_large_shaped, random_cross_encoder
 from memory_bench.embedder.plan import LARGE, Extent, ModelPlan, plan
 from memory_bench.embedder.records import Measurements
 from memory_bench.embedder.run import ModelRun
-from memory_bench.embedder.summary import details, summary
-from memory_bench.report import RAW, KeepOption, OutputOption, console, now, results_directory, write_json
+from memory_bench.embedder.summary import details, summary, table
+from memory_bench.report import RAW, OutputOption, console, now, results_directory, write_json
 from memory_embedder.errors import EmbedderError
 
 
@@ -35,7 +35,6 @@ def embedder(  # noqa: PLR0917 -- options, all named
     full: Annotated[bool, typer.Option("--full", help="More rounds and bge-large's shape at every point.")] = False,
     gpu: Annotated[bool, typer.Option("--gpu", help="All layers on the GPU; needs a CUDA build of the wheel.")] = False,
     output: OutputOption = None,
-    keep: KeepOption = False,
     peer: Annotated[
         bool,
         typer.Option(
@@ -52,7 +51,7 @@ def embedder(  # noqa: PLR0917 -- options, all named
 
     Example: python -m memory_bench embedder --quick --output /tmp/results
     """
-    output = results_directory("embedder-gpu" if gpu else "embedder", output, keep=keep)
+    output = results_directory("embedder-gpu" if gpu else "embedder", output)
     extent = Extent.QUICK if quick else Extent.FULL if full else Extent.DEFAULT
     try:
         machine = describe_machine() | (require_gpu() if gpu else {})
@@ -82,6 +81,7 @@ class Results:
             "machine": self.machine,
             "summary": summary(found),
             "details": details(found),
+            "table": table(found),
             "calibration": {"raw loop": found.raw_calibration, "llama-server": found.server_calibration},
         }
         write_json(self.directory / f"{found.model}.json", kept)

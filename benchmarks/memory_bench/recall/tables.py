@@ -110,7 +110,7 @@ def write(
     runs = {one.name: one.results for one in measured}
     spent = {one.name: one.costs for one in measured}
     sections = [
-        f"# Recall on every set\n\n{model}; recall@10 / nDCG@10 unless said otherwise. See `docs/recall.md`.\n",
+        f"# Recall on every set\n\n{model}; recall@10 / nDCG@10 unless said otherwise. See `benchmarks/README.md`.\n",
         *(_section(title, rows) for title, rows in production.sections(runs, seed=seed).items()),
         *(_section(title, rows) for title, rows in costs.sections(spent).items()),
         _section("By stratum", _strata(measured, seed)),
@@ -132,6 +132,7 @@ def write(
     data = {
         "model": model,
         "figures": figures(measured, seed=seed),
+        "legs": graph_leg.legs(runs),
         "lexical": {one.name: asdict(one.lexical) for one in measured},
         "fusion": {
             one.name: {"without": _means(one.without_prior), "with": _means(one.with_prior)} for one in measured
