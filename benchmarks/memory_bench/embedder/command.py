@@ -14,7 +14,6 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 from devcluster.errors import DevclusterError
 from devcluster.progress import ConsoleReporter
 from devcluster.settings import Settings
-from memory_bench.embedder.charts import draw
 from memory_bench.embedder.gpu.peer import peer_is_installed
 from memory_bench.embedder.gpu.plan import gpu_plan
 from memory_bench.embedder.llama_server_build import llama_server_program
@@ -87,12 +86,6 @@ class Results:
         write_json(self.directory / f"{found.model}.json", kept)
         write_json(self.directory / RAW / f"{found.model}.json", found.as_dict())
 
-    def draw(self, found: Measurements) -> None:
-        """Draw the model's chart into the output folder."""
-        gpu = self.machine.get("gpu")
-        title = f"{gpu or self.machine['processor']}" + ("" if gpu else f", {self.machine['threads']} threads")
-        draw(found, title, self.directory / f"{found.model}.png")
-
 
 def _program(given: Path | None, *, peer: bool) -> Path | None:
     if given is not None or not peer:
@@ -126,7 +119,6 @@ def _measure(
             )
             measured.append(run.measure())
             progress.update(task, completed=total)  # fewer were made without llama-server
-            results.draw(measured[-1])
             sys.stderr.write(f"{one.model}: {json.dumps(details(measured[-1]))}\n")
     return measured
 

@@ -1,4 +1,4 @@
-"""Writes the tables and the chart of the recall report, and computes the benchmark's main figures."""
+"""Writes the tables of the recall report, and computes the benchmark's main figures."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -17,7 +17,7 @@ from memory_bench.recall.named_times import TimedQuestions
 from memory_bench.recall.production import DENSE, HYBRID, LEGS, LEXICAL
 from memory_bench.recall.prompts import PromptScores
 from memory_bench.recall.settings import DEFAULT
-from memory_bench.report import chart, grouped_bars, markdown_table, write_json
+from memory_bench.report import markdown_table, write_json
 from memory_recall.evaluation.significance import Comparison, compare
 
 
@@ -102,7 +102,7 @@ def write(
     seed: int,
     compared: Iterator[Sequence[str]] | None = None,
 ) -> None:
-    """Write the recall report of one model, its chart, and its tables as JSON.
+    """Write the recall report of one model, and its tables as JSON.
 
     `compared` holds the rows of a table that compares this model with others.
     """
@@ -140,7 +140,6 @@ def write(
         "folds": [asdict(fold) for fold in folds],
     }
     write_json(directory / "summary.json", data)
-    _plot(measured, directory / "recall.svg")
 
 
 def _means(found: SetScores) -> dict[str, dict[str, float]]:
@@ -270,18 +269,3 @@ def _published(measured: Sequence[SetMeasurements], published: Mapping[str, floa
         for stratum, value in published.items() if one.reworded_recall else ():
             alike, own = one.reworded_recall[stratum], one.results["dense-exact"].means(stratum)["recall@10"]
             yield [stratum, f"{value:.4f}", f"{alike:.4f}", f"{alike - value:+.4f}", f"{own:.4f}"]
-
-
-def _plot(measured: Sequence[SetMeasurements], path: Path) -> None:
-    arms = {
-        "ts_rank (the API's)": "pg-ts-rank",
-        "BM25": "pg-bm25",
-        "dense": "dense-hnsw",
-        "RRF k=60, ts_rank": "plain-rrf-60",
-        "our default": HYBRID,
-    }
-    with chart(path, size=(8, 4)) as axes:
-        heights = {label: [one.results[arm].means()["recall@10"] for one in measured] for label, arm in arms.items()}
-        grouped_bars(axes, [one.name for one in measured], heights)
-        axes.set(ylabel="recall@10", ylim=(0, 1))
-        axes.legend(fontsize=8, ncols=3, loc="lower center", bbox_to_anchor=(0.5, 1.0), frameon=False)
