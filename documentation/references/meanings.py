@@ -131,4 +131,8 @@ REASONS: dict[Reason, str] = {
     Reason.POD_NOT_READY_TO_START: "A pod has had a node for a minute, and its volumes or its network are not ready.",
     Reason.GPU_NOT_USED: "The GPU was asked for, and the pod computes on the CPU.",
     Reason.WRITE_REFUSED: "The API server refuses a write of ours.",
+    Reason.CHANGED_BY_ADMISSION: (
+        "The condition holds, and admission has changed a field that we set; the message names object and field."
+    ),
+    Reason.CHANGED_BY_OTHERS: "Something changes an object of ours back each time, so we write it ever more rarely.",
 }

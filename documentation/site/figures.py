@@ -14,7 +14,7 @@ from devcluster.building.digests import digest_of_files
 from documentation.site.places import REPOSITORY
 
 RESULTS = REPOSITORY / "benchmarks" / "results"
-_OPENING = re.compile(r"<!-- figures of (?P<benchmark>[\w-]+) -->")
+_OPENING = re.compile(r"<!-- figures of (?P<benchmark>[a-z-]+) -->")
 _MARKED = re.compile(_OPENING.pattern + r"(?P<part>.*?)<!-- end of figures -->", re.DOTALL)
 
 

@@ -69,7 +69,7 @@ def operator(
     ] = SHARE,
     output: OutputOption = None,
 ) -> None:
-    """Measure the operator on a real cluster with CloudNativePG; needs root or Docker, and some 55 minutes in all.
+    """Measure the operator on a real cluster with CloudNativePG; needs root or Docker, and some 70 minutes in all.
 
     Examples:
         python -m memory_bench operator

@@ -292,6 +292,17 @@ class Reason(Enum):
         True,
     )
 
+    CHANGED_BY_ADMISSION = (
+        "ChangedByAdmission",
+        "Nothing to do while the pods serve; else exempt the object from the policy that changes the named field.",
+        False,
+    )
+    CHANGED_BY_OTHERS = (
+        "ChangedByOthers",
+        "Find with `kubectl get -o yaml --show-managed-fields` who writes that field, and have it leave the object.",
+        True,
+    )
+
     def __init__(self, code: str, remedy: str, stalls: bool) -> None:
         """Store the parts of the enum value as attributes."""
         self.code = code

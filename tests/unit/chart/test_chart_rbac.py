@@ -16,6 +16,7 @@ NEEDED: Rights = {
     ("", "services"): {"get", "list", "watch", "create", "patch", "delete"},
     ("", "persistentvolumeclaims"): {"get", "list", "watch", "create", "patch", "delete"},
     ("apps", "deployments"): {"get", "list", "watch", "create", "patch", "delete"},
+    ("apps", "replicasets"): {"list", "watch"},
     ("batch", "jobs"): {"get", "list", "watch", "create", "patch", "delete"},
     ("networking.k8s.io", "networkpolicies"): {"get", "list", "watch", "create", "patch", "delete"},
     ("policy", "poddisruptionbudgets"): {"get", "list", "watch", "create", "patch", "delete"},

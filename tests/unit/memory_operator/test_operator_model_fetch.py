@@ -10,7 +10,8 @@ from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import Manifest
 from memory_operator.clients import object_facts
 from memory_operator.clients.kube import KINDS
-from memory_operator.controller.cache import CHILDREN, WATCHED
+from memory_operator.controller.cache import WATCHED
+from memory_operator.controller.entries import CHILDREN
 from memory_operator.reconcile.facts import JobState, PodFacts, Problem
 from memory_operator.reconcile.plan import Apply, Delete, Plan
 from tests.unit.memory_operator.conftest import FULL, MODEL, NEXT_MODEL, Cluster, World, deep_update, swap_record

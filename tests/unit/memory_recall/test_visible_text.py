@@ -1,6 +1,7 @@
 """Texts of others do not drive a terminal and do not forge lines of a log."""
 
 import io
+import json
 import logging
 import sys
 
@@ -8,6 +9,8 @@ import pytest
 import structlog
 
 from memory_recall import logs
+from memory_recall.cli.output import emit, json_line, report_failure
+from memory_recall.errors import DatabaseRejected
 from memory_recall.visible_text import visible_line, visible_text
 
 OBEYED = [
@@ -59,3 +62,21 @@ def test_a_log_shows_no_control_character_of_others(fmt: str, monkeypatch: pytes
     written = stream.getvalue()
     assert not set(written) & {"\x1b", "\x07", "\x9b", "\u202e"}
     assert not any(line.startswith("forged") for line in written.splitlines()[:3])
+
+
+@pytest.mark.parametrize("character", [one for one in OBEYED if not "\ud800" <= one <= "\udfff"], ids=ascii)
+@pytest.mark.finding("security S8")
+def test_json_says_the_same_without_what_would_be_obeyed(character: str) -> None:
+    written = json_line({"text": f"a{character}b"})
+    assert json.loads(written) == {"text": f"a{character}b"}
+    assert written.isprintable() or written[:-1].isprintable()
+
+
+@pytest.mark.parametrize("version", ["18[/x]", "18[bold]", "18\x1b[2J"])
+@pytest.mark.finding("security S8")
+def test_a_servers_text_is_not_read_as_markup(version: str, capsys: pytest.CaptureFixture[str]) -> None:
+    emit({version: version}, as_json=False)
+    report_failure(DatabaseRejected(version, version), as_json=False)
+    shown = capsys.readouterr()
+    assert shown.out.split() == [visible_text(version)] * 2
+    assert shown.err.split() == ["DatabaseRejected:", *[visible_text(version)] * 2]

@@ -28,8 +28,8 @@ class WithMarkup(FakeStore):
     async def pool(self, question: Asked) -> list[int]:
         return self.pools.get(question.query_id, [1, 3])
 
-    async def read(self, memory_id: int) -> ShownMemory | None:
-        return ShownMemory(MARKUP) if memory_id == 3 else await super().read(memory_id)
+    async def read(self, memory_id: int, *, user: str | None) -> ShownMemory | None:
+        return ShownMemory(MARKUP) if memory_id == 3 else await super().read(memory_id, user=user)
 
 
 @asynccontextmanager
