@@ -37,7 +37,7 @@ class Settings(BaseSettings):
         default=Permitted(),
         description="What authors of a MemoryIndex may choose, as JSON: lists by the names image_prefixes, "
         "priority_classes, runtime_classes, pod_annotation_prefixes, pod_label_prefixes, environment_variables, "
-        "external_hosts.",
+        "external_hosts, database_hosts.",
     )
     namespaces: Annotated[tuple[str, ...], NoDecode] = Field(
         default=(), description="The namespaces whose objects are reconciled, separated by commas; empty: all."
@@ -45,7 +45,7 @@ class Settings(BaseSettings):
     resync_seconds: float = Field(
         default=30.0,
         gt=0,
-        le=60,
+        le=30,
         description="Seconds between two reconciles of a settled object that no event concerns.",
     )
 

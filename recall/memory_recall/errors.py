@@ -75,8 +75,16 @@ class DatabaseUnreachable(MemoryIndexError):
     """There is no usable connection to Postgres.
 
     The connection was refused or lost, the server is starting or has no free connection, or the server is a replica
-    where the primary is needed.
+    where the primary is needed. `sqlstate` is empty if Postgres itself has not answered.
     """
+
+    def __init__(self, message: str, remedy: str = "", *, sqlstate: str = "") -> None:
+        super().__init__(message, remedy)
+        self.sqlstate = sqlstate
+
+
+class ServerNotVerified(DatabaseUnreachable):
+    """The certificate of the database server was refused. While certificates rotate, the refusal is temporary."""
 
 
 class ReplicaRefused(DatabaseUnreachable):
@@ -216,6 +224,17 @@ class EmbedderUnauthorized(MemoryIndexError):
 
 class EmbedderRejected(MemoryIndexError):
     """The embedder refused a text, for instance because it is empty or too long."""
+
+
+class UnusableText(EmbedderRejected):
+    """The embedder's model computes no finite vector for a text, now or ever. `place` is that of the text in its list.
+
+    It is None if the embedder names no place.
+    """
+
+    def __init__(self, message: str, remedy: str = "", *, place: int | None = None) -> None:
+        super().__init__(message, remedy)
+        self.place = place
 
 
 class EmbedderBroken(MemoryIndexError):

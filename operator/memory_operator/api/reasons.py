@@ -124,6 +124,11 @@ class Reason(Enum):
         "Check that host and port of the connection URI answer from the operator's pod.",
         False,
     )
+    SERVER_NOT_VERIFIED = (
+        "ServerNotVerified",
+        "Correct the host of the connection URI, or name the server's authority in spec.database.tls.caSecret.",
+        True,
+    )
     AUTHENTICATION_FAILED = (
         "AuthenticationFailed",
         "Put the role's current password and an existing database into the Secret.",
@@ -292,6 +297,17 @@ class Reason(Enum):
         True,
     )
 
+    CHANGED_BY_ADMISSION = (
+        "ChangedByAdmission",
+        "Nothing to do while the pods serve; else exempt the object from the policy that changes the named field.",
+        False,
+    )
+    CHANGED_BY_OTHERS = (
+        "ChangedByOthers",
+        "Find with `kubectl get -o yaml --show-managed-fields` who writes that field, and have it leave the object.",
+        True,
+    )
+
     def __init__(self, code: str, remedy: str, stalls: bool) -> None:
         """Store the parts of the enum value as attributes."""
         self.code = code
@@ -313,6 +329,7 @@ DELIVERED_BY_OTHERS = frozenset(
         Reason.SECRET_MISSING,
         Reason.SECRET_KEY_MISSING,
         Reason.AUTHENTICATION_FAILED,
+        Reason.SERVER_NOT_VERIFIED,
         Reason.CLUSTER_MISSING,
         Reason.CNPG_MISSING,
         Reason.DATABASE_OBJECT_FAILED,

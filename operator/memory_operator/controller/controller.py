@@ -23,13 +23,15 @@ from memory_operator.controller.observe import Observer
 from memory_operator.controller.queue import Key, WorkQueue
 from memory_operator.controller.reporter import Reporter, log_fields
 from memory_operator.controller.rollouts import RolloutTurn, rolls_out_default_image
+from memory_operator.controller.writes import Writes, finalizer_of
 from memory_operator.reconcile.authorization.permissions import Permitted
 from memory_operator.reconcile.core import RequeueIntervals, acknowledge, conclude, reconcile
 from memory_operator.reconcile.facts import Observed
 from memory_operator.reconcile.indexing.graph import pending_changes
 from memory_operator.reconcile.jobs import active_job
-from memory_operator.reconcile.plan import Action, Apply, Delete, Plan
+from memory_operator.reconcile.plan import Action, Apply, Delete, Patch, Plan
 from memory_operator.reconcile.status import with_refusals
+from memory_operator.reconcile.withdrawal import stop_all
 from memory_operator.resources.common import Images
 from memory_operator.resources.events import Subject, cluster_elsewhere
 
@@ -140,7 +142,7 @@ class Controller:
             history.record_recommendation(
                 plan.recommendation, keep_seconds=index.spec.embedder.scale_down_delay_seconds
             )
-        failures = await self._carry_out(index, manifest, plan)
+        failures = await self._carry_out(index, manifest, plan, history.writes)
         refusals = {kind: Verdict.no(error.reason, error.text) for kind, error in failures.items() if error.refused}
         failure = next((error for error in failures.values() if not error.refused), None)
         for refusal in refusals.values():
@@ -158,12 +160,17 @@ class Controller:
         return self._intervals.stalled if refusals else plan.requeue_after
 
     async def _refuse(self, manifest: Manifest, error: InvalidSpecError) -> float:
-        """Report an invalid specification, or remove the operator's finalizer if the object is being deleted.
+        """Stop the workers of an object with an invalid specification, and report it.
+
+        If the object is being deleted, remove the operator's finalizer instead.
 
         Return the seconds until the next reconcile.
         """
         if "deletionTimestamp" not in manifest["metadata"]:
-            await self._reporter.report_invalid(manifest, error)
+            halt = stop_all(manifest["metadata"]["namespace"], *await self._observer.workers(manifest))
+            for patch in halt.actions:
+                await self._patch(patch)
+            await self._reporter.report_invalid(manifest, f"{error}. {halt.text}".strip(". "))
         elif FINALIZER in manifest["metadata"].get("finalizers") or ():
             await self._release(manifest, f"What cannot be known from a specification with {error}.")
         return self._intervals.settled
@@ -183,11 +190,30 @@ class Controller:
         observed = history.with_times(await self._observer.observe(index), self._clock())
         observed = self._with_history(observed, history)
         await self._reporter.record(manifest, of_failed_jobs(history.newly_failed(observed.jobs)))
-        plan = self._plan(index, observed)
+        observed, plan = await self._with_admissions(index, observed, history.writes)
         self._turn.observe(key, observed)
         if rolls_out_default_image(index, observed, self._images, plan) and not self._turn.admits(key):
             plan = self._plan(index, replace(observed, rollout_admitted=False))
         return plan
+
+    async def _with_admissions(self, index: MemoryIndex, observed: Observed, writes: Writes) -> tuple[Observed, Plan]:
+        """Return the plan, and the observation with what admission makes of the operator's writes.
+
+        Where that is not known after a restart, the API server is asked by a dry run. If it refuses to answer, as with
+        a webhook that has no dry runs, the write itself is the question.
+        """
+        observed = writes.known(observed)
+        plan = self._plan(index, observed)
+        doubtful = writes.doubtful(observed, plan.wanted)
+        if not doubtful:
+            return observed, plan
+        for manifest in doubtful:
+            try:
+                writes.learn(manifest, await self._kube.dry_run(manifest))
+            except KubeError as error:
+                _log.info("no dry run", **log_fields(error))
+        observed = writes.known(observed)
+        return observed, self._plan(index, observed)
 
     def _plan(self, index: MemoryIndex, observed: Observed) -> Plan:
         return reconcile(index, observed, self._images, self._clock(), self._intervals, permitted=self._permitted)
@@ -198,9 +224,9 @@ class Controller:
         facts = await self._observer.observe_deletion(index)
         if facts.observed:
             observed = history.with_times(facts.observed, self._clock())
-            facts = replace(facts, observed=observed)
+            facts = replace(facts, observed=history.writes.known(observed))
             await self._reporter.record(manifest, of_failed_jobs(history.newly_failed(observed.jobs)))
-        return conclude(index, facts, self._images, self._clock(), self._intervals)
+        return conclude(index, facts, self._images, self._clock(), self._intervals, permitted=self._permitted)
 
     def _with_history(self, observed: Observed, history: ObjectHistory) -> Observed:
         """Add the facts that need several observations, such as the number of rows embedded per second."""
@@ -224,7 +250,9 @@ class Controller:
             graph_idle_since=graph_idle_since,
         )
 
-    async def _carry_out(self, index: MemoryIndex, manifest: Manifest, plan: Plan) -> dict[ConditionType, KubeError]:
+    async def _carry_out(
+        self, index: MemoryIndex, manifest: Manifest, plan: Plan, writes: Writes
+    ) -> dict[ConditionType, KubeError]:
         """Execute the plan step by step; return the error of each step that failed, by the condition of the step.
 
         The finalizer is written first, because it lets a later deletion undo the other writes.
@@ -232,13 +260,16 @@ class Controller:
         failures: dict[ConditionType, KubeError] = {}
         if plan.finalizer:
             try:
+                content = finalizer_of(index)
+                writes.require_rest(content, self._clock())
                 await self._kube.set_finalizer(manifest, present=True)
+                writes.count(content, self._clock())
             except KubeError as error:
                 return {ConditionType.READY: error}
         for kind, step in plan.steps.items():
             try:
                 for action in step.actions:
-                    await self._execute(index, action)
+                    await self._execute(index, action, writes)
                     await self._reporter.record(manifest, of_started_job(action))
             except KubeError as error:
                 failures[kind] = error
@@ -246,13 +277,20 @@ class Controller:
                     break
         return failures
 
-    async def _execute(self, index: MemoryIndex, action: Action) -> None:
+    async def _execute(self, index: MemoryIndex, action: Action, writes: Writes) -> None:
         context = {"namespace": index.namespace, "name": index.name}
         match action:
             case Apply(manifest):
                 meta = manifest["metadata"]
+                writes.require_rest(manifest, self._clock())
                 _log.info("apply", kind=manifest["kind"], object=f"{meta['namespace']}/{meta['name']}", **context)
-                await self._kube.apply(manifest)
+                writes.record(manifest, await self._kube.apply(manifest), self._clock())
             case Delete(kind, namespace, name, uid):
                 _log.info("delete", kind=kind, object=f"{namespace}/{name}", **context)
                 await self._kube.delete(kind, namespace, name, uid)
+            case Patch():
+                await self._patch(action)
+
+    async def _patch(self, patch: Patch) -> None:
+        _log.info("patch", kind=patch.kind, object=f"{patch.namespace}/{patch.name}", changes=patch.changes["spec"])
+        await self._kube.patch(patch.kind, patch.namespace, patch.name, patch.uid, patch.changes)

@@ -9,12 +9,13 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from random import SystemRandom
 
+from memory_operator.controller.writes import Writes
 from memory_operator.reconcile.facts import JobFacts, JobState, Observed, Recommendation
 from memory_operator.reconcile.pod_start import lacks_pod
 
 RATE_WINDOW_SECONDS = 60.0
 FIRST_BACKOFF_SECONDS = 1.0
-LONGEST_BACKOFF_SECONDS = 60.0
+LONGEST_BACKOFF_SECONDS = 30.0
 FAILURES_TO_REPORT = 3
 FAILING_TO_REPORT = timedelta(seconds=30)
 
@@ -68,7 +69,7 @@ class IdleTracker:
 
 @dataclass
 class Backoff:
-    """Computes the retry delays of one object. The delay doubles after each failure, up to a minute.
+    """Computes the retry delays of one object. The delay doubles after each failure, up to half a minute.
 
     Each delay has random jitter, so that objects that failed at the same time are retried at different times.
     """
@@ -95,6 +96,7 @@ class ObjectHistory:
     idle: IdleTracker = field(default_factory=IdleTracker)
     graph_idle: IdleTracker = field(default_factory=IdleTracker)
     backoff: Backoff = field(default_factory=Backoff)
+    writes: Writes = field(default_factory=Writes)
     recommendations: deque[Recommendation] = field(default_factory=deque)
     failed_jobs: frozenset[str] = frozenset()
     jobs_without_pod: dict[str, datetime] = field(default_factory=dict)

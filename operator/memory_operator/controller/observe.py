@@ -10,7 +10,7 @@ already applied an object that requests the extension, somebody has removed the 
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 
 from memory_operator.api.embedder import SecretKey
 from memory_operator.api.reasons import Reason
@@ -18,16 +18,19 @@ from memory_operator.api.spec import HOSTED_KEY_FIELD, InvalidSpecError, Manifes
 from memory_operator.clients import object_facts
 from memory_operator.clients.embedder import EmbedderProbe
 from memory_operator.clients.kube import EVERY_NAMESPACE, KindMissingError, Kube, KubeError
-from memory_operator.controller.cache import CHILDREN, ObjectCache
+from memory_operator.controller.cache import ObjectCache
+from memory_operator.controller.entries import CHILDREN
 from memory_operator.controller.objects import Objects
 from memory_operator.reconcile.active_embedder import before_swap, embedder_of_active, needs_swap
 from memory_operator.reconcile.authorization.claims import holder_to_read, is_claimed_by
 from memory_operator.reconcile.authorization.consent import check_cluster, check_secret
+from memory_operator.reconcile.authorization.database_tls import ca_secret, certificates_of, database_tls
 from memory_operator.reconcile.facts import (
     ClusterFacts,
     Credentials,
     DeletionFacts,
     Inspection,
+    JobFacts,
     Observed,
     Peers,
     Problem,
@@ -37,10 +40,12 @@ from memory_operator.reconcile.indexing.graph import may_have_graph
 from memory_operator.resources.cnpg import DatabaseObject, own_labels
 from memory_operator.resources.embedder import COMPONENT, NEXT_COMPONENT
 from memory_operator.resources.ownership import controller_uid
+from memory_operator.resources.worker_pods import configured_embedder
+from memory_recall.postgres.connection import DsnText
 from memory_recall.schema.claims_sql import TableClaim
 from memory_recall.status import DatabaseFacts
 
-Inspect = Callable[[str, str], Awaitable[Inspection]]
+Inspect = Callable[[DsnText, str, str], Awaitable[Inspection]]
 NOT_INSPECTED = Inspection(None)
 
 
@@ -71,15 +76,18 @@ class Observer:
         )
         manifests = {item["metadata"]["name"]: item for item in children["Deployment"]}
         deployments = {name: object_facts.deployment_facts(item) for name, item in manifests.items()}
-        pods = tuple(object_facts.pod_facts(pod) for pod in children["Pod"])
+        controllers = _uids(item for kind in ("Job", "ReplicaSet") for item in children[kind])
+        pods = tuple(object_facts.pod_facts(pod, controllers) for pod in children["Pod"])
         dsn = _dsn(index, secret, cluster)
         credentials = dsn if isinstance(dsn, Problem) else object_facts.credentials(dsn, *_dsn_key(index))
-        inspection = await self._database(index, dsn, credentials, cluster)
+        certificates = await self._certificates(index, cluster)
+        inspection = await self._database(index, dsn, credentials, cluster, certificates)
         return Observed(
             credentials=credentials,
             cluster=cluster,
             database_objects=database_objects,
             database=inspection.found,
+            database_ca=certificates if isinstance(certificates, str) else "",
             query_seconds=inspection.query_seconds,
             peers=await self._peers(index, inspection.found),
             jobs=tuple(object_facts.job_facts(job, children["Pod"]) for job in children["Job"]),
@@ -94,8 +102,17 @@ class Observer:
             external=await self._external(index, inspection.found),
             active_external=await self._active_external(index, inspection.found, manifests.get(f"{index.name}-sync")),
             operator_namespace=self._operator_namespace,
+            kubernetes=await self.objects.kubernetes(),
             children={(kind, item["metadata"]["name"]): item for kind in CHILDREN for item in children[kind]},
         )
+
+    async def workers(self, manifest: Manifest) -> tuple[Manifest | None, tuple[JobFacts, ...]]:
+        """Return the Deployment of the sync worker and the Jobs that an object controls, whatever its specification."""
+        meta = manifest["metadata"]
+        listed = [await self.objects.children(kind, meta["namespace"], meta["name"]) for kind in ("Deployment", "Job")]
+        deployments, jobs = ([item for item in items if controller_uid(item) == meta["uid"]] for items in listed)
+        sync = next((item for item in deployments if item["metadata"]["name"] == f"{meta['name']}-sync"), None)
+        return sync, tuple(object_facts.job_facts(job, ()) for job in jobs)
 
     async def observe_deletion(self, index: MemoryIndex) -> DeletionFacts:
         """Return the facts from which a deletion decides what to undo before the finalizer is removed."""
@@ -147,12 +164,27 @@ class Observer:
         dsn: str | Problem,
         credentials: Credentials | Problem,
         cluster: ClusterFacts | Problem | None,
+        certificates: str | Problem,
     ) -> Inspection:
         if isinstance(dsn, Problem) or isinstance(credentials, Problem) or isinstance(cluster, Problem):
             return NOT_INSPECTED
         if credentials.database != index.spec.database.name or (cluster and not cluster.answers):
             return NOT_INSPECTED
-        return await self._inspect(dsn, index.spec.database.table)
+        if isinstance(certificates, Problem):
+            return Inspection(certificates)
+        source = DsnText(dsn, tls=database_tls(index, certificates))
+        return await self._inspect(source, index.spec.database.table, index.namespace)
+
+    async def _certificates(self, index: MemoryIndex, cluster: ClusterFacts | Problem | None) -> str | Problem:
+        """Return the certificates of the authority that the database server is verified by; empty if none are used."""
+        secret = ca_secret(index, cluster if isinstance(cluster, ClusterFacts) else None)
+        if secret is None:
+            return ""
+        namespace, name, key = secret
+        location = f"{namespace}/{name}"
+        found = await self._kube.get("Secret", namespace, name)
+        holds = "the certificate authority of the database"
+        return certificates_of(object_facts.secret_value(found, location, key, holds=holds), location)
 
     async def _peers(self, index: MemoryIndex, database: DatabaseFacts | Problem | None) -> Peers:
         """Return the other MemoryIndex objects, which are needed to decide who may claim the table.
@@ -165,7 +197,9 @@ class Observer:
         listed = await asyncio.gather(*(self.objects.indexes(space) for space in spaces))
         found = (_parsed(item) for items in listed for item in items)
         others = tuple(peer for peer in found if peer and peer.uid != index.uid)
-        claim = holder_to_read(index, database, {peer.uid for peer in others}, self._namespaces)
+        claim = holder_to_read(
+            index, database, {peer.uid for peer in others}, self._namespaces, kubernetes=await self.objects.kubernetes()
+        )
         return Peers(others, holder_exists=await self._exists(claim) if claim else None)
 
     async def _exists(self, claim: TableClaim) -> bool | None:
@@ -182,14 +216,16 @@ class Observer:
         return found is not None and found["metadata"]["uid"] == claim.uid
 
     async def _children(self, index: MemoryIndex) -> dict[str, list[Manifest]]:
-        """Return, by kind, the objects that this MemoryIndex controls and all pods that carry its labels."""
-        kinds = (*CHILDREN, "Job", "Pod")
+        """Return, by kind, the objects that this MemoryIndex controls, the ReplicaSets of its Deployments, and all pods
+        that carry its labels.
+        """
+        kinds = (*CHILDREN, "Job", "ReplicaSet", "Pod")
         listed = await asyncio.gather(*(self.objects.children(kind, index.namespace, index.name) for kind in kinds))
         found = dict(zip(kinds, listed, strict=True))
-        return {
-            kind: [item for item in items if kind == "Pod" or controller_uid(item) == index.uid]
-            for kind, items in found.items()
-        }
+        own = {kind: [item for item in found[kind] if controller_uid(item) == index.uid] for kind in (*CHILDREN, "Job")}
+        deployments = _uids(own["Deployment"])
+        made = [item for item in found["ReplicaSet"] if controller_uid(item) in deployments]
+        return {**own, "ReplicaSet": made, "Pod": found["Pod"]}
 
     async def _external(
         self, index: MemoryIndex, database: DatabaseFacts | Problem | None = None
@@ -221,12 +257,20 @@ class Observer:
         only the API key is checked. The result is then a problem with the key, or None.
         """
         if not isinstance(database, DatabaseFacts) or not needs_swap(index, database):
-            return None
+            return await self._former_key_problem(index, sync)
         found, former = embedder_of_active(database, sync), before_swap(index, database, sync)
         key = await self._embedder_key(index, found.key if found else None, "")
         if isinstance(key, Problem):
             return key
         return await self._probe.external(former, key) if former else None
+
+    async def _former_key_problem(self, index: MemoryIndex, sync: Manifest | None) -> Problem | None:
+        """Return why the API key that the sync worker still mounts may not be used, if the object names another one."""
+        found = configured_embedder(sync) if sync else None
+        if found is None or found.key is None or found.key == index.local_key:
+            return None
+        secret = await self._kube.get("Secret", index.namespace, found.key.secret_name)
+        return check_secret(index, secret, "api-key")
 
     async def _embedder_key(self, index: MemoryIndex, named: SecretKey | None, field: str) -> str | Problem | None:
         if named is None:
@@ -250,6 +294,10 @@ def _dsn(index: MemoryIndex, secret: Manifest | None, cluster: ClusterFacts | Pr
 def _dsn_key(index: MemoryIndex) -> tuple[str, str]:
     """Return the place of the connection URI: the Secret as namespace/name, and the key in the Secret."""
     return f"{index.namespace}/{index.secret_name}", index.spec.database.credentials.key
+
+
+def _uids(manifests: Iterable[Manifest]) -> frozenset[str]:
+    return frozenset(item["metadata"].get("uid", "") for item in manifests)
 
 
 def _parsed(manifest: Manifest) -> MemoryIndex | None:

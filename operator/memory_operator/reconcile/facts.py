@@ -13,6 +13,7 @@ from enum import StrEnum
 from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import Manifest, MemoryIndex
 from memory_operator.resources.cnpg import DatabaseObject
+from memory_operator.resources.drift import Admission
 from memory_recall.status import DatabaseFacts
 
 
@@ -48,6 +49,7 @@ class ClusterFacts:
     Attributes:
         system_id: the system identifier that its instances report; empty while no instance reports one.
         allowed_namespaces: the other namespaces whose MemoryIndex objects may use this Cluster.
+        ca_secret: the Secret in the Cluster's namespace with the authority that signs the servers' certificates.
     """
 
     namespace: str
@@ -61,6 +63,7 @@ class ClusterFacts:
     hibernated: bool = False
     replica: bool = False
     reconciliation_disabled: bool = False
+    ca_secret: str = ""
 
     def __str__(self) -> str:
         return f"Cluster {self.namespace}/{self.name}"
@@ -86,6 +89,9 @@ class JobFacts:
     Attributes:
         failure: the problem that its last failed pod reported.
         suspended: whether Kubernetes makes no pods for it until somebody resumes it.
+        stopped: whether the operator has suspended it, because what it needs is no longer permitted.
+        sends_to: the URLs of the embedders that its pods may send texts to.
+        secrets: the names of the Secrets that its pods mount.
         failed_pods: how many of its pods have failed.
         without_pod_since: the time since which it has been observed without a pod that could run; None if it has one,
             or needs none because it has ended, is suspended or is being deleted.
@@ -101,6 +107,9 @@ class JobFacts:
     deleting: bool = False
     uid: str = ""
     suspended: bool = False
+    stopped: bool = False
+    sends_to: frozenset[str] = frozenset()
+    secrets: frozenset[str] = frozenset()
     failed_pods: int = 0
     without_pod_since: datetime | None = None
 
@@ -111,6 +120,8 @@ class PodFacts:
 
     Attributes:
         running: whether its containers have started.
+        controlled: whether a Deployment or Job of the MemoryIndex has made it. Its labels alone do not say so, because
+            whoever may create pods can give a pod any labels.
         problem: why they have not.
         unprepared_since: the time since which the pod has had a node without its volumes and network being ready; None
             if they are ready, or if Kubernetes does not tell, as before its version 1.29.
@@ -122,6 +133,7 @@ class PodFacts:
     running: bool = False
     ended: bool = False
     deleting: bool = False
+    controlled: bool = False
     problem: Problem | None = None
     created_at: datetime | None = None
     unprepared_since: datetime | None = None
@@ -221,7 +233,10 @@ class Observed:
         external: what an external embedder serves, or what is wrong with it or with the Secret of the API key.
         active_external: the same of the active model's external embedder during a swap; only a problem with the Secret
             if the operator runs that embedder; None if there is none, or if it was not asked.
+        database_ca: the certificates of the authority that the database server is verified by; empty if none are used.
         operator_namespace: where the operator itself runs; empty if it runs outside the cluster.
+        admissions: by kind and name, how the API server changed what the operator sent for its objects, where known.
+        kubernetes: the uid of the namespace kube-system, which identifies the Kubernetes cluster.
     """
 
     credentials: Credentials | Problem
@@ -238,6 +253,7 @@ class Observed:
     loads: tuple[EmbedderLoad, ...] = ()
     key_refused: bool = False
     children: Mapping[tuple[str, str], Manifest] = field(default_factory=dict)
+    admissions: Mapping[tuple[str, str], Admission] = field(default_factory=dict)
     recommendations: tuple[Recommendation, ...] = ()
     rows_per_second: float | None = None
     peers: Peers = Peers()
@@ -246,7 +262,9 @@ class Observed:
     idle_since: datetime | None = None
     graph_idle_since: datetime | None = None
     rollout_admitted: bool = True
+    database_ca: str = ""
     operator_namespace: str = ""
+    kubernetes: str = ""
 
     def jobs_of(self, component: str) -> tuple[JobFacts, ...]:
         """Return the Jobs of one component, oldest first."""

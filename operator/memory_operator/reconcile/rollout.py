@@ -9,9 +9,10 @@ from memory_operator.api.conditions import Verdict
 from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import Manifest, MemoryIndex
 from memory_operator.reconcile.facts import DeploymentFacts, Observed, PodFacts, Problem
-from memory_operator.reconcile.plan import failed_step
-from memory_operator.resources.common import ANNOTATION_SPECIFICATION, LABEL_GRACEFUL, Images
-from memory_operator.resources.drift import drifted
+from memory_operator.reconcile.plan import failed_step, has_drifted
+from memory_operator.resources.common import ANNOTATION_SPECIFICATION, LABEL_GRACEFUL, Images, own_container
+from memory_operator.resources.drift import Difference
+from memory_operator.resources.embedder import COMPONENT
 
 
 def rollout_obstacle(
@@ -49,10 +50,21 @@ def latest_problem(deployment: DeploymentFacts, pods: tuple[PodFacts, ...]) -> P
     return next((pod.problem for pod in living if pod.problem), None)
 
 
-def template_drifted(desired: Manifest, live: Manifest) -> bool:
-    """Return whether the live Deployment differs from the desired one in more than the number of replicas."""
+def template_drifted(observed: Observed, desired: Manifest) -> bool:
+    """Return whether the existing Deployment differs from the desired one in more than the number of replicas.
+
+    The result is False if there is none yet.
+    """
     spec = {name: value for name, value in desired["spec"].items() if name != "replicas"}
-    return drifted({**desired, "spec": spec}, live)
+    exists = (desired["kind"], desired["metadata"]["name"]) in observed.children
+    return exists and has_drifted(observed, {**desired, "spec": spec})
+
+
+def pods_serve(deployment: DeploymentFacts | None) -> bool:
+    """Return whether a pod of the Deployment's latest template is ready, whatever is still to be changed in it."""
+    if deployment is None:
+        return False
+    return deployment.ready > 0 if deployment.current else deployment.updated_and_ready > 0
 
 
 def with_live_template(desired: Manifest, live: Manifest) -> Manifest:
@@ -100,13 +112,20 @@ def update_waits(index: MemoryIndex, observed: Observed, images: Images, desired
 
 
 def has_older_image(index: MemoryIndex, observed: Observed, images: Images) -> bool:
-    """Return whether the embedder uses the default image, but of another version than the operator's."""
+    """Return whether the embedder uses the default image, but of another version than the operator's.
+
+    Admission may have put another registry before the name that the operator sent; such an image is not older.
+    """
     live = observed.embedder
-    return bool(live and live.image and not index.spec.embedder.image and live.image != images.embedder)
+    if live is None or not live.image or index.spec.embedder.image:
+        return False
+    admission = observed.admissions.get(("Deployment", f"{index.name}-{COMPONENT}"))
+    changes = admission.changes.values() if admission else ()
+    return Difference(images.embedder, live.image) not in changes and live.image != images.embedder
 
 
 def image_of(deployment: Manifest) -> str:
-    """Return the image of the Deployment's first container."""
+    """Return the image of the Deployment's own container."""
     return str(_container(deployment)["image"])
 
 
@@ -121,8 +140,7 @@ def embeds(sync: Manifest, model: str) -> bool:
 
 
 def _container(deployment: Manifest) -> Manifest:
-    container: Manifest = deployment["spec"]["template"]["spec"]["containers"][0]
-    return container
+    return own_container(deployment["spec"]["template"]["spec"])
 
 
 def _beside(deployment: DeploymentFacts) -> str:

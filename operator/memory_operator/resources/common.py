@@ -22,10 +22,12 @@ ANNOTATION_FINGERPRINT = "memory-index.dev/fingerprint"
 ANNOTATION_SPECIFICATION = "memory-index.dev/specification"  # which one an embedder's pods were made from
 ANNOTATION_SEQUENCE = "memory-index.dev/sequence"
 ANNOTATION_INDEX_UID = "memory-index.dev/uid"
+ANNOTATION_STOPPED = "memory-index.dev/stopped"  # of a Job that the operator has suspended
 
 HOSTED_KEY_DIRECTORY = "/var/run/memory-index-hosted"  # where workers find the hosted provider's API key
 KEY_DIRECTORY = "/var/run/memory-index-embedder"  # where embedder and workers find the embedder's API key
 NEXT_KEY_DIRECTORY = "/var/run/memory-index-next"  # where a swap's Job finds the API key of the next model's embedder
+OWN_CONTAINERS = frozenset({"embedder", "memory", "fetch"})  # the names of the main containers of our pods
 USER_ID = 65532  # the numeric user of both images; a name could not be checked by runAsNonRoot
 
 
@@ -124,6 +126,12 @@ def pod_security() -> Manifest:
     }
 
 
+def own_container(pod: Manifest) -> Manifest:
+    """Return the container of a pod's specification that the operator set; admission may have put others before it."""
+    containers: list[Manifest] = pod.get("containers") or [{}]
+    return next((one for one in containers if one.get("name") in OWN_CONTAINERS), containers[0])
+
+
 def secret_file(secret: str, key: str, path: str) -> Manifest:
     """Return the source of a volume that holds one key of a Secret as a file, which the pod's group can read."""
     return {"secretName": secret, "defaultMode": 0o440, "items": [{"key": key, "path": path}]}
@@ -131,4 +139,17 @@ def secret_file(secret: str, key: str, path: str) -> Manifest:
 
 def env(values: Mapping[str, str]) -> list[Manifest]:
     """Return environment variables sorted by name, without empty values, which Kubernetes would drop."""
-    return [{"name": name, "value": value} for name, value in sorted(values.items()) if value]
+    return [{"name": name, "value": literal(value)} for name, value in sorted(values.items()) if value]
+
+
+def literal(text: str) -> str:
+    """Return a text of a command or an environment variable in which Kubernetes expands no reference like `$(NAME)`.
+
+    Values of the specification are checked before such an expansion, which would change them.
+    """
+    return text.replace("$", "$$")
+
+
+def plain(text: str) -> str:
+    """Return the text from which `literal` made this one."""
+    return text.replace("$$", "$")

@@ -18,6 +18,7 @@ import json
 
 from memory_recall.postgres.connection import AnyConnection
 from memory_recall.postgres.driver_errors import translated
+from memory_recall.schema.columns.owners import owner_text
 from memory_recall.schema.ddl import literal
 from memory_recall.schema.definitions import Function, Trigger, changed, fires, is_there, look_up, trigger_function
 from memory_recall.schema.graph_relations import (
@@ -41,7 +42,7 @@ BY_CONCEPT = "memory_concepts_by_concept"
 
 def owner(table: MemoryTable, row: str) -> str:
     """Return an SQL expression for the owner of a row's concepts, which is '' where the row names no user."""
-    return f"coalesce({row}.user_id::text, '')" if "user_id" in table.columns else "''::text"
+    return f"coalesce({owner_text(table, row)}, '')"
 
 
 def tables(table: MemoryTable) -> list[str]:

@@ -13,6 +13,7 @@ from memory_recall.labelling.labels import Asked
 from memory_recall.labelling.memories_sql import draw_statement, read_statement
 from memory_recall.postgres.connection import Pool
 from memory_recall.postgres.driver_errors import translated
+from memory_recall.schema.columns.owners import owner_named
 from memory_recall.schema.table import MemoryTable
 from memory_recall.search.fusion import default_fusion
 from memory_recall.search.hybrid_recall import HybridRecall
@@ -63,15 +64,23 @@ class PostgresStore:
         """Draw at most `count` memories that are neither sensitive nor deleted, and none of the ids in `without`.
 
         They are drawn from the memories of one user, or from everybody's if `user` is None.
+
+        Raises:
+            InvalidInput: the table does not say whose a memory is, or has no such users.
         """
+        owner = [] if user is None else [owner_named(self._table, user)]
         statement = draw_statement(self._table, of_user=user is not None)
-        owner = [] if user is None else [user]
         return [row["id"] for row in await self._fetch(statement, count, str(seed), list(without), *owner)]
 
     async def read(self, memory_id: int, *, user: str | None) -> ShownMemory | None:
-        """Return a memory of a user, or of anybody if `user` is None; None if it is sensitive, deleted or not there."""
+        """Return a memory of a user, or of anybody if `user` is None; None if it is sensitive, deleted or not there.
+
+        Raises:
+            InvalidInput: the table does not say whose a memory is, or has no such users.
+        """
+        owner = [] if user is None else [owner_named(self._table, user)]
         statement = read_statement(self._table, of_user=user is not None)
-        rows = await self._fetch(statement, memory_id, *([] if user is None else [user]))
+        rows = await self._fetch(statement, memory_id, *owner)
         if not rows:
             return None
         created = rows[0]["created_at"]

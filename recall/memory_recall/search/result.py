@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from datetime import datetime
+from decimal import Decimal
 from enum import StrEnum
 from typing import Any
 
@@ -109,6 +110,8 @@ def memory_from(row: Mapping[str, Any]) -> RecalledMemory:
     """
     evidence = Evidence(**{name: row[name] for name in EVIDENCE_FIELDS}, graph_score=row.get("graph_score"))
     memory = {name: row[name] for name in MEMORY_FIELDS}
+    if isinstance(memory["importance"], Decimal):
+        memory["importance"] = float(memory["importance"])
     return RecalledMemory(**memory, evidence=evidence, superseded_by=row.get("superseded_by"))
 
 
@@ -132,7 +135,8 @@ class RecallResult:
     """The page of memories, best first. `reason` says why a requested dense leg took no part; else it is None.
 
     `reranking` says whether a second stage ordered the memories, or why not, and `expansion` whether the words of a
-    language model were searched, too.
+    language model were searched, too. `reader` is the user who asked, written like the owners of the memories; it is
+    None if nobody is named.
     """
 
     memories: tuple[RecalledMemory, ...]
@@ -141,6 +145,7 @@ class RecallResult:
     timings: Timings
     reranking: Reranking = Reranking.OFF
     expansion: Expansion = Expansion.OFF
+    reader: str | None = None
 
     @property
     def degraded(self) -> bool:

@@ -104,6 +104,7 @@ async def test_a_failure_of_a_row_that_is_being_changed_leaves_no_hash(bench: Wo
     assert await recorded(bench) == [2]
 
 
+@pytest.mark.promise("failure-reveals-no-text")
 @pytest.mark.parametrize("change", CHANGES)
 async def test_sync_sweeps_the_failures_that_no_trigger_has_deleted(bench: Workbench, change: str) -> None:
     """Of both columns; the failure of a text that stands is kept."""
@@ -159,6 +160,7 @@ async def test_the_hashes_of_a_memory_go_when_its_id_changes(bench: Workbench, p
     assert (await recorded(bench), await kept(bench)) == ([7 - place], [1, 2])
 
 
+@pytest.mark.promise("journal-reveals-no-text")
 @pytest.mark.parametrize("place", [1, 2])
 @pytest.mark.parametrize("change", CHANGES)
 async def test_sync_sweeps_the_marks_that_no_trigger_has_seen(bench: Workbench, change: str, place: int) -> None:

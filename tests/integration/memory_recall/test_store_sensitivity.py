@@ -250,6 +250,7 @@ async def parts_of_layouts(copy_of: CopyOf, request_for: Callable[..., Migration
         }
 
 
+@pytest.mark.promise("no-vector-of-a-sensitive-row")
 @settings(
     max_examples=HISTORIES,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
@@ -316,6 +317,7 @@ async def test_no_sequence_of_writes_leaves_a_sensitive_or_stale_vector(
         assert await violations(replication.subscriber) == []
 
 
+@pytest.mark.promise("no-vector-of-a-sensitive-row")
 async def test_the_constraint_holds_even_where_the_trigger_is_gone(player_parts: Any) -> None:
     connections, _queue = player_parts
     connection = connections[0]
@@ -326,6 +328,7 @@ async def test_the_constraint_holds_even_where_the_trigger_is_gone(player_parts:
         )
 
 
+@pytest.mark.promise("later-trigger-changes-nothing")
 async def test_rows_that_replication_applies_obey_the_rules_too(player_parts: Any, database: Database) -> None:
     admin = await asyncpg.connect(database.superuser_dsn)
     await register_vector(admin)
@@ -336,6 +339,7 @@ async def test_rows_that_replication_applies_obey_the_rules_too(player_parts: An
     await admin.close()
 
 
+@pytest.mark.promise("later-trigger-changes-nothing")
 async def test_a_later_trigger_of_the_user_cannot_undo_the_rules(player_parts: Any) -> None:
     connections, _queue = player_parts
     connection = connections[0]

@@ -15,6 +15,8 @@ from devcluster.node.pki import Authority
 from memory_operator.api.reasons import Reason
 from memory_operator.clients.database import RECEIVED_BYTES, DatabaseClient
 from memory_operator.reconcile.facts import Problem
+from memory_recall.postgres.connection import DsnText
+from tests.unit.memory_operator.conftest import anywhere
 
 WAIT_SECONDS = 60.0  # after which a test fails that would hang
 OFFERED_BYTES = 64 * 1024 * 1024
@@ -113,13 +115,16 @@ def certificate(tmp_path: Path) -> ssl.SSLContext:
 async def protocol_violation(server: HostileServer, sslmode: str) -> Problem:
     """Observe the server's database, and return the problem, which must be what the server did and not quote it."""
     dsn = f"postgresql://owner:secret@127.0.0.1:{server.port}/app?sslmode={sslmode}"
-    found = (await asyncio.wait_for(DatabaseClient().inspect(dsn, "memories"), WAIT_SECONDS)).found
+    found = (
+        await asyncio.wait_for(DatabaseClient(anywhere).inspect(DsnText(dsn), "memories", "team"), WAIT_SECONDS)
+    ).found
     assert isinstance(found, Problem)
     assert found.reason is Reason.PROTOCOL_VIOLATION, found
     assert CANARY.decode() not in found.message + found.remedy
     return found
 
 
+@pytest.mark.promise("hostile-server-memory-bounded")
 @pytest.mark.usefixtures("complaints")
 @pytest.mark.parametrize("sslmode", ["disable", "require", "prefer"])
 @pytest.mark.parametrize("case", FLOODS)
@@ -132,6 +137,7 @@ async def test_a_server_that_floods_the_operator_is_cut_off_and_named(
         assert server.sent < RECEIVED_BYTES + BUFFERED_BYTES
 
 
+@pytest.mark.promise("hostile-messages-refused")
 @pytest.mark.usefixtures("complaints")
 @pytest.mark.parametrize("length", [3, 0, -2])
 async def test_a_message_of_an_impossible_length_does_not_reach_the_driver(length: int) -> None:
@@ -163,6 +169,7 @@ MALFORMED = {
 }
 
 
+@pytest.mark.promise("hostile-messages-refused")
 @pytest.mark.usefixtures("complaints")
 @pytest.mark.parametrize("case", MALFORMED)
 async def test_a_malformed_message_does_not_reach_the_driver(case: str) -> None:
@@ -172,6 +179,7 @@ async def test_a_malformed_message_does_not_reach_the_driver(case: str) -> None:
         assert said in (await protocol_violation(server, "disable")).message
 
 
+@pytest.mark.promise("password-hashing-bounded")
 @pytest.mark.usefixtures("complaints")
 async def test_a_server_does_not_have_a_password_hashed_for_minutes() -> None:
     """The event loop would stand still meanwhile, and with it the work for all objects."""
@@ -181,6 +189,7 @@ async def test_a_server_does_not_have_a_password_hashed_for_minutes() -> None:
         assert "iterations" in (await protocol_violation(server, "disable")).message
 
 
+@pytest.mark.promise("hostile-server-memory-bounded")
 @pytest.mark.usefixtures("complaints")
 async def test_a_server_that_does_not_say_its_version_is_named() -> None:
     async with HostileServer(Flood(ACCEPTED + READY)) as server:

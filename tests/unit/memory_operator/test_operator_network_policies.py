@@ -6,11 +6,13 @@ import pytest
 
 from memory_operator.api.spec import MemoryIndex
 from memory_operator.clients import object_facts
+from memory_operator.reconcile.authorization.addresses import is_forbidden
 from memory_operator.reconcile.facts import Credentials
 from memory_operator.reconcile.plan import Apply, Plan
 from memory_operator.resources import embedder, model_fetch, workers
 from memory_operator.resources.drift import drifted
 from memory_operator.resources.network_policies import (
+    ELSEWHERE,
     WORKER_COMPONENTS,
     embedder_policy,
     fetch_policy,
@@ -37,10 +39,14 @@ def callers(policy: Any, port: int) -> Any:
     return peers
 
 
+@pytest.mark.promise("embedder-callers-named")
+@pytest.mark.finding("M1")
 def test_by_default_the_pods_of_the_objects_namespace_call_its_embedder(world: World) -> None:
     assert callers(embedder_policy(world.index()), embedder.PORT) == [{"podSelector": {}}]
 
 
+@pytest.mark.promise("embedder-callers-named")
+@pytest.mark.finding("M1")
 @pytest.mark.parametrize(
     "allowed", [[], [API], [{"namespaceSelector": {}, "podSelector": {"matchLabels": {"a": "b"}}}]]
 )
@@ -77,20 +83,38 @@ def fetched(world: World, url: str) -> MemoryIndex:
     return world.index(embedding={"source": {"http": {"url": url, "sha256": "a" * 64}}})
 
 
+@pytest.mark.promise("embedder-calls-nobody")
+@pytest.mark.finding("M5")
 def test_the_embedder_calls_nobody_wherever_its_model_comes_from(world: World) -> None:
     assert embedder_policy(world.index())["spec"]["egress"] == []
     assert embedder_policy(fetched(world, "https://models.example/m.gguf"))["spec"]["egress"] == []
 
 
-HTTPS = {"ports": [{"port": 443, "protocol": "TCP"}]}
+def elsewhere(port: int) -> dict[str, Any]:
+    return {"to": ELSEWHERE, "ports": [{"port": port, "protocol": "TCP"}]}
+
+
+HTTPS = elsewhere(443)
+
+
+@pytest.mark.finding("security L4")
+def test_the_job_that_fetches_a_model_calls_no_metadata_service() -> None:
+    blocks = [peer["ipBlock"] for peer in ELSEWHERE if "ipBlock" in peer]
+    refused = [excepted for block in blocks for excepted in block["except"]]
+    assert {block["cidr"] for block in blocks} == {"0.0.0.0/0", "::/0"}
+    assert all(is_forbidden(network.partition("/")[0]) for network in refused)
+    assert "169.254.0.0/16" in refused
 
 
 @pytest.mark.parametrize(
     ("url", "rules"),
     [
         ("https://models.example/m.gguf", [HTTPS]),
-        ("http://models.example/m.gguf", [HTTPS, {"ports": [{"port": 80, "protocol": "TCP"}]}]),
-        ("https://models.example:8443/m.gguf", [HTTPS, {"ports": [{"port": 8443, "protocol": "TCP"}]}]),
+        ("http://models.example/m.gguf", [HTTPS, elsewhere(80)]),
+        (
+            "https://models.example:8443/m.gguf",
+            [HTTPS, elsewhere(8443)],
+        ),
         (
             "http://files.ml.svc/m.gguf",
             [HTTPS, {"to": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "ml"}}}]}],
@@ -179,11 +203,15 @@ def test_the_ports_of_the_database_are_those_of_the_connection_uri(servers: str,
     assert found == Credentials("app", ports)
 
 
+@pytest.mark.promise("worker-egress-limited")
+@pytest.mark.finding("M4")
 def test_workers_call_the_port_of_the_connection_uri_beside_that_of_postgres(world: World) -> None:
     _, database, _ = worker_policy(world.index(), (6432,))["spec"]["egress"]
     assert [port["port"] for port in database["ports"]] == [5432, 6432]
 
 
+@pytest.mark.promise("worker-egress-limited")
+@pytest.mark.finding("M4")
 def test_every_worker_that_the_operator_starts_is_selected(world: World) -> None:
     built = [
         BUILDERS[name](world)
@@ -202,6 +230,7 @@ def kinds(plan: Plan) -> list[tuple[str, str]]:
     return [(a.manifest["kind"], a.manifest["metadata"]["name"]) for a in plan.actions if isinstance(a, Apply)]
 
 
+@pytest.mark.finding("M4")
 def test_no_pod_is_started_before_its_policy(cluster: Cluster) -> None:
     order: list[tuple[str, str]] = []
     cluster.reconcile()

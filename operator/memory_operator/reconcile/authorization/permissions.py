@@ -16,6 +16,7 @@ from memory_operator.api.conditions import Verdict
 from memory_operator.api.embedder import PodTemplate
 from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import MemoryIndex
+from memory_operator.reconcile.authorization.addresses import CLUSTER_DOMAIN, is_listed
 from memory_operator.resources.common import Images
 
 
@@ -30,6 +31,7 @@ class Permitted:
     pod_label_prefixes: tuple[str, ...] = ()
     environment_variables: tuple[str, ...] = ()
     external_hosts: tuple[str, ...] = ()
+    database_hosts: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return json.dumps({name: value for name, value in asdict(self).items() if value})
@@ -47,6 +49,39 @@ class _Choice(NamedTuple):
 def check_permissions(index: MemoryIndex, images: Images, permitted: Permitted) -> Verdict | None:
     """Return a failing verdict about the first choice that is not permitted; None if all choices are permitted."""
     return check_external(index, permitted) or _refusal(_choices(index, images, permitted))
+
+
+def permitted_part(index: MemoryIndex, images: Images, permitted: Permitted) -> MemoryIndex:
+    """Return the MemoryIndex without those choices that are not permitted.
+
+    Every manifest is built from the result, also while an object with such a choice is being deleted. Therefore no
+    choice that is not permitted enters an object in any way.
+    """
+    if check_permissions(index, images, permitted) is None:
+        return index
+    embedder, source = index.spec.embedder, index.spec.embedding.source
+    template = embedder.pod_template
+    labels = {name: value for name, value in template.labels.items() if name.startswith(permitted.pod_label_prefixes)}
+    env = tuple(variable for variable in template.env if variable.get("name") in permitted.environment_variables)
+    annotations = {
+        name: value
+        for name, value in embedder.pod_annotations.items()
+        if name.startswith(permitted.pod_annotation_prefixes)
+    }
+    image = source.image.reference if source and source.image else None
+    changes = {
+        "image": embedder.image if _is_image_permitted(embedder.image, images, permitted) else None,
+        "priority_class_name": _listed(embedder.priority_class_name, permitted.priority_classes),
+        "runtime_class_name": _listed(embedder.runtime_class_name, permitted.runtime_classes),
+        "pod_annotations": annotations,
+        "pod_template": template.model_copy(update={"labels": labels, "env": env}),
+        "external": None if check_external(index, permitted) else embedder.external,
+    }
+    embedding = index.spec.embedding
+    if not _is_image_permitted(image, images, permitted):
+        embedding = embedding.model_copy(update={"source": None})
+    spec = {"embedder": embedder.model_copy(update=changes), "embedding": embedding}
+    return index.model_copy(update={"spec": index.spec.model_copy(update=spec)})
 
 
 def check_external(index: MemoryIndex, permitted: Permitted) -> Verdict | None:
@@ -68,9 +103,8 @@ def check_external(index: MemoryIndex, permitted: Permitted) -> Verdict | None:
 
 def _is_host_permitted(index: MemoryIndex, host: str, permitted: Permitted) -> bool:
     """Return whether texts may be sent to this host: it is in the object's namespace, or `permitted` lists it."""
-    own = tuple(f".{index.namespace}.{suffix}" for suffix in ("svc", "svc.cluster.local"))
-    listed = tuple(name.lower() for name in permitted.external_hosts)
-    return host in listed or host.endswith((*own, *(name for name in listed if name.startswith("."))))
+    own = tuple(f".{index.namespace}.{suffix}" for suffix in ("svc", f"svc.{CLUSTER_DOMAIN}"))
+    return is_listed(host, permitted.external_hosts) or host.endswith(own)
 
 
 def _refusal(choices: Iterable[_Choice]) -> Verdict | None:
@@ -92,7 +126,7 @@ def _choices(index: MemoryIndex, images: Images, permitted: Permitted) -> Iterat
     }
     for field, image in named.items():
         if image:
-            allowed = image in {images.operator, images.embedder} or _has_prefix(image, permitted.image_prefixes)
+            allowed = _is_image_permitted(image, images, permitted)
             yield _Choice(field, image, allowed, "permitted.imagePrefixes")
     priority, runtime = embedder.priority_class_name, embedder.runtime_class_name
     if priority:
@@ -114,6 +148,15 @@ def _pod_template_choices(template: PodTemplate, permitted: Permitted) -> Iterat
     for name in sorted(str(variable.get("name")) for variable in template.env):
         allowed = name in permitted.environment_variables
         yield _Choice("A name in spec.embedder.podTemplate.env", name, allowed, "permitted.environmentVariables")
+
+
+def _is_image_permitted(image: str | None, images: Images, permitted: Permitted) -> bool:
+    """Return whether the image is one of the operator's own or is permitted, or no image is named."""
+    return image in {None, "", images.operator, images.embedder} or _has_prefix(image or "", permitted.image_prefixes)
+
+
+def _listed(name: str | None, permitted: tuple[str, ...]) -> str | None:
+    return name if name in permitted else None
 
 
 def _has_prefix(image: str, prefixes: tuple[str, ...]) -> bool:

@@ -11,12 +11,14 @@ from datetime import datetime, timedelta
 from memory_operator.api.conditions import Verdict
 from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import MemoryIndex
+from memory_operator.reconcile.embedder import mismatch
 from memory_operator.reconcile.facts import JobState, Observed
 from memory_operator.reconcile.jobs import JobRequest, active_job, plan_job
 from memory_operator.reconcile.plan import Step, apply_drifted, waiting_for
-from memory_operator.reconcile.rollout import rollout_obstacle, template_drifted
+from memory_operator.reconcile.rollout import pods_serve, rollout_obstacle, serves, template_drifted
 from memory_operator.resources import workers
 from memory_operator.resources.common import Images
+from memory_operator.resources.embedder import COMPONENT
 from memory_recall.status import DatabaseFacts, RowCounts
 
 BACKFILL_MIN_ROWS = 200
@@ -33,15 +35,23 @@ def plan_backfill(
     bulk = needs_bulk(index, observed, images, facts)
     sync = workers.sync_deployment(index, images, replicas=0 if bulk else 1)
     if not bulk:
-        live = observed.children.get(("Deployment", sync["metadata"]["name"]))
-        changes = live is not None and template_drifted(sync, live)
+        changes = template_drifted(observed, sync)
         step = Step(sync_verdict(index, observed, facts.rows, now, changes=changes))
-    elif active_job(observed.jobs_of("backfill")) or embedder.reason is Reason.AVAILABLE:
+    elif active_job(observed.jobs_of("backfill")) or _may_ask(index, observed, embedder):
         request = JobRequest("backfill", workers.backfill_job, Reason.BACKFILLING, "embeds the pending rows")
         step = plan_job(index, observed, images, now, request)
     else:
         step = Step(Verdict.no(Reason.WAITING, "Rows are pending; waiting for the embedder."))
     return Step(step.verdict, (*apply_drifted(observed, sync), *step.actions))
+
+
+def _may_ask(index: MemoryIndex, observed: Observed, embedder: Verdict) -> bool:
+    """Return whether the embedder serves the model, also while something is still to be changed in its Deployment."""
+    if embedder.reason is not Reason.ROLLING_OUT:
+        return embedder.reason is Reason.AVAILABLE
+    live = observed.children.get(("Deployment", f"{index.name}-{COMPONENT}"))
+    right_model = live is not None and serves(live, index.spec.embedding.model) and mismatch(index, observed) is None
+    return right_model and pods_serve(observed.embedder)
 
 
 def needs_backfill_job(rows: RowCounts, *, index_valid: bool, last_run: JobState | None) -> bool:

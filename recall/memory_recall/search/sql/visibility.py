@@ -8,17 +8,21 @@ another user, and no document frequency counts it: the answer is the same as wit
 from collections.abc import Callable, Container
 from dataclasses import dataclass
 from typing import Annotated
+from uuid import UUID
 
 from pydantic import BeforeValidator
 from pydantic_core import PydanticCustomError
 
-from memory_recall.errors import InvalidInput
+from memory_recall.schema.columns.owners import owned_by, owner_named, owner_value, require_owners
 from memory_recall.schema.table import MemoryTable
 from memory_recall.search.sql.filters import Arguments, Text
 from memory_recall.search.validation import check_fields
 
 
 def _named(user: object) -> object:
+    """Take the id of a user as text, also from an API whose ids are integers or UUIDs."""
+    if isinstance(user, (int, UUID)) and not isinstance(user, bool):
+        return str(user)
     if user is None or (isinstance(user, str) and not user.strip()):
         raise PydanticCustomError("user", "Input should be a user's id, or EVERYONE for everybody's memories")
     return user
@@ -75,24 +79,27 @@ def postgres_rows(owner: str | Everyone, arguments: Arguments, table: MemoryTabl
     """Return the conditions on visible and on searched rows for Postgres.
 
     Raises:
-        InvalidInput: one user's memories are searched, but the table has no column `user_id`.
+        InvalidInput: one user's memories are searched, but the table has no column `user_id`; or no value of this
+            column is written like the user's id.
     """
 
-    def user_id(reader: str) -> str:
-        return f"{arguments.placeholder(reader)}::{table.columns['user_id']}"
-
     def own(reader: str) -> str:
-        return f"m.user_id = {user_id(reader)}"
+        return owned_by(table, "m", arguments.placeholder(owner_named(table, reader)))
 
     present, public = "m.deleted_at IS NULL", f"NOT {table.sensitive('m')}"
     if isinstance(owner, str):
-        _require_owners(table.columns)
-        user = user_id(owner)
-        belongs = f"m.user_id = {user}"
+        placeholder = arguments.placeholder(owner_named(table, owner))
+        belongs = owned_by(table, "m", placeholder)
         seen = belongs if table.partitioned_by_user else f"({public} OR {belongs})"
-        return SearchedRows(f"{present} AND {seen}", f"{present} AND {belongs}", user)
+        return SearchedRows(f"{present} AND {seen}", f"{present} AND {belongs}", owner_value(table, placeholder))
     visible = f"{present} AND {_findable(owner, public, own, owned='user_id' in table.columns)}"
     return SearchedRows(visible, visible)
+
+
+def reader_of(owner: str | Everyone, table: MemoryTable) -> str | None:
+    """Return the user who asks, written like the owners of memories, or None if nobody is named."""
+    reader = owner.reader if isinstance(owner, Everyone) else owner
+    return reader if reader is None or "user_id" not in table.columns else owner_named(table, reader)
 
 
 def sqlite_rows(owner: str | Everyone, columns: Container[str]) -> tuple[str, list[object]]:
@@ -109,7 +116,7 @@ def sqlite_rows(owner: str | Everyone, columns: Container[str]) -> tuple[str, li
 
     present = "m.deleted_at IS NULL" if "deleted_at" in columns else "true"
     if isinstance(owner, str):
-        _require_owners(columns)
+        require_owners(columns)
         return f"{present} AND {own(owner)}", values
     public = "NOT coalesce(m.is_sensitive, 1)" if "is_sensitive" in columns else "true"
     return f"{present} AND {_findable(owner, public, own, owned='user_id' in columns)}", values
@@ -124,11 +131,3 @@ def _findable(everyone: Everyone, public: str, own: Callable[[str], str], *, own
     if everyone.reader is None:
         return public if owned else "true"
     return f"({public} OR {own(everyone.reader)})" if owned else public
-
-
-def _require_owners(columns: Container[str]) -> None:
-    if "user_id" not in columns:
-        raise InvalidInput(
-            "The table of memories has no column user_id, so it does not say whose a memory is.",
-            "Search EVERYONE's memories.",
-        )

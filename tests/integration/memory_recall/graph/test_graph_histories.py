@@ -108,6 +108,7 @@ async def _play(parts: Any, history: list[Step]) -> Any:
     return connections[0]
 
 
+@pytest.mark.promise("graph-without-sensitive-rows")
 @settings(max_examples=HISTORIES, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(history=histories)
 @example(history=[("insert", 0, 1, "alpha", False, False, False), ("pass", 0), ("hide", 1, 1, True)])
@@ -147,6 +148,7 @@ async def test_no_sequence_of_writes_leaves_a_link_without_its_text(parts: Any, 
         assert await violations(connection) == []
 
 
+@pytest.mark.promise("graph-without-sensitive-rows")
 @settings(max_examples=HISTORIES, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(history=any_snapshots)
 @example(

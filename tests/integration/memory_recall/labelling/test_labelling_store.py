@@ -70,6 +70,7 @@ async def test_a_memory_of_another_user_than_the_questions_cannot_be_read(stored
     assert 4 not in await store.pool(Asked(query_id="q", text="anything", stratum="s", conv="ana", known=[4]))
 
 
+@pytest.mark.promise("labelling-without-sensitive-memory")
 @pytest.mark.parametrize("conv", [None, "ana"])
 async def test_a_pool_holds_what_every_leg_and_fusion_finds_and_nothing_sensitive(
     conv: str | None, stored: Any

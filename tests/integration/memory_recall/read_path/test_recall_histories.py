@@ -191,6 +191,7 @@ async def parts(copy_of: CopyOf, request_for: Any) -> Any:
 _NEAR = RecallQuery("boiler", user_id="ana", limit=50)
 
 
+@pytest.mark.promise("recall-within-its-conditions")
 @settings(max_examples=HISTORIES, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(history=histories)
 @example(
