@@ -81,7 +81,7 @@ class Reason(Enum):
         "Run that line, or ask whoever may change the named object to run it.",
         True,
     )
-    TABLE_TAKEN = ("TableTaken", "Delete one of the two objects, or name another table.", True)
+    TABLE_TAKEN = ("TableTaken", "Name another table, or delete this object.", True)
     NAME_TAKEN = ("NameTaken", "Delete or rename that object, or create this MemoryIndex under another name.", True)
 
     # The database and its credentials
@@ -103,7 +103,10 @@ class Reason(Enum):
     )
     DATABASE_IDENTITY_MISMATCH = (
         "DatabaseIdentityMismatch",
-        "Correct the Secret; if the database has moved to another server, delete this MemoryIndex and create it again.",
+        (
+            "Correct the Secret; if the database has moved to another server, set spec.deletionPolicy to Retain, "
+            "delete this MemoryIndex and create it again: all vectors stay."
+        ),
         True,
     )
     CLUSTER_MISSING = ("ClusterMissing", "Create the CloudNativePG Cluster, or correct spec.database.cluster.", True)

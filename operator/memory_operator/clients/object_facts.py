@@ -109,6 +109,9 @@ def cluster_facts(cluster: Manifest) -> ClusterFacts:
         uid=meta.get("uid", ""),
         system_id=status.get("systemID") or "",
         allowed_namespaces=allowed_namespaces(annotations),
+        addresses=frozenset(
+            one["ip"] for one in (status.get("instancesReportedState") or {}).values() if one.get("ip")
+        ),
         application=_application_database(cluster.get("spec") or {}),
         phase=phase,
         healthy=phase == HEALTHY_PHASE and not switching,

@@ -49,6 +49,7 @@ class ClusterFacts:
     Attributes:
         system_id: the system identifier that its instances report; empty while no instance reports one.
         allowed_namespaces: the other namespaces whose MemoryIndex objects may use this Cluster.
+        addresses: the IP addresses of its instances; empty where CloudNativePG does not report them.
     """
 
     namespace: str
@@ -56,6 +57,7 @@ class ClusterFacts:
     uid: str = ""
     system_id: str = ""
     allowed_namespaces: frozenset[str] = frozenset()
+    addresses: frozenset[str] = frozenset()
     application: ApplicationDatabase | None = None
     phase: str = ""
     healthy: bool = True

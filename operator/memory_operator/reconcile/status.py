@@ -207,6 +207,7 @@ def _database(index: MemoryIndex, facts: DatabaseFacts | None) -> dict[str, Any]
                 "schemaRevision": facts.schema_revision,
                 "indexValid": facts.index.valid,
                 "systemIdentifier": facts.system_identifier,
+                "clusterName": facts.cluster_name,
                 "tableSchema": facts.table_schema or None,
             }
         ),

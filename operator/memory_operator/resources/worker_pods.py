@@ -159,7 +159,9 @@ def settings(index: MemoryIndex, metrics_port: int, used: UsedEmbedders) -> list
     spec = index.spec
     values = {
         "MEMORY_DATABASE_URL_FILE": f"{DSN_DIRECTORY}/dsn",
-        "MEMORY_DATABASE_IDENTITY": str(DatabaseIdentity(index.system_identifier, spec.database.name)),
+        "MEMORY_DATABASE_IDENTITY": str(
+            DatabaseIdentity(index.system_identifier, spec.database.name, index.cluster_name)
+        ),
         "MEMORY_TABLE": spec.database.table,
         "MEMORY_MODEL": spec.embedding.model,
         "MEMORY_DIMENSIONS": str(spec.embedding.dimensions),

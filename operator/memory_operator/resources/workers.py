@@ -178,8 +178,15 @@ def swap_abort_job(index: MemoryIndex, images: Images, sequence: int) -> Manifes
 
 def _claim(index: MemoryIndex) -> list[str]:
     """Return the command option that makes a Job refuse a table that another MemoryIndex has claimed."""
-    created_at = timestamp(index.created_at)
-    claim = TableClaim(index.system_identifier, index.namespace, index.name, index.uid, created_at)
+    claim = TableClaim(
+        index.system_identifier,
+        index.namespace,
+        index.name,
+        index.uid,
+        timestamp(index.created_at),
+        cluster_name=index.cluster_name or "",
+        cluster_namespace=index.cluster_namespace,
+    )
     return ["--claim", claim.to_json()]
 
 

@@ -1,8 +1,8 @@
 """The MemoryIndex that a table belongs to, recorded in the database as a comment on the state table.
 
 Two MemoryIndex objects over one table would undo each other's work. Therefore a table belongs to one object, even if
-the objects are in different clusters. A claim also names the database server, so that it has no effect in a copy of the
-database that was restored on another server.
+the objects are in different clusters. A claim also names the database server and its cluster, so that it has no effect
+in a copy of the database, be it a dump that was restored on another server or a physical copy of the whole server.
 """
 
 import json
@@ -20,13 +20,19 @@ _WRITE = "SELECT format('COMMENT ON TABLE %s IS %L', $1::text, $2::text)"  # %L 
 
 @dataclass(frozen=True)
 class TableClaim:
-    """A claim: the MemoryIndex object and the server of its table; `created_at` is the object's creation timestamp."""
+    """A claim: the MemoryIndex object and the server of its table; `created_at` is the object's creation timestamp.
+
+    `cluster_name` is the server's setting of this name, and `cluster_namespace` the namespace of its CloudNativePG
+    Cluster, which is empty if it is not known for certain.
+    """
 
     system_identifier: str
     namespace: str
     name: str
     uid: str
     created_at: str
+    cluster_name: str = ""
+    cluster_namespace: str = ""
 
     @classmethod
     def from_json(cls, text: str) -> Self:
@@ -40,6 +46,13 @@ class TableClaim:
             return cls(**{field.name: str(found[field.name]) for field in fields(cls)})
         except (ValueError, KeyError, TypeError):
             raise InvalidInput("The claim is malformed.", "Leave --claim to the operator.") from None
+
+    def on_same_server(self, other: Self) -> bool:
+        """Return whether both claims name the same server; a physical copy of a server is another one."""
+        if (self.system_identifier, self.cluster_name) != (other.system_identifier, other.cluster_name):
+            return False
+        namespaces = {self.cluster_namespace, other.cluster_namespace} - {""}
+        return len(namespaces) <= 1
 
     def to_json(self) -> str:
         """Return the claim as JSON in one line."""
@@ -73,10 +86,11 @@ async def require_claimable(
     found = await read_claim(connection, table)
     if claim is None or found is None or found.uid in {claim.uid, replaces}:
         return
-    if found.system_identifier == claim.system_identifier:
+    if found.on_same_server(claim):
         raise TableTaken(
             f"Table {table.schema}.{table.name} belongs to {found}; nothing was changed.",
-            "Delete one of the two objects, or name another table.",
+            f"Name another table. If this database is a copy, or {found} is gone for good, run "
+            f"`memory migrate --replaces {found.uid}` with this connection string.",
         )
 
 
