@@ -248,7 +248,7 @@ class Reason(Enum):
     )
     UNSCHEDULABLE = (
         "Unschedulable",
-        "Free or add what the scheduler misses, or change spec.embedder.resources, nodeSelector or tolerations.",
+        "Free or add what the scheduler misses, or change the fields of spec that say where the pod may run.",
         True,
     )
     IMAGE_PULL_FAILED = (

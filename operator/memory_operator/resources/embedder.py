@@ -96,13 +96,20 @@ def service(index: MemoryIndex, component: str = COMPONENT, *, graceful_only: bo
 
 
 def disruption_budget(index: MemoryIndex) -> Manifest:
-    """Return the PodDisruptionBudget, which lets the draining of nodes evict only one embedder pod at a time."""
+    """Return the PodDisruptionBudget, which lets the draining of nodes evict only one embedder pod at a time.
+
+    Pods that are not ready serve nobody and may always be evicted, so that broken ones never keep a node from it.
+    """
     return with_fingerprint(
         {
             "apiVersion": "policy/v1",
             "kind": "PodDisruptionBudget",
             "metadata": metadata(index, f"{index.name}-{COMPONENT}", COMPONENT),
-            "spec": {"maxUnavailable": 1, "selector": {"matchLabels": selector(index, COMPONENT)}},
+            "spec": {
+                "maxUnavailable": 1,
+                "unhealthyPodEvictionPolicy": "AlwaysAllow",
+                "selector": {"matchLabels": selector(index, COMPONENT)},
+            },
         }
     )
 

@@ -233,7 +233,7 @@ def sync_deployment(index: MemoryIndex, images: Images, *, replicas: int) -> Man
         "periodSeconds": 3,
         "timeoutSeconds": 5,
     }
-    pod["metadata"]["annotations"] = _scrape(METRICS_PORT)
+    pod["metadata"]["annotations"] = {**pod["metadata"].get("annotations", {}), **_scrape(METRICS_PORT)}
     manifest = with_fingerprint(
         {
             "apiVersion": "apps/v1",

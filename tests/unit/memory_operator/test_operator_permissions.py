@@ -35,6 +35,16 @@ CHOICES: list[tuple[dict[str, Any], str, str, Permitted]] = [
         Permitted(pod_annotation_prefixes=("k8s.v1.cni.cncf.io/",)),
     ),
     (
+        {"embedder": {"podTemplate": {"annotations": {"k8s.v1.cni.cncf.io/networks": "host"}}}},
+        "spec.embedder.podTemplate.annotations", "permitted.podAnnotationPrefixes",
+        Permitted(pod_annotation_prefixes=("k8s.v1.cni.cncf.io/",)),
+    ),
+    (
+        {"embedder": {"podTemplate": {"priorityClassName": "system-node-critical"}}},
+        "spec.embedder.podTemplate.priorityClassName", "permitted.priorityClasses",
+        Permitted(priority_classes=("system-node-critical",)),
+    ),
+    (
         {"embedder": {"podTemplate": {"labels": {"access/payroll": "yes"}}}},
         "access/payroll", "permitted.podLabelPrefixes", Permitted(pod_label_prefixes=("access/",)),
     ),

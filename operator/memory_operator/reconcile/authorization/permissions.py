@@ -94,20 +94,30 @@ def _choices(index: MemoryIndex, images: Images, permitted: Permitted) -> Iterat
         if image:
             allowed = image in {images.operator, images.embedder} or _has_prefix(image, permitted.image_prefixes)
             yield _Choice(field, image, allowed, "permitted.imagePrefixes")
-    priority, runtime = embedder.priority_class_name, embedder.runtime_class_name
-    if priority:
-        allowed = priority in permitted.priority_classes
-        yield _Choice("spec.embedder.priorityClassName", priority, allowed, "permitted.priorityClasses")
+    runtime = embedder.runtime_class_name
+    yield from _priority("spec.embedder", embedder.priority_class_name, permitted)
     if runtime:
         allowed = runtime in permitted.runtime_classes
         yield _Choice("spec.embedder.runtimeClassName", runtime, allowed, "permitted.runtimeClasses")
-    for name in sorted(embedder.pod_annotations):
-        allowed = name.startswith(permitted.pod_annotation_prefixes)
-        yield _Choice("A key of spec.embedder.podAnnotations", name, allowed, "permitted.podAnnotationPrefixes")
+    yield from _annotations("spec.embedder.podAnnotations", embedder.pod_annotations, permitted)
     yield from _pod_template_choices(embedder.pod_template, permitted)
 
 
+def _priority(section: str, name: str | None, permitted: Permitted) -> Iterator[_Choice]:
+    if name:
+        allowed = name in permitted.priority_classes
+        yield _Choice(f"{section}.priorityClassName", name, allowed, "permitted.priorityClasses")
+
+
+def _annotations(field: str, annotations: Iterable[str], permitted: Permitted) -> Iterator[_Choice]:
+    for name in sorted(annotations):
+        allowed = name.startswith(permitted.pod_annotation_prefixes)
+        yield _Choice(f"A key of {field}", name, allowed, "permitted.podAnnotationPrefixes")
+
+
 def _pod_template_choices(template: PodTemplate, permitted: Permitted) -> Iterator[_Choice]:
+    yield from _priority("spec.embedder.podTemplate", template.priority_class_name, permitted)
+    yield from _annotations("spec.embedder.podTemplate.annotations", template.annotations, permitted)
     for name in sorted(template.labels):
         allowed = name.startswith(permitted.pod_label_prefixes)
         yield _Choice("A key of spec.embedder.podTemplate.labels", name, allowed, "permitted.podLabelPrefixes")
