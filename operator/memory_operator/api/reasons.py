@@ -122,6 +122,8 @@ class Reason(Enum):
     )
     CLUSTER_HIBERNATED = ("ClusterHibernated", "Remove the annotation cnpg.io/hibernation=on from the Cluster.", True)
     CLUSTER_NOT_READY = ("ClusterNotReady", "Nothing to do: the operator goes on when the Cluster is back.", False)
+    CLUSTER_NEEDS_ACTION = ("ClusterNeedsAction", "Do what CloudNativePG asks for.", True)
+    CLUSTER_NOT_HEALTHY = ("ClusterNotHealthy", "Look into the Cluster's status.", True)
     DATABASE_UNREACHABLE = (
         "DatabaseUnreachable",
         "Check that host and port of the connection URI answer from the operator's pod.",
@@ -328,6 +330,7 @@ DELIVERED_BY_OTHERS = frozenset(
         Reason.SECRET_KEY_MISSING,
         Reason.AUTHENTICATION_FAILED,
         Reason.CLUSTER_MISSING,
+        Reason.CLUSTER_NOT_HEALTHY,
         Reason.CNPG_MISSING,
         Reason.DATABASE_OBJECT_FAILED,
         Reason.UNSCHEDULABLE,

@@ -117,6 +117,7 @@ def cluster_facts(cluster: Manifest) -> ClusterFacts:
         ),
         application=_application_database(cluster.get("spec") or {}),
         phase=phase,
+        phase_reason=_truncated(" ".join((status.get("phaseReason") or "").split())),
         healthy=phase == HEALTHY_PHASE and not switching,
         hibernated=annotations.get("cnpg.io/hibernation") == "on",
         replica=_is_replica(meta["name"], (cluster.get("spec") or {}).get("replica") or {}),

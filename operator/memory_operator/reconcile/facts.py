@@ -47,6 +47,7 @@ class ClusterFacts:
     """The known facts about a CloudNativePG Cluster.
 
     Attributes:
+        phase: CloudNativePG's word for the state of the Cluster; `phase_reason` is what it says about it.
         system_id: the system identifier that its instances report; empty while no instance reports one.
         allowed_namespaces: the other namespaces whose MemoryIndex objects may use this Cluster.
         addresses: the IP addresses of its instances; empty where CloudNativePG does not report them.
@@ -60,6 +61,7 @@ class ClusterFacts:
     addresses: frozenset[str] = frozenset()
     application: ApplicationDatabase | None = None
     phase: str = ""
+    phase_reason: str = ""
     healthy: bool = True
     hibernated: bool = False
     replica: bool = False
