@@ -23,13 +23,11 @@ def mutated(platform: Platform) -> Iterator[Tenant]:
 
 
 @pytest.mark.finding("operator F1")
-@pytest.mark.timeout(600)
 def test_an_index_under_every_mutation_is_ready_embedded_and_names_the_fields(mutated: Tenant) -> None:
     check(mutated, MUTATIONS)
 
 
 @pytest.mark.finding("operator F1")
-@pytest.mark.timeout(600)
 def test_nothing_is_written_while_nothing_happens(platform: Platform, mutated: Tenant) -> None:
     assert applies(platform, [mutated.name], QUIET_SECONDS) == 0
 

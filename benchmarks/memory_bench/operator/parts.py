@@ -9,6 +9,8 @@ from devcluster.errors import DevclusterError
 from devcluster.postgres import Postgres
 from memory_bench.operator.api import Api
 from memory_bench.operator.endings import CASES, NAMESPACES, Case, Endings, Outcome
+from memory_bench.operator.environment.admission import MUTATIONS, run_admission
+from memory_bench.operator.environment.copies import SITUATIONS, run_copies
 from memory_bench.operator.faults.part import run_fault_points, run_recoveries
 from memory_bench.operator.hostile_objects import HOSTILE, TakenOverError, opened_scene, refuse
 from memory_bench.operator.platform import PERMITTED, Platform
@@ -30,6 +32,8 @@ KEYS = (
     "restart_to_all_seen_s",
     "recovery_s",
     "leaders",
+    "admission",
+    "copies",
 )
 
 
@@ -114,6 +118,23 @@ async def _recovery(given: Surroundings) -> PartResult:
     return PartResult({"recovery_s": max(found.values())}, found)
 
 
+async def _admission(given: Surroundings) -> PartResult:
+    found = await asyncio.to_thread(run_admission, given.platform, given.say)
+    ready = len(MUTATIONS) - len(found["failed"])
+    figures = {
+        "mutations": len(MUTATIONS),
+        "ready": "all" if ready == len(MUTATIONS) else f"{ready}/{len(MUTATIONS)}",
+        "applies_per_min_settled": max(found["settled"], found["restarted"]),
+    }
+    return PartResult({"admission": figures}, found)
+
+
+async def _copies(given: Surroundings) -> PartResult:
+    found = await asyncio.to_thread(run_copies, given.platform, given.say)
+    figures = {"situations": len(SITUATIONS) - len(found["failed"]), "wrong_database_touched": found["touched"]}
+    return PartResult({"copies": figures}, found)
+
+
 @dataclass(frozen=True)
 class Part:
     """A part of the benchmark, and the minutes that it takes on two cores.
@@ -132,4 +153,6 @@ PARTS = {
     "faults": Part(_faults, 23),
     "recovery": Part(_recovery, 7),
     "scale": Part(_scale, 13),
+    "admission": Part(_admission, 8),
+    "copies": Part(_copies, 6),
 }

@@ -119,11 +119,15 @@ GOOD: dict[str, Any] = {
     "takeovers": 0, "hostile": 12, "namespaces_deleted": "12/12", "lies": 0, "situations": 60, "fault_points": 150,
     "fault_points_converged": 150, "edit_latency_500_vs_10": 3, "reads_per_min_settled_500": 1200,
     "writes_per_min_settled": 0, "rss_mb": 200, "restart_to_all_seen_s": 60, "recovery_s": 60, "leaders": 1,
+    "admission": {"mutations": 6, "ready": "all", "applies_per_min_settled": 0},
+    "copies": {"situations": 4, "wrong_database_touched": 0},
 }  # fmt: skip
 BAD = {
     "takeovers": 1, "hostile": 11, "namespaces_deleted": "11/12", "lies": 1, "situations": 59, "fault_points": 149,
     "fault_points_converged": 149, "edit_latency_500_vs_10": 3.1, "reads_per_min_settled_500": 1201,
     "writes_per_min_settled": 1, "rss_mb": 201, "restart_to_all_seen_s": 60.1, "recovery_s": 60.1, "leaders": 2,
+    "admission": {"mutations": 6, "ready": "5/6", "applies_per_min_settled": 0},
+    "copies": {"situations": 4, "wrong_database_touched": 1},
 }  # fmt: skip
 
 
@@ -134,6 +138,18 @@ def test_a_line_within_all_limits_fails_nothing() -> None:
 @pytest.mark.parametrize("key", KEYS)
 def test_each_figure_beyond_its_limit_fails_the_benchmark(key: str) -> None:
     assert failures({**GOOD, key: BAD[key]}, share=1.0)
+
+
+@pytest.mark.parametrize(
+    ("key", "change"),
+    [
+        ("admission", {"mutations": 5}),
+        ("admission", {"applies_per_min_settled": 1}),
+        ("copies", {"situations": 3}),
+    ],
+)
+def test_each_part_of_a_figure_has_its_limit(key: str, change: dict[str, int]) -> None:
+    assert failures({**GOOD, key: {**GOOD[key], **change}}, share=1.0)
 
 
 def test_a_sample_of_the_fault_points_need_not_be_as_many() -> None:
