@@ -334,6 +334,11 @@ WORK = (
         {"spec.embedder.podTemplate": {"serviceAccountName": "admin"}},
         'unknown field "spec.embedder.podTemplate.serviceAccountName"',
     ),
+    Case(
+        "a toleration of workers without the taint's key",
+        {"spec.embedder.podTemplate": {"tolerations": [{"operator": "Equal", "value": "memory"}]}},
+        "operator Equal needs the taint's key",
+    ),
     Case("graph as text", {"spec.graph.enabled": "on"}, "spec.graph.enabled"),
     Case("an unknown scaler", {"spec.embedder.scaling": "Keda"}, 'supported values: "Operator", "External"'),
     Case(
