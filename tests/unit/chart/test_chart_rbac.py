@@ -94,7 +94,7 @@ def test_watched_namespaces_replace_every_cluster_wide_right_but_that_to_let_a_n
         namespace: rights(*(role for role in roles(objects, "Role") if role["metadata"]["namespace"] == namespace))
         for namespace in ("memory", "dbaas")
     }
-    assert by_namespace == {"memory": NEEDED | DATABASES, "dbaas": DATABASES}
+    assert by_namespace == {"memory": DATABASES | NEEDED, "dbaas": DATABASES}
 
 
 @pytest.mark.promise("token-without-databases")
