@@ -131,7 +131,8 @@ async def _withdrawals(given: Surroundings) -> PartResult:
 
 
 async def _hostile_tenants(given: Surroundings) -> PartResult:
-    return PartResult({"hostile_tenants": asdict(await measure_harm(given.platform, given.api, given.say))})
+    harm, longest_edits = await measure_harm(given.platform, given.api, given.say)
+    return PartResult({"hostile_tenants": asdict(harm)}, longest_edits)
 
 
 async def _tls(given: Surroundings) -> PartResult:

@@ -71,7 +71,7 @@ def failures(figures: Mapping[str, Any], *, share: float) -> list[str]:
 
 
 def write(directory: Path, results: Mapping[str, PartResult], seconds: Mapping[str, float]) -> None:
-    """Write `summary.json` and, if the part `scale` has run, the chart `scale.svg`.
+    """Write `summary.json` and, if the part `scale` has run, the chart `scale.png`.
 
     The summary keeps the parts of earlier runs that did not run again.
     """
@@ -83,7 +83,7 @@ def write(directory: Path, results: Mapping[str, PartResult], seconds: Mapping[s
     kept = {name: PartResult(part["figures"], part["details"]) for name, part in parts.items()}
     write_json(path, {"headline": headline(kept), "parts": parts})
     if "scale" in results and results["scale"].figures:
-        _draw(directory / "scale.svg", parts["scale"]["details"]["sizes"])
+        _draw(directory / "scale.png", parts["scale"]["details"]["sizes"])
 
 
 def _draw(path: Path, sizes: list[dict[str, Any]]) -> None:

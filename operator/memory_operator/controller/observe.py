@@ -30,6 +30,7 @@ from memory_operator.reconcile.facts import (
     Credentials,
     DeletionFacts,
     Inspection,
+    JobFacts,
     Observed,
     Peers,
     Problem,
@@ -104,6 +105,14 @@ class Observer:
             kubernetes=await self.objects.kubernetes(),
             children={(kind, item["metadata"]["name"]): item for kind in CHILDREN for item in children[kind]},
         )
+
+    async def workers(self, manifest: Manifest) -> tuple[Manifest | None, tuple[JobFacts, ...]]:
+        """Return the Deployment of the sync worker and the Jobs that an object controls, whatever its specification."""
+        meta = manifest["metadata"]
+        listed = [await self.objects.children(kind, meta["namespace"], meta["name"]) for kind in ("Deployment", "Job")]
+        deployments, jobs = ([item for item in items if controller_uid(item) == meta["uid"]] for items in listed)
+        sync = next((item for item in deployments if item["metadata"]["name"] == f"{meta['name']}-sync"), None)
+        return sync, tuple(object_facts.job_facts(job, ()) for job in jobs)
 
     async def observe_deletion(self, index: MemoryIndex) -> DeletionFacts:
         """Return the facts from which a deletion decides what to undo before the finalizer is removed."""

@@ -231,6 +231,22 @@ async def test_a_former_external_embedder_without_consent_or_permission_is_not_a
 
 
 @pytest.mark.finding("security S4")
+async def test_a_key_that_only_the_running_sync_worker_mounts_needs_its_label_too(world: World) -> None:
+    async def get(_url: str, _headers: Mapping[str, str]) -> Answer:
+        raise AssertionError("the operator called it")
+
+    cluster = settled(world, external(FORMER, "k1"), FORMER)
+    sync = cluster.children["Deployment", "mem-sync"]
+    cluster.manifest["spec"]["embedder"] = external(OTHER, "k2")
+    observer = Observer(Secrets("k1"), None, EmbedderProbe(get, world.permitted))  # type: ignore[arg-type]
+    found = await observer._active_external(cluster.index, cluster.database, sync)
+    assert isinstance(found, Problem)
+    assert found.reason is Reason.CONSENT_MISSING
+    plan = decide(cluster, active_external=found)
+    assert [one.name for one in plan.actions if isinstance(one, Patch)] == ["mem-sync"]
+
+
+@pytest.mark.finding("security S4")
 def test_during_a_swap_no_text_goes_to_a_former_host_that_is_permitted_no_more_until_it_is_again(world: World) -> None:
     cluster = settled(world, external(FORMER), FORMER)
     change(cluster, external(OTHER))
