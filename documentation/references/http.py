@@ -42,7 +42,8 @@ CAUSES: dict[ErrorKind, str] = {
     ErrorKind.DIMENSIONS: "`dimensions` is not the model's own number.",
     ErrorKind.TOKEN_INPUT: "`input` holds token ids.",
     ErrorKind.UNUSABLE_VECTOR: (
-        "The model computes no finite vector, or score, for the texts whose places the message names; `param` names the "
+        "The model computes no finite vector, or score, for the texts whose places the message names; `param` names "
+        "the "
         "first. It never does, so sending them again does not help. Nobody else's request fails with them."
     ),
     ErrorKind.OVERLOADED: (
