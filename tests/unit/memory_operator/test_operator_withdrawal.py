@@ -58,6 +58,10 @@ def of_database(_: Cluster, observed: Observed) -> Observed:
     return replace(observed, credentials=Credentials("staging"), database=None)
 
 
+def of_database_host(_: Cluster, observed: Observed) -> Observed:
+    return replace(observed, database=Problem(Reason.NOT_PERMITTED, "The host is db.example, which is not permitted."))
+
+
 WITHDRAWALS = [
     (of_annotation, "ConsentMissing"),
     (of_uri, "ConsentMissing"),
@@ -66,6 +70,7 @@ WITHDRAWALS = [
     (of_claim, "TableTaken"),
     (of_server, "DatabaseIdentityMismatch"),
     (of_database, "DatabaseNameMismatch"),
+    (of_database_host, "NotPermitted"),
 ]
 each_kind = pytest.mark.parametrize(("withdraw", "reason"), WITHDRAWALS, ids=lambda one: getattr(one, "__name__", None))
 
