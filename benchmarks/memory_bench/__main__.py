@@ -14,7 +14,6 @@ from typer.main import get_command
 COMMANDS = {
     "recall": "memory_bench.recall.command:recall",
     "curation": "memory_bench.curation.command:curation",
-    "graph": "memory_bench.graph.command:graph",
     "latency": "memory_bench.latency.command:latency",
     "backfill": "memory_bench.backfill.command:backfill",
     "swap": "memory_bench.swap.command:swap",
@@ -25,6 +24,7 @@ COMMANDS = {
     "embedder-flood": "memory_bench.embedder_flood.command:embedder_flood",
     "judging-model": "memory_bench.curation.model_file:judging_model",
     "second-model": "memory_bench.second_model.command:second_model",
+    "keep": "memory_bench.kept:keep",
     "validate": "memory_bench.harness.command:validate",
     "stats": "memory_bench.harness.command:stats",
     "run": "memory_bench.harness.command:run_retrievers",

@@ -22,6 +22,13 @@ MOST: dict[str, float] = {
 }
 LEAST: dict[str, int] = {"hostile": 12, "situations": 60, "fault_points": 150, "leaders": 1}
 NAMESPACES_DELETED = "12/12"
+# The limits of figures that consist of several: at most, or from `inputs` and `tried` at least.
+WITHIN: dict[str, dict[str, float]] = {
+    "withdrawals": {"tried": 6, "longest_s": 60, "texts_after": 0},
+    "hostile_tenants": {"inputs": 40, "longest_loop_pause_ms": 500, "other_tenants_delay_s": 1, "restarts": 0},
+    "tls": {"verified": True, "wrong_ca_refused": True, "rotations_under_load": 1, "recall_errors": 0},
+}
+COUNTED = {"tried", "inputs", "verified", "wrong_ca_refused", "rotations_under_load"}
 
 
 def headline(results: Mapping[str, PartResult]) -> dict[str, Any]:
@@ -48,6 +55,13 @@ def failures(figures: Mapping[str, Any], *, share: float) -> list[str]:
         for key, limit in least.items()
         if measured.get(key, limit) < limit
     ]
+    lines += [
+        f"{key}.{name} is {measured[key][name]}, at {'least' if name in COUNTED else 'most'} {limit:g} is accepted"
+        for key, limits in WITHIN.items()
+        if key in measured
+        for name, limit in limits.items()
+        if (measured[key][name] < limit if name in COUNTED else measured[key][name] > limit)
+    ]
     if measured.get("namespaces_deleted", NAMESPACES_DELETED) != NAMESPACES_DELETED:
         lines.append(f"{measured['namespaces_deleted']} namespaces were deleted in time")
     converged, points = measured.get("fault_points_converged"), measured.get("fault_points")
@@ -57,7 +71,7 @@ def failures(figures: Mapping[str, Any], *, share: float) -> list[str]:
 
 
 def write(directory: Path, results: Mapping[str, PartResult], seconds: Mapping[str, float]) -> None:
-    """Write `summary.json` and, if the part `scale` has run, the chart `scale.svg`.
+    """Write `summary.json` and, if the part `scale` has run, the chart `scale.png`.
 
     The summary keeps the parts of earlier runs that did not run again.
     """
@@ -69,7 +83,7 @@ def write(directory: Path, results: Mapping[str, PartResult], seconds: Mapping[s
     kept = {name: PartResult(part["figures"], part["details"]) for name, part in parts.items()}
     write_json(path, {"headline": headline(kept), "parts": parts})
     if "scale" in results and results["scale"].figures:
-        _draw(directory / "scale.svg", parts["scale"]["details"]["sizes"])
+        _draw(directory / "scale.png", parts["scale"]["details"]["sizes"])
 
 
 def _draw(path: Path, sizes: list[dict[str, Any]]) -> None:

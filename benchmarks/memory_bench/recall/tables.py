@@ -1,4 +1,4 @@
-"""Writes the tables and the chart of the recall report, and computes the benchmark's main figures."""
+"""Writes the tables of the recall report, and computes the benchmark's main figures."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -6,13 +6,10 @@ from pathlib import Path
 
 import numpy as np
 
-from memory_bench.graph.choice import has_multihop
-from memory_bench.graph.sets import GraphMeasurements
-from memory_bench.graph.verdict import judge
 from memory_bench.harness import scoring
 from memory_bench.harness.runner import RunResult
 from memory_bench.harness.set_report import compare_runs
-from memory_bench.recall import costs, production
+from memory_bench.recall import costs, graph_leg, production
 from memory_bench.recall.costs import Costs
 from memory_bench.recall.crossvalidation import MEASURES, Fold, SetScores
 from memory_bench.recall.lexical_check import LexicalCheck
@@ -20,7 +17,7 @@ from memory_bench.recall.named_times import TimedQuestions
 from memory_bench.recall.production import DENSE, HYBRID, LEGS, LEXICAL
 from memory_bench.recall.prompts import PromptScores
 from memory_bench.recall.settings import DEFAULT
-from memory_bench.report import chart, grouped_bars, markdown_table, write_json
+from memory_bench.report import markdown_table, write_json
 from memory_recall.evaluation.significance import Comparison, compare
 
 
@@ -30,7 +27,7 @@ class SetMeasurements:
 
     `overlaps` maps a question's id to the set's own label for how many of the question's words the answer contains.
     `reworded_recall` is recall@10 by stratum after the rows are reworded like the documents of the published figures;
-    it is empty if the set cannot be reworded.
+    it is empty if the set cannot be reworded. `prompt_runs` are those of the questions inside prompts.
     """
 
     name: str
@@ -42,7 +39,7 @@ class SetMeasurements:
     prompts: PromptScores
     overlaps: Mapping[str, str]
     costs: Costs
-    graph: GraphMeasurements
+    prompt_runs: Mapping[str, RunResult] = field(default_factory=dict)
     reworded_recall: Mapping[str, float] = field(default_factory=dict)
 
     def better_leg(self, measure: str, stratum: str | None = None) -> str:
@@ -75,8 +72,8 @@ class SetMeasurements:
 def figures(measured: Sequence[SetMeasurements], *, seed: int) -> dict[str, dict[str, object]]:
     """Return, for each set, recall@10 of both legs and of hybrid recall, a p value, and the gains over production.
 
-    The p value is that of the difference between hybrid recall and the better leg. If there are several sets with
-    multi-hop questions, "graph" has the gains of the graph leg on multi-hop questions (ADR 26).
+    The p value is that of the difference between hybrid recall and the better leg. If a set has multi-hop questions,
+    "graph" has the gains of the served graph leg on all of these (ADR 26).
     """
     found: dict[str, dict[str, object]] = {}
     for one in measured:
@@ -89,10 +86,10 @@ def figures(measured: Sequence[SetMeasurements], *, seed: int) -> dict[str, dict
             "p_value": round(p_value, 4),
             "vs_production": production.against_production(one.results, seed=seed),
         }
-    graphs = [one.graph for one in measured]
-    if len(graphs) > 1 and has_multihop([one.second for one in graphs]):
-        found["graph"] = judge(graphs, seed=seed).figures()
-    return found
+    gains = graph_leg.judge(
+        {one.name: one.results for one in measured}, {one.name: one.prompt_runs for one in measured}, seed=seed
+    )
+    return found if gains is None else found | {"graph": gains.figures()}
 
 
 def write(
@@ -105,7 +102,7 @@ def write(
     seed: int,
     compared: Iterator[Sequence[str]] | None = None,
 ) -> None:
-    """Write the recall report of one model, its chart, and its tables as JSON.
+    """Write the recall report of one model, and its tables as JSON.
 
     `compared` holds the rows of a table that compares this model with others.
     """
@@ -113,10 +110,11 @@ def write(
     runs = {one.name: one.results for one in measured}
     spent = {one.name: one.costs for one in measured}
     sections = [
-        f"# Recall on every set\n\n{model}; recall@10 / nDCG@10 unless said otherwise. See `docs/recall.md`.\n",
+        f"# Recall on every set\n\n{model}; recall@10 / nDCG@10 unless said otherwise. See `benchmarks/README.md`.\n",
         *(_section(title, rows) for title, rows in production.sections(runs, seed=seed).items()),
         *(_section(title, rows) for title, rows in costs.sections(spent).items()),
         _section("By stratum", _strata(measured, seed)),
+        _section("What each leg adds", graph_leg.ablation(runs, seed=seed)),
         _section("By how many words question and answer share", _overlaps(measured, seed)),
         _section("Questions that name a time, without the boost and with it", _times(measured)),
         _section("Fusion, without importance (difference to the better leg)", _fusion(measured, prior=False)),
@@ -134,6 +132,7 @@ def write(
     data = {
         "model": model,
         "figures": figures(measured, seed=seed),
+        "legs": graph_leg.legs(runs),
         "lexical": {one.name: asdict(one.lexical) for one in measured},
         "fusion": {
             one.name: {"without": _means(one.without_prior), "with": _means(one.with_prior)} for one in measured
@@ -141,7 +140,6 @@ def write(
         "folds": [asdict(fold) for fold in folds],
     }
     write_json(directory / "summary.json", data)
-    _plot(measured, directory / "recall.svg")
 
 
 def _means(found: SetScores) -> dict[str, dict[str, float]]:
@@ -271,18 +269,3 @@ def _published(measured: Sequence[SetMeasurements], published: Mapping[str, floa
         for stratum, value in published.items() if one.reworded_recall else ():
             alike, own = one.reworded_recall[stratum], one.results["dense-exact"].means(stratum)["recall@10"]
             yield [stratum, f"{value:.4f}", f"{alike:.4f}", f"{alike - value:+.4f}", f"{own:.4f}"]
-
-
-def _plot(measured: Sequence[SetMeasurements], path: Path) -> None:
-    arms = {
-        "ts_rank (the API's)": "pg-ts-rank",
-        "BM25": "pg-bm25",
-        "dense": "dense-hnsw",
-        "RRF k=60, ts_rank": "plain-rrf-60",
-        "our default": HYBRID,
-    }
-    with chart(path, size=(8, 4)) as axes:
-        heights = {label: [one.results[arm].means()["recall@10"] for one in measured] for label, arm in arms.items()}
-        grouped_bars(axes, [one.name for one in measured], heights)
-        axes.set(ylabel="recall@10", ylim=(0, 1))
-        axes.legend(fontsize=8, ncols=3, loc="lower center", bbox_to_anchor=(0.5, 1.0), frameon=False)

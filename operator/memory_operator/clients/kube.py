@@ -2,7 +2,7 @@
 
 Objects are plain dictionaries, because typed models would drop the fields of newer API versions. All writes of the
 operator go through this module under one field manager. Server-side apply never overwrites an existing object that does
-not belong to the operator, and a delete names the uid of the object that was observed. The errors of kubernetes.aio,
+not belong to the operator, and each write names the uid of the object that was read. The errors of kubernetes.aio,
 whose dynamic client has no type annotations, are converted to KubeError here.
 
 Longer than 300 lines because all requests share this conversion of errors.
@@ -27,6 +27,7 @@ KINDS = {
     "MemoryIndex": ("memory-index.dev", "v1alpha1", "memoryindexes"),
     "Namespace": ("", "v1", "namespaces"),
     "Secret": ("", "v1", "secrets"),
+    "ConfigMap": ("", "v1", "configmaps"),
     "Pod": ("", "v1", "pods"),
     "Service": ("", "v1", "services"),
     "PersistentVolumeClaim": ("", "v1", "persistentvolumeclaims"),
@@ -50,6 +51,7 @@ EVERY_NAMESPACE = ""
 _REFUSALS = {400, 403, 422}  # the request itself is unwelcome: permissions, quota, admission, validation
 _LIMIT = aiohttp.ClientTimeout(total=30.0)
 _APPLY = {"content_type": "application/apply-patch+yaml", "force_conflicts": True, "field_manager": MANAGER}
+_OF_NO_OBJECT = "1"  # a resourceVersion that no object has: a write with it can only create
 _METADATA = {"Accept": "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"}
 _DELETE_OPTIONS = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
 _MERGE_PATCH = {"content_type": "application/merge-patch+json", "field_manager": MANAGER}
@@ -151,7 +153,10 @@ class Kube:
         if live is not None and not is_ours(manifest, live):
             raise NameTakenError(action, 409, _not_ours(kind, namespace, name), refused=not is_former(manifest, live))
         self._on_write(kind, "apply")
-        stored = await self._request(action, "patch", _path(kind, namespace, name), manifest, **_APPLY)
+        # The API server refuses the write if the object has been made, deleted or replaced since it was read.
+        known = {"uid": live["metadata"]["uid"]} if live else {"resourceVersion": _OF_NO_OBJECT}
+        body = {**manifest, "metadata": {**meta, **known}}
+        stored = await self._request(action, "patch", _path(kind, namespace, name), body, **_APPLY)
         self._on_answer(stored)
         return stored
 

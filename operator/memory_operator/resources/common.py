@@ -139,4 +139,17 @@ def secret_file(secret: str, key: str, path: str) -> Manifest:
 
 def env(values: Mapping[str, str]) -> list[Manifest]:
     """Return environment variables sorted by name, without empty values, which Kubernetes would drop."""
-    return [{"name": name, "value": value} for name, value in sorted(values.items()) if value]
+    return [{"name": name, "value": literal(value)} for name, value in sorted(values.items()) if value]
+
+
+def literal(text: str) -> str:
+    """Return a text of a command or an environment variable in which Kubernetes expands no reference like `$(NAME)`.
+
+    Values of the specification are checked before such an expansion, which would change them.
+    """
+    return text.replace("$", "$$")
+
+
+def plain(text: str) -> str:
+    """Return the text from which `literal` made this one."""
+    return text.replace("$$", "$")

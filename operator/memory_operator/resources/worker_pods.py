@@ -17,16 +17,20 @@ from memory_operator.resources.common import (
     container_security,
     env,
     labels,
+    literal,
     own_container,
+    plain,
     pod_security,
     secret_file,
 )
+from memory_operator.resources.database_ca import CA_FILE, ca_mount, ca_volume
 from memory_operator.resources.embedder import local_url
 from memory_operator.resources.pod_template import completed
 from memory_recall.embedding.served_model import VOYAGE_URL
 from memory_recall.postgres.identity_sql import DatabaseIdentity
 
 DSN_DIRECTORY = "/var/run/memory-index"
+_TLS_MODES = {"Require": "require", "VerifyCA": "verify-ca", "VerifyFull": "verify-full"}  # as libpq names them
 ASKING = frozenset({"backfill", "sync", "swap"})  # the components that send texts to an embedder
 
 
@@ -84,18 +88,20 @@ def pod_template(
                     "name": "memory",
                     "image": images.operator,
                     "imagePullPolicy": images.pull_policy,
-                    "command": command,
+                    "command": [literal(part) for part in command],
                     "env": settings(index, metrics_port, used),
                     "resources": resources,
                     "securityContext": container_security(),
                     "volumeMounts": [
                         *({"name": name, "mountPath": path, "readOnly": True} for name, (path, _) in files.items()),
+                        *([ca_mount()] if index.has_database_ca else []),
                         {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 - a private emptyDir, the only writable path
                     ],
                 }
             ],
             "volumes": [
                 *({"name": name, "secret": secret} for name, (_, secret) in files.items()),
+                *([ca_volume(index)] if index.has_database_ca else []),
                 {"name": "tmp", "emptyDir": {"sizeLimit": "64Mi"}},
             ],
         },
@@ -126,7 +132,7 @@ def configured_embedder(worker: Manifest) -> ConfiguredEmbedder | None:
     A worker that sends texts to a hosted provider alone has no embedder's URL in its environment.
     """
     pod = worker["spec"]["template"]["spec"]
-    values = {item["name"]: item.get("value") for item in own_container(pod).get("env") or ()}
+    values = {item["name"]: plain(item.get("value") or "") for item in own_container(pod).get("env") or ()}
     url = values.get("MEMORY_EMBEDDER_URL")
     if not url:
         return None
@@ -141,11 +147,11 @@ def configured_embedder(worker: Manifest) -> ConfiguredEmbedder | None:
 
 def destinations(template: Manifest) -> frozenset[str]:
     """Return the URLs of the embedders that the pods of a worker's existing template may send texts to."""
-    containers = (template.get("spec") or {}).get("containers") or ()
-    if (template.get("metadata") or {}).get("labels", {}).get(LABEL_COMPONENT) not in ASKING or not containers:
+    if (template.get("metadata") or {}).get("labels", {}).get(LABEL_COMPONENT) not in ASKING:
         return frozenset()
-    command = containers[0].get("command") or []
-    values = {item["name"]: item.get("value") for item in containers[0].get("env") or ()}
+    container = own_container(template.get("spec") or {})
+    command = [plain(part) for part in container.get("command") or ()]
+    values = {item["name"]: plain(item.get("value") or "") for item in container.get("env") or ()}
     following = [command[at + 1] for at, part in enumerate(command[:-1]) if part == "--url"]
     hosted = values.get("MEMORY_PROVIDER") or values.get("MEMORY_HOSTED_API_KEY_FILE") or "--hosted" in command
     urls = [values.get("MEMORY_EMBEDDER_URL"), *following, VOYAGE_URL if hosted else None]
@@ -181,6 +187,8 @@ def settings(index: MemoryIndex, metrics_port: int, used: UsedEmbedders) -> list
     values = {
         "MEMORY_DATABASE_URL_FILE": f"{DSN_DIRECTORY}/dsn",
         "MEMORY_DATABASE_IDENTITY": str(DatabaseIdentity(index.system_identifier, spec.database.name)),
+        "MEMORY_DATABASE_TLS_MODE": _TLS_MODES.get(index.database_tls_mode or "", ""),
+        "MEMORY_DATABASE_CA_FILE": CA_FILE if index.has_database_ca else "",
         "MEMORY_TABLE": spec.database.table,
         "MEMORY_MODEL": spec.embedding.model,
         "MEMORY_DIMENSIONS": str(spec.embedding.dimensions),

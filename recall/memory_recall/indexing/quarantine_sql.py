@@ -1,8 +1,8 @@
 """Records rows whose embedding failed: how often, with which class of error, and when each row is tried again.
 
 A failure belongs to a text: it counts only while the row's text has the recorded hash, so an edited row starts from
-zero. Times come from the database's clock, because the clocks of workers may jump. The next attempt at a quarantined
-row is recorded as infinity. A text that no further attempt can mend is quarantined at its first failure.
+zero. A row whose text itself is refused, which no repetition mends, is quarantined at once. Times come from the
+database's clock, because the clocks of workers may jump. The next attempt at a quarantined row is recorded as infinity.
 """
 # ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
 
@@ -10,14 +10,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from memory_recall.errors import LockNotAvailable
+from memory_recall.errors import EmbedderRejected, LockNotAvailable, UnusableText
 from memory_recall.indexing.queue_sql import PendingRow
 from memory_recall.postgres.connection import Connection
 from memory_recall.postgres.driver_errors import translated
 from memory_recall.schema.table import ACTIVE, NOTIFY_CHANNEL, MemoryTable, VectorColumn
 
 MAX_DELAY_SECONDS = 60.0
-_FINAL = ("EmptyText", "UnusableText")  # classes of errors that the same text always has
+EMPTY_TEXT = "EmptyText"
+PERMANENT = (EMPTY_TEXT, EmbedderRejected.reason, UnusableText.reason)  # errors of a text that no repetition mends
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class FailedRow:
 _RECORD = """
 INSERT INTO {failures} AS f (id, text_hash, attempts, error_class, next_attempt)
 SELECT v.id, v.hash, 1, v.error,
-       CASE WHEN 1 >= $4 OR v.error = ANY($7) THEN 'infinity' ELSE now() + make_interval(secs => $5) END
+       CASE WHEN 1 >= $4 OR v.error = ANY($7::text[]) THEN 'infinity' ELSE now() + make_interval(secs => $5) END
   FROM unnest($1::bigint[], $2::text[], $3::text[]) AS v(id, hash, error)
   JOIN {table} m ON m.id = v.id AND {shareable} AND {hashed} = v.hash
  ORDER BY v.id
@@ -91,7 +92,7 @@ async def record_failures(
                 policy.max_attempts,
                 policy.first_delay_seconds,
                 MAX_DELAY_SECONDS,
-                list(_FINAL),
+                PERMANENT,
             )
     except LockNotAvailable:
         if len(ordered) == 1:

@@ -33,6 +33,7 @@ from memory_recall.errors import (
     UnusableText,
 )
 from memory_recall.indexing.document_embedder import DocumentEmbedder, RowEmbedder
+from memory_recall.indexing.quarantine_sql import EMPTY_TEXT
 from memory_recall.indexing.queue_sql import PendingRow
 from memory_recall.retrying import Awaited, Backoff, OutageListener, caused_by, retry, retry_outage
 from memory_recall.schema.models_sql import RecordedModel
@@ -93,7 +94,7 @@ class RetryingEmbedder:
             ModelMismatch, DimensionMismatch: errors that waiting does not cure.
         """
         outcome = Outcome()
-        outcome.failed.extend((row, "EmptyText") for row in rows if not row.text.strip())
+        outcome.failed.extend((row, EMPTY_TEXT) for row in rows if not row.text.strip())
         sent = [row for row in rows if row.text.strip()]
         if sent:
             await self._embed(sent, outcome)

@@ -57,7 +57,8 @@ async def test_only_the_row_that_cannot_be_embedded_is_quarantined(
     bench.embedder.behaviour = behaviour  # type: ignore[assignment]
     result = await bench.backfill()
     assert (result.tally.embedded, result.tally.quarantined) == (39, 1)
-    assert await _failures(bench) == [(31, 3, error_class, True)]
+    attempts = 1 if error_class == "EmbedderRejected" else 3  # a refusal of the text is final
+    assert await _failures(bench) == [(31, attempts, error_class, True)]
     assert await bench.problems() == [(31, "missing")]
 
 

@@ -168,12 +168,12 @@ def test_the_operator_accepts_every_setting_of_the_chart(
     """No value that the schema of the chart allows stops the operator at its start."""
     values = {
         "watchNamespaces": ["a", "b"],
-        "operator": {"logLevel": level, "logFormat": "console", "resyncSeconds": 45},
+        "operator": {"logLevel": level, "logFormat": "console", "resyncSeconds": 25},
     }
     for name, value in environment(render(values)).items():
         monkeypatch.setenv(name, value)
     settings = Settings()
-    assert (settings.namespaces, settings.log.level, settings.resync_seconds) == (("a", "b"), level, 45)
+    assert (settings.namespaces, settings.log.level, settings.resync_seconds) == (("a", "b"), level, 25)
     assert settings.images.operator.startswith("localhost/memory-operator:")
 
 
@@ -205,6 +205,7 @@ def test_what_the_values_permit_reaches_the_operator(render: Render, monkeypatch
         "podLabelPrefixes": ["team.example/"],
         "environmentVariables": ["OMP_WAIT_POLICY"],
         "externalHosts": [".example.com", "embedder.ml.svc"],
+        "databaseHosts": [".db.example", "10.0.0.7"],
     }
     monkeypatch.setenv(
         "MEMORY_OPERATOR_PERMITTED", environment(render({"permitted": values}))["MEMORY_OPERATOR_PERMITTED"]
@@ -217,6 +218,7 @@ def test_what_the_values_permit_reaches_the_operator(render: Render, monkeypatch
         pod_label_prefixes=("team.example/",),
         environment_variables=("OMP_WAIT_POLICY",),
         external_hosts=(".example.com", "embedder.ml.svc"),
+        database_hosts=(".db.example", "10.0.0.7"),
     )
 
 

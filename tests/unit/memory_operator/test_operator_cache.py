@@ -125,6 +125,7 @@ def service(name: str = "s", size: int = 0, **meta: Any) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "Service", "metadata": given | meta, "spec": {"selector": {"x": "y" * size}}}
 
 
+@pytest.mark.promise("operator-shared-fairly")
 @pytest.mark.finding("security S14")
 def test_an_object_that_carries_our_labels_and_has_another_controller_takes_no_memory(watches: Watches) -> None:
     watches.show("Service", service(size=1 << 20, ownerReferences=[]))
@@ -133,6 +134,7 @@ def test_an_object_that_carries_our_labels_and_has_another_controller_takes_no_m
     assert watches.cache.find("Service", KEY) == watches.cache.find("Pod", KEY) == []
 
 
+@pytest.mark.promise("operator-shared-fairly")
 @pytest.mark.finding("security S14")
 @pytest.mark.parametrize("kind", ["Service", "MemoryIndex", "Cluster"])
 def test_annotations_and_fields_that_nobody_reads_take_no_memory(watches: Watches, kind: str) -> None:
@@ -144,6 +146,7 @@ def test_annotations_and_fields_that_nobody_reads_take_no_memory(watches: Watche
     assert "data" not in found[0]
 
 
+@pytest.mark.promise("operator-shared-fairly")
 @pytest.mark.finding("security S14")
 def test_a_namespace_beyond_its_limit_is_refused_alone_and_read_from_the_api_server_afterwards(
     watches: Watches,
@@ -265,14 +268,15 @@ def counted(bench: Bench, world: World) -> Counted:
 
 
 @pytest.mark.finding("D20")
-async def test_a_settled_object_reads_its_secret_and_connects_once_and_writes_nothing(counted: Counted) -> None:
+async def test_a_settled_object_reads_two_secrets_and_connects_once_and_writes_nothing(counted: Counted) -> None:
+    """One holds the connection URI, the other the certificates of the Cluster's authority."""
     bench = counted.bench
     await bench.reconcile(3)
     counted.reads.clear()
     bench.dsns.clear()
     bench.api.writes.clear()
     await bench.reconcile()
-    assert counted.reads == ["Secret"]
+    assert counted.reads == ["Secret", "Secret"]
     assert len(bench.dsns) == 1
     assert bench.api.writes == []
 
@@ -285,6 +289,7 @@ async def test_no_object_is_applied_twice_while_the_watches_are_late(counted: Co
         assert bench.api.writes == [
             "finalizer",
             "Database",
+            "ConfigMap",
             "NetworkPolicy",
             "NetworkPolicy",
             "Service",

@@ -77,6 +77,7 @@ def test_a_table_of_an_object_that_is_gone_can_be_taken_over_by_a_later_one(worl
     assert len(commands(claimed_by(THEIRS, world))) == 1
 
 
+@pytest.mark.promise("others-tables-untouched")
 @pytest.mark.finding("security S12")
 @pytest.mark.parametrize("exists", [None, False])
 def test_a_claim_of_another_kubernetes_cluster_ends_only_by_a_persons_word(world: World, exists: bool | None) -> None:

@@ -63,7 +63,8 @@ def test_the_line_to_run_does_not_tell_other_teams_names(world: World) -> None:
 REPORTED = {"MemoryIndex", "Cluster", "Event"}
 
 
-async def test_a_withdrawn_consent_leaves_what_runs(bench: Bench) -> None:
+@pytest.mark.finding("security S4")
+async def test_a_withdrawn_consent_stops_the_sync_worker_and_leaves_the_rest(bench: Bench) -> None:
     bench.database = replace(FULL, rows=RowCounts(total=100, embedded=90, sensitive=10))
     await bench.reconcile(2)
     before = {key: item for key, item in bench.api.objects.items() if key[0] not in REPORTED}
@@ -72,8 +73,29 @@ async def test_a_withdrawn_consent_leaves_what_runs(bench: Bench) -> None:
     bench.api.writes.clear()
     await bench.reconcile(2)
     after = {key: item for key, item in bench.api.objects.items() if key[0] not in REPORTED}
+    sync = ("Deployment", "team", "mem-sync")
+    assert (before[sync]["spec"].pop("replicas"), after[sync]["spec"].pop("replicas")) == (1, 0)
     assert after == before
+    assert bench.api.writes.count("patch Deployment") == 1
     assert bench.api.index["status"]["rows"]["embedded"] == 90
+
+
+@pytest.mark.finding("security S4")
+async def test_no_author_keeps_a_permission_by_a_specification_that_cannot_be_read(bench: Bench) -> None:
+    bench.database = replace(FULL, rows=RowCounts(total=100, embedded=90, sensitive=10))
+    await bench.reconcile(2)
+    sync = ("Deployment", "team", "mem-sync")
+    assert bench.api.objects[sync]["spec"]["replicas"] == 1
+    embedder = bench.api.index["spec"]["embedder"]
+    embedder["external"] = {"url": "http://emb.ml.svc:0"}
+    await bench.reconcile(2)
+    assert bench.api.objects[sync]["spec"]["replicas"] == 0
+    ready = bench.api.condition("Ready")
+    assert ready["reason"] == "InvalidSpec"
+    assert "Deployment team/mem-sync is stopped" in ready["message"]
+    del embedder["external"]
+    await bench.reconcile(2)
+    assert bench.api.objects[sync]["spec"]["replicas"] == 1
 
 
 @pytest.mark.promise("secret-by-label")

@@ -152,6 +152,7 @@ CHOSEN = (
 POLICIES = {"deletionPolicy": "Delete"}, {"graph": {"enabled": True}}
 
 
+@pytest.mark.promise("pod-fields-by-permission")
 @pytest.mark.finding("security S5")
 @pytest.mark.parametrize("policy", POLICIES, ids=["undone", "graph"])
 @pytest.mark.parametrize(

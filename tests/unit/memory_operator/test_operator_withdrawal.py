@@ -101,6 +101,7 @@ def settle(cluster: Cluster) -> Plan:
     return plan
 
 
+@pytest.mark.promise("consent-has-an-end")
 @pytest.mark.finding("security S4")
 @each_kind
 def test_a_withdrawal_stops_the_sync_worker_says_so_and_is_given_back(
@@ -124,6 +125,7 @@ def test_a_withdrawal_stops_the_sync_worker_says_so_and_is_given_back(
     assert ready.condition("Ready")["status"] == "True"
 
 
+@pytest.mark.promise("consent-has-an-end")
 @pytest.mark.finding("security S4")
 @each_kind
 def test_a_withdrawal_suspends_the_running_backfill_which_goes_on_afterwards(
@@ -153,6 +155,7 @@ def test_a_withdrawal_suspends_the_running_backfill_which_goes_on_afterwards(
     assert cluster.condition("Ready")["status"] == "True"
 
 
+@pytest.mark.promise("consent-has-an-end")
 @pytest.mark.finding("security S4")
 @each_kind
 def test_a_suspended_object_is_stopped_too_and_resumed_only_with_the_object(

@@ -39,6 +39,7 @@ async def _hide_by_an_older_snapshot(bench: Workbench, level: str, private: str)
     assert await bench.value(_WITHHELD) == 1, "Postgres lets such a transaction see the link, so nothing is tested"
 
 
+@pytest.mark.promise("graph-without-sensitive-rows")
 @pytest.mark.parametrize("level", _LEVELS)
 @pytest.mark.parametrize("private", _PRIVATE)
 async def test_the_sweep_removes_a_link_that_an_older_snapshot_could_not_see(
@@ -95,6 +96,7 @@ async def replicated(
         yield replication
 
 
+@pytest.mark.promise("graph-without-sensitive-rows")
 @pytest.mark.parametrize("private", _PRIVATE)
 async def test_replication_stores_no_link_of_a_private_memory_and_goes_on(
     replicated: Replication, private: str

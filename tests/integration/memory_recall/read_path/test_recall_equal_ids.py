@@ -59,6 +59,7 @@ def _owners_and_texts(result: Any) -> set[tuple[str | None, str]]:
     return {(memory.owner, memory.content.split()[-1]) for memory in result.memories}
 
 
+@pytest.mark.promise("recall-within-its-conditions")
 @pytest.mark.usefixtures("_either_form")
 @pytest.mark.parametrize("mode", ["hybrid", "dense", "lexical"])
 @pytest.mark.parametrize("lexical", ["bm25", "ts_rank"])

@@ -69,7 +69,8 @@ async def test_a_memory_that_the_graph_reached_has_a_rank_too(
     await memories.pool.execute("UPDATE memories SET content = 'the mast' WHERE id = $1", zero)
     await link(memories.pool, {1: "mast", zero: "mast"})
     found = await memories.recalling(embedder).recall(make_query(_TEXT))
-    assert zero in found.ids
+    (reached,) = (memory.evidence for memory in found.memories if memory.id == zero)
+    assert (reached.graph_score, reached.dense_score) == (1.0, None)
     assert all(math.isfinite(memory.rank) for memory in found.memories)
 
 

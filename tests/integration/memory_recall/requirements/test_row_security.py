@@ -153,6 +153,27 @@ async def test_a_worker_that_runs_already_notices_row_security(bench: Workbench,
     assert await bench.embedded() == 0
 
 
+async def test_a_recall_that_is_open_already_notices_row_security(
+    bench: Workbench, roles: LeastRights, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("memory_recall.search.hybrid_recall._READINESS_SECONDS", 0.0)
+    pool = await create_pool(DsnText(roles.reader.dsn), max_size=2)
+    recall = HybridRecall(pool, time_budget=60)
+    assert len((await recall.recall(_QUERY)).ids) == 2
+    await _secure(bench)
+    with pytest.raises(SchemaUnsupported, match="Row-level security hides rows of"):
+        await _until_it_fails(recall)
+    await recall.close()
+    await pool.close()
+
+
+async def _until_it_fails(recall: HybridRecall) -> None:
+    async with asyncio.timeout(60):
+        while True:
+            await recall.recall(_QUERY)
+            await asyncio.sleep(0.01)
+
+
 @pytest.mark.parametrize("command", ["export -", "questions collect labels.json --draw 3 --everyone"])
 async def test_no_command_works_on_a_part_of_the_rows(
     bench: Workbench, roles: LeastRights, command: str, tmp_path: Path

@@ -41,6 +41,7 @@ async def _facts(database: Database) -> DatabaseFacts:
         return await inspect(connection, "memories")
 
 
+@pytest.mark.promise("recall-within-its-conditions")
 @pytest.mark.parametrize("kind", _INSUFFICIENT)
 async def test_a_table_whose_ids_are_not_unique_by_themselves_is_refused_with_the_statement(
     database: Database, request_for: Requests, kind: str
@@ -98,6 +99,7 @@ async def test_no_worker_begins_on_a_table_that_has_lost_its_key(bench: Workbenc
     assert (facts.schema_current, len(facts.faults)) == (False, 1)
 
 
+@pytest.mark.promise("recall-within-its-conditions")
 async def test_a_running_backfill_stores_nothing_more_once_the_key_is_gone(bench: Workbench) -> None:
     await bench.insert("one", "two")
     bench.embedder.hold_after(0)

@@ -19,12 +19,11 @@ from tests.integration.memory_recall.workbench import DIMENSIONS, Workbench
 pytestmark = pytest.mark.finding("database F11")
 
 _ZERO, _ONE = (f"array_fill({value}::real, ARRAY[{DIMENSIONS}])::halfvec" for value in (0, 1))
-_UPSERT = "ON CONFLICT (id) DO UPDATE SET embedding = excluded.embedding"
+_UPSERT = f"INSERT INTO memories (id, content, embedding) VALUES (1, '', {_ZERO}) ON CONFLICT (id) DO UPDATE"
 _WRITES = [
     f"INSERT INTO memories (content, embedding) VALUES ('written', {_ZERO})",
     f"INSERT INTO memories (content, embedding) VALUES ('written', {_ONE}); UPDATE memories SET embedding = {_ZERO}",
-    "INSERT INTO memories VALUES (1, 'written');"
-    f" INSERT INTO memories (id, content, embedding) VALUES (1, '', {_ZERO}) {_UPSERT}",
+    f"INSERT INTO memories VALUES (1, 'written'); {_UPSERT} SET embedding = excluded.embedding",
 ]
 
 
