@@ -26,8 +26,9 @@ NAMESPACES_DELETED = "12/12"
 WITHIN: dict[str, dict[str, float]] = {
     "withdrawals": {"tried": 6, "longest_s": 60, "texts_after": 0},
     "hostile_tenants": {"inputs": 40, "longest_loop_pause_ms": 500, "other_tenants_delay_s": 1, "restarts": 0},
+    "tls": {"verified": True, "wrong_ca_refused": True, "rotations_under_load": 1, "recall_errors": 0},
 }
-COUNTED = {"tried", "inputs"}
+COUNTED = {"tried", "inputs", "verified", "wrong_ca_refused", "rotations_under_load"}
 
 
 def headline(results: Mapping[str, PartResult]) -> dict[str, Any]:
