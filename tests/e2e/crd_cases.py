@@ -81,7 +81,7 @@ DATABASE = (
     Case(
         "an unknown management",
         {"spec.database.extension.management": "Install"},
-        '"Database", "ImageVolume", "Observe"',
+        '"Database", "Observe"',
     ),
     Case("an image tag as version", {"spec.database.extension.minimumVersion": "v0.8.4-pg16"}, "such as 0.8.4"),
     Case("a pgvector without halfvec", {"spec.database.extension.minimumVersion": "0.6.2"}, "must be 0.7.0 or later"),
