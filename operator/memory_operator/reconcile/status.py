@@ -12,6 +12,7 @@ from typing import Any
 
 from memory_operator.api.conditions import (
     OPTIONAL_CONDITIONS,
+    STAGES,
     ConditionStatus,
     ConditionType,
     Verdict,
@@ -29,8 +30,6 @@ from memory_recall.graph import GraphState
 from memory_recall.status import DatabaseFacts, RowCounts
 
 REQUEST_LIMIT = 64  # characters of an annotation's value that are repeated in the status
-# An optional condition that does not hold for one of these reasons leaves the operator nothing to do.
-NOTHING_TO_DO = frozenset({Reason.DISABLED, Reason.FILLING, Reason.GRAPH_NOT_PROGRESSING, Reason.WAITING})
 NOT_STALLED = Verdict.no(Reason.NOT_STALLED, "Nobody needs to act.")
 
 
@@ -135,10 +134,10 @@ def _ready_text(verdicts: Mapping[ConditionType, Verdict]) -> str:
 
 
 def _reconciling_while_ready(verdicts: Mapping[ConditionType, Verdict]) -> Verdict:
-    optional = (verdicts[kind] for kind in sorted(OPTIONAL_CONDITIONS & verdicts.keys()))
-    pursued = next((one for one in optional if not one.holds and one.reason not in NOTHING_TO_DO), None)
-    if pursued:
-        return Verdict.yes(Reason.PROGRESSING, pursued.text)
+    for kind, stage in STAGES.items():
+        optional = verdicts.get(kind) if stage.optional else None
+        if optional and not optional.holds and optional.reason not in stage.nothing_to_do:
+            return Verdict.yes(Reason.PROGRESSING, optional.text)
     return Verdict.no(Reason.SETTLED, "Nothing is left to do.")
 
 

@@ -235,7 +235,11 @@ async def test_a_model_that_does_not_judge_is_an_error_after_a_few_requests(kind
     """Not a file of proposals that looks judged, whether it answered before or never did."""
     found = [scored(number, 100 + number, 0.9 - number / 100) for number in range(50)]
     for answered in (0, 10):
-        model = Model(lambda newer, last=100 + answered: SAYS_YES if int(newer[5:]) < last else kind("no"))
+
+        def answer(newer: str, first_refused: int = 100 + answered) -> Any:
+            return SAYS_YES if int(newer[5:]) < first_refused else kind("no")
+
+        model = Model(answer)
         with pytest.raises(kind):
             await judged(model, *found)
         assert len(model.asked) <= answered + 12
