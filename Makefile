@@ -64,11 +64,12 @@ test-gpu: setup  ## The embedder on this machine's NVIDIA GPU; no other test nee
 HISTORIES ?= 2000
 
 .PHONY: test-histories
-test-histories: setup  ## 2,000 random histories against the rules of vectors and of the graph (HISTORIES=n)
+test-histories: setup  ## 2,000 random histories against the rules of vectors, of the graph and of recalls (HISTORIES=n)
 	for seed in 1 2 3 4; do \
 	  MEMORY_TEST_HISTORIES=$$(( $(HISTORIES) / 4 )) $(PY) -m pytest -q -o timeout=0 --hypothesis-seed=$$seed \
 	    tests/integration/memory_recall/test_store_sensitivity.py \
-	    tests/integration/memory_recall/graph/test_graph_histories.py -k no_sequence; \
+	    tests/integration/memory_recall/graph/test_graph_histories.py \
+	    tests/integration/memory_recall/read_path/test_recall_histories.py -k no_sequence || exit 1; \
 	done
 
 # Benchmarks write to build/benchmarks; KEEP=1 writes over the figures that the repository keeps.
@@ -89,10 +90,6 @@ bench-recall: setup  ## Every table of the recall report from the sets in SETS=d
 .PHONY: bench-curation
 bench-curation: setup  ## What memory curate finds of the restatements in examples/homelab, and what recalls make of it; one line of JSON
 	$(BENCH) curation $(KEPT) $(FLAGS)
-
-.PHONY: bench-graph
-bench-graph: setup  ## The concept graph as a third leg on the sets in SETS=dir, and the verdict; one line of JSON
-	$(BENCH) graph $(KEPT) $(SETS)
 
 .PHONY: bench-latency
 bench-latency: setup  ## Recall and the plain design, warm and cold, at 5k, 100k and 1M rows (12 GB of disk; GRAPH=1 with the graph leg); one line of JSON

@@ -14,7 +14,6 @@ from typer.main import get_command
 COMMANDS = {
     "recall": "memory_bench.recall.command:recall",
     "curation": "memory_bench.curation.command:curation",
-    "graph": "memory_bench.graph.command:graph",
     "latency": "memory_bench.latency.command:latency",
     "backfill": "memory_bench.backfill.command:backfill",
     "swap": "memory_bench.swap.command:swap",

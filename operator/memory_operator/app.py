@@ -28,6 +28,7 @@ from memory_operator.controller import handlers
 from memory_operator.controller.cache import WATCHED, WATCHED_OF_CNPG, ObjectCache
 from memory_operator.controller.controller import Controller
 from memory_operator.controller.history import utc_now
+from memory_operator.controller.loop_pauses import LoopPauses
 from memory_operator.controller.metrics import Metrics
 from memory_operator.controller.observe import Observer
 from memory_operator.controller.queue import WorkQueue
@@ -130,9 +131,11 @@ async def _run(process: _Process) -> bool:
     kopf_ends = asyncio.Event()
     watches = await _watches(process, kopf_ends)
     notice = asyncio.create_task(kopf_ends.wait())
+    pauses = LoopPauses()
+    process.metrics.loop_pause.set_function(pauses.longest)
     leading = asyncio.create_task(_lead(process))
     watching = [asyncio.create_task(watch) for watch in watches]
-    tasks = [notice, leading, *watching]
+    tasks = [notice, leading, *watching, asyncio.create_task(pauses.measure())]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         if notice in done:  # kopf returns now, or raises the error of a watch that has failed

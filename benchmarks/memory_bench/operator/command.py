@@ -70,7 +70,7 @@ def operator(
     output: OutputOption = None,
     keep: KeepOption = False,
 ) -> None:
-    """Measure the operator on a real cluster with CloudNativePG; needs root or Docker, and some 55 minutes in all.
+    """Measure the operator on a real cluster with CloudNativePG; needs root or Docker, and some 70 minutes in all.
 
     Examples:
         python -m memory_bench operator

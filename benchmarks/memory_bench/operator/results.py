@@ -22,6 +22,12 @@ MOST: dict[str, float] = {
 }
 LEAST: dict[str, int] = {"hostile": 12, "situations": 60, "fault_points": 150, "leaders": 1}
 NAMESPACES_DELETED = "12/12"
+# The limits of figures that consist of several: at most, or from `inputs` and `tried` at least.
+WITHIN: dict[str, dict[str, float]] = {
+    "withdrawals": {"tried": 6, "longest_s": 60, "texts_after": 0},
+    "hostile_tenants": {"inputs": 40, "longest_loop_pause_ms": 500, "other_tenants_delay_s": 1, "restarts": 0},
+}
+COUNTED = {"tried", "inputs"}
 
 
 def headline(results: Mapping[str, PartResult]) -> dict[str, Any]:
@@ -47,6 +53,13 @@ def failures(figures: Mapping[str, Any], *, share: float) -> list[str]:
         f"{key} is {measured[key]}, at least {limit:g} is accepted"
         for key, limit in least.items()
         if measured.get(key, limit) < limit
+    ]
+    lines += [
+        f"{key}.{name} is {measured[key][name]}, at {'least' if name in COUNTED else 'most'} {limit:g} is accepted"
+        for key, limits in WITHIN.items()
+        if key in measured
+        for name, limit in limits.items()
+        if (measured[key][name] < limit if name in COUNTED else measured[key][name] > limit)
     ]
     if measured.get("namespaces_deleted", NAMESPACES_DELETED) != NAMESPACES_DELETED:
         lines.append(f"{measured['namespaces_deleted']} namespaces were deleted in time")

@@ -180,7 +180,7 @@ class MemoryIndex(BaseModel):
     """One MemoryIndex object: its identity, its specification and the status that was last written.
 
     `system_identifier` is the system identifier of the Postgres server. It is taken from the status until the operator
-    has read it from the server.
+    has read it from the server. `kubernetes` identifies the Kubernetes cluster, once the server is known.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -192,6 +192,7 @@ class MemoryIndex(BaseModel):
     generation: int
     spec: Spec
     system_identifier: str = ""
+    kubernetes: str = ""
     status: Manifest = Field(default_factory=dict)
     finalizers: tuple[str, ...] = ()
     deleted_at: datetime | None = None

@@ -29,11 +29,13 @@ from memory_operator.resources.cnpg import DatabaseObject, owner_uids
 from memory_operator.resources.common import (
     ANNOTATION_INDEX_UID,
     ANNOTATION_SEQUENCE,
+    ANNOTATION_STOPPED,
     LABEL_COMPONENT,
     LABEL_CONFIG,
     own_container,
 )
 from memory_operator.resources.ownership import controller_uid
+from memory_operator.resources.worker_pods import destinations, mounted_secrets
 from memory_recall.errors import InvalidConfiguration
 from memory_recall.postgres.connection_uri import parse as parse_connection_uri
 
@@ -183,6 +185,8 @@ def job_facts(job: Manifest, pods: Iterable[Manifest]) -> JobFacts:
             state, finished_at = reached, parse_timestamp(condition["lastTransitionTime"])
     annotations, labels = meta.get("annotations") or {}, meta.get("labels") or {}
     sequence = annotations.get(ANNOTATION_SEQUENCE, "0")
+    suspended = bool((job.get("spec") or {}).get("suspend"))
+    template = (job.get("spec") or {}).get("template") or {}
     own_pods = [pod for pod in pods if (pod["metadata"].get("labels") or {}).get("job-name") == meta["name"]]
     return JobFacts(
         name=meta["name"],
@@ -194,7 +198,10 @@ def job_facts(job: Manifest, pods: Iterable[Manifest]) -> JobFacts:
         failure=_job_failure(status, own_pods) if state is JobState.FAILED else None,
         deleting="deletionTimestamp" in meta,
         uid=meta.get("uid", ""),
-        suspended=bool((job.get("spec") or {}).get("suspend")),
+        suspended=suspended,
+        stopped=suspended and ANNOTATION_STOPPED in annotations,
+        sends_to=destinations(template),
+        secrets=mounted_secrets(template),
         failed_pods=status.get("failed") or 0,
     )
 

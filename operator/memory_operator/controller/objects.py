@@ -22,6 +22,12 @@ class Objects:
     def __init__(self, kube: Kube, cache: ObjectCache) -> None:
         self._kube = kube
         self._cache = cache
+        self._kubernetes = ""
+
+    async def kubernetes(self) -> str:
+        """Return the uid of the namespace kube-system, which identifies the Kubernetes cluster; it is read once."""
+        self._kubernetes = self._kubernetes or await self._kube.namespace_uid("kube-system")
+        return self._kubernetes
 
     async def get(self, kind: str, namespace: str, name: str) -> Manifest | None:
         """Return a MemoryIndex or a Cluster, or None if it does not exist."""

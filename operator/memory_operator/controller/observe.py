@@ -38,6 +38,7 @@ from memory_operator.reconcile.indexing.graph import may_have_graph
 from memory_operator.resources.cnpg import DatabaseObject, own_labels
 from memory_operator.resources.embedder import COMPONENT, NEXT_COMPONENT
 from memory_operator.resources.ownership import controller_uid
+from memory_operator.resources.worker_pods import configured_embedder
 from memory_recall.schema.claims_sql import TableClaim
 from memory_recall.status import DatabaseFacts
 
@@ -96,6 +97,7 @@ class Observer:
             external=await self._external(index, inspection.found),
             active_external=await self._active_external(index, inspection.found, manifests.get(f"{index.name}-sync")),
             operator_namespace=self._operator_namespace,
+            kubernetes=await self.objects.kubernetes(),
             children={(kind, item["metadata"]["name"]): item for kind in CHILDREN for item in children[kind]},
         )
 
@@ -167,7 +169,9 @@ class Observer:
         listed = await asyncio.gather(*(self.objects.indexes(space) for space in spaces))
         found = (_parsed(item) for items in listed for item in items)
         others = tuple(peer for peer in found if peer and peer.uid != index.uid)
-        claim = holder_to_read(index, database, {peer.uid for peer in others}, self._namespaces)
+        claim = holder_to_read(
+            index, database, {peer.uid for peer in others}, self._namespaces, kubernetes=await self.objects.kubernetes()
+        )
         return Peers(others, holder_exists=await self._exists(claim) if claim else None)
 
     async def _exists(self, claim: TableClaim) -> bool | None:
@@ -225,12 +229,20 @@ class Observer:
         only the API key is checked. The result is then a problem with the key, or None.
         """
         if not isinstance(database, DatabaseFacts) or not needs_swap(index, database):
-            return None
+            return await self._former_key_problem(index, sync)
         found, former = embedder_of_active(database, sync), before_swap(index, database, sync)
         key = await self._embedder_key(index, found.key if found else None, "")
         if isinstance(key, Problem):
             return key
         return await self._probe.external(former, key) if former else None
+
+    async def _former_key_problem(self, index: MemoryIndex, sync: Manifest | None) -> Problem | None:
+        """Return why the API key that the sync worker still mounts may not be used, if the object names another one."""
+        found = configured_embedder(sync) if sync else None
+        if found is None or found.key is None or found.key == index.local_key:
+            return None
+        secret = await self._kube.get("Secret", index.namespace, found.key.secret_name)
+        return check_secret(index, secret, "api-key")
 
     async def _embedder_key(self, index: MemoryIndex, named: SecretKey | None, field: str) -> str | Problem | None:
         if named is None:

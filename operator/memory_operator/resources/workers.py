@@ -179,7 +179,9 @@ def swap_abort_job(index: MemoryIndex, images: Images, sequence: int) -> Manifes
 def _claim(index: MemoryIndex) -> list[str]:
     """Return the command option that makes a Job refuse a table that another MemoryIndex has claimed."""
     created_at = timestamp(index.created_at)
-    claim = TableClaim(index.system_identifier, index.namespace, index.name, index.uid, created_at)
+    claim = TableClaim(
+        index.system_identifier, index.namespace, index.name, index.uid, created_at, kubernetes=index.kubernetes
+    )
     return ["--claim", claim.to_json()]
 
 
@@ -188,7 +190,8 @@ def _set_active_model(job: Manifest, active: str, dimensions: int) -> None:
     (container,) = job["spec"]["template"]["spec"]["containers"]
     provider = "voyage" if is_hosted_model(active) else ""
     values = {"MEMORY_MODEL": active, "MEMORY_DIMENSIONS": str(dimensions), "MEMORY_PROVIDER": provider}
-    container["env"] = env({**{item["name"]: item["value"] for item in container["env"]}, **values})
+    others = [item for item in container["env"] if item["name"] not in values]
+    container["env"] = sorted([*others, *env(values)], key=lambda item: item["name"])
 
 
 def _next_key(index: MemoryIndex, served_by: ConfiguredEmbedder | None) -> list[str]:

@@ -15,6 +15,7 @@ from memory_recall.errors import InvalidInput
 from memory_recall.postgres.connection import opened
 from memory_recall.postgres.session_sql import require_session
 from memory_recall.private_file import create_private_file
+from memory_recall.schema.requirements.reading import require_every_row
 from memory_recall.schema.table import describe
 from memory_recall.settings import Settings
 from memory_recall.transfer.export_jsonl import exporting
@@ -128,6 +129,7 @@ async def _export(settings: Settings, file: str) -> dict[str, Any]:
         table = await describe(connection, settings.table)
         table.require_exists()
         table.require_supported()
+        await require_every_row(connection, table)
         with _opened_for_writing(file) as stream, progress_bar() as bar:
             async with exporting(connection, table) as export:
                 task = bar.add_task("Exporting", total=export.counts.shareable)

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from memory_recall.embedding.bounded_answer import Answer, Bounds, Request, UnusableAnswerError
+from memory_recall.embedding.direction import has_direction
 from memory_recall.embedding.served_model import ServedModel
 from memory_recall.embedding.whole_text import whole
 from memory_recall.errors import (
@@ -239,7 +240,7 @@ class WireFormat:
                 f"The embedder at {self.base_url} yields {vectors.shape[1]} dimensions, not {self.dimensions}.",
                 "Make the configured dimensions equal those of the model that it serves.",
             )
-        if not vectors.astype(np.float16).any(axis=1).all():
+        if not all(map(has_direction, vectors)):
             raise self.unusable("a vector is zero in half precision, so that it has no direction")
         return vectors
 

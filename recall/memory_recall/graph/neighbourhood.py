@@ -14,6 +14,7 @@ from memory_recall.postgres.connection import AnyConnection
 from memory_recall.postgres.driver_errors import translated
 from memory_recall.schema.columns.owners import owned_by, owner_named
 from memory_recall.schema.graph_relations import CONCEPT, CONCEPTS, concept_texts
+from memory_recall.schema.requirements.reading import require_every_row
 from memory_recall.schema.table import MemoryTable
 
 _MOST = 100  # memories that are read, as recalls follow no concept that more memories have
@@ -90,8 +91,10 @@ async def _require_graph(connection: AnyConnection, table: MemoryTable, user: st
 
     Raises:
         SchemaBehind: the graph is not enabled.
+        SchemaUnsupported: row-level security hides rows from the role.
         InvalidInput: a user is named and the table does not say whose a memory is, or has no such users.
     """
+    await require_every_row(connection, table)
     owner = None if user is None else owner_named(table, user)
     with translated("looking at the concept graph"):
         if await connection.fetchval("SELECT to_regclass($1)", table.own(CONCEPTS)) is None:

@@ -118,6 +118,23 @@ async def test_a_stopped_backfill_keeps_what_it_finished_and_the_next_one_does_t
     assert await bench.problems() == []
 
 
+@pytest.mark.finding("security S4")
+async def test_a_stopped_worker_sends_no_text_that_it_has_only_read(bench: Workbench) -> None:
+    """The operator stops a worker whose consent was withdrawn; only requests that were sent before may be answered."""
+    await bench.insert(*(f"text {number}" for number in range(200)))
+    requests_after_stop = 0
+
+    def behaviour(_texts: list[str]) -> float:
+        nonlocal requests_after_stop
+        requests_after_stop += bench.stop.is_set()
+        bench.stop.set()
+        return 0.05
+
+    bench.embedder.behaviour = behaviour
+    await bench.backfill()
+    assert requests_after_stop < bench.plan.options.concurrency
+
+
 async def test_a_dry_run_measures_and_writes_nothing(bench: Workbench) -> None:
     await bench.insert(*(f"text {number}" for number in range(50)))
     async with bench.client() as client:

@@ -152,15 +152,15 @@ async def test_everything_else_is_refused(bench: Workbench, roles: LeastRights) 
 
 
 _ON_GONE = "AFTER DELETE ON t REFERENCING OLD TABLE AS gone FOR EACH STATEMENT"
-_ON_ADDED = "AFTER INSERT ON t REFERENCING NEW TABLE AS added FOR EACH STATEMENT"
 TRIGGER_FUNCTIONS = {
+    "memory_index_direction": "BEFORE INSERT ON t FOR EACH ROW",
     "memory_index_forget": _ON_GONE,
     "memory_index_forget_all": "AFTER TRUNCATE ON t FOR EACH STATEMENT",
     "memory_index_guard": "BEFORE UPDATE ON t FOR EACH ROW",
     "memory_index_guard_standby": "BEFORE INSERT ON t FOR EACH ROW",
     "memory_index_graph_changed": "AFTER INSERT ON t FOR EACH ROW",
     "memory_index_graph_emptied": "AFTER TRUNCATE ON t FOR EACH STATEMENT",
-    "memory_index_graph_added": _ON_ADDED,
+    "memory_index_graph_added": "BEFORE UPDATE ON t FOR EACH ROW",
 }
 
 

@@ -24,7 +24,7 @@ CHANGES = [
     "UPDATE memories SET content = 'edited' WHERE id = 1",
     "DELETE FROM memories WHERE id = 1",
 ]
-TRIGGERS = ("zz_memory_index_insert", "zz_memory_index_update", "zz_memory_index_delete", "zz_memory_index_truncate")
+TRIGGERS = [f"zz_memory_index_{name}" for name in ("direction", "insert", "update", "delete", "truncate")]
 
 
 async def unseen(bench: Workbench, *statements: str) -> None:

@@ -168,12 +168,12 @@ def test_the_operator_accepts_every_setting_of_the_chart(
     """No value that the schema of the chart allows stops the operator at its start."""
     values = {
         "watchNamespaces": ["a", "b"],
-        "operator": {"logLevel": level, "logFormat": "console", "resyncSeconds": 45},
+        "operator": {"logLevel": level, "logFormat": "console", "resyncSeconds": 25},
     }
     for name, value in environment(render(values)).items():
         monkeypatch.setenv(name, value)
     settings = Settings()
-    assert (settings.namespaces, settings.log.level, settings.resync_seconds) == (("a", "b"), level, 45)
+    assert (settings.namespaces, settings.log.level, settings.resync_seconds) == (("a", "b"), level, 25)
     assert settings.images.operator.startswith("localhost/memory-operator:")
 
 

@@ -125,6 +125,7 @@ def service(name: str = "s", size: int = 0, **meta: Any) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "Service", "metadata": given | meta, "spec": {"selector": {"x": "y" * size}}}
 
 
+@pytest.mark.promise("operator-shared-fairly")
 @pytest.mark.finding("security S14")
 def test_an_object_that_carries_our_labels_and_has_another_controller_takes_no_memory(watches: Watches) -> None:
     watches.show("Service", service(size=1 << 20, ownerReferences=[]))
@@ -133,6 +134,7 @@ def test_an_object_that_carries_our_labels_and_has_another_controller_takes_no_m
     assert watches.cache.find("Service", KEY) == watches.cache.find("Pod", KEY) == []
 
 
+@pytest.mark.promise("operator-shared-fairly")
 @pytest.mark.finding("security S14")
 @pytest.mark.parametrize("kind", ["Service", "MemoryIndex", "Cluster"])
 def test_annotations_and_fields_that_nobody_reads_take_no_memory(watches: Watches, kind: str) -> None:
@@ -144,6 +146,7 @@ def test_annotations_and_fields_that_nobody_reads_take_no_memory(watches: Watche
     assert "data" not in found[0]
 
 
+@pytest.mark.promise("operator-shared-fairly")
 @pytest.mark.finding("security S14")
 def test_a_namespace_beyond_its_limit_is_refused_alone_and_read_from_the_api_server_afterwards(
     watches: Watches,
@@ -151,7 +154,7 @@ def test_a_namespace_beyond_its_limit_is_refused_alone_and_read_from_the_api_ser
     large = [service(f"s{number}", size=1 << 20) for number in range(NAMESPACE_BYTES >> 20)]
     for item in large:
         watches.show("Service", item)
-    with pytest.raises(NamespaceFullError, match="namespace team: .* 32 MiB"):
+    with pytest.raises(NamespaceFullError, match=r"namespace team: .* 32 MiB"):
         watches.cache.find("Service", KEY)
     kept = watches.indexers["Service"].index
     assert sum(len(entry.content) for owner in kept for entry in kept[owner]) <= NAMESPACE_BYTES
@@ -211,6 +214,7 @@ class Counted:
             clock=lambda: world.now,
         )
         self.delete, self.create, self.is_terminating = api.delete, api.create, api.is_terminating
+        self.namespace_uid = api.namespace_uid
 
     def arrive(self, kind: str, item: dict[str, Any]) -> None:
         """Give an object a newer version and show it to the watch, at once or once `delayed` has ended."""

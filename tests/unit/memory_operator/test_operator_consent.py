@@ -63,7 +63,8 @@ def test_the_line_to_run_does_not_tell_other_teams_names(world: World) -> None:
 REPORTED = {"MemoryIndex", "Cluster", "Event"}
 
 
-async def test_a_withdrawn_consent_leaves_what_runs(bench: Bench) -> None:
+@pytest.mark.finding("security S4")
+async def test_a_withdrawn_consent_stops_the_sync_worker_and_leaves_the_rest(bench: Bench) -> None:
     bench.database = replace(FULL, rows=RowCounts(total=100, embedded=90, sensitive=10))
     await bench.reconcile(2)
     before = {key: item for key, item in bench.api.objects.items() if key[0] not in REPORTED}
@@ -72,7 +73,10 @@ async def test_a_withdrawn_consent_leaves_what_runs(bench: Bench) -> None:
     bench.api.writes.clear()
     await bench.reconcile(2)
     after = {key: item for key, item in bench.api.objects.items() if key[0] not in REPORTED}
+    sync = ("Deployment", "team", "mem-sync")
+    assert (before[sync]["spec"].pop("replicas"), after[sync]["spec"].pop("replicas")) == (1, 0)
     assert after == before
+    assert bench.api.writes.count("patch Deployment") == 1
     assert bench.api.index["status"]["rows"]["embedded"] == 90
 
 

@@ -259,6 +259,7 @@ async def test_a_pods_metrics_are_asked_for_at_its_address(world: World) -> None
     assert [load.tokens_per_second for load in loads] == [5.0, 5.0]
 
 
+@pytest.mark.promise("hostile-embedder-bounded")
 @pytest.mark.finding("security S2")
 async def test_few_pods_are_asked_and_none_that_only_carries_the_labels(world: World) -> None:
     probe, urls = probing(world, Answer(200, b"memory_embedder_tokens_per_second 5\n"))
@@ -283,6 +284,7 @@ HOSTILE_PAGES = {
 }
 
 
+@pytest.mark.promise("hostile-embedder-bounded")
 @pytest.mark.finding("security S2")
 @pytest.mark.parametrize("page", HOSTILE_PAGES.values(), ids=HOSTILE_PAGES)
 def test_a_hostile_metrics_page_is_read_within_the_steps_of_its_size(page: str) -> None:

@@ -176,7 +176,7 @@ def test_two_observations_at_the_same_time_give_no_rate() -> None:
 
 def test_back_off_doubles_with_jitter_up_to_a_limit() -> None:
     longest = Backoff(random=lambda: 1.0)
-    assert [longest.fail() for _ in range(9)] == [1, 2, 4, 8, 16, 32, 60, 60, 60]
+    assert [longest.fail() for _ in range(9)] == [1, 2, 4, 8, 16, 30, 30, 30, 30]
     longest.succeed()
     assert longest.fail() == 1
     assert Backoff(random=lambda: 0.0).fail() == 0.5

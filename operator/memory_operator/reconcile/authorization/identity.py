@@ -33,9 +33,9 @@ def check_identity(index: MemoryIndex, cluster: ClusterFacts | None, facts: Data
     return Verdict.no(Reason.DATABASE_IDENTITY_MISMATCH, message)
 
 
-def identified(index: MemoryIndex, facts: DatabaseFacts) -> MemoryIndex:
-    """Return the MemoryIndex with the system identifier of the accepted server.
+def identified(index: MemoryIndex, facts: DatabaseFacts, kubernetes: str) -> MemoryIndex:
+    """Return the MemoryIndex with the system identifier of the accepted server, and with its Kubernetes cluster.
 
     The Jobs of this MemoryIndex refuse to work on any other server.
     """
-    return index.model_copy(update={"system_identifier": facts.system_identifier or ""})
+    return index.model_copy(update={"system_identifier": facts.system_identifier or "", "kubernetes": kubernetes})

@@ -123,7 +123,11 @@ def _may_take_part(plan: RecallPlan, dense: DenseLeg, arguments: Arguments) -> s
 
 
 def dense_leg(plan: RecallPlan, where: str, vector: str) -> str:
-    """Return the CTE `dense(id, dense_rank, dense_score)`: the nearest rows, ranked from one, with their cosines."""
+    """Return the CTE `dense(id, dense_rank, dense_score)`: the nearest rows, ranked from one, with their cosines.
+
+    The cosine of a vector of length zero is NaN, and would make that of every score. A scan without the index meets
+    such vectors where somebody has stored them past the rules.
+    """
     if plan.dense is None:
         return NO_DENSE_LEG
     column, graph = plan.dense.column.name, plan.dense.graph
@@ -139,6 +143,7 @@ dense AS MATERIALIZED (
             FROM {plan.table.qualified} m
            WHERE (SELECT open FROM gate) AND {scan} AND m.{column} IS NOT NULL
            ORDER BY {distance} LIMIT {scanned}) nearest
+   WHERE distance < 'NaN'
    ORDER BY distance + 0, id LIMIT {plan.depth}
 )"""
 
@@ -163,8 +168,8 @@ def lexical_leg(plan: RecallPlan, arguments: Arguments, rows: SearchedRows) -> s
 
 
 def cosine_similarity(dense: DenseLeg, table: MemoryTable, vector: str) -> str:
-    """Return SQL for the cosine similarity (-1 to 1) of the row `m` and the query's vector."""
-    return f"1 - (m.{dense.column.name} {_cosine_distance(table)} {vector})"
+    """Return SQL for the cosine similarity (-1 to 1) of the row `m` and the query's vector; NULL if it has none."""
+    return f"nullif(1 - (m.{dense.column.name} {_cosine_distance(table)} {vector}), 'NaN')"
 
 
 def _cosine_distance(table: MemoryTable) -> str:
@@ -197,7 +202,8 @@ joined AS MATERIALIZED (
 pool AS MATERIALIZED (
   SELECT f.id, coalesce({importance}, 0)::float8 AS importance, f.lexical_rank, f.lexical_score, f.dense_rank,
          {dense_score} AS dense_score{timed}{successor}
-    FROM joined f{join}, LATERAL (SELECT m.* FROM {plan.table.qualified} m WHERE m.id = f.id AND {rows.searched} LIMIT 1) m
+    FROM joined f{join},
+         LATERAL (SELECT m.* FROM {plan.table.qualified} m WHERE m.id = f.id AND {rows.searched} LIMIT 1) m
 )"""
 
 

@@ -4,6 +4,7 @@
 it. The rows that a recall must not return come first in the table, so that a look-up by the id alone finds them.
 """
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -58,6 +59,7 @@ def _owners_and_texts(result: Any) -> set[tuple[str | None, str]]:
     return {(memory.owner, memory.content.split()[-1]) for memory in result.memories}
 
 
+@pytest.mark.promise("recall-within-its-conditions")
 @pytest.mark.usefixtures("_either_form")
 @pytest.mark.parametrize("mode", ["hybrid", "dense", "lexical"])
 @pytest.mark.parametrize("lexical", ["bm25", "ts_rank"])
@@ -90,22 +92,20 @@ async def test_the_graph_leads_to_the_row_of_the_user_who_asks(shared: Memories,
 @pytest.mark.usefixtures("_either_form")
 @pytest.mark.parametrize("mode", ["hybrid", "dense", "lexical"])
 @pytest.mark.parametrize(
-    ("owner", "filters", "allowed"),
+    ("query", "allowed"),
     [
-        (EVERYONE, Filters(), {"ana", "bo"}),
-        (Everyone(reader="ana"), Filters(), {"ana", "bo"}),
-        (EVERYONE, Filters(category="facts"), {"ana"}),
-        ("ana", Filters(category="facts"), {"ana"}),
-        ("bo", Filters(category="debts"), {"bo"}),
+        (RecallQuery(TEXT, user_id=EVERYONE, limit=100), {"ana", "bo"}),
+        (RecallQuery(TEXT, user_id=Everyone(reader="ana"), limit=100), {"ana", "bo"}),
+        (RecallQuery(TEXT, user_id=EVERYONE, filters=Filters(category="facts"), limit=100), {"ana"}),
+        (RecallQuery(TEXT, user_id="ana", filters=Filters(category="facts"), limit=100), {"ana"}),
+        (RecallQuery(TEXT, user_id="bo", filters=Filters(category="debts"), limit=100), {"bo"}),
     ],
 )
 async def test_filters_and_visibility_hold_for_the_row_that_is_returned(
-    shared: Memories, embedder: ChosenEmbedder, mode: Any, owner: Any, filters: Filters, allowed: set[str]
+    shared: Memories, embedder: ChosenEmbedder, mode: Any, query: RecallQuery, allowed: set[str]
 ) -> None:
     for text in (TEXT, "secret"):
-        found = await shared.recalling(embedder).recall(
-            RecallQuery(text, user_id=owner, filters=filters, mode=mode, limit=100)
-        )
+        found = await shared.recalling(embedder).recall(replace(query, text=text, mode=mode))
         assert {memory.owner for memory in found.memories} <= allowed
         assert not any(memory.is_sensitive for memory in found.memories)
 
@@ -143,8 +143,6 @@ async def test_a_large_table_is_searched_with_the_same_conditions(
     monkeypatch.setattr("memory_recall.search.sql.bm25.SMALL_TABLE", 0)
     await shared.pool.execute("ANALYZE memories")
     for legs in (True, False):
-        found = await shared.recalling(embedder, parallel_legs=legs).recall(
-            RecallQuery(TEXT, user_id="ana", limit=50)
-        )
+        found = await shared.recalling(embedder, parallel_legs=legs).recall(RecallQuery(TEXT, user_id="ana", limit=50))
         assert (len(found.memories), _owners_and_texts(found)) == (ROWS, {("ana", "ana")})
     assert fetched.sessions
