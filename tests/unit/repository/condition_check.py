@@ -43,8 +43,8 @@ def conditions(kube: Kube) -> dict[str, dict[str, Any]]:
     """The conditions of a settled object whose Cluster has these backups; the screen shows each of them."""
     world = World()
     index, observed, _ = world.settled()
-    observer: Any = Observer(kube, None, None)  # type: ignore[arg-type]  (only Backup objects are read)
-    last = asyncio.run(observer._last_backup("dbaas", "pg"))
+    observer: Any = Observer
+    last = asyncio.run(observer(kube, None, None)._last_backup("dbaas", "pg"))
     cluster: Any = observed.cluster
     plan = world.decide(index, **vars(replace(observed, cluster=replace(cluster, last_backup=last))))
     assert plan.status is not None
