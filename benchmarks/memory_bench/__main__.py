@@ -23,6 +23,7 @@ COMMANDS = {
     "embedder": "memory_bench.embedder.command:embedder",
     "embedder-flood": "memory_bench.embedder_flood.command:embedder_flood",
     "second-model": "memory_bench.second_model.command:second_model",
+    "keep": "memory_bench.kept:keep",
     "validate": "memory_bench.harness.command:validate",
     "stats": "memory_bench.harness.command:stats",
     "run": "memory_bench.harness.command:run_retrievers",

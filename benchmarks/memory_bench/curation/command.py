@@ -16,7 +16,7 @@ from memory_bench.harness.dataset import Memory, Query, load_dataset
 from memory_bench.harness.scoring import Scorer
 from memory_bench.harness.vectors import embed_dataset
 from memory_bench.postgres import BenchmarkDatabase
-from memory_bench.report import REPOSITORY, KeepOption, OutputOption, console, results_directory, write_json
+from memory_bench.report import REPOSITORY, OutputOption, console, results_directory, write_json
 from memory_bench.servers import DEFAULT_MODEL_FILE, ServerDidNotStartError, memory_embedder
 from memory_recall import MemoryIndexError
 from memory_recall.curation.candidates_sql import read_frequencies, read_pairs
@@ -30,7 +30,7 @@ _SET = REPOSITORY / "examples" / "homelab"
 _OTHER_HALVINGS = 8
 
 
-def curation(output: OutputOption = None, keep: KeepOption = False) -> None:
+def curation(output: OutputOption = None) -> None:
     """Judge `memory curate` on examples/homelab; the last line of output is JSON.
 
     Weights and threshold are fitted on one half of the chains of restatements and judged on the other half, both ways;
@@ -49,7 +49,7 @@ def curation(output: OutputOption = None, keep: KeepOption = False) -> None:
         raise typer.Exit(1) from None
     finally:
         database.close()
-    write_json(results_directory("curation", output, keep=keep) / "summary.json", figures)
+    write_json(results_directory("curation", output) / "summary.json", figures)
     print(json.dumps(figures))
 
 

@@ -9,6 +9,7 @@ import pytest
 from memory_operator.resources import embedder
 from memory_operator.resources.drift import drifted
 from memory_operator.resources.network_policies import embedder_policy
+from memory_operator.resources.quantities import same_quantity
 from tests.unit.memory_operator.conftest import World
 
 
@@ -100,3 +101,10 @@ def test_a_field_that_is_no_longer_desired_is_drift(world: World) -> None:
 
 def test_a_missing_object_is_drift(world: World) -> None:
     assert drifted(embedder.service(world.index()), None)
+
+
+@pytest.mark.finding("security L2")
+@pytest.mark.parametrize("value", ["1e99999999", "9" * 100_000, "1." + "0" * 100_000, "\N{SUPERSCRIPT TWO}"])
+def test_a_number_that_somebody_has_written_into_an_object_is_compared_whatever_its_size(value: str) -> None:
+    assert not same_quantity(value, "1")
+    assert same_quantity("1000m", "1")
