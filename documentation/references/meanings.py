@@ -95,7 +95,6 @@ REASONS: dict[Reason, str] = {
     Reason.EXTENSION_MISSING: "pgvector has not been created in the database, and nobody has been asked to.",
     Reason.EXTENSION_NOT_AVAILABLE: "The image that Postgres runs from contains no pgvector.",
     Reason.EXTENSION_TOO_OLD: "The image holds an older pgvector than `minimumVersion`.",
-    Reason.IMAGE_VOLUME_UNSUPPORTED: "`management: ImageVolume` needs Postgres 18.",
     Reason.DATABASE_OBJECT_FOREIGN: "The `Database` object of this database is somebody else's.",
     Reason.DATABASE_OBJECT_MISSING: "This database has no `Database` object, and its owner is not known to us.",
     Reason.DATABASE_OBJECT_FAILED: "CloudNativePG reports that it could not apply the `Database` object.",

@@ -81,7 +81,7 @@ DATABASE = (
     Case(
         "an unknown management",
         {"spec.database.extension.management": "Install"},
-        '"Database", "ImageVolume", "Observe"',
+        '"Database", "Observe"',
     ),
     Case("an image tag as version", {"spec.database.extension.minimumVersion": "v0.8.4-pg16"}, "such as 0.8.4"),
     Case("an unknown TLS mode", {"spec.database.tls": {"mode": "verify-full"}}, '"VerifyFull", "VerifyCA", "Require"'),

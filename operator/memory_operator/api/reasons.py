@@ -162,17 +162,15 @@ class Reason(Enum):
     )
     EXTENSION_NOT_AVAILABLE = (
         "ExtensionNotAvailable",
-        "Use a Postgres image that contains pgvector; the operator never changes the Cluster's image.",
+        (
+            "Set the Cluster's spec.imageName to an image that contains pgvector or, from Postgres 18 on, add the "
+            "quoted lines to the Cluster; the operator never changes it."
+        ),
         True,
     )
     EXTENSION_TOO_OLD = (
         "ExtensionTooOld",
         "Provide a newer pgvector in the Postgres image, or lower spec.database.extension.minimumVersion.",
-        True,
-    )
-    IMAGE_VOLUME_UNSUPPORTED = (
-        "ImageVolumeUnsupported",
-        "Set spec.database.extension.management to Database, or upgrade the Cluster to Postgres 18.",
         True,
     )
     DATABASE_OBJECT_FOREIGN = ("DatabaseObjectForeign", "Add the quoted lines to that Database object.", True)

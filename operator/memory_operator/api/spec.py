@@ -39,7 +39,7 @@ class Credentials(Section):
 class Extension(Section):
     """How pgvector is installed in the database, and the oldest version that is accepted."""
 
-    management: Literal["Database", "ImageVolume", "Observe"] = "Database"
+    management: Literal["Database", "Observe"] = "Database"
     minimum_version: str = "0.8.4"
 
 
