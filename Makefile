@@ -65,11 +65,12 @@ test-gpu: setup  ## The embedder on this machine's NVIDIA GPU; no other test nee
 HISTORIES ?= 2000
 
 .PHONY: test-histories
-test-histories: setup  ## 2,000 random histories against the rules of vectors and of the graph (HISTORIES=n)
+test-histories: setup  ## 2,000 random histories against the rules of vectors, of the graph and of recalls (HISTORIES=n)
 	for seed in 1 2 3 4; do \
 	  MEMORY_TEST_HISTORIES=$$(( $(HISTORIES) / 4 )) $(PY) -m pytest -q -o timeout=0 --hypothesis-seed=$$seed \
 	    tests/integration/memory_recall/test_store_sensitivity.py \
-	    tests/integration/memory_recall/graph/test_graph_histories.py -k no_sequence; \
+	    tests/integration/memory_recall/graph/test_graph_histories.py \
+	    tests/integration/memory_recall/read_path/test_recall_histories.py -k no_sequence || exit 1; \
 	done
 
 # Benchmarks write to build/benchmarks; KEEP=1 writes over the figures that the repository keeps.
@@ -95,29 +96,9 @@ bench-curation: setup  ## What memory curate finds of the restatements in exampl
 bench-judging: setup $(JUDGING_MODEL)  ## The same with Qwen2.5-Coder-1.5B-Instruct as judge, served by llama-server, and what its tokens weigh; 40 minutes on two processors
 	$(BENCH) curation $(KEPT) --judge-file $(JUDGING_MODEL) --judge-model Qwen2.5-Coder-1.5B-Instruct
 
-.PHONY: bench-graph
-bench-graph: setup  ## The concept graph as a third leg on the sets in SETS=dir, and the verdict; one line of JSON
-	$(BENCH) graph $(KEPT) $(SETS)
-
-.PHONY: bench-second-stage
-bench-second-stage: setup  ## MaxSim and diversity over the first memories, on the sets in SETS=dir, and the verdicts; one line of JSON
-	$(BENCH) second-stage $(KEPT) $(SETS)
-
-.PHONY: bench-times
-bench-times: setup  ## The times that memories' texts name beside their times of creation, on the sets in SETS=dir, and the verdict; one line of JSON
-	$(BENCH) times $(KEPT) $(SETS)
-
 .PHONY: bench-latency
 bench-latency: setup  ## Recall and the plain design, warm and cold, at 5k, 100k and 1M rows (12 GB of disk; GRAPH=1 with the graph leg); one line of JSON
 	$(BENCH) latency $(KEPT) $(if $(GRAPH),--graph)
-
-.PHONY: bench-growth
-bench-growth: setup  ## How the costs of a table grow, by what bench-latency measured, up to 100 million rows; takes seconds
-	$(BENCH) growth $(KEPT)
-
-.PHONY: bench-index
-bench-index: setup  ## Smaller vector indexes beside today's at 100k and 1M rows, and the verdict (FLAGS="--rows 100000"); one line of JSON
-	$(BENCH) index-study $(KEPT) $(FLAGS) $(SETS)
 
 .PHONY: check
 check: lint types contracts site  ## Format, lint, types, import contracts, the documentation site
@@ -179,14 +160,6 @@ BENCH_DATA := $(or $(DATA),$(wildcard ../shared/datasets/locomo),examples/homela
 bench-backfill: setup  ## Backfills beside what bounds them; ends with one line of JSON (DATA=dir)
 	$(BENCH) backfill $(KEPT) --dataset $(BENCH_DATA)
 
-.PHONY: bench-shared-table
-bench-shared-table: setup  ## What other users of the table notice of migrations and of the index
-	$(BENCH) shared-table $(KEPT)
-
-.PHONY: bench-replicas
-bench-replicas: setup  ## Recalls a second of one and of two instances of Postgres, a core each; one line of JSON
-	$(BENCH) replicas $(KEPT)
-
 .PHONY: bench-swap
 bench-swap: setup $(if $(filter real,$(MODELS)),second-model)  ## Model swaps under recalls and writes (MODELS=real: two real models); one line of JSON
 	$(BENCH) swap $(if $(MODELS),--models $(MODELS)) $(KEPT)
@@ -205,10 +178,6 @@ CLIENT ?= ../shared/clients/claude-memory-mcp
 .PHONY: e2e-client
 e2e-client: setup host  ## The first user's API with our patch, on a cluster, while things are killed (CLIENT=dir)
 	PYTHONPATH=.:benchmarks $(PY) -m memory_bench adoption $(CLIENT)
-
-.PHONY: bench-scaling
-bench-scaling: setup  ## A simulated day of load against the operator's scaling, drawn; takes seconds
-	$(BENCH) scaling $(KEPT)
 
 .PHONY: run-operator
 run-operator: setup  ## The operator from the working tree against the running development cluster

@@ -5,6 +5,18 @@ CREATE FUNCTION public.memory_index_column_model() RETURNS integer
     LANGUAGE sql STABLE PARALLEL SAFE
     AS $$SELECT 1$$;
 
+CREATE FUNCTION public.memory_index_direction() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog'
+    AS $$
+        BEGIN
+            IF "public".l2_norm(NEW.embedding) = 0 THEN
+                NEW.embedding := NULL;
+            END IF;
+            RETURN NEW;
+        END
+        $$;
+
 CREATE FUNCTION public.memory_index_forget() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog'
@@ -52,7 +64,7 @@ CREATE FUNCTION public.memory_index_guard_standby() RETURNS trigger
             IF TG_OP = 'UPDATE' AND NEW.content IS DISTINCT FROM OLD.content THEN
                 NEW.embedding_standby := NULL;
             END IF;
-            IF NOT ((NOT (NEW.is_sensitive IS NOT FALSE)) AND (NEW.deleted_at IS NULL)) THEN
+            IF NOT ((NOT (NEW.is_sensitive IS NOT FALSE)) AND (NEW.deleted_at IS NULL)) OR "public".l2_norm(NEW.embedding_standby) = 0 THEN
                 NEW.embedding_standby := NULL;
             END IF;
             RETURN NEW;
@@ -251,6 +263,10 @@ CREATE INDEX memory_supersessions_successor ON public.memory_supersessions USING
 CREATE TRIGGER zz_memory_index_delete AFTER DELETE ON public.memories REFERENCING OLD TABLE AS gone FOR EACH STATEMENT EXECUTE FUNCTION public.memory_index_forget();
 
 ALTER TABLE public.memories ENABLE ALWAYS TRIGGER zz_memory_index_delete;
+
+CREATE TRIGGER zz_memory_index_direction BEFORE INSERT OR UPDATE OF embedding ON public.memories FOR EACH ROW WHEN ((new.embedding IS NOT NULL)) EXECUTE FUNCTION public.memory_index_direction();
+
+ALTER TABLE public.memories ENABLE ALWAYS TRIGGER zz_memory_index_direction;
 
 CREATE TRIGGER zz_memory_index_insert BEFORE INSERT ON public.memories FOR EACH ROW EXECUTE FUNCTION public.memory_index_guard();
 

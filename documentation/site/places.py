@@ -24,10 +24,6 @@ PAGES = {
     "terraform/modules/memory-operator/README.md": "terraform-memory-operator.md",
     "terraform/modules/memory-index/README.md": "terraform-memory-index.md",
     "benchmarks/results/recall/report.md": "recall-report.md",
-    "benchmarks/results/graph/report.md": "graph-report.md",
-    "benchmarks/results/index/report.md": "index-report.md",
-    "benchmarks/results/second_stage/report.md": "second-stage-report.md",
-    "benchmarks/results/times/report.md": "times-report.md",
 }
 # Folders whose pages have a list of their own on the site.
 FOLDERS = {"docs/adr": "adr/index.md", "docs/reference": "reference/index.md"}

@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+_MOST_NAMED = 10  # texts in a message
+
 
 class ErrorKind(Enum):
     """Every failure that the service reports, each with its HTTP status, OpenAI error type and error code."""
@@ -26,6 +28,7 @@ class ErrorKind(Enum):
     TOO_LONG = (422, "invalid_request_error", "input_too_long")
     DIMENSIONS = (422, "invalid_request_error", "dimensions_mismatch")
     TOKEN_INPUT = (422, "invalid_request_error", "token_input_unsupported")
+    UNUSABLE_VECTOR = (422, "invalid_request_error", "unusable_vector")
     OVERLOADED = (429, "rate_limit_error", "overloaded")
     CLIENT_GONE = (499, "invalid_request_error", "client_closed_request")
     INTERNAL = (500, "server_error", "internal")
@@ -85,3 +88,24 @@ def no_reranker() -> EmbedderError:
 def loading() -> EmbedderError:
     """Return the error that callers get while the model is loading."""
     return EmbedderError(ErrorKind.LOADING, "The model is being loaded; try again shortly.", retry_after_seconds=2)
+
+
+def too_long(name: str, limit: int, field: str) -> EmbedderError:
+    """Return the error for a text beyond a model's window of `limit` tokens where none may be cut."""
+    return EmbedderError(
+        ErrorKind.TOO_LONG,
+        f"{name} is longer than the model's {limit} tokens; shorten it or send truncate=true.",
+        param=field,
+    )
+
+
+def unusable_texts(field: str, places: list[int]) -> EmbedderError:
+    """Return the error for the texts of the list `field` for which the model computes nothing usable."""
+    named = ", ".join(map(str, places[:_MOST_NAMED]))
+    further = f" and {len(places) - _MOST_NAMED} more" if len(places) > _MOST_NAMED else ""
+    return EmbedderError(
+        ErrorKind.UNUSABLE_VECTOR,
+        f"The model computes no finite result for these places of the list of texts: {named}{further}. It never does, "
+        "so leave these texts out, or change them, instead of sending them again.",
+        param=f"{field}[{places[0]}]",
+    )

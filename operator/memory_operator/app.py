@@ -18,7 +18,6 @@ from typing import Any, cast
 import kopf
 import structlog
 from kubernetes.aio.client import ApiClient
-from prometheus_client import start_http_server
 
 from memory_operator.clients import connection, http
 from memory_operator.clients.database import DatabaseClient
@@ -29,12 +28,14 @@ from memory_operator.controller import handlers
 from memory_operator.controller.cache import WATCHED, WATCHED_OF_CNPG, ObjectCache
 from memory_operator.controller.controller import Controller
 from memory_operator.controller.history import utc_now
+from memory_operator.controller.loop_pauses import LoopPauses
 from memory_operator.controller.metrics import Metrics
 from memory_operator.controller.observe import Observer
 from memory_operator.controller.queue import WorkQueue
 from memory_operator.reconcile.core import RequeueIntervals
 from memory_operator.resources.common import MANAGER
 from memory_operator.settings import Settings
+from memory_recall.metrics_server import MetricsServer
 
 # kopf would otherwise read the user's name from the system, and a numeric user of a container has none.
 IDENTITY = cast("Any", MANAGER)
@@ -69,8 +70,7 @@ async def serve(settings: Settings) -> bool:
     metrics, cache = Metrics(), ObjectCache()
     queue = WorkQueue(asyncio.get_running_loop().time)
     async with AsyncExitStack() as stack:
-        server, _ = start_http_server(METRICS_PORT, registry=metrics.registry)
-        stack.callback(server.shutdown)
+        stack.callback(MetricsServer(metrics.registry, METRICS_PORT).close)
         configuration = await connection.configuration()
         kube = Kube(await stack.enter_async_context(ApiClient(configuration)), metrics.count_write, cache.remember)
         api_server = await http.addresses_of(configuration.host)
@@ -131,9 +131,11 @@ async def _run(process: _Process) -> bool:
     kopf_ends = asyncio.Event()
     watches = await _watches(process, kopf_ends)
     notice = asyncio.create_task(kopf_ends.wait())
+    pauses = LoopPauses()
+    process.metrics.loop_pause.set_function(pauses.longest)
     leading = asyncio.create_task(_lead(process))
     watching = [asyncio.create_task(watch) for watch in watches]
-    tasks = [notice, leading, *watching]
+    tasks = [notice, leading, *watching, asyncio.create_task(pauses.measure())]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         if notice in done:  # kopf returns now, or raises the error of a watch that has failed

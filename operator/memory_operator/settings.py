@@ -45,7 +45,7 @@ class Settings(BaseSettings):
     resync_seconds: float = Field(
         default=30.0,
         gt=0,
-        le=60,
+        le=30,
         description="Seconds between two reconciles of a settled object that no event concerns.",
     )
 

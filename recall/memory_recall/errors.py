@@ -75,8 +75,16 @@ class DatabaseUnreachable(MemoryIndexError):
     """There is no usable connection to Postgres.
 
     The connection was refused or lost, the server is starting or has no free connection, or the server is a replica
-    where the primary is needed.
+    where the primary is needed. `sqlstate` is empty if Postgres itself has not answered.
     """
+
+    def __init__(self, message: str, remedy: str = "", *, sqlstate: str = "") -> None:
+        super().__init__(message, remedy)
+        self.sqlstate = sqlstate
+
+
+class ServerNotVerified(DatabaseUnreachable):
+    """The certificate of the database server was refused. While certificates rotate, the refusal is temporary."""
 
 
 class ReplicaRefused(DatabaseUnreachable):

@@ -14,6 +14,7 @@ from memory_recall.errors import InvalidConfiguration
 from memory_recall.hnsw.definition import DEFAULT_EF_CONSTRUCTION, DEFAULT_M
 from memory_recall.postgres.connection import DsnFile, DsnSource, DsnText
 from memory_recall.postgres.identity_sql import DatabaseIdentity
+from memory_recall.postgres.tls import DatabaseTls, TlsMode
 
 TableName = Annotated[str, StringConstraints(pattern=r"^([A-Za-z_][A-Za-z0-9_]{0,62}\.)?[A-Za-z_][A-Za-z0-9_]{0,62}$")]
 
@@ -24,11 +25,21 @@ MIGRATIONS = _CHECKOUT_MIGRATIONS if (_CHECKOUT_MIGRATIONS / "env.py").is_file()
 
 
 class DatabaseSettings(BaseModel):
-    """The connection string of the database, or the file that holds it."""
+    """The connection string of the database, or the file that holds it, and how the server is verified."""
 
     url: SecretStr | None = Field(default=None, description="Connection string, postgresql://USER:PASSWORD@HOST/NAME.")
     url_file: Path | None = Field(
         default=None, description="File that holds the connection string, read anew at each connect; wins over the URL."
+    )
+    tls_mode: Literal["require", "verify-ca", "verify-full"] | None = Field(
+        default=None,
+        description="Least TLS of a connection, named as libpq's sslmode; what the connection string demands beyond "
+        "counts, too. With a CA file verify-full by default, else what the connection string says.",
+    )
+    ca_file: Path | None = Field(
+        default=None,
+        description="File with the certificates of the authority that signs the database server's certificate, in PEM "
+        "form, read anew at each connect.",
     )
     identity: str | None = Field(
         default=None,
@@ -143,10 +154,12 @@ class Settings(BaseSettings):
                 MEMORY_DATABASE_IDENTITY is malformed.
         """
         identity = DatabaseIdentity.parse(self.database.identity) if self.database.identity else None
+        mode = TlsMode(self.database.tls_mode) if self.database.tls_mode else None
+        tls = DatabaseTls(mode, self.database.ca_file)
         if self.database.url_file is not None:
-            return DsnFile(self.database.url_file, identity)
+            return DsnFile(self.database.url_file, identity, tls)
         if self.database.url is not None:
-            return DsnText(self.database.url.get_secret_value(), identity)
+            return DsnText(self.database.url.get_secret_value(), identity, tls)
         raise InvalidConfiguration(
             "No database is configured.", "Set MEMORY_DATABASE_URL_FILE to a file that holds the connection string."
         )

@@ -9,6 +9,8 @@ from memory_recall.postgres.connection import AnyConnection
 from memory_recall.postgres.identity_sql import DatabaseIdentity, read_identity
 from memory_recall.schema.claims_sql import TableClaim, read_claim
 from memory_recall.schema.models_sql import RecordedModel, Roles, read_roles
+from memory_recall.schema.requirements.faults import Fault
+from memory_recall.schema.requirements.reading import table_faults
 from memory_recall.schema.revisions import HEAD_REVISION, current_revision
 from memory_recall.schema.rules.differences import describe_differences, has_own_tables
 from memory_recall.schema.status_sql import count_rows, read_server, seconds_since_wanted
@@ -37,7 +39,8 @@ class DatabaseFacts:
     identifier. `server_address` is the server's address as the server sees it, None through a Unix socket.
     `seconds_since_wanted` is the time since a recall last needed an embedder that did not answer, by the
     database's clock and exact to 30 seconds; it is None where no such time is recorded. `graph` is the state of the
-    concept graph, None before the first migration; its counts of a large graph are estimates.
+    concept graph, None before the first migration; its counts of a large graph are estimates. `faults` are what is
+    wrong with the table that no migration can change; row-level security that hides rows makes the counts wrong, too.
     """
 
     server_version: str
@@ -61,11 +64,12 @@ class DatabaseFacts:
     claim: TableClaim | None = None
     seconds_since_wanted: float | None = None
     graph: GraphState | None = None
+    faults: tuple[Fault, ...] = ()
 
     @property
     def schema_current(self) -> bool:
         """Whether the table is at the last revision, and differs in nothing from what that revision requires."""
-        return self.schema_revision == HEAD_REVISION and not self.schema_differences
+        return self.schema_revision == HEAD_REVISION and not self.schema_differences and not self.faults
 
     @property
     def schema_ahead(self) -> bool:
@@ -120,6 +124,7 @@ async def inspect(connection: AnyConnection, table: str) -> DatabaseFacts:
         claim=await read_claim(connection, memories) if has_state else None,
         seconds_since_wanted=await seconds_since_wanted(connection, memories) if has_state else None,
         graph=await graph_state(connection, memories) if has_state else None,
+        faults=tuple(await table_faults(connection, memories)),
     )
 
 

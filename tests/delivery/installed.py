@@ -20,11 +20,11 @@ def definitions(cluster: Cluster, wanted: Sequence[Definition], *, ours: bool = 
     try:
         for text in texts:
             cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", input=text)
-            eventually(partial(_established, cluster, text), bool, what="the definitions established", seconds=60)
+            eventually(partial(_established, cluster, text), bool, what="the definitions established")
         yield
     finally:
         for text in texts:
-            cluster.kubectl("delete", "-f", "-", "--ignore-not-found", "--timeout=60s", input=text)
+            cluster.kubectl("delete", "-f", "-", "--ignore-not-found", "--timeout=240s", input=text)
 
 
 def _established(cluster: Cluster, text: str) -> bool:

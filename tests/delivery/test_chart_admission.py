@@ -51,7 +51,7 @@ def prepared(cluster: Cluster) -> Iterator[Cluster]:
         yield cluster
     for name in NAMED_NAMESPACES:
         if f"namespace/{name}" not in before:
-            cluster.kubectl("delete", "namespace", name, "--wait", "--timeout=120s")
+            cluster.kubectl("delete", "namespace", name, "--wait", "--timeout=240s")
 
 
 def test_the_api_server_accepts_every_documented_combination(prepared: Cluster, figures: dict[str, Any]) -> None:
@@ -95,11 +95,11 @@ def restricted(cluster: Cluster) -> Iterator[Cluster]:
     ]
     cluster.apply(*made, *shared)
     quota = ("-n", RESTRICTED, "get", "resourcequota", "quota")
-    until("the quota is counted", lambda: "hard" in cluster.kubectl_json(*quota).get("status", {}), seconds=60)
+    until("the quota is counted", lambda: "hard" in cluster.kubectl_json(*quota).get("status", {}), seconds=240)
     account = ("-n", RESTRICTED, "get", "serviceaccount", "default", "--ignore-not-found", "-o", "name")
-    until("the default service account exists", lambda: bool(cluster.kubectl(*account)), seconds=60)
+    until("the default service account exists", lambda: bool(cluster.kubectl(*account)), seconds=240)
     yield cluster
-    cluster.kubectl("delete", "namespace", RESTRICTED, "--wait", "--timeout=120s")
+    cluster.kubectl("delete", "namespace", RESTRICTED, "--wait", "--timeout=240s")
     for kind, name in (("priorityclass", "gpu-workload"), ("runtimeclass", "nvidia")):
         cluster.kubectl("delete", kind, name)
 

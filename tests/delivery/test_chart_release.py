@@ -54,14 +54,14 @@ def former(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     namespace.fill(texts(ROWS))
     namespace.apply_object()
     yield namespace, versions
-    cluster.kubectl("delete", "crd", DEFINITION, "--ignore-not-found", "--wait", "--timeout=120s")
+    cluster.kubectl("delete", "crd", DEFINITION, "--ignore-not-found", "--wait", "--timeout=240s")
     for name in (namespace.name, postgres.namespace):
         cluster.kubectl("delete", "namespace", name, "--wait", "--timeout=300s")
 
 
 def apply_definition(cluster: Cluster, text: str) -> None:
     cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", input=text)
-    cluster.kubectl("wait", "--for=condition=Established", f"crd/{DEFINITION}", "--timeout=60s")
+    cluster.kubectl("wait", "--for=condition=Established", f"crd/{DEFINITION}", "--timeout=240s")
 
 
 def upgrade(namespace: UpgradeNamespace, versions: Versions) -> None:
@@ -139,7 +139,7 @@ async def live(namespace: UpgradeNamespace, versions: Versions, loops: list[Reca
     for loop in loops:
         await loop.wait_until_complete()
     await answers()
-    await asyncio.to_thread(helm, cluster, "rollback", RELEASE, "--wait", "--timeout=120s")
+    await asyncio.to_thread(helm, cluster, "rollback", RELEASE, "--wait", "--timeout=240s")
     await until("Ready again", lambda: settled(namespace, COMMITS[LAST_COMMIT], without=versions.present))
     await answers()
     await asyncio.to_thread(upgrade, namespace, versions)
@@ -153,9 +153,9 @@ async def live(namespace: UpgradeNamespace, versions: Versions, loops: list[Reca
 
 def uninstall(cluster: Cluster) -> None:
     """Uninstall as docs/install.md says: the objects, the release, the definition."""
-    cluster.kubectl("delete", "memoryindexes", "-A", "--all", "--wait", "--timeout=120s")
-    helm(cluster, "uninstall", RELEASE, "--wait", "--timeout=120s")
-    cluster.kubectl("delete", "crd", DEFINITION, "--wait", "--timeout=120s")
+    cluster.kubectl("delete", "memoryindexes", "-A", "--all", "--wait", "--timeout=240s")
+    helm(cluster, "uninstall", RELEASE, "--wait", "--timeout=240s")
+    cluster.kubectl("delete", "crd", DEFINITION, "--wait", "--timeout=240s")
 
 
 @pytest.mark.timeout(1800)

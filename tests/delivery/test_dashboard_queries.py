@@ -49,7 +49,7 @@ class Prometheus:
 
     def until(self, path: str, holds: Any) -> Any:
         """Return the data of the first answer of which `holds` is true."""
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 240
         while time.monotonic() < deadline:
             try:
                 data = self.get(path)

@@ -30,6 +30,7 @@ def former(tmp_path: Path) -> Iterator[tuple[UpgradeNamespace, Versions]]:
         yield namespace, versions
 
 
+@pytest.mark.finding("D30")
 @pytest.mark.timeout(1800)
 async def test_an_object_that_was_ready_under_the_former_operator_reaches_head_without_a_failing_recall(
     former: tuple[UpgradeNamespace, Versions],

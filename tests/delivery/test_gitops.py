@@ -60,7 +60,7 @@ def tenant(cluster: Cluster) -> Iterator[Tenant]:
     tenant.store(rows(20))
     cluster.apply(database_object(postgres, tenant.database))
     yield tenant
-    tenant.kubectl("delete", "memoryindex", "--all", "--wait", "--timeout=120s")
+    tenant.kubectl("delete", "memoryindex", "--all", "--wait", "--timeout=240s")
     cluster.helm("uninstall", "memory-index", f"--namespace={OPERATOR_NAMESPACE}", "--wait")
     cluster.kubectl("delete", "crd", "memoryindexes.memory-index.dev", "--wait")
     for namespace in (tenant.name, postgres.namespace):

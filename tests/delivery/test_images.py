@@ -46,6 +46,7 @@ def locked(lock: str) -> dict[str, str]:
     return dict(re.findall(r"^([a-z0-9-]+)==([^\s;]+)", text, flags=re.MULTILINE))
 
 
+@pytest.mark.finding("M12")
 def test_every_image_has_a_valid_bill_of_materials_and_a_size(documents: Any, figures: dict[str, Any]) -> None:
     assert documents.keys() == OURS.keys()
     everything: set[str] = set()

@@ -61,7 +61,7 @@ def tenant(cluster: Cluster) -> Iterator[Tenant]:
         {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": {"queries.jsonl": gate_questions()}}
     )
     yield tenant
-    tenant.kubectl("delete", "memoryindex", "--all", "--wait", "--timeout=120s")
+    tenant.kubectl("delete", "memoryindex", "--all", "--wait", "--timeout=240s")
     cluster.helm("uninstall", "memory-index", f"--namespace={OPERATOR_NAMESPACE}", "--wait")
     cluster.kubectl("delete", "crd", "memoryindexes.memory-index.dev", "--wait")
     for namespace in (tenant.name, postgres.namespace):
@@ -90,7 +90,7 @@ def serve_files(tenant: Tenant, image: str, *files: Path) -> None:
         {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec},
         {"apiVersion": "v1", "kind": "Service", "metadata": meta, "spec": {"selector": labels, "ports": ports}},
     )
-    tenant.kubectl("wait", "--for=condition=Ready", f"pod/{FILES}", "--timeout=120s")
+    tenant.kubectl("wait", "--for=condition=Ready", f"pod/{FILES}", "--timeout=240s")
     for file in files:
         tenant.kubectl("cp", "--no-preserve", str(file), f"{FILES}:/files/{file.name}")
 

@@ -5,8 +5,6 @@ from collections.abc import Sequence
 from memory_bench.operator.tenants import Tenant
 from memory_bench.operator.texts import Row, sensitive
 
-RECOVERY_SECONDS = 240.0
-
 
 def wait_until_under_way(tenant: Tenant, due: int) -> None:
     """Wait until between a tenth and four fifths of the rows that may have a vector have one."""
@@ -16,7 +14,7 @@ def wait_until_under_way(tenant: Tenant, due: int) -> None:
 
 def assert_no_row_lost(tenant: Tenant, memories: Sequence[Row]) -> None:
     """Assert that the object becomes ready with exactly the vectors that it must have."""
-    tenant.wait_ready(RECOVERY_SECONDS)
+    tenant.wait_ready()
     counts = tenant.counts()
     assert counts.rows == len(memories)
     assert counts.embedded == counts.expected == len(memories) - sensitive(memories)

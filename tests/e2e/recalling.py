@@ -94,21 +94,20 @@ class Recalling:
         """Return the reasons of the recalls that were refused, without the first `since` recalls of all."""
         return [one.error for one in self.recalls[since:] if one.where == where and one.error is not None]
 
-    def wait_answered(self, *places: str, seconds: float) -> None:
+    def wait_answered(self, *places: str) -> None:
         """Wait until recalls that begin from now on are answered everywhere."""
         begun = {where: len(self.answered(where)) for where in places}
         eventually(
             lambda: {where: len(self.answered(where)) - begun[where] for where in places},
             lambda more: all(count > 3 for count in more.values()) or self._process.poll() is not None,
             what=f"recalls answered on {' and '.join(places)}",
-            seconds=seconds,
         )
         assert self._process.poll() is None, "the recalls ended by themselves"
 
-    def wait_marked(self, *, seconds: float) -> None:
+    def wait_marked(self) -> None:
         """Wait until three more memories have become sensitive."""
         marked = self._confirmed()
-        eventually(self._confirmed, lambda count: count > marked + 2, what="memories marked", seconds=seconds)
+        eventually(self._confirmed, lambda count: count > marked + 2, what="memories marked")
 
     def _confirmed(self) -> int:
         return sum(mark.at is not None for mark in self.marks)
@@ -121,7 +120,7 @@ def replay_paused(postgres: Postgres) -> Iterator[None]:
     postgres.psql("SELECT pg_wal_replay_pause()", instance=replica)
     try:
         state = "SELECT pg_get_wal_replay_pause_state()"
-        eventually(lambda: postgres.psql(state, instance=replica), "paused".__eq__, what="the replica lags", seconds=30)
+        eventually(lambda: postgres.psql(state, instance=replica), "paused".__eq__, what="the replica lags")
         yield
     finally:
         postgres.psql("SELECT pg_wal_replay_resume()", instance=replica)

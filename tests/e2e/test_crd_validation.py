@@ -56,7 +56,7 @@ class Api:
         """Delete the object that tests store, if it exists, and wait until it is gone."""
         path = f"{COLLECTION}/good"
         self._client.delete(path)
-        eventually(lambda: self._client.get(path).status_code, lambda status: status == 404, what="gone", seconds=60)
+        eventually(lambda: self._client.get(path).status_code, lambda status: status == 404, what="gone")
 
     def kubectl(self, *args: str) -> str:
         """Any kubectl command."""
@@ -100,7 +100,6 @@ def api(cluster: Cluster, client: httpx.Client) -> Api:
         lambda: cluster.kubectl("get", "crd/memoryindexes.memory-index.dev", "-o", established),
         lambda status: status.strip() == "True",
         what="the API server has established the resource",
-        seconds=60,
     )
     return Api(cluster, client)
 
@@ -185,6 +184,7 @@ def test_dimensions_may_change_together_with_the_model(api: Api) -> None:
         api.remove()
 
 
+@pytest.mark.finding("D5")
 def test_a_new_object_says_that_nobody_has_seen_it(api: Api) -> None:
     """Without it kstatus would take an object without a status for finished."""
     assert api.try_object(GOOD)["status"] == {"observedGeneration": -1}

@@ -23,6 +23,7 @@ def outcomes(platform: Platform) -> Iterator[dict[Case, Outcome]]:
         platform.install(*PERMITTED)
 
 
+@pytest.mark.finding("D3")
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_what_is_deleted_is_gone_within_a_minute_and_no_database_object_of_ours_is_left(
     outcomes: dict[Case, Outcome], case: Case
@@ -40,6 +41,7 @@ def test_an_event_names_what_stays_in_the_database_where_it_was_to_be_dropped(
     assert all("memory migrate --to base" in message for message in outcomes[case].messages)
 
 
+@pytest.mark.finding("D31")
 @pytest.mark.parametrize("case", [case for case in CASES if case.situation in {"ready", FOREGROUND}], ids=str)
 def test_the_vectors_are_dropped_only_where_that_is_the_policy_and_a_job_can_be_started(
     outcomes: dict[Case, Outcome], case: Case

@@ -17,7 +17,7 @@ from memory_bench.operator.texts import rows, sensitive
 from memory_bench.operator.waiting import eventually
 from memory_embedder.models.profiles import PROFILES
 from tests.e2e.conftest import open_tenant
-from tests.e2e.injected_faults import RECOVERY_SECONDS, assert_no_row_lost, kill, wait_until_under_way
+from tests.e2e.injected_faults import assert_no_row_lost, kill, wait_until_under_way
 from tests.e2e.recalling import recalling, replay_paused
 
 pytestmark = pytest.mark.cluster
@@ -41,9 +41,7 @@ def kill_primary(tenant: Tenant) -> None:
     """Kill the primary and wait until a replica is promoted."""
     before = tenant.postgres.primary()
     kill(tenant, "-n", tenant.postgres.namespace, "pod", before)
-    eventually(
-        tenant.postgres.primary, lambda primary: primary not in {"", before}, what="the replica promoted", seconds=90
-    )
+    eventually(tenant.postgres.primary, lambda primary: primary not in {"", before}, what="the replica promoted")
 
 
 def recalled(tenant: Tenant, text: str, *, model: str) -> tuple[int, bool]:
@@ -65,10 +63,10 @@ def test_the_death_of_the_primary_while_edits_are_embedded_loses_none_of_them(st
     """Recalls on the primary and on replicas come back, and none gives a text that had become sensitive."""
     store.wait_ready()
     with recalling(store, rows(160, first=10_001, sensitive_every=NEVER)) as recalls:
-        recalls.wait_answered("primary", "replicas", seconds=60)
+        recalls.wait_answered("primary", "replicas")
         with replay_paused(store.postgres):
-            recalls.wait_marked(seconds=60)
-            recalls.wait_answered("replicas", seconds=60)
+            recalls.wait_marked()
+            recalls.wait_answered("replicas")
         store.as_owner("UPDATE memories SET content = content || ' revised' WHERE NOT is_sensitive")
         wait_until_under_way(store, DUE)
         kill_primary(store)
@@ -77,9 +75,8 @@ def test_the_death_of_the_primary_while_edits_are_embedded_loses_none_of_them(st
             lambda: int(store.sql(embedded)),
             lambda count: count == DUE,
             what="every edit embedded",
-            seconds=RECOVERY_SECONDS,
         )
-        recalls.wait_answered("primary", "replicas", seconds=RECOVERY_SECONDS)
+        recalls.wait_answered("primary", "replicas")
     assert store.counts().sensitive_embedded == 0
     store.postgres.wait_ready()
 
@@ -87,14 +84,14 @@ def test_the_death_of_the_primary_while_edits_are_embedded_loses_none_of_them(st
 def test_the_death_of_a_replica_refuses_no_recall_on_the_primary(store: Tenant) -> None:
     """Those on replicas are refused meanwhile, and come back."""
     with recalling(store, rows(80, first=20_001, sensitive_every=NEVER)) as recalls:
-        recalls.wait_answered("primary", "replicas", seconds=60)
+        recalls.wait_answered("primary", "replicas")
         begun = len(recalls.recalls)
         (replica,) = store.postgres.replicas()
         kill(store, "-n", store.postgres.namespace, "pod", replica)
         eventually(
             lambda: recalls.errors("replicas", since=begun), bool, what="recalls on replicas refused", seconds=60
         )
-        recalls.wait_answered("primary", "replicas", seconds=RECOVERY_SECONDS)
+        recalls.wait_answered("primary", "replicas")
         assert recalls.errors("primary", since=begun) == []
     store.postgres.wait_ready()
 
@@ -118,11 +115,11 @@ def test_a_model_swap_outlives_the_death_of_the_primary_and_recalls_go_on(store:
         # The models cannot be exchanged while a transaction reads the table; it ends with the primary.
         reader = pool.submit(store.sql, "BEGIN; LOCK TABLE memories IN ROW SHARE MODE; SELECT pg_sleep(240);")
         filled = "SELECT count(embedding_standby) FROM memories"
-        eventually(lambda: int(store.sql(filled)), lambda count: count > 0, what="the column being filled", seconds=60)
+        eventually(lambda: int(store.sql(filled)), lambda count: count > 0, what="the column being filled")
         assert recalled(store, MANY[0].content, model=MODEL) == (MANY[0].id, False)
         kill_primary(store)
         assert reader.exception() is not None
-    store.wait_condition("ModelActive", "Active", status="True", seconds=RECOVERY_SECONDS)
+    store.wait_condition("ModelActive", "Active", status="True")
     assert_no_row_lost(store, MANY)
     assert store.index()["status"]["model"] == {"active": "custom"}
     assert recalled(store, MANY[0].content, model="custom") == (MANY[0].id, False)

@@ -33,6 +33,6 @@ def test_the_deaths_of_the_embedder_and_of_the_backfill_pod_in_one_run_only_dela
     wait_until_under_way(tenant, DUE)
     kill(tenant, "-n", tenant.name, "pods", "-l", component("backfill"))
     before = tenant.embedded()
-    eventually(tenant.embedded, lambda count: count > before, what="the Job's next pod at work", seconds=90)
+    eventually(tenant.embedded, lambda count: count > before, what="the Job's next pod at work")
     kill(tenant, "-n", tenant.name, "pods", "-l", component("embedder"))
     assert_no_row_lost(tenant, MANY)

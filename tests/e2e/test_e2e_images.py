@@ -9,6 +9,7 @@ from memory_bench.operator.platform import Platform
 pytestmark = pytest.mark.cluster
 
 
+@pytest.mark.promise("restricted-pods")
 @pytest.mark.parametrize(
     ("image", "command", "module"),
     [
@@ -37,7 +38,7 @@ def test_our_images_run_without_root_and_without_writing_and_have_their_bytecode
     )
     pod = _restricted_pod(image, "; ".join(checks))
     cluster.kubectl("-n", space, "apply", "--filename=-", input=json.dumps(pod))
-    cluster.kubectl("-n", space, "wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/trial", "--timeout=120s")
+    cluster.kubectl("-n", space, "wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/trial", "--timeout=240s")
     assert cluster.kubectl("-n", space, "logs", "trial").split() == ["65532", "works", "read-only", "0", "bare"]
     cluster.kubectl("delete", "namespace", space, "--wait=false")
 

@@ -117,7 +117,7 @@ def test_an_edited_and_a_new_row_get_their_vectors_and_a_row_turned_sensitive_lo
             INSERT INTO memories (id, content) VALUES ({added.id}, '{added.content}');"""
     )
     without = "SELECT count(*) FROM memories WHERE embedding IS NULL AND NOT is_sensitive"
-    eventually(lambda: ready.sql(without), lambda count: count == "0", what="the sync to embed both rows", seconds=30)
+    eventually(lambda: ready.sql(without), lambda count: count == "0", what="the sync to embed both rows")
     assert ready.sql(vector) not in {"", before}
     assert ready.sql(f"SELECT embedding IS NULL FROM memories WHERE id = {turned.id}") == "t"
 
@@ -133,7 +133,6 @@ def test_a_graph_that_is_disabled_is_kept_unused_or_dropped_as_the_deletion_poli
         lambda: ready.view().conditions,
         lambda conditions: "GraphReady" not in conditions,
         what="no condition GraphReady",
-        seconds=60,
     )
     assert ready.sql("SELECT count(*) FROM pg_class WHERE relname LIKE 'memory_concepts%'") == "0"
     assert "graph" not in ready.index()["status"]
@@ -148,7 +147,7 @@ def test_the_annotation_has_a_settled_object_reconciled_now(ready: Tenant) -> No
         lambda: ready.index()["status"].get("lastHandledReconcileAt"),
         lambda handled: handled == "first",
         what="the status to be newer than the request",
-        seconds=10,
+        seconds=50,  # without the annotation it would be reconciled after a minute
     )
 
 
@@ -176,7 +175,7 @@ def test_deletion_keeps_the_vectors_and_deletes_what_the_operator_created(tenant
     tenant.apply_index(graph__enabled=True)
     tenant.wait_ready()
     tenant.wait_condition("GraphReady", "Filled", status="True")
-    tenant.kubectl("delete", "memoryindex", INDEX, "--wait", "--timeout=110s")
+    tenant.kubectl("delete", "memoryindex", INDEX, "--wait", "--timeout=240s")
     assert tenant.embedded() == len(memories) - sensitive(memories)
     relations = "SELECT to_regclass('memory_concepts') IS NULL, to_regclass('memory_graph_changes') IS NULL"
     assert tenant.sql(relations) == "f|t"
@@ -191,7 +190,6 @@ def test_deletion_keeps_the_vectors_and_deletes_what_the_operator_created(tenant
         lambda: tenant.kubectl(*children, "-o", "name"),
         lambda left: left == "",
         what="the children gone with their owner",
-        seconds=60,
     )
 
 
@@ -206,7 +204,7 @@ def test_pgvector_comes_by_an_object_of_our_own_to_the_database_that_the_cluster
     tenant.wait_condition("ExtensionReady", "Installed", status="True")
     assert database_objects(tenant, "spec.name", "app")
     assert postgres.psql(owner) == before
-    tenant.kubectl("delete", "memoryindex", INDEX, "--wait", "--timeout=60s")
+    tenant.kubectl("delete", "memoryindex", INDEX, "--wait", "--timeout=240s")
     assert not database_objects(tenant, "spec.name", "app")
     assert postgres.psql("SELECT extname FROM pg_extension WHERE extname = 'vector'", "app") == "vector"
 

@@ -30,7 +30,7 @@ def serve_model_files(tenant: Tenant, image: str) -> None:
         {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec},
         {"apiVersion": "v1", "kind": "Service", "metadata": meta, "spec": {"selector": labels, "ports": ports}},
     )
-    tenant.kubectl("wait", "--for=condition=Ready", f"pod/{SERVER}", "--timeout=120s")
+    tenant.kubectl("wait", "--for=condition=Ready", f"pod/{SERVER}", "--timeout=240s")
 
 
 def source(tenant: Tenant, sha256: str) -> dict[str, Any]:
@@ -43,11 +43,12 @@ def claims(tenant: Tenant) -> list[str]:
     return found.split()
 
 
+@pytest.mark.finding("M5")
 def test_a_file_is_fetched_and_served_once_its_digest_is_right(platform: Platform, tenant: Tenant) -> None:
     serve_model_files(tenant, platform.embedder_image)
     tenant.store(MEMORIES)
     tenant.apply_index(embedding__source=source(tenant, "0" * 64))
-    condition = tenant.wait_condition("EmbedderReady", "ModelNotVerified", seconds=180)
+    condition = tenant.wait_condition("EmbedderReady", "ModelNotVerified")
     assert "digest" in condition.message
     assert "mi-embedder" not in tenant.kubectl("get", "deployments", "-o", "name")
     (wrong,) = claims(tenant)
@@ -55,7 +56,7 @@ def test_a_file_is_fetched_and_served_once_its_digest_is_right(platform: Platfor
     tenant.apply_index(embedding__source=source(tenant, (PROFILES[MODEL].file_digest or "").removeprefix("sha256:")))
     tenant.wait_ready()
     assert tenant.embedded() == tenant.counts().expected
-    (left,) = eventually(lambda: claims(tenant), lambda found: wrong not in found, what="one claim", seconds=60)
+    (left,) = eventually(lambda: claims(tenant), lambda found: wrong not in found, what="one claim")
     pod = json.loads(tenant.kubectl("get", "pods", "-l", "app.kubernetes.io/component=embedder", "-o", "json"))
     (volume,) = (item for item in pod["items"][0]["spec"]["volumes"] if item["name"] == "model")
     assert volume["persistentVolumeClaim"] == {"claimName": left, "readOnly": True}

@@ -41,6 +41,7 @@ def marked(platform: Platform, request: pytest.FixtureRequest) -> Iterator[Tenan
         yield tenant
 
 
+@pytest.mark.promise("no-text-or-secret-in-outputs")
 def test_no_log_contains_memory_text(marked: Tenant) -> None:
     for namespace in (marked.name, OPERATOR_NAMESPACE):
         pods = marked.cluster.kubectl("-n", namespace, "get", "pods", "-o", "name").split()
@@ -50,11 +51,13 @@ def test_no_log_contains_memory_text(marked: Tenant) -> None:
             assert CANARY not in log, pod
 
 
+@pytest.mark.promise("no-text-or-secret-in-outputs")
 def test_no_event_status_or_pod_field_contains_memory_text(marked: Tenant) -> None:
     for kinds in ("events", "memoryindexes", "pods,jobs,deployments", "databases.postgresql.cnpg.io"):
         assert CANARY not in marked.cluster.kubectl("get", kinds, "-A", "-o", "json"), kinds
 
 
+@pytest.mark.promise("no-text-or-secret-in-outputs")
 def test_no_metrics_page_contains_memory_text(marked: Tenant) -> None:
     pages = 0
     for pod in json.loads(marked.cluster.kubectl("get", "pods", "-A", "-o", "json"))["items"]:

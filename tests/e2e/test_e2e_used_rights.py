@@ -74,6 +74,8 @@ def test_the_operator_has_run_in_both_modes(requests: Rights) -> None:
     assert {Role("ClusterRole", NAME), Role("ClusterRole", f"{NAME}-deletion"), Role("Role", NAME)} <= set(requests)
 
 
+@pytest.mark.promise("token-without-unused-rights")
+@pytest.mark.finding("D29")
 def test_every_right_was_used_or_has_a_reason(platform: Platform, requests: Rights, mode: str) -> None:
     settings = [f"--set-json={name}={json.dumps(value)}" for name, value in VALUES[mode].items()]
     arguments = ("template", NAME, str(CHART), f"--namespace={OPERATOR_NAMESPACE}", *settings)
@@ -84,5 +86,6 @@ def test_every_right_was_used_or_has_a_reason(platform: Platform, requests: Righ
     assert {role: rights for role, rights in left.items() if rights} == {}
 
 
+@pytest.mark.finding("D29")
 def test_what_is_not_tried_in_namespaces_was_used_cluster_wide(requests: Rights) -> None:
     assert requests[Role("ClusterRole", NAME)] >= USED_CLUSTER_WIDE

@@ -88,6 +88,7 @@ class PostgresInstance:
             "fsync": "off",  # the machine does not lose power during a test; processes are killed, which needs no fsync
             "max_connections": "120",
             "shared_buffers": "64MB",
+            "wal_level": "logical",
         }
         lines = [f"{name} = '{value}'\n" for name, value in settings.items()]
         with (self._data / "postgresql.auto.conf").open("a") as configuration:

@@ -61,7 +61,6 @@ _NO_JSON = [
     b'{"input": NaN}',
     b'{"input": 1e999}',
     b'{"input": ' + b"9" * 5000 + b"}",
-    b'{"input": "\\ud83d"}',
     b'{"input": "\xed\xa0\x80"}',
     b'{"input": "a", "input": ',
     b'{"input": "' + b"x" * (9 << 20) + b'"}',

@@ -11,7 +11,9 @@ import httpx
 import typer
 
 from memory_bench.embedder.machine import describe_machine
+from memory_bench.embedder_flood.altered_model import write_altered
 from memory_bench.embedder_flood.flood import flood
+from memory_bench.embedder_flood.poisoning import POISON
 from memory_bench.report import write_json
 from memory_bench.servers import DEFAULT_MODEL_FILE, memory_embedder
 
@@ -29,19 +31,20 @@ def embedder_flood(
 ) -> None:
     """Flood an embedder with requests while 704 clients hold further connections open.
 
-    Of the requests, 30 % are malformed and 1 % are made to exhaust the server. The exit status is 1 if the server dies,
-    leaves a request unanswered, answers with a server error, keeps a stalled connection open too long, exceeds its
-    memory limit or makes other callers wait too long.
+    Of the requests, 30 % are malformed and 1 % are made to exhaust the server. In the served copy of the model one word
+    has no finite vector, and a further tenth of the requests has a text with this word in one of ten. The exit status
+    is 1 if the server dies, leaves a request unanswered, answers with a server error, keeps a stalled connection open
+    too long, exceeds its memory limit, makes other callers wait too long, or fails a request for the text of another.
 
     Example: python -m memory_bench embedder-flood --count 1000
     """
-    with (
-        tempfile.TemporaryDirectory(prefix="embedder-flood-") as scratch,
-        memory_embedder(model, Path(scratch, "log"), _OPTIONS) as server,
-    ):
-        openapi = httpx.get(f"{server.url}/openapi.json").raise_for_status().json()
-        sys.stderr.write(f"Sending {count} requests.\n")
-        outcome = asyncio.run(flood(server, count, openapi, stalled))
+    with tempfile.TemporaryDirectory(prefix="embedder-flood-") as scratch:
+        served = Path(scratch, model.name)
+        write_altered(model, served, poisoned_word=POISON)
+        with memory_embedder(served, Path(scratch, "log"), _OPTIONS) as server:
+            openapi = httpx.get(f"{server.url}/openapi.json").raise_for_status().json()
+            sys.stderr.write(f"Sending {count} requests.\n")
+            outcome = asyncio.run(flood(server, count, openapi, stalled))
     if output is not None:
         write_json(output, {"machine": describe_machine(), "outcome": outcome.line(), "details": outcome.details()})
     print(json.dumps(outcome.line()))

@@ -11,6 +11,7 @@ from typing import Any
 import psutil
 
 from memory_bench.embedder_flood.holding import Held
+from memory_bench.embedder_flood.poisoning import Poisoned, poison
 from memory_bench.embedder_flood.probing import Waits, probe_health, send_queries
 from memory_bench.embedder_flood.sending import Sent, attack
 from memory_bench.servers import Server
@@ -31,6 +32,7 @@ class Outcome:
     health: Waits
     queries: Waits
     held: Held
+    poisoned: Poisoned
     peak_bytes: int
     alive: bool
     seconds: float
@@ -44,6 +46,7 @@ class Outcome:
             "longest_healthz_ms": self.health.longest_ms,
             "longest_query_ms_of_others": self.queries.longest_ms,
             "rss_mb": round(self.peak_bytes / 1e6),
+            "innocent_failures": self.poisoned.innocent_failures,
             "half_open_survived": self.alive and self.held.all_ended and not self.health.failures,
         }
 
@@ -54,6 +57,7 @@ class Outcome:
             "health": asdict(self.health),
             "queries": asdict(self.queries),
             "held": asdict(self.held),
+            "poisoned": asdict(self.poisoned),
             "seconds": self.seconds,
         }
 
@@ -67,11 +71,13 @@ class Outcome:
         """Whether the server met every requirement of the benchmark.
 
         The server must answer every request without a server error, answer health probes and queries fast enough, close
-        every stalled connection in time, stay alive, and stay within its memory limit.
+        every stalled connection in time, refuse the poisoned texts and no others, stay alive, and stay within its
+        memory limit.
         """
         return (
             self.alive
             and self.line()["unanswered"] == self.server_errors == 0
+            and self.poisoned.innocent_failures == self.poisoned.poisoned_otherwise == 0
             and self.held.all_ended
             and self.health.longest_ms <= _LONGEST_HEALTH_MS
             and self.queries.longest_ms <= _LONGEST_QUERY_MS
@@ -83,6 +89,7 @@ async def flood(server: Server, count: int, openapi: dict[str, Any], share: floa
     """Run the flood in another process, meanwhile measure how long other callers wait, and return the outcome.
 
     The other process sends `count` requests. It also holds connections open, with the fraction `share` of the clients.
+    Afterwards a tenth of `count` requests are sent, of which one in ten has a text without a finite vector.
     """
     loop = asyncio.get_running_loop()
     started = loop.time()
@@ -96,11 +103,13 @@ async def flood(server: Server, count: int, openapi: dict[str, Any], share: floa
             probe_health(server.probe_url, attacked), send_queries(server.url, attacked)
         )
         sent, held = await attacking
+    poisoned = await poison(server.url, count // 10)
     return Outcome(
         sent=sent,
         health=health,
         queries=queries,
         held=held,
+        poisoned=poisoned,
         peak_bytes=_peak_bytes(server.pid),
         alive=_alive(server.pid),
         seconds=round(loop.time() - started, 1),

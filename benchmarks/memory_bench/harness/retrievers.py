@@ -85,13 +85,15 @@ class RetrieverAdapter:
 class Variant:
     """Settings of one retriever of the recall library: the legs that it searches, and how it fuses their results.
 
-    With `exact`, the dense leg scans all vectors without the HNSW index. A `fusion` of None is the model's default.
+    With `exact`, the dense leg scans all vectors without the HNSW index. With `concept_graph`, there is a graph leg. A
+    `fusion` of None is the model's default.
     """
 
     mode: Mode
     lexical: Lexical = "bm25"
     fusion: Fusion | None = None
     exact: bool = False
+    concept_graph: bool = False
     sort_by: SortBy = SortBy.RELEVANCE
 
     @property
@@ -108,6 +110,7 @@ VARIANTS: Mapping[str, Variant] = {
     "dense-exact": Variant("dense", exact=True),
     "dense-hnsw": Variant("dense"),
     "hybrid": Variant("hybrid"),
+    "hybrid-graph": Variant("hybrid", concept_graph=True),
     "hybrid-60": Variant("hybrid", fusion=Fusion(alpha=0.6)),
     "hybrid-80": Variant("hybrid", fusion=Fusion(alpha=0.8)),
     "hybrid-no-prior": Variant("hybrid", fusion=Fusion(importance=False)),
@@ -149,8 +152,14 @@ class PostgresRetriever:
             if self._variant.exact
             else self._database.pool("plain")
         )
+        if self._variant.concept_graph:
+            self._database.fill_graph()
         self._recall = HybridRecall(
-            pool, lexical=self._variant.lexical, fusion=self._variant.fusion, time_budget=_TIME_BUDGET
+            pool,
+            lexical=self._variant.lexical,
+            fusion=self._variant.fusion,
+            time_budget=_TIME_BUDGET,
+            concept_graph=self._variant.concept_graph,
         )
 
     def index_size_bytes(self) -> int:

@@ -19,7 +19,9 @@ from memory_bench.operator.waiting import eventually
 SERVER = "hostile"
 SERVER_PORT = 8080
 ENDLESS, BOMB, RECORDING = "endless", "gzip", "recording"
-_OWNERS = "SELECT datname || ' ' || pg_get_userbyid(datdba) FROM pg_database ORDER BY datname"
+_OWNERS = (
+    "SELECT datname || ' ' || pg_get_userbyid(datdba) FROM pg_database WHERE datname IN ({names}) ORDER BY datname"
+)
 _CONTENTS = """
 SELECT json_build_object(
     'rows', (SELECT count(*) FROM memories), 'vectors', (SELECT count(embedding) FROM memories),
@@ -55,17 +57,22 @@ http.server.ThreadingHTTPServer(("", {SERVER_PORT}), Handler).serve_forever()
 """
 
 
-def snapshot(victim: Tenant) -> dict[str, Any]:
-    """Return everything of the victim that a hostile object could change.
+def snapshot(victim: Tenant, *others: str) -> dict[str, Any]:
+    """Return everything that a hostile object could change of the victim and of the `others`, which are databases.
 
-    That is the owners of all databases, the rows and schema of the victim's database, the Database objects beside its
-    Postgres cluster, and the objects in its namespace.
+    That is the owners of these databases, the rows and schema of the victim's database, the Database objects for these
+    databases beside their Postgres cluster, and the objects in the victim's namespace. Databases of anybody else are
+    left out, because they may change for other reasons meanwhile.
     """
-    postgres = victim.postgres
+    postgres, named = victim.postgres, (victim.database, *others)
     return {
-        "owners": postgres.psql(_OWNERS),
+        "owners": postgres.psql(_OWNERS.format(names=", ".join(f"'{name}'" for name in named))),
         "contents": victim.sql(" ".join(_CONTENTS.split())),
-        "databases": versions(victim.cluster, postgres.namespace, DATABASES),
+        "databases": {
+            name: version
+            for name, version in versions(victim.cluster, postgres.namespace, DATABASES).items()
+            if (version[2] or {}).get("name") in named
+        },
         "children": versions(victim.cluster, victim.name, "deployments,services,networkpolicies,secrets"),
     }
 
@@ -107,7 +114,7 @@ class Author:
         """Delete the author's MemoryIndex objects with deletion policy Retain, and then the author's namespace."""
         for name in self.kubectl("get", "memoryindexes", "-o", "name").split():
             self.kubectl("patch", name, "--type=merge", "--patch", '{"spec": {"deletionPolicy": "Retain"}}')
-        self.kubectl("delete", "memoryindexes", "--all", "--wait", "--timeout=60s")
+        self.kubectl("delete", "memoryindexes", "--all", "--wait", "--timeout=240s")
         self.cluster.kubectl("delete", "namespace", self.namespace, "--wait=false")
 
     def kubectl(self, *arguments: str) -> str:
@@ -128,13 +135,12 @@ class Author:
         """Return the author's MemoryIndex of this name."""
         return dict(self.cluster.read(f"{INDEXES}/namespaces/{self.namespace}/memoryindexes/{name}"))
 
-    def wait_refused(self, reason: str, *, kind: str = "Ready", name: str = "mi", seconds: float = 60.0) -> str:
+    def wait_refused(self, reason: str, *, kind: str = "Ready", name: str = "mi") -> str:
         """Wait until the condition `kind` is False with the given reason, and return its message."""
         seen = eventually(
             lambda: follow.view(self.index(name)).condition(kind),
             lambda found: (found.status, found.reason) == ("False", reason),
             what=f"{kind}=False {reason}",
-            seconds=seconds,
         )
         return seen.message
 
@@ -156,7 +162,7 @@ class Author:
             "spec": {"selector": selector, "ports": [{"port": SERVER_PORT}]},
         }
         self.cluster.apply(pod, service)
-        self.kubectl("wait", "--for=condition=Ready", f"pod/{SERVER}", "--timeout=120s")
+        self.kubectl("wait", "--for=condition=Ready", f"pod/{SERVER}", "--timeout=240s")
 
     def server_url(self, path: str) -> str:
         """Return the URL of the author's server with this path, which selects how the server answers."""
@@ -176,6 +182,6 @@ def operator_restarts(cluster: Cluster) -> str:
 def serve_others(victim: Tenant) -> None:
     """Check that the operator still reconciles the victim's MemoryIndex."""
     victim.apply_index(suspend=True)
-    victim.wait_condition("Ready", "Suspended", status="True", seconds=30)
+    victim.wait_condition("Ready", "Suspended", status="True")
     victim.apply_index(suspend=False)
-    victim.wait_condition("Ready", "Ready", status="True", seconds=30)
+    victim.wait_condition("Ready", "Ready", status="True")

@@ -94,7 +94,6 @@ def foreign_server(scene: Scene, author: Author) -> None:
         lambda: author.wait_refused("DatabaseIdentityMismatch"),
         lambda message: "Cannot undo the migrations" in message,
         what="the deletion waits",
-        seconds=60,
     )
     _require(author.kubectl("get", "jobs", "-o", "name") == "", "a Job was started")
     tables = "SELECT count(*) FROM pg_class WHERE relname LIKE 'memor%'"
@@ -117,7 +116,7 @@ def taken_table(scene: Scene, author: Author) -> None:
     author.apply_index(deletionPolicy="Delete")
     message = author.wait_refused("TableTaken")
     _require(f"{scene.victim.name}/{INDEX}" in message, message)
-    author.kubectl("delete", "memoryindex", INDEX, "--wait", "--timeout=60s")
+    author.kubectl("delete", "memoryindex", INDEX, "--wait", "--timeout=240s")
 
 
 def second_object(scene: Scene, author: Author) -> None:
@@ -126,7 +125,7 @@ def second_object(scene: Scene, author: Author) -> None:
     beside.apply_index("second", deletionPolicy="Delete")
     message = beside.wait_refused("TableTaken", name="second")
     _require(f"{scene.victim.name}/{INDEX}" in message, message)
-    scene.victim.kubectl("delete", "memoryindex", "second", "--wait", "--timeout=60s")
+    scene.victim.kubectl("delete", "memoryindex", "second", "--wait", "--timeout=240s")
 
 
 _SELECTOR = {"app": "somebody-elses"}
@@ -164,7 +163,7 @@ def _taken_name(scene: Scene, author: Author, kind: str) -> None:
     message = tenant.wait_condition("Ready", "NameTaken").message
     _require(f"{kind} {tenant.name}/{INDEX}-embedder" in message, message)
     _unchanged(before, versions(tenant.cluster, tenant.name, kind)[name])
-    tenant.kubectl("delete", "memoryindex", INDEX, "--wait", "--timeout=60s")
+    tenant.kubectl("delete", "memoryindex", INDEX, "--wait", "--timeout=240s")
     _unchanged(before, versions(tenant.cluster, tenant.name, kind)[name])
     tenant.remove()
 
@@ -262,9 +261,9 @@ def refuse(scene: Scene, name: str) -> None:
     author = Author(scene.victim, f"hostile-{name}")
     author.create()
     try:
-        before = snapshot(scene.victim)
+        before = snapshot(scene.victim, PAYROLL, INTRUDER)
         HOSTILE[name](scene, author)
-        _unchanged(before, snapshot(scene.victim))
+        _unchanged(before, snapshot(scene.victim, PAYROLL, INTRUDER))
     finally:
         author.remove()
 

@@ -16,6 +16,8 @@ from memory_bench.operator.hostile_objects import HOSTILE, TakenOverError, opene
 from memory_bench.operator.platform import PERMITTED, Platform
 from memory_bench.operator.scale.measure import measure_scale
 from memory_bench.operator.situations.part import run_situations
+from memory_bench.operator.tenancy.hostile_tenants import measure_harm
+from memory_bench.operator.tenancy.withdrawals import run_withdrawals
 
 KEYS = (
     "takeovers",
@@ -34,6 +36,8 @@ KEYS = (
     "leaders",
     "admission",
     "copies",
+    "withdrawals",
+    "hostile_tenants",
 )
 
 
@@ -135,6 +139,20 @@ async def _copies(given: Surroundings) -> PartResult:
     return PartResult({"copies": figures}, found)
 
 
+async def _withdrawals(given: Surroundings) -> PartResult:
+    found = await asyncio.to_thread(run_withdrawals, given.platform, given.say)
+    figures = {
+        "tried": len(found),
+        "longest_s": max(outcome.seconds for outcome in found.values()),
+        "texts_after": sum(outcome.texts_after for outcome in found.values()),
+    }
+    return PartResult({"withdrawals": figures}, {name: asdict(outcome) for name, outcome in found.items()})
+
+
+async def _hostile_tenants(given: Surroundings) -> PartResult:
+    return PartResult({"hostile_tenants": asdict(await measure_harm(given.platform, given.api, given.say))})
+
+
 @dataclass(frozen=True)
 class Part:
     """A part of the benchmark, and the minutes that it takes on two cores.
@@ -155,4 +173,6 @@ PARTS = {
     "scale": Part(_scale, 13),
     "admission": Part(_admission, 8),
     "copies": Part(_copies, 6),
+    "withdrawals": Part(_withdrawals, 6),
+    "hostile_tenants": Part(_hostile_tenants, 7),
 }

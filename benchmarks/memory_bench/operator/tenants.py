@@ -21,13 +21,12 @@ from devcluster.demo.verdict import Counts
 from devcluster.postgres import Postgres, create_database, database_object
 from memory_bench.operator.api import INDEXES
 from memory_bench.operator.texts import Row, as_csv
-from memory_bench.operator.waiting import eventually
+from memory_bench.operator.waiting import LONGEST_SECONDS, eventually
 
 INDEX = "mi"
 SECRET = "dsn"  # noqa: S105  (its name)
 KEY = "uri"
 DATABASES = "databases.postgresql.cnpg.io"
-READY_SECONDS = 180.0
 # The embedders of several tests fit on a node with two processors, and their starts leave one of them to the others.
 SMALL = {"requests": {"cpu": "100m", "memory": "256Mi"}, "limits": {"cpu": "1", "memory": "1Gi"}}
 
@@ -117,14 +116,14 @@ class Tenant:
         """Start a pod in which to run the `memory` program, and wait until it is ready."""
         url = f"http://{INDEX}-embedder:8080"
         self.cluster.apply(objects.toolbox(self.name, image=self.image, secret=SECRET, key=KEY, embedder_url=url))
-        self.kubectl("wait", "--for=condition=Ready", f"pod/{objects.TOOLBOX}", "--timeout=120s")
+        self.kubectl("wait", "--for=condition=Ready", f"pod/{objects.TOOLBOX}", "--timeout=240s")
 
     def remove(self) -> None:
         """Remove everything that belongs to the test.
 
         The MemoryIndex is deleted first, while its Secret and database still exist.
         """
-        self.kubectl("delete", "memoryindex", "--all", "--wait", "--timeout=60s")
+        self.kubectl("delete", "memoryindex", "--all", "--wait", "--timeout=240s")
         self.cluster.kubectl("delete", "namespace", self.name, "--wait=false")
         self.cluster.kubectl("-n", self.postgres.namespace, "delete", DATABASES, self.name, "--ignore-not-found")
         self.postgres.psql(f"DROP DATABASE IF EXISTS {self.database} WITH (FORCE)")
@@ -174,19 +173,19 @@ class Tenant:
         has_column = "SELECT 1 FROM pg_attribute WHERE attrelid = 'memories'::regclass AND attname = 'embedding'"
         return int(self.sql("SELECT count(embedding) FROM memories")) if self.sql(has_column) else 0
 
-    def wait_embedded(self, least: int, seconds: float = 150) -> int:
+    def wait_embedded(self, least: int, seconds: float = LONGEST_SECONDS) -> int:
         """Wait until at least `least` rows have a vector, and return the number of such rows.
 
         A loop inside Postgres waits, so that the end is noticed without the delay of polling from outside.
         """
         return int(self.sql(WAIT_EMBEDDED.format(least=least, seconds=seconds)))
 
-    def wait_ready(self, seconds: float = READY_SECONDS) -> follow.View:
+    def wait_ready(self, seconds: float = LONGEST_SECONDS) -> follow.View:
         """Wait until the tenant's MemoryIndex is Ready, and return a view of its status."""
         return eventually(self.view, lambda seen: seen.ready, what=f"{self.name} Ready", seconds=seconds)
 
     def wait_condition(
-        self, kind: str, reason: str, *, status: str = "False", seconds: float = 90.0
+        self, kind: str, reason: str, *, status: str = "False", seconds: float = LONGEST_SECONDS
     ) -> follow.Condition:
         """Wait until the condition `kind` has this status and reason, and return it."""
         seen = eventually(

@@ -6,6 +6,7 @@ from typing import TypeVar
 
 Value = TypeVar("Value")
 POLL_SECONDS = 0.5
+LONGEST_SECONDS = 240.0  # far more than anything here takes on a busy machine, and less than the time limit of a test
 
 
 def eventually(
@@ -13,7 +14,7 @@ def eventually(
     holds: Callable[[Value], bool],
     *,
     what: str,
-    seconds: float,
+    seconds: float = LONGEST_SECONDS,
     poll: float = POLL_SECONDS,
 ) -> Value:
     """Observe again and again, and return the first value for which `holds` is true.

@@ -8,8 +8,7 @@ from typing import Annotated
 
 import typer
 
-from memory_bench.graph.sets import measure_graph
-from memory_bench.harness.dataset import Dataset, DatasetError
+from memory_bench.harness.dataset import Dataset, DatasetError, load_dataset
 from memory_bench.harness.manifest import manifest
 from memory_bench.harness.retrievers import make_retriever
 from memory_bench.harness.runner import RunResult, run
@@ -18,21 +17,19 @@ from memory_bench.harness.vectors import embed_dataset
 from memory_bench.postgres import BenchmarkDatabase
 from memory_bench.recall.costs import Costs, measure_costs
 from memory_bench.recall.crossvalidation import cross_validate, score_set
-from memory_bench.recall.evidence import gather, read_lexemes
+from memory_bench.recall.evidence import Evidence, gather, read_lexemes
+from memory_bench.recall.graph_leg import GRAPH
 from memory_bench.recall.lexical_check import check
 from memory_bench.recall.model_table import model_by_model
 from memory_bench.recall.named_times import compare_boost
-from memory_bench.recall.production import BY_IMPORTANCE
+from memory_bench.recall.production import BY_IMPORTANCE, HYBRID
 from memory_bench.recall.prompts import compare_settings, in_prompts
 from memory_bench.recall.published import exact_recall_by_stratum, read_published, reword_as_published
 from memory_bench.recall.settings import settings
 from memory_bench.recall.tables import SetMeasurements, figures, write
-from memory_bench.report import KeepOption, OutputOption, console, results_directory
+from memory_bench.report import REPOSITORY, KeepOption, OutputOption, console, results_directory
 from memory_bench.servers import CACHE, DEFAULT_MODEL, ServerDidNotStartError, memory_embedder
-from memory_bench.studies.measured_sets import load_sets
-from memory_bench.studies.questions import LabelledSet
 from memory_recall import MemoryIndexError
-from memory_recall.search.fusion import default_fusion
 
 RETRIEVERS = (
     "sqlite-fts5",
@@ -42,10 +39,12 @@ RETRIEVERS = (
     "pg-bm25-no-prior",
     "dense-exact",
     "dense-hnsw",
-    "hybrid",
+    HYBRID,
+    GRAPH,
     "plain-rrf-60",
     *BY_IMPORTANCE.values(),
 )
+_OWN_DIRECTORY = REPOSITORY / "examples" / "homelab"
 _PUBLISHED = "published/mteb_LoCoMo.tsv"
 
 
@@ -125,8 +124,9 @@ def _measure_model(sets: list[Dataset], model: str, file: Path, output: Path, se
 
 
 def _load(directory: Path) -> list[Dataset]:
+    found = sorted(one.parent for one in directory.glob("*/corpus.jsonl"))
     try:
-        return load_sets(directory)
+        return [load_dataset(one) for one in (*found, _OWN_DIRECTORY)]
     except DatasetError as error:
         console.print(str(error), markup=False)
         raise typer.Exit(1) from None
@@ -151,23 +151,28 @@ def _measure(dataset: Dataset, url: str, output: Path, seed: int) -> SetMeasurem
         costs = measure_costs(dataset, database, url, seed=seed)
         prompts = in_prompts(dataset, seed=seed)
         embedded_prompts = database.wait(embed_dataset(prompts, url))
-        fusion = default_fusion(embedded.model)
-        labelled = LabelledSet(dataset, gather(dataset, read_lexemes(dataset, database), embedded), embedded, fusion)
-        in_prompt = LabelledSet(
-            prompts, gather(prompts, read_lexemes(prompts, database), embedded_prompts), embedded_prompts, fusion
-        )
+        prompt_runs = {
+            name: run(make_retriever(name, prompts, database, embedded_prompts), prompts) for name in (HYBRID, GRAPH)
+        }
+        evidence = gather(dataset, read_lexemes(dataset, database), embedded)
+        prompt_evidence = gather(prompts, read_lexemes(prompts, database), embedded_prompts)
         return replace(
-            _measure_fusions(labelled, in_prompt, results, costs, seed),
+            _measure_fusions(dataset, evidence, prompt_evidence, results, costs, seed),
+            prompt_runs=prompt_runs,
             reworded_recall=reworded_recall,
         )
     finally:
         database.close()
 
 
-def _measure_fusions(
-    labelled: LabelledSet, prompts: LabelledSet, results: list[RunResult], costs: Costs, seed: int
+def _measure_fusions(  # noqa: PLR0917  (six things that were measured, and nothing but them)
+    dataset: Dataset,
+    evidence: list[Evidence],
+    prompts: list[Evidence],
+    results: list[RunResult],
+    costs: Costs,
+    seed: int,
 ) -> SetMeasurements:
-    dataset, evidence = labelled.dataset, labelled.evidence
     by_name = {result.retriever: result for result in results}
     return SetMeasurements(
         name=dataset.name,
@@ -176,8 +181,7 @@ def _measure_fusions(
         without_prior=score_set(dataset.name, evidence, settings()),
         with_prior=score_set(dataset.name, evidence, settings(importance=True)),
         times=compare_boost(dataset.memories, evidence, seed=seed),
-        prompts=compare_settings(dataset.name, evidence, prompts.evidence),
+        prompts=compare_settings(dataset.name, evidence, prompts),
         overlaps={one.query_id: one.overlap for one in dataset.queries if one.overlap},
         costs=costs,
-        graph=measure_graph(labelled, prompts),
     )

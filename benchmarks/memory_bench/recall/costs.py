@@ -68,7 +68,9 @@ def _latencies(
         async with EmbedderClient(url) as client:
             model = (await client.model_info()).name
         async with EmbedderClient(url, model) as client:
-            recall = HybridRecall(pool, client, time_budget=_TIME_BUDGET, embedding_budget=_TIME_BUDGET / 2)
+            recall = HybridRecall(
+                pool, client, time_budget=_TIME_BUDGET, embedding_budget=_TIME_BUDGET / 2, concept_graph=False
+            )
             await hybrid(recall, dataset.queries[int(order[0])])  # connects, and prepares the statement
             for place in order:
                 query = dataset.queries[int(place)]

@@ -6,13 +6,10 @@ from pathlib import Path
 
 import numpy as np
 
-from memory_bench.graph.choice import has_multihop
-from memory_bench.graph.sets import GraphMeasurements
-from memory_bench.graph.verdict import judge
 from memory_bench.harness import scoring
 from memory_bench.harness.runner import RunResult
 from memory_bench.harness.set_report import compare_runs
-from memory_bench.recall import costs, production
+from memory_bench.recall import costs, graph_leg, production
 from memory_bench.recall.costs import Costs
 from memory_bench.recall.crossvalidation import MEASURES, Fold, SetScores
 from memory_bench.recall.lexical_check import LexicalCheck
@@ -30,7 +27,7 @@ class SetMeasurements:
 
     `overlaps` maps a question's id to the set's own label for how many of the question's words the answer contains.
     `reworded_recall` is recall@10 by stratum after the rows are reworded like the documents of the published figures;
-    it is empty if the set cannot be reworded.
+    it is empty if the set cannot be reworded. `prompt_runs` are those of the questions inside prompts.
     """
 
     name: str
@@ -42,7 +39,7 @@ class SetMeasurements:
     prompts: PromptScores
     overlaps: Mapping[str, str]
     costs: Costs
-    graph: GraphMeasurements
+    prompt_runs: Mapping[str, RunResult] = field(default_factory=dict)
     reworded_recall: Mapping[str, float] = field(default_factory=dict)
 
     def better_leg(self, measure: str, stratum: str | None = None) -> str:
@@ -75,8 +72,8 @@ class SetMeasurements:
 def figures(measured: Sequence[SetMeasurements], *, seed: int) -> dict[str, dict[str, object]]:
     """Return, for each set, recall@10 of both legs and of hybrid recall, a p value, and the gains over production.
 
-    The p value is that of the difference between hybrid recall and the better leg. If there are several sets with
-    multi-hop questions, "graph" has the gains of the graph leg on multi-hop questions (ADR 26).
+    The p value is that of the difference between hybrid recall and the better leg. If a set has multi-hop questions,
+    "graph" has the gains of the served graph leg on all of these (ADR 26).
     """
     found: dict[str, dict[str, object]] = {}
     for one in measured:
@@ -89,10 +86,10 @@ def figures(measured: Sequence[SetMeasurements], *, seed: int) -> dict[str, dict
             "p_value": round(p_value, 4),
             "vs_production": production.against_production(one.results, seed=seed),
         }
-    graphs = [one.graph for one in measured]
-    if len(graphs) > 1 and has_multihop([one.second for one in graphs]):
-        found["graph"] = judge(graphs, seed=seed).figures()
-    return found
+    gains = graph_leg.judge(
+        {one.name: one.results for one in measured}, {one.name: one.prompt_runs for one in measured}, seed=seed
+    )
+    return found if gains is None else found | {"graph": gains.figures()}
 
 
 def write(
@@ -117,6 +114,7 @@ def write(
         *(_section(title, rows) for title, rows in production.sections(runs, seed=seed).items()),
         *(_section(title, rows) for title, rows in costs.sections(spent).items()),
         _section("By stratum", _strata(measured, seed)),
+        _section("What each leg adds", graph_leg.ablation(runs, seed=seed)),
         _section("By how many words question and answer share", _overlaps(measured, seed)),
         _section("Questions that name a time, without the boost and with it", _times(measured)),
         _section("Fusion, without importance (difference to the better leg)", _fusion(measured, prior=False)),

@@ -61,12 +61,13 @@ def survives(command: Sequence[str], seconds: float, *, inherited: Sequence[int]
 
 def _compute_once(path: Path) -> None:
     from memory_embedder.engine.llama import EngineOptions, LlamaEngine  # which imports this module
+    from memory_embedder.engine.vectors import require_usable
 
     facts = read_facts(path)
     window = min(_TOKENS, facts.context_length)
     profile = ModelProfile(path.stem, facts.dimensions, window, facts.pooling or Pooling.MEAN)
     engine = LlamaEngine(EngineOptions(path, profile, batch_tokens=_TOKENS, contexts=1, try_amx=False))
-    engine.computer(1).embed([engine.encode("word " * _TOKENS).tokens])
+    require_usable(engine.computer(1).embed([engine.encode("word " * _TOKENS).tokens]))
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ nothing but the pooled vectors. llama.cpp aborts the process on unexpected input
 from __future__ import annotations
 
 import ctypes
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +25,7 @@ from memory_embedder.engine.native_log import NativeLog, native_log
 from memory_embedder.engine.profile_check import check_profile
 from memory_embedder.engine.protocol import EncodedText, EngineFacts, TokenIds, Vectors
 from memory_embedder.engine.tokenizer import Tokenizer
+from memory_embedder.engine.vectors import finite_scores, unit_vectors, unusable_rows
 from memory_embedder.errors import EmbedderError, ErrorKind
 from memory_embedder.models.gguf_header import GgufFacts, read_header
 from memory_embedder.models.model_file import ModelFile
@@ -97,9 +97,22 @@ class LlamaEngine:
         with self._log.loading():
             self._model: Any = _load_model(options, file, plain_buffers=avoid_amx and backends.amx)
         file.check_unchanged()
+        self._check_widths(options)
         vocabulary = native.llama_model_get_vocab(self._model)
         self._tokenizer = Tokenizer(vocabulary, options.profile.max_tokens, decomposes=header.decomposes)
         self._facts = _engine_facts(options.profile, header, backends, self._log, need, digest=digest)
+
+    def _check_widths(self, options: EngineOptions) -> None:
+        """Check that llama.cpp will write as many numbers for each text as are read, and not fewer."""
+        rank = options.profile.pooling is Pooling.RANK
+        width = (native.llama_model_n_cls_out if rank else native.llama_model_n_embd_out)(self._model)
+        if width != options.profile.dimensions:
+            self.close()
+            raise EmbedderError(
+                ErrorKind.CONFIGURATION,
+                f"llama.cpp gives out {width} numbers for a text with {options.path}, not the "
+                f"{options.profile.dimensions} of {options.profile.name}; serve another file.",
+            )
 
     @property
     def facts(self) -> EngineFacts:
@@ -148,11 +161,19 @@ class LlamaComputer:
     def embed(self, sequences: Sequence[TokenIds]) -> Vectors:
         """Compute one unit vector per sequence of token ids, as an array of shape (sequences, dimensions).
 
-        The vector of a reranker has one element, the score of the pair, and is not scaled.
+        The vector of a reranker has one element, the score of the pair, and is not scaled. A row whose vector is not
+        finite or has no length is NaN throughout; that of each other sequence is not affected.
 
         Raises:
-            EmbedderError: llama.cpp failed on the batch or on one of its sequences.
+            EmbedderError: llama.cpp failed on the batch.
         """
+        vectors = self._vectors(sequences)
+        if len(sequences) > 1:  # another text of the batch may have spoiled a row, depending on the kernels
+            for place in unusable_rows(vectors):
+                vectors[place] = self._vectors([sequences[place]])[0]
+        return vectors
+
+    def _vectors(self, sequences: Sequence[TokenIds]) -> Vectors:
         self._batch.fill(sequences)
         if self._memory:
             native.llama_memory_clear(self._memory, True)  # noqa: FBT003 -- the same
@@ -187,31 +208,6 @@ class LlamaComputer:
                 )
             ctypes.memmove(address + index * row_bytes, source, row_bytes)
         return out
-
-
-def unit_vectors(vectors: Vectors) -> Vectors:
-    """Scale each row to length one, in place, and return the array.
-
-    Raises:
-        EmbedderError: a row is not finite or has length zero.
-    """
-    for row in vectors:  # for the one row of a query this takes half of the time of operations on the whole array
-        length = math.sqrt(row.dot(row))
-        if not 0 < length < math.inf:
-            raise EmbedderError(ErrorKind.ENGINE, "The model produced a vector that is not finite or has no length.")
-        np.divide(row, length, out=row)
-    return vectors
-
-
-def finite_scores(scores: Vectors) -> Vectors:
-    """Return the scores of a reranker.
-
-    Raises:
-        EmbedderError: a score is not finite.
-    """
-    if not np.isfinite(scores).all():
-        raise EmbedderError(ErrorKind.ENGINE, "The reranker produced a score that is not finite.")
-    return scores
 
 
 def round_up(number: int, step: int) -> int:

@@ -13,8 +13,8 @@ def check_profile(header: GgufFacts, profile: ModelProfile, path: Path) -> None:
     """Check that a model file agrees with its profile, because a wrong pooling would yield plausible but wrong vectors.
 
     Raises:
-        EmbedderError: dimensions or pooling differ, the profile's window is longer than the model was trained for, or a
-            reranker is declared that the file is not.
+        EmbedderError: dimensions or pooling differ, the file gives out vectors of another width than its network's, the
+            profile's window is longer than the model was trained for, or a reranker is declared that the file is not.
     """
     if profile.pooling is Pooling.RANK:
         check_reranker(header, path)
@@ -23,6 +23,12 @@ def check_profile(header: GgufFacts, profile: ModelProfile, path: Path) -> None:
             ErrorKind.CONFIGURATION,
             f"{path} yields {header.dimensions} dimensions but {profile.name} is declared with {profile.dimensions}; "
             "serve the right file or correct --dimensions.",
+        )
+    if header.output_width != header.dimensions:
+        raise EmbedderError(
+            ErrorKind.CONFIGURATION,
+            f"{path} gives out {header.output_width} numbers for a text ('embedding_length_out') from a network of "
+            f"{header.dimensions}, which is not served; serve a file without such a projection.",
         )
     if header.pooling is not None and header.pooling is not profile.pooling:
         raise EmbedderError(

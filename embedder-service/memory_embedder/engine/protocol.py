@@ -53,7 +53,8 @@ class Computer(Protocol):
     def embed(self, sequences: Sequence[TokenIds]) -> Vectors:
         """Compute one unit vector per sequence of token ids, as an array of shape (sequences, dimensions).
 
-        The vector of a reranker has one element, the score of the pair, and is not scaled.
+        The vector of a reranker has one element, the score of the pair, and is not scaled. A row that cannot be used is
+        NaN throughout (see `engine.vectors`); its context stays usable.
 
         Raises:
             EmbedderError: the engine failed; the context must then be closed and replaced.

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from memory_embedder.engine.protocol import Engine, Vectors
+from memory_embedder.engine.vectors import require_usable
 from memory_embedder.errors import EmbedderError, ErrorKind
 
 
@@ -71,7 +72,7 @@ def verify_vectors(engine: Engine, reference: Path) -> Verification:
 def _embed(engine: Engine, texts: list[str]) -> Vectors:
     computer = engine.computer(1)
     try:
-        return np.vstack([computer.embed([engine.encode(text).tokens]) for text in texts])
+        return np.vstack([require_usable(computer.embed([engine.encode(text).tokens])) for text in texts])
     finally:
         computer.close()
 

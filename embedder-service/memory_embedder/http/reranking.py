@@ -43,7 +43,11 @@ def add_rerank(router: APIRouter, service: EmbeddingService, intake: Intake) -> 
         with intake.budget.share() as share:
             parsed, texts = await intake.read(request, share, lambda body: parse_and_check(body, served.name))
             result = await service.rerank(
-                parsed.query, texts, truncate=parsed.truncate is not False, client_disconnected=disconnection(request)
+                parsed.query,
+                texts,
+                truncate=parsed.truncate is not False,
+                client_disconnected=disconnection(request),
+                field="texts" if parsed.documents is None else "documents",
             )
         scores = result.vectors[:, 0]
         order = best_first(scores, parsed.top_n)

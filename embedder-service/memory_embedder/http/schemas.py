@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, StringConstraints, ValidationError
 
 from memory_embedder.errors import EmbedderError, ErrorKind
+from memory_embedder.http.bodies import with_whole_characters
 
 MOST_TEXTS = 2048  # of one request
 MOST_RERANKED = 256
@@ -196,12 +197,20 @@ class ErrorEnvelope(BaseModel):
 def parse_request(body: bytes, model: type[Request]) -> Request:
     """Parse a request body that `check_structure` has accepted, as a request of the type `model`.
 
+    Half a character in a text becomes U+FFFD, since it would otherwise cost the caller all texts of the request.
+
     Raises:
         EmbedderError: the body is malformed or has too many texts; the message names the field and what it must be, and
             quotes nothing of the body.
     """
     try:
-        return model.model_validate_json(body)
+        try:
+            return model.model_validate_json(body)
+        except ValidationError:
+            repaired = with_whole_characters(body)
+            if repaired == body:
+                raise
+            return model.model_validate_json(repaired)
     except ValidationError as error:
         problems = error.errors(include_url=False, include_context=False)
         raise _refusal(problems, next(iter(model.model_fields))) from None  # the cause quotes the input

@@ -3,6 +3,9 @@
 The kernels, the pooling and the needed memory are determined before llama.cpp opens the file, because llama.cpp aborts
 the process in cases in which this service reports an error. Arrays, such as the vocabulary, are skipped, so that
 reading takes milliseconds; the reader of the `gguf` library takes seconds.
+
+Each number must be within the range that a model can have. The estimate of memory is computed from these numbers, and
+llama.cpp's buffers are read by them.
 """
 
 from __future__ import annotations
@@ -25,6 +28,9 @@ _CLASSIFIERS = ("cls.output.weight", "cls.weight")  # the first that a file has 
 _UNQUANTISED = frozenset({0, 1, *range(24, 29), 30})  # types of tensors: F32, F16, integers, F64, BF16
 _LONGEST_STRING = 64 << 20
 _MOST_DIMENSIONS = 4  # of a tensor
+_MOST = 1 << 20  # of a width, a number of heads or any other number that multiplies another
+_MOST_LAYERS = 4096
+_LONGEST_WINDOW = 1 << 24
 
 Scalar = int | float | bool | str
 
@@ -33,15 +39,17 @@ Scalar = int | float | bool | str
 class GgufFacts:
     """Facts from the header of a model file.
 
-    `decomposes` says whether the tokenizer decomposes characters to strip accents. `key_value_width` is the number of
-    floats that an attention cache holds for the keys of one token in one layer; the values take as many. `token_types`
-    is the number of kinds of text that the model tells apart by an embedding of their tokens. `classifier_outputs` is
-    the number of outputs of the classifier, or 0 if the file has none.
+    `dimensions` is the width of the network; `output_width` is how many numbers it gives out for a text, which a few
+    files state apart. `decomposes` says whether the tokenizer decomposes characters to strip accents. `key_value_width`
+    is the number of floats that an attention cache holds for the keys of one token in one layer; the values take as
+    many. `token_types` is the number of kinds of text that the model tells apart by an embedding of their tokens.
+    `classifier_outputs` is the number of outputs of the classifier, or 0 if the file has none.
     """
 
     architecture: str
     name: str
     dimensions: int
+    output_width: int
     context_length: int
     layers: int
     heads: int
@@ -86,34 +94,41 @@ def read_header(file: ModelFile) -> GgufFacts:
 def _facts(file: ModelFile, values: dict[str, Scalar], classifier_elements: int, *, quantised: bool) -> GgufFacts:
     architecture = str(values.get("general.architecture", ""))
 
-    def whole(key: str, default: int | None = None) -> int:
+    def whole(key: str, default: int | None = None, *, least: int = 1, most: int = _MOST) -> int:
         value = values.get(key, default)
         if not isinstance(value, int) or isinstance(value, bool):
             raise EmbedderError(
                 ErrorKind.CONFIGURATION, f"{file.path} lacks the metadata '{key}'; it is no embedding model."
             )
+        if not least <= value <= most:
+            raise EmbedderError(
+                ErrorKind.CONFIGURATION,
+                f"{file.path} has the number {value} as '{key}', where {least} to {most} are possible; it is damaged "
+                "or no embedding model.",
+            )
         return value
 
-    def number(key: str, default: int | None = None) -> int:
-        return whole(f"{architecture}.{key}", default)
+    def number(key: str, default: int | None = None, *, least: int = 1, most: int = _MOST) -> int:
+        return whole(f"{architecture}.{key}", default, least=least, most=most)
 
     heads = number("attention.head_count")
     width = number("embedding_length")
-    head_width = number("attention.key_length", width // max(1, heads))
+    head_width = number("attention.key_length", max(1, width // heads))
     return GgufFacts(
         architecture=architecture,
         name=str(values.get("general.name", file.path.stem)),
         dimensions=width,
-        context_length=number("context_length"),
-        layers=number("block_count"),
+        output_width=number("embedding_length_out", width),
+        context_length=number("context_length", most=_LONGEST_WINDOW),
+        layers=number("block_count", most=_MOST_LAYERS),
         heads=heads,
         key_value_width=number("attention.head_count_kv", heads) * head_width,
-        pooling=_POOLINGS.get(number("pooling_type", 0)),
+        pooling=_POOLINGS.get(number("pooling_type", 0, least=0)),
         decomposes=_decomposes(values),
         quantised=quantised,
         causal=values.get(f"{architecture}.attention.causal", True) is not False,
-        token_types=whole("tokenizer.ggml.token_type_count", 1),
-        classifier_outputs=classifier_elements // max(1, width),
+        token_types=whole("tokenizer.ggml.token_type_count", 1, least=0),
+        classifier_outputs=classifier_elements // width,
         file_bytes=file.size,
     )
 

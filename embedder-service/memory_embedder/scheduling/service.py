@@ -18,7 +18,8 @@ import structlog
 
 from memory_embedder.engine.hardware import FreeCores, available_threads
 from memory_embedder.engine.protocol import Computer, EncodedText, Engine, EngineFacts, Vectors
-from memory_embedder.errors import EmbedderError, ErrorKind, loading, no_reranker
+from memory_embedder.engine.vectors import unusable_rows
+from memory_embedder.errors import EmbedderError, ErrorKind, loading, no_reranker, too_long, unusable_texts
 from memory_embedder.models.profiles import ModelProfile
 from memory_embedder.scheduling.dispatcher import Dispatcher, Ticket
 from memory_embedder.scheduling.lanes import Lane, LaneLimits, Lanes, Role
@@ -205,8 +206,8 @@ class EmbeddingService:
         caller's API key; without a key, queries are not cached.
 
         Raises:
-            EmbedderError: the service is not ready, a text is too long, the lane is full, the engine failed, or the
-                caller disconnected.
+            EmbedderError: the service is not ready, a text is too long or has no usable vector, the lane is full, the
+                engine failed, or the caller disconnected.
         """
         self.require_serving()
         keys = self._cache_keys(caller, texts) if lane is Lane.QUERY else []
@@ -217,11 +218,13 @@ class EmbeddingService:
         cut = [i for i, text in zip(missing, encoded, strict=True) if text.truncated]
         cut += [i for i, entry in enumerate(found) if entry is not None and entry[2]]
         if cut and not truncate:
-            raise _too_long(f"Input {min(cut)}", self.profile.max_tokens, "input")
+            raise too_long(f"Input {min(cut)}", self.profile.max_tokens, "input")
         vectors = np.empty((0, self.profile.dimensions), dtype=np.float32)
         if missing:
             with self.tracing.step("wait and compute"):
                 vectors = await self._compute(lane, encoded, client_disconnected)
+            if unusable := unusable_rows(vectors):
+                raise unusable_texts("input", [missing[row] for row in unusable])
         if len(missing) < len(texts):
             vectors = merge(vectors, missing, found)
         if keys:
@@ -230,16 +233,16 @@ class EmbeddingService:
         return self._counted(lane, Embedded(vectors, tokens, len(cut)), cached=len(texts) - len(missing))
 
     async def rerank(
-        self, query: str, texts: Sequence[str], *, truncate: bool, client_disconnected: Disconnected
+        self, query: str, texts: Sequence[str], *, truncate: bool, client_disconnected: Disconnected, field: str
     ) -> Embedded:
         """Score the pairs of a query and each text with the reranker; the scores have the order of the texts.
 
         With `truncate` False, pairs longer than the reranker's window are refused. `client_disconnected` is that of
-        `embed`. No score is cached.
+        `embed`; `field` is what the request calls the list of texts. No score is cached.
 
         Raises:
-            EmbedderError: the service is not ready or has no reranker, a pair is too long, the lane is full, the engine
-                failed, or the caller disconnected.
+            EmbedderError: the service is not ready or has no reranker, a pair is too long or has no finite score, the
+                lane is full, the engine failed, or the caller disconnected.
         """
         self.require_serving()
         engine = self._reranking_engine
@@ -253,9 +256,11 @@ class EmbeddingService:
             encoded = await self._tokenizers.encode(list(texts), encode, query=query)
         cut = [index for index, pair in enumerate(encoded) if pair.truncated]
         if cut and not truncate:
-            raise _too_long(f"The query with text {cut[0]}", engine.facts.max_tokens, "query")
+            raise too_long(f"The query with text {cut[0]}", engine.facts.max_tokens, "query")
         with self.tracing.step("wait and compute"):
             scores = await self._compute(Lane.RERANK, encoded, client_disconnected)
+        if unusable := unusable_rows(scores):
+            raise unusable_texts(field, unusable)
         return self._counted(Lane.RERANK, Embedded(scores, sum(len(pair.tokens) for pair in encoded), len(cut)))
 
     def reading(self) -> QueueReading:
@@ -416,14 +421,6 @@ class EmbeddingService:
 def _served(plan: LoadPlan, facts: EngineFacts) -> ServedModel:
     return ServedModel(
         plan.profile.name, facts.dimensions, facts.max_tokens, facts.pooling.value, facts.digest, int(time.time())
-    )
-
-
-def _too_long(name: str, limit: int, field: str) -> EmbedderError:
-    return EmbedderError(
-        ErrorKind.TOO_LONG,
-        f"{name} is longer than the model's {limit} tokens; shorten it or send truncate=true.",
-        param=field,
     )
 
 

@@ -19,6 +19,7 @@ import numpy as np
 import structlog
 
 from memory_embedder.engine.protocol import Computer, Engine, TokenIds
+from memory_embedder.engine.vectors import require_usable
 from memory_embedder.errors import EmbedderError, ErrorKind
 from memory_embedder.scheduling.plan import ComputePlan
 
@@ -134,8 +135,8 @@ class WarmComputers:
         """Make a warm context that computes with `threads` threads.
 
         Raises:
-            EmbedderError: the context cannot be made or fails, or its vectors have other dimensions than the model
-                declares.
+            EmbedderError: the context cannot be made or fails, or its vectors are unusable or have other dimensions
+                than the model declares.
         """
         computer = self._engine.computer(threads)
         try:
@@ -146,9 +147,9 @@ class WarmComputers:
         return computer
 
     def _warm_up(self, computer: Computer) -> None:
-        computer.embed(self._largest)
+        require_usable(computer.embed(self._largest))
         started = time.monotonic()
-        vectors = computer.embed(self._typical)
+        vectors = require_usable(computer.embed(self._typical))
         self._rates.append(sum(map(len, self._typical)) / max(1e-6, time.monotonic() - started))
         if vectors.shape != (len(self._typical), self._engine.facts.dimensions):
             raise EmbedderError(ErrorKind.CONFIGURATION, "The model yields vectors of another size than it declares.")

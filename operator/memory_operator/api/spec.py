@@ -182,7 +182,7 @@ class MemoryIndex(BaseModel):
     `system_identifier` and `cluster_name` are the system identifier and the setting `cluster_name` of the Postgres
     server. They are taken from the status until the operator has read them from the server; a name that was never read
     is None. `cluster_namespace` is the namespace of the server's Cluster if the server is certainly one of its
-    instances, else empty.
+    instances, else empty. `kubernetes` identifies the Kubernetes cluster, once the server is known.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -196,6 +196,7 @@ class MemoryIndex(BaseModel):
     system_identifier: str = ""
     cluster_name: str | None = None
     cluster_namespace: str = ""
+    kubernetes: str = ""
     status: Manifest = Field(default_factory=dict)
     finalizers: tuple[str, ...] = ()
     deleted_at: datetime | None = None

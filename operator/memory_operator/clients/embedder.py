@@ -1,16 +1,18 @@
 """Read what pods report in their metrics, and the list of models from an external embedder.
 
-The author of a MemoryIndex chooses these servers. Therefore only a bounded part of an answer is parsed, and only short
-parts of an answer are quoted.
+The author of a MemoryIndex chooses these servers. Therefore only few pods are asked, only a bounded part of an answer
+is parsed, at a cost that grows linearly with its size, and only short parts of an answer are quoted. The few series
+that the operator reads are found by a regular expression, because a general parser of metrics takes quadratic time.
 """
 
 import asyncio
 import json
 import math
+import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import replace
+from itertools import islice
 from typing import Any
-
-from prometheus_client.parser import text_string_to_metric_families
 
 from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import MemoryIndex
@@ -19,19 +21,20 @@ from memory_operator.reconcile.authorization.permissions import Permitted, check
 from memory_operator.reconcile.facts import EmbedderLoad, PodFacts, Problem, ServedModel
 from memory_operator.resources.embedder import PROBE_PORT, embedder_url
 
+MOST_PODS = 10  # of one MemoryIndex, whose metrics are requested in one observation
 Get = Callable[[str, Mapping[str, str]], Awaitable[Answer]]
 _MODELS_IN_A_MESSAGE = 5
 _LONGEST_WORD = 100
 _MOST_SAMPLES = 100  # of metrics; the embedder has fewer than ten of these names
+_MOST_LAYERS = 10_000  # of a model, more than any has
 _UNAUTHORIZED = b"memory_worker_unauthorized 1.0"  # of the sync worker, as Prometheus' text format has it
-_SERIES = (
-    "memory_embedder_queued_tokens",
-    "memory_embedder_inflight_tokens",
-    "memory_embedder_tokens_per_second",
-    "memory_embedder_device_info",
-    "memory_embedder_gpu_layers_offloaded",
-    "memory_embedder_model_info",
+# One sample on a line of its own. A label's value that contains a brace or an escaped character is not read.
+_SAMPLE = re.compile(
+    r"^memory_embedder_(?P<series>queued_tokens|inflight_tokens|tokens_per_second|device_info|gpu_layers_offloaded"
+    r"|model_info)(?:\{(?P<labels>[^{}\n]{0,400})\})? (?P<value>[0-9.eE+-]{1,30})$",
+    re.MULTILINE,
 )
+_LABEL = re.compile(r'(?P<name>[a-z_]{1,30})="(?P<value>[^"\\]*)"(?:,|$)')
 
 
 class EmbedderProbe:
@@ -42,13 +45,16 @@ class EmbedderProbe:
         self._permitted = permitted
 
     async def loads(self, pods: Iterable[PodFacts]) -> tuple[EmbedderLoad, ...]:
-        """Return the load that each pod reports; a pod that does not answer is left out."""
-        found = await asyncio.gather(*(self._load(pod) for pod in pods if pod.ip and not pod.deleting))
+        """Return the load that each pod reports; a pod that does not answer is left out.
+
+        At most `MOST_PODS` pods are asked, and only those that a Deployment or Job of the MemoryIndex has made.
+        """
+        found = await asyncio.gather(*(self._load(pod) for pod in _asked(pods)))
         return tuple(load for load in found if load is not None)
 
     async def key_refused(self, pods: Iterable[PodFacts]) -> bool:
         """Return whether a worker pod reports that its embedder's API key is lost or refused."""
-        found = await asyncio.gather(*(self._metrics(pod) for pod in pods if pod.ip and not pod.deleting))
+        found = await asyncio.gather(*(self._metrics(pod) for pod in _asked(pods)))
         return any(_UNAUTHORIZED in metrics.splitlines() for metrics in found)
 
     async def external(self, index: MemoryIndex, api_key: str | None) -> ServedModel | Problem:
@@ -78,7 +84,7 @@ class EmbedderProbe:
         metrics = await self._metrics(pod)
         try:
             return parse_metrics(pod.name, metrics.decode()) if metrics else None
-        except ValueError:
+        except UnicodeDecodeError:
             return None
 
     async def _metrics(self, pod: PodFacts) -> bytes:
@@ -89,6 +95,11 @@ class EmbedderProbe:
         except NoAnswerError:
             return b""
         return answer.body if answer.code == 200 else b""
+
+
+def _asked(pods: Iterable[PodFacts]) -> list[PodFacts]:
+    """Return the pods whose metrics are requested."""
+    return [pod for pod in pods if pod.controlled and pod.ip and not pod.deleting][:MOST_PODS]
 
 
 def parse_models(body: bytes) -> list[dict[str, Any]] | None:
@@ -134,25 +145,46 @@ def _quoted(value: object) -> str | None:
 
 def parse_metrics(pod: str, text: str) -> EmbedderLoad:
     """Parse the metrics that the operator uses. Skip values that are not finite, because they are not measured yet."""
-    lines = [line for line in text.splitlines() if line.startswith(_SERIES)]
-    queued, rate = 0.0, 0.0
-    device: str | None = None
-    layers: int | None = None
-    model: ServedModel | None = None
-    for family in text_string_to_metric_families("\n".join(lines[:_MOST_SAMPLES])):
-        for sample in family.samples:
-            if not math.isfinite(sample.value):
-                continue
-            if sample.name in {"memory_embedder_queued_tokens", "memory_embedder_inflight_tokens"}:
-                queued += sample.value
-            elif sample.name == "memory_embedder_tokens_per_second":
-                rate = sample.value
-            elif sample.name == "memory_embedder_device_info" and sample.value:
-                device = sample.labels.get("device")
-            elif sample.name == "memory_embedder_gpu_layers_offloaded":
-                layers = int(sample.value)
-            elif sample.name == "memory_embedder_model_info" and sample.value:
-                model = ServedModel(
-                    f"Pod {pod}", _quoted(sample.labels.get("digest")), _quoted(sample.labels.get("pooling"))
-                )
-    return EmbedderLoad(pod, queued, rate, device, layers, model)
+    load = EmbedderLoad(pod)
+    for sample in islice(_SAMPLE.finditer(text), _MOST_SAMPLES):
+        value = _number(sample["value"])
+        if value is not None:
+            load = _with_sample(load, sample["series"], _labels(sample["labels"] or ""), value)
+    return load
+
+
+def _with_sample(load: EmbedderLoad, series: str, labels: Mapping[str, str], value: float) -> EmbedderLoad:
+    match series:
+        case "queued_tokens" | "inflight_tokens":
+            return replace(load, queued_tokens=load.queued_tokens + value)
+        case "tokens_per_second":
+            return replace(load, tokens_per_second=value)
+        case "gpu_layers_offloaded":
+            return replace(load, gpu_layers_offloaded=int(min(value, _MOST_LAYERS)))
+        case "device_info" if value:
+            return replace(load, device=labels.get("device"))
+        case "model_info" if value:
+            return replace(
+                load,
+                model=ServedModel(f"Pod {load.pod}", _quoted(labels.get("digest")), _quoted(labels.get("pooling"))),
+            )
+    return load
+
+
+def _number(text: str) -> float | None:
+    """Return the number, or None if the text is none or the number is negative or not finite."""
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) and value >= 0 else None
+
+
+def _labels(text: str) -> dict[str, str]:
+    """Parse the labels of a sample up to the first one that has another form."""
+    found: dict[str, str] = {}
+    position = 0
+    while label := _LABEL.match(text, position):
+        found[label["name"]] = label["value"]
+        position = label.end()
+    return found

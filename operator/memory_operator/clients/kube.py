@@ -2,7 +2,7 @@
 
 Objects are plain dictionaries, because typed models would drop the fields of newer API versions. All writes of the
 operator go through this module under one field manager. Server-side apply never overwrites an existing object that does
-not belong to the operator, and a delete names the uid of the object that was observed. The errors of kubernetes.aio,
+not belong to the operator, and each write names the uid of the object that was read. The errors of kubernetes.aio,
 whose dynamic client has no type annotations, are converted to KubeError here.
 
 Longer than 300 lines because all requests share this conversion of errors.
@@ -10,7 +10,7 @@ Longer than 300 lines because all requests share this conversion of errors.
 
 import json
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import aiohttp
@@ -31,6 +31,7 @@ KINDS = {
     "Service": ("", "v1", "services"),
     "PersistentVolumeClaim": ("", "v1", "persistentvolumeclaims"),
     "Deployment": ("apps", "v1", "deployments"),
+    "ReplicaSet": ("apps", "v1", "replicasets"),
     "Job": ("batch", "v1", "jobs"),
     "PodDisruptionBudget": ("policy", "v1", "poddisruptionbudgets"),
     "NetworkPolicy": ("networking.k8s.io", "v1", "networkpolicies"),
@@ -49,8 +50,10 @@ EVERY_NAMESPACE = ""
 _REFUSALS = {400, 403, 422}  # the request itself is unwelcome: permissions, quota, admission, validation
 _LIMIT = aiohttp.ClientTimeout(total=30.0)
 _APPLY = {"content_type": "application/apply-patch+yaml", "force_conflicts": True, "field_manager": MANAGER}
+_OF_NO_OBJECT = "1"  # a resourceVersion that no object has: a write with it can only create
 _METADATA = {"Accept": "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"}
 _DELETE_OPTIONS = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
+_MERGE_PATCH = {"content_type": "application/merge-patch+json", "field_manager": MANAGER}
 _JSON_PATCH = {"content_type": "application/json-patch+json", "field_manager": MANAGER}
 
 
@@ -149,7 +152,10 @@ class Kube:
         if live is not None and not is_ours(manifest, live):
             raise NameTakenError(action, 409, _not_ours(kind, namespace, name), refused=not is_former(manifest, live))
         self._on_write(kind, "apply")
-        stored = await self._request(action, "patch", _path(kind, namespace, name), manifest, **_APPLY)
+        # The API server refuses the write if the object has been made, deleted or replaced since it was read.
+        known = {"uid": live["metadata"]["uid"]} if live else {"resourceVersion": _OF_NO_OBJECT}
+        body = {**manifest, "metadata": {**meta, **known}}
+        stored = await self._request(action, "patch", _path(kind, namespace, name), body, **_APPLY)
         self._on_answer(stored)
         return stored
 
@@ -159,6 +165,18 @@ class Kube:
         action = f"asking what becomes of {kind} {meta['namespace']}/{meta['name']}"
         path = _path(kind, meta["namespace"], meta["name"])
         return await self._request(action, "patch", path, manifest, **_APPLY, dry_run="All")
+
+    async def patch(self, kind: str, namespace: str, name: str, uid: str, changes: Manifest) -> None:
+        """Change some fields of the object with this uid by a merge patch; do nothing if none has its name.
+
+        Raises:
+            KubeError: the object of this name has another uid, among other reasons.
+        """
+        self._on_write(kind, "patch")
+        body = {**changes, "metadata": {**changes.get("metadata", {}), "uid": uid}}
+        action = f"changing {kind} {namespace}/{name}"
+        with suppress(NotFoundError):
+            self._on_answer(await self._request(action, "patch", _path(kind, namespace, name), body, **_MERGE_PATCH))
 
     async def replace(self, manifest: Manifest) -> None:
         """Replace an object. The write is not counted, because Leases are renewed all the time.
@@ -236,6 +254,11 @@ class Kube:
                 raise
             return False
         return "deletionTimestamp" in found["metadata"]
+
+    async def namespace_uid(self, namespace: str) -> str:
+        """Return the uid of a namespace."""
+        found = await self._request(f"reading Namespace {namespace}", "get", _path("Namespace", None, namespace))
+        return str(found["metadata"]["uid"])
 
     async def delete(self, kind: str, namespace: str, name: str, uid: str) -> None:
         """Delete the object with this uid, and its dependents in the background; do nothing if none has its name.

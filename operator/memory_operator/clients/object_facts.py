@@ -7,10 +7,9 @@ import base64
 import binascii
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 from memory_operator.api.conditions import parse_timestamp
 from memory_operator.api.reasons import Reason
@@ -30,10 +29,15 @@ from memory_operator.resources.cnpg import DatabaseObject, owner_uids
 from memory_operator.resources.common import (
     ANNOTATION_INDEX_UID,
     ANNOTATION_SEQUENCE,
+    ANNOTATION_STOPPED,
     LABEL_COMPONENT,
     LABEL_CONFIG,
     own_container,
 )
+from memory_operator.resources.ownership import controller_uid
+from memory_operator.resources.worker_pods import destinations, mounted_secrets
+from memory_recall.errors import InvalidConfiguration
+from memory_recall.postgres.connection_uri import parse as parse_connection_uri
 
 HEALTHY_PHASE = "Cluster in healthy state"
 _IMAGE_REASONS = {"ImagePullBackOff", "ErrImagePull", "InvalidImageName", "ErrImageNeverPull", "RegistryUnavailable"}
@@ -47,6 +51,7 @@ _FETCH = "fetch"
 _WITH_MODEL = {"embedder", "embedder-next", _FETCH}  # the components whose pods mount a model file
 _WITH_BACKFILL_RESOURCES = {"backfill", "swap"}
 _DATABASE_NAME = re.compile(r"[A-Za-z_][-A-Za-z0-9_]{0,62}")
+_SEQUENCE = re.compile(r"[0-9]{1,9}")
 _MESSAGE_LIMIT = 600
 _MANY_RESTARTS = 3
 _SHORT_LIFE = timedelta(seconds=60)
@@ -77,27 +82,21 @@ def secret_value(
 
 
 def credentials(dsn: str, location: str, key: str) -> Credentials | Problem:
-    """Return the database name and the ports in a connection URI, or a problem if the URI is invalid.
+    """Return the database name and the ports in a connection URI, or a problem if the URI cannot be used.
 
-    If a password contains an unescaped `@` or `/`, the rest of the password is parsed as host, database name or query.
-    Therefore a database name with unusual characters is refused: it may be part of a password.
+    A database name with unusual characters is refused: it may be part of a password that is not percent-encoded.
     """
     what = f"Key {key} of Secret {location}"
-    wrong = Problem(Reason.SECRET_INVALID, f"{what} is not a connection URI with user, host and database.")
     try:
-        parts = urlsplit(dsn)
-        host = parts.hostname
-    except ValueError:
-        return wrong
-    database = unquote(parts.path.lstrip("/"))
-    if parts.scheme.partition("+")[0] not in {"postgres", "postgresql"} or not (parts.username and host and database):
-        return wrong
-    if not _DATABASE_NAME.fullmatch(database) or "@" in f"{parts.query}{parts.fragment}":
+        found = parse_connection_uri(dsn)
+    except InvalidConfiguration as error:
+        return Problem(Reason.SECRET_INVALID, f"{what}: {error.message}", error.remedy)
+    if not _DATABASE_NAME.fullmatch(found.database):
         message = f"{what} is a connection URI whose database has no plain name; a password may need percent-encoding."
         return Problem(Reason.SECRET_INVALID, message)
-    servers = parts.netloc.rpartition("@")[2].split(",")
-    ports = {int(port) for port in (server.rpartition(":")[2] for server in servers) if port.isdecimal()}
-    return Credentials(database, tuple(sorted(ports)) or (5432,))
+    if any(server.is_socket for server in found.servers):
+        return Problem(Reason.SECRET_INVALID, f"{what} names a Unix socket, which no other pod can reach.")
+    return Credentials(found.database, tuple(sorted({server.port for server in found.servers})))
 
 
 def cluster_facts(cluster: Manifest) -> ClusterFacts:
@@ -193,24 +192,32 @@ def job_facts(job: Manifest, pods: Iterable[Manifest]) -> JobFacts:
             state, finished_at = reached, parse_timestamp(condition["lastTransitionTime"])
     annotations, labels = meta.get("annotations") or {}, meta.get("labels") or {}
     sequence = annotations.get(ANNOTATION_SEQUENCE, "0")
+    suspended = bool((job.get("spec") or {}).get("suspend"))
+    template = (job.get("spec") or {}).get("template") or {}
     own_pods = [pod for pod in pods if (pod["metadata"].get("labels") or {}).get("job-name") == meta["name"]]
     return JobFacts(
         name=meta["name"],
         component=labels.get(LABEL_COMPONENT, ""),
         config=labels.get(LABEL_CONFIG, ""),
-        sequence=int(sequence) if sequence.isdigit() else 0,
+        sequence=int(sequence) if _SEQUENCE.fullmatch(sequence) else 0,
         state=state,
         finished_at=finished_at,
         failure=_job_failure(status, own_pods) if state is JobState.FAILED else None,
         deleting="deletionTimestamp" in meta,
         uid=meta.get("uid", ""),
-        suspended=bool((job.get("spec") or {}).get("suspend")),
+        suspended=suspended,
+        stopped=suspended and ANNOTATION_STOPPED in annotations,
+        sends_to=destinations(template),
+        secrets=mounted_secrets(template),
         failed_pods=status.get("failed") or 0,
     )
 
 
-def pod_facts(pod: Manifest) -> PodFacts:
-    """Parse a pod into facts, including the problem that keeps the pod from running, if there is one."""
+def pod_facts(pod: Manifest, controllers: Collection[str] = ()) -> PodFacts:
+    """Parse a pod into facts, including the problem that keeps the pod from running, if there is one.
+
+    `controllers` are the uids of the Jobs of the MemoryIndex and of the ReplicaSets of its Deployments.
+    """
     meta, status = pod["metadata"], pod.get("status") or {}
     component = (meta.get("labels") or {}).get(LABEL_COMPONENT, "")
     return PodFacts(
@@ -220,6 +227,7 @@ def pod_facts(pod: Manifest) -> PodFacts:
         running=status.get("phase") == "Running",
         ended=status.get("phase") in {"Succeeded", "Failed"},
         deleting="deletionTimestamp" in meta,
+        controlled=controller_uid(pod) in controllers,
         problem=_pod_problem(f"Pod {meta['namespace']}/{meta['name']}", status, component),
         created_at=parse_timestamp(meta["creationTimestamp"]) if "creationTimestamp" in meta else None,
         unprepared_since=_unprepared_since(status),
@@ -321,7 +329,7 @@ def termination_problem(ended: Mapping[str, Any]) -> Problem | None:
     try:
         reported = json.loads(ended.get("message") or "")
         reason, message = str(reported["reason"]), str(reported["message"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return None
     known = Reason.from_code(reason, Reason.JOB_FAILED)
     prefix = "" if known.code == reason else f"{reason}: "

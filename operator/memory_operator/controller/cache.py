@@ -10,7 +10,8 @@ watches. This module adds what an index lacks:
 - An index does not show whether a missing object does not exist or is not watched. Where both are possible, the
   answer is None, and the caller requests the object.
 
-An object is cached as JSON without the fields that nobody reads, which takes a tenth of the memory of dictionaries.
+What the objects of one namespace may take of the memory is limited, so that nobody who may create objects in one
+namespace fills the operator's memory. In a namespace beyond the limit nothing is reconciled until it is below.
 """
 
 import json
@@ -19,54 +20,14 @@ from dataclasses import dataclass, field
 from time import monotonic
 
 from memory_operator.api.spec import Manifest
-from memory_operator.resources.common import LABEL_INSTANCE
+from memory_operator.clients.kube import KubeError
+from memory_operator.controller.entries import CHILDREN, Entry, Owner, entry_of, owner_of
 
-CHILDREN = ("Deployment", "Service", "NetworkPolicy", "PodDisruptionBudget", "PersistentVolumeClaim")
-WATCHED = ("MemoryIndex", *CHILDREN, "Job", "Pod")
+WATCHED = ("MemoryIndex", *CHILDREN, "Job", "ReplicaSet", "Pod")
 WATCHED_OF_CNPG = ("Cluster", "Database")
 LATEST_SECONDS = 30.0  # after a write; an object of it that no watch has shown by then was deleted
 FORGOTTEN_SECONDS = 600.0
-
-Owner = tuple[str, str]  # the namespace, and the name of the MemoryIndex, or what stands for it
-
-
-@dataclass(frozen=True)
-class Entry:
-    """One watched object. `version` is its resourceVersion, which grows with each change; `content` is its JSON."""
-
-    name: str
-    uid: str
-    version: int
-    content: bytes
-
-
-def owner_of(kind: str, manifest: Manifest) -> Owner:
-    """Return the key under which an object is cached: its namespace and the name of its MemoryIndex.
-
-    A Cluster is cached under its own name instead, and a CloudNativePG Database object under its `database_key`.
-    """
-    meta = manifest["metadata"]
-    if kind == "Database":
-        spec = manifest.get("spec") or {}
-        return meta["namespace"], database_key((spec.get("cluster") or {}).get("name", ""), spec.get("name", ""))
-    if kind in {"MemoryIndex", "Cluster"}:
-        return meta["namespace"], meta["name"]
-    return meta["namespace"], (meta.get("labels") or {}).get(LABEL_INSTANCE, "")
-
-
-def database_key(cluster: str, database: str) -> str:
-    """Return the name under which a CloudNativePG Database object is cached: `<cluster>/<database>`."""
-    return f"{cluster}/{database}"
-
-
-def entry_of(kind: str, manifest: Manifest) -> Entry:
-    """Return the cache entry of an object."""
-    meta = {name: value for name, value in manifest["metadata"].items() if name != "managedFields"}
-    kept = {**manifest, "metadata": meta}
-    if kind == "Pod":
-        kept.pop("spec", None)
-    return Entry(meta["name"], meta.get("uid", ""), _version(meta), json.dumps(kept, separators=(",", ":")).encode())
-
+NAMESPACE_BYTES = 32 * 1024 * 1024  # of entries; a MemoryIndex and its objects take some 30 KiB
 
 Index = Mapping[Owner, Iterable[Entry]]
 
@@ -80,12 +41,54 @@ class _Scope:
 
 
 @dataclass
+class _Usage:
+    """The size of each object's entry in one namespace, by kind and uid, and the sum of the sizes."""
+
+    sizes: dict[tuple[str, str], int] = field(default_factory=dict)
+    total: int = 0
+
+    def set(self, key: tuple[str, str], size: int) -> None:
+        self.total += size - self.sizes.pop(key, 0)
+        if size:
+            self.sizes[key] = size
+
+    @property
+    def exceeded(self) -> bool:
+        return self.total > NAMESPACE_BYTES
+
+
+class NamespaceFullError(KubeError):
+    """The objects of a namespace take more memory than one namespace may have."""
+
+    def __init__(self, namespace: str) -> None:
+        """Name the namespace and the limit."""
+        limit = f"those with the operator's labels take more than {NAMESPACE_BYTES >> 20} MiB; delete some of them"
+        super().__init__(f"reading the objects of namespace {namespace}", 0, limit)
+
+
+@dataclass
 class ObjectCache:
     """Finds watched objects in kopf's indexes and among the results of the operator's own writes."""
 
     clock: Callable[[], float] = monotonic
     _scopes: dict[str, _Scope] = field(default_factory=dict)
     _written: dict[tuple[str, Owner], dict[str, tuple[Entry, float]]] = field(default_factory=dict)
+    _usage: dict[str, _Usage] = field(default_factory=dict)
+    _incomplete: set[str] = field(default_factory=set)  # namespaces of which some objects were not kept
+
+    def admit(self, kind: str, manifest: Manifest) -> dict[Owner, Entry]:
+        """Return what kopf is to keep of a watched object in the index of its kind; empty if nothing is kept."""
+        entry, meta = entry_of(kind, manifest), manifest["metadata"]
+        usage = self._usage.setdefault(meta["namespace"], _Usage())
+        usage.set((kind, meta.get("uid", "")), len(entry.content) if entry else 0)
+        if usage.exceeded:
+            self._incomplete.add(meta["namespace"])
+        return {owner_of(kind, manifest): entry} if entry and not usage.exceeded else {}
+
+    def forget(self, kind: str, namespace: str, uid: str) -> None:
+        """Count an object no longer, because it was deleted."""
+        if namespace in self._usage:
+            self._usage[namespace].set((kind, uid), 0)
 
     def use(self, namespaces: Collection[str], indexes: Mapping[str, Index]) -> None:
         """Use these indexes, by kind, for these namespaces, or for every namespace if `namespaces` is empty."""
@@ -93,9 +96,15 @@ class ObjectCache:
             self._scopes[namespace] = _Scope(indexes)
 
     def find(self, kind: str, owner: Owner) -> list[Manifest] | None:
-        """Return the cached objects of a kind and an owner, or None if the API server must be asked."""
+        """Return the cached objects of a kind and an owner, or None if the API server must be asked.
+
+        Raises:
+            NamespaceFullError: the namespace is beyond its limit. A MemoryIndex may be read all the same.
+        """
         index, gone = self._index(kind, owner[0])
-        if index is None:
+        if kind != "MemoryIndex" and owner[0] in self._usage and self._usage[owner[0]].exceeded:
+            raise NamespaceFullError(owner[0])
+        if index is None or owner[0] in self._incomplete:
             return None
         found = {entry.name: entry for entry in index.get(owner, ()) if entry.uid not in gone}
         found.update(self._unseen(kind, owner, found))
@@ -115,9 +124,10 @@ class ObjectCache:
     def remember(self, manifest: Manifest) -> None:
         """Keep an object that a write has returned, until the index contains this version or a newer one."""
         kind = manifest.get("kind", "")
-        if kind in {*WATCHED, *WATCHED_OF_CNPG}:
+        entry = entry_of(kind, manifest) if kind in {*WATCHED, *WATCHED_OF_CNPG} else None
+        if entry:
             self._forget_older()
-            entry, owner = entry_of(kind, manifest), owner_of(kind, manifest)
+            owner = owner_of(kind, manifest)
             self._written.setdefault((kind, owner), {})[entry.name] = (entry, self.clock())
 
     def scopes(self) -> list[tuple[str, str]]:
@@ -133,6 +143,9 @@ class ObjectCache:
     def ignore(self, kind: str, namespace: str, deleted: frozenset[str]) -> None:
         """Leave the objects with these uids out of all answers about this kind and namespace."""
         self._scopes[namespace].deleted[kind] = deleted
+        for one in (namespace,) if namespace else tuple(self._usage):
+            for uid in deleted:
+                self.forget(kind, one, uid)
 
     def _index(self, kind: str, namespace: str) -> tuple[Index | None, frozenset[str]]:
         scope = self._scopes.get(namespace) or self._scopes.get("")
@@ -159,8 +172,3 @@ class ObjectCache:
         if not written:
             self._written.pop((kind, owner), None)
         return {name: entry for name, (entry, _) in written.items()}
-
-
-def _version(meta: Manifest) -> int:
-    version = str(meta.get("resourceVersion", ""))
-    return int(version) if version.isdigit() else 0

@@ -29,7 +29,7 @@ from memory_operator.reconcile.core import RequeueIntervals, acknowledge, conclu
 from memory_operator.reconcile.facts import Observed
 from memory_operator.reconcile.indexing.graph import pending_changes
 from memory_operator.reconcile.jobs import active_job
-from memory_operator.reconcile.plan import Action, Apply, Delete, Plan
+from memory_operator.reconcile.plan import Action, Apply, Delete, Patch, Plan
 from memory_operator.reconcile.status import with_refusals
 from memory_operator.resources.common import Images
 from memory_operator.resources.events import Subject, cluster_elsewhere
@@ -220,7 +220,7 @@ class Controller:
             observed = history.with_times(facts.observed, self._clock())
             facts = replace(facts, observed=history.writes.known(observed))
             await self._reporter.record(manifest, of_failed_jobs(history.newly_failed(observed.jobs)))
-        return conclude(index, facts, self._images, self._clock(), self._intervals)
+        return conclude(index, facts, self._images, self._clock(), self._intervals, permitted=self._permitted)
 
     def _with_history(self, observed: Observed, history: ObjectHistory) -> Observed:
         """Add the facts that need several observations, such as the number of rows embedded per second."""
@@ -282,3 +282,6 @@ class Controller:
             case Delete(kind, namespace, name, uid):
                 _log.info("delete", kind=kind, object=f"{namespace}/{name}", **context)
                 await self._kube.delete(kind, namespace, name, uid)
+            case Patch(kind, namespace, name, uid, changes):
+                _log.info("patch", kind=kind, object=f"{namespace}/{name}", changes=changes["spec"], **context)
+                await self._kube.patch(kind, namespace, name, uid, changes)

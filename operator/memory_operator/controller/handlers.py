@@ -23,7 +23,8 @@ from memory_operator.api.conditions import ConditionType, by_type
 from memory_operator.api.spec import ANNOTATION_RECONCILE_AT
 from memory_operator.clients.connection import relaxed_connection
 from memory_operator.clients.kube import KINDS
-from memory_operator.controller.cache import Entry, ObjectCache, Owner, entry_of, owner_of
+from memory_operator.controller.cache import ObjectCache
+from memory_operator.controller.entries import Entry, Owner
 from memory_operator.controller.objects import watched_labels
 from memory_operator.controller.queue import Key, WorkQueue
 from memory_operator.resources.common import LABEL_INSTANCE
@@ -94,6 +95,8 @@ class EventRouter:
             case "Database":
                 named = ((body.get("spec") or {}).get("cluster") or {}).get("name", "")
                 self.cluster_event(meta["namespace"], named)
+            case "ReplicaSet":
+                return  # a change of it comes with one of its Deployment or its pods
             case _:
                 self.child_event(body)
 
@@ -134,22 +137,24 @@ def build_registry(
         ended.set()
 
     for kind in watched:
-        _watch(found, router, kind)
+        _watch(found, router, cache, kind)
     for kind in kept:
-        _keep(found, kind)
+        _keep(found, cache, kind)
     return found
 
 
-def _watch(found: kopf.OperatorRegistry, router: EventRouter, kind: str) -> None:
+def _watch(found: kopf.OperatorRegistry, router: EventRouter, cache: ObjectCache, kind: str) -> None:
     @kopf.on.event(*KINDS[kind], registry=found, id=f"{kind} event")
     async def changed(event: Any, body: Any, **_: Any) -> None:  # noqa: ANN401 - as above
+        if event["type"] == "DELETED":
+            cache.forget(kind, body["metadata"]["namespace"], body["metadata"].get("uid", ""))
         router.event(kind, event["type"], body)
 
 
-def _keep(found: kopf.OperatorRegistry, kind: str) -> None:
+def _keep(found: kopf.OperatorRegistry, cache: ObjectCache, kind: str) -> None:
     @kopf.index(*KINDS[kind], registry=found, id=kind)
     async def entry(body: Any, **_: Any) -> dict[Owner, Entry]:  # noqa: ANN401 - as above
-        return {owner_of(kind, body): entry_of(kind, body)}
+        return cache.admit(kind, body)
 
 
 class _Backoffs:
@@ -172,7 +177,7 @@ def kopf_settings(*, scan: bool) -> kopf.OperatorSettings:
         labels = watched_labels(kind)
         if labels:
             chosen.watching.label_selectors[group, plural] = ",".join(f"{key}={labels[key]}" for key in labels)
-    chosen.watching.chunk_size = 250  # so that a start with many objects holds only a part of them at a time
+    chosen.watching.chunk_size = 50  # so that a start with many or large objects holds only few of them at a time
     chosen.networking.request_timeout = 30.0
     chosen.networking.error_backoffs = _Backoffs()
     return chosen

@@ -15,7 +15,7 @@ from memory_operator.reconcile.pod_start import lacks_pod
 
 RATE_WINDOW_SECONDS = 60.0
 FIRST_BACKOFF_SECONDS = 1.0
-LONGEST_BACKOFF_SECONDS = 60.0
+LONGEST_BACKOFF_SECONDS = 30.0
 FAILURES_TO_REPORT = 3
 FAILING_TO_REPORT = timedelta(seconds=30)
 
@@ -69,7 +69,7 @@ class IdleTracker:
 
 @dataclass
 class Backoff:
-    """Computes the retry delays of one object. The delay doubles after each failure, up to a minute.
+    """Computes the retry delays of one object. The delay doubles after each failure, up to half a minute.
 
     Each delay has random jitter, so that objects that failed at the same time are retried at different times.
     """

@@ -40,6 +40,11 @@ class Metrics:
             buckets=(0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300),
             registry=self.registry,
         )
+        self.loop_pause = Gauge(
+            "memory_operator_event_loop_pause_seconds",
+            "Longest time within five minutes for which the operator did nothing else than one thing, in seconds.",
+            registry=self.registry,
+        )
         self.leader = Gauge(
             "memory_operator_leader", "1 for the replica that acts, 0 for one that waits.", registry=self.registry
         )

@@ -4,7 +4,8 @@ import asyncio
 
 from memory_operator.api.spec import Manifest
 from memory_operator.clients.kube import KindMissingError, Kube, KubeError
-from memory_operator.controller.cache import WATCHED_OF_CNPG, ObjectCache, database_key
+from memory_operator.controller.cache import WATCHED_OF_CNPG, ObjectCache
+from memory_operator.controller.entries import database_key
 from memory_operator.resources.common import LABEL_INSTANCE, LABEL_MANAGED_BY, MANAGER
 
 COMPARE_SECONDS = 300.0
@@ -21,6 +22,12 @@ class Objects:
     def __init__(self, kube: Kube, cache: ObjectCache) -> None:
         self._kube = kube
         self._cache = cache
+        self._kubernetes = ""
+
+    async def kubernetes(self) -> str:
+        """Return the uid of the namespace kube-system, which identifies the Kubernetes cluster; it is read once."""
+        self._kubernetes = self._kubernetes or await self._kube.namespace_uid("kube-system")
+        return self._kubernetes
 
     async def get(self, kind: str, namespace: str, name: str) -> Manifest | None:
         """Return a MemoryIndex or a Cluster, or None if it does not exist."""

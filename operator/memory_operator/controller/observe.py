@@ -10,7 +10,7 @@ already applied an object that requests the extension, somebody has removed the 
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 
 from memory_operator.api.embedder import SecretKey
 from memory_operator.api.reasons import Reason
@@ -18,7 +18,8 @@ from memory_operator.api.spec import HOSTED_KEY_FIELD, InvalidSpecError, Manifes
 from memory_operator.clients import object_facts
 from memory_operator.clients.embedder import EmbedderProbe
 from memory_operator.clients.kube import EVERY_NAMESPACE, KindMissingError, Kube, KubeError
-from memory_operator.controller.cache import CHILDREN, ObjectCache
+from memory_operator.controller.cache import ObjectCache
+from memory_operator.controller.entries import CHILDREN
 from memory_operator.controller.objects import Objects
 from memory_operator.reconcile.active_embedder import before_swap, embedder_of_active, needs_swap
 from memory_operator.reconcile.authorization.claims import holder_to_read, is_claimed_by
@@ -37,6 +38,7 @@ from memory_operator.reconcile.indexing.graph import may_have_graph
 from memory_operator.resources.cnpg import DatabaseObject, own_labels
 from memory_operator.resources.embedder import COMPONENT, NEXT_COMPONENT
 from memory_operator.resources.ownership import controller_uid
+from memory_operator.resources.worker_pods import configured_embedder
 from memory_recall.schema.claims_sql import TableClaim
 from memory_recall.status import DatabaseFacts
 
@@ -71,7 +73,8 @@ class Observer:
         )
         manifests = {item["metadata"]["name"]: item for item in children["Deployment"]}
         deployments = {name: object_facts.deployment_facts(item) for name, item in manifests.items()}
-        pods = tuple(object_facts.pod_facts(pod) for pod in children["Pod"])
+        controllers = _uids(item for kind in ("Job", "ReplicaSet") for item in children[kind])
+        pods = tuple(object_facts.pod_facts(pod, controllers) for pod in children["Pod"])
         dsn = _dsn(index, secret, cluster)
         credentials = dsn if isinstance(dsn, Problem) else object_facts.credentials(dsn, *_dsn_key(index))
         inspection = await self._database(index, dsn, credentials, cluster)
@@ -94,6 +97,7 @@ class Observer:
             external=await self._external(index, inspection.found),
             active_external=await self._active_external(index, inspection.found, manifests.get(f"{index.name}-sync")),
             operator_namespace=self._operator_namespace,
+            kubernetes=await self.objects.kubernetes(),
             children={(kind, item["metadata"]["name"]): item for kind in CHILDREN for item in children[kind]},
         )
 
@@ -165,7 +169,9 @@ class Observer:
         listed = await asyncio.gather(*(self.objects.indexes(space) for space in spaces))
         found = (_parsed(item) for items in listed for item in items)
         others = tuple(peer for peer in found if peer and peer.uid != index.uid)
-        claim = holder_to_read(index, database, {peer.uid for peer in others}, self._namespaces)
+        claim = holder_to_read(
+            index, database, {peer.uid for peer in others}, self._namespaces, kubernetes=await self.objects.kubernetes()
+        )
         return Peers(others, holder_exists=await self._exists(claim) if claim else None)
 
     async def _exists(self, claim: TableClaim) -> bool | None:
@@ -182,14 +188,16 @@ class Observer:
         return found is not None and found["metadata"]["uid"] == claim.uid
 
     async def _children(self, index: MemoryIndex) -> dict[str, list[Manifest]]:
-        """Return, by kind, the objects that this MemoryIndex controls and all pods that carry its labels."""
-        kinds = (*CHILDREN, "Job", "Pod")
+        """Return, by kind, the objects that this MemoryIndex controls, the ReplicaSets of its Deployments, and all pods
+        that carry its labels.
+        """
+        kinds = (*CHILDREN, "Job", "ReplicaSet", "Pod")
         listed = await asyncio.gather(*(self.objects.children(kind, index.namespace, index.name) for kind in kinds))
         found = dict(zip(kinds, listed, strict=True))
-        return {
-            kind: [item for item in items if kind == "Pod" or controller_uid(item) == index.uid]
-            for kind, items in found.items()
-        }
+        own = {kind: [item for item in found[kind] if controller_uid(item) == index.uid] for kind in (*CHILDREN, "Job")}
+        deployments = _uids(own["Deployment"])
+        made = [item for item in found["ReplicaSet"] if controller_uid(item) in deployments]
+        return {**own, "ReplicaSet": made, "Pod": found["Pod"]}
 
     async def _external(
         self, index: MemoryIndex, database: DatabaseFacts | Problem | None = None
@@ -221,12 +229,20 @@ class Observer:
         only the API key is checked. The result is then a problem with the key, or None.
         """
         if not isinstance(database, DatabaseFacts) or not needs_swap(index, database):
-            return None
+            return await self._former_key_problem(index, sync)
         found, former = embedder_of_active(database, sync), before_swap(index, database, sync)
         key = await self._embedder_key(index, found.key if found else None, "")
         if isinstance(key, Problem):
             return key
         return await self._probe.external(former, key) if former else None
+
+    async def _former_key_problem(self, index: MemoryIndex, sync: Manifest | None) -> Problem | None:
+        """Return why the API key that the sync worker still mounts may not be used, if the object names another one."""
+        found = configured_embedder(sync) if sync else None
+        if found is None or found.key is None or found.key == index.local_key:
+            return None
+        secret = await self._kube.get("Secret", index.namespace, found.key.secret_name)
+        return check_secret(index, secret, "api-key")
 
     async def _embedder_key(self, index: MemoryIndex, named: SecretKey | None, field: str) -> str | Problem | None:
         if named is None:
@@ -250,6 +266,10 @@ def _dsn(index: MemoryIndex, secret: Manifest | None, cluster: ClusterFacts | Pr
 def _dsn_key(index: MemoryIndex) -> tuple[str, str]:
     """Return the place of the connection URI: the Secret as namespace/name, and the key in the Secret."""
     return f"{index.namespace}/{index.secret_name}", index.spec.database.credentials.key
+
+
+def _uids(manifests: Iterable[Manifest]) -> frozenset[str]:
+    return frozenset(item["metadata"].get("uid", "") for item in manifests)
 
 
 def _parsed(manifest: Manifest) -> MemoryIndex | None:

@@ -21,7 +21,7 @@ from memory_operator.resources.common import Images, service_url
 from memory_operator.resources.embedder import COMPONENT, NEXT_COMPONENT, PORT, local_url
 from memory_operator.resources.worker_pods import ConfiguredEmbedder, configured_embedder
 from memory_recall.embedding.profiles import PROFILES
-from memory_recall.embedding.served_model import is_hosted_model
+from memory_recall.embedding.served_model import VOYAGE_URL, is_hosted_model
 from memory_recall.status import DatabaseFacts
 
 _UNTIL_THE_END = "It serves the active model until the swap has ended; spec names the next model's embedder."
@@ -77,6 +77,27 @@ def permitted_embedder(index: MemoryIndex, observed: Observed, permitted: Permit
         return found
     former = _with_external(index, found)
     return found if former and check_external(former, permitted) is None else None
+
+
+def may_receive(index: MemoryIndex, url: str, permitted: Permitted) -> bool:
+    """Return whether workers may send texts to the embedder at this URL, whatever the specification names now."""
+    if url == VOYAGE_URL:
+        return index.hosted_key is not None
+    if url in {service_url(index, component, PORT) for component in (COMPONENT, NEXT_COMPONENT)}:
+        return True
+    found = _with_external(index, ConfiguredEmbedder(url))
+    return found is not None and check_external(found, permitted) is None
+
+
+def withdrawal(index: MemoryIndex, observed: Observed, facts: DatabaseFacts, permitted: Permitted) -> str:
+    """Return why no text may be sent to the embedder of the active model any more; empty if texts may be sent."""
+    if egress_withdrawn(index, facts):
+        return "spec.embedding.queryEgress is Denied"
+    sync = observed.children.get(("Deployment", f"{index.name}-sync"))
+    found = embedder_of_active(facts, sync)
+    if found is None or may_receive(index, found.url, permitted):
+        return ""
+    return f"the operator no longer permits the host of {found.url}"
 
 
 def egress_withdrawn(index: MemoryIndex, facts: DatabaseFacts) -> bool:

@@ -14,10 +14,10 @@ from memory_operator.api.spec import MemoryIndex
 from memory_operator.reconcile import swap
 from memory_operator.reconcile.active_embedder import former_external, needs_swap
 from memory_operator.reconcile.authorization.identity import identified
-from memory_operator.reconcile.authorization.permissions import Permitted
+from memory_operator.reconcile.authorization.permissions import Permitted, permitted_part
 from memory_operator.reconcile.authorization.refusal import refusal
 from memory_operator.reconcile.database import plan_database
-from memory_operator.reconcile.deletion import plan_deletion, plan_finalizer
+from memory_operator.reconcile.deletion import plan_deletion, plan_finalizer, with_stops
 from memory_operator.reconcile.embedder import plan_embedder, plan_replicas
 from memory_operator.reconcile.extension import plan_extension
 from memory_operator.reconcile.facts import DeletionFacts, Observed
@@ -29,9 +29,11 @@ from memory_operator.reconcile.pod_start import with_start_problems
 from memory_operator.reconcile.schema import plan_schema
 from memory_operator.reconcile.status import status_sections, summary, with_conditions
 from memory_operator.reconcile.validation import blocking_verdict
+from memory_operator.reconcile.withdrawal import plan_halt, with_halt, with_stopped
 from memory_operator.resources.common import Images
 
-LONGEST_REQUEUE_SECONDS = 60.0
+# Within 60 s of a withdrawn permission no text is sent any more: it is noticed in this time, then pods end.
+LONGEST_REQUEUE_SECONDS = 30.0
 # Counting a large table takes the database's time: after a second of it the next reconcile waits for twenty.
 MAX_QUERY_DUTY_CYCLE = 0.05
 
@@ -73,7 +75,7 @@ def reconcile(
     observed = with_start_problems(index, observed, now)
     database = plan_database(index, observed)
     if observed.database_facts is not None and database.verdict.holds:
-        index = identified(index, observed.cluster, observed.database_facts)
+        index = identified(index, observed.database_facts, observed.kubernetes, observed.cluster)
     else:
         observed = replace(observed, database=None)  # the facts may be those of another database than the specified one
     refused = refusal(index, observed, images, permitted, database=database.verdict)
@@ -91,6 +93,10 @@ def reconcile(
     wanted = manifests(steps.values())
     if paused:
         steps = {kind: _paused(step, paused) for kind, step in steps.items()}
+    planned = tuple(action for step in steps.values() for action in step.actions)
+    halt = plan_halt(index, observed, permitted, refused, resumes=paused is None, planned=planned)
+    steps = with_halt(steps, halt, refused)
+    blocked = with_stopped(refused, halt) if refused else blocked
     verdicts = {kind: step.verdict for kind, step in steps.items()}
     totals = summary(verdicts, blocked, suspended=index.spec.suspend, written=index.status, now=now)
     status = with_conditions(index, {**totals, **verdicts}, status_sections(index, observed, replicas=replicas), now)
@@ -102,13 +108,25 @@ def reconcile(
 
 
 def conclude(
-    index: MemoryIndex, facts: DeletionFacts, images: Images, now: datetime, intervals: RequeueIntervals
+    index: MemoryIndex,
+    facts: DeletionFacts,
+    images: Images,
+    now: datetime,
+    intervals: RequeueIntervals,
+    *,
+    permitted: Permitted,
 ) -> Plan:
-    """Decide what to write and what to report for an object that is being deleted and carries our finalizer."""
+    """Decide what to write and what to report for an object that is being deleted and carries our finalizer.
+
+    What its author may not choose is left out of the objects that the deletion makes, because a refusal would keep the
+    object from ever being deleted.
+    """
+    index = permitted_part(index, images, permitted)
     if facts.observed:
         facts = replace(facts, observed=with_start_problems(index, facts.observed, now))
     ending = plan_deletion(index, facts, images, now)
-    steps = {ConditionType.READY: ending.step}
+    step = with_stops(index, facts.observed, ending.step) if facts.observed and not ending.last else ending.step
+    steps = {ConditionType.READY: step}
     if ending.last:
         return Plan(None, intervals.settled, steps, finalizer=False, left_behind=ending.left_behind)
     totals = summary({ConditionType.READY: ending.step.verdict}, None, suspended=False, written=index.status, now=now)
@@ -151,7 +169,7 @@ def _paused(step: Step, paused: Verdict) -> Step:
 
 
 def outage_delay(unreachable_since: datetime | None, now: datetime) -> float:
-    """Return the seconds to wait until a database is connected to again: as long as it has not answered, at most 60."""
+    """Return the seconds to wait until a database is connected to again: as long as it has not answered, at most 30."""
     if unreachable_since is None:
         return 0.0
     return min(LONGEST_REQUEUE_SECONDS, (now - unreachable_since).total_seconds())
@@ -160,7 +178,7 @@ def outage_delay(unreachable_since: datetime | None, now: datetime) -> float:
 def _requeue_after(
     verdicts: dict[ConditionType, Verdict], intervals: RequeueIntervals, observed: Observed | None, now: datetime
 ) -> float:
-    """Return the seconds until the next reconcile, at most 60.
+    """Return the seconds until the next reconcile, at most 30.
 
     The state of the object decides, and whether its concept graph is being filled. After slow queries the wait is
     longer, so that queries take only a small part of the time, and so it is while the database does not answer.

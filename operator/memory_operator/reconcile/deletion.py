@@ -15,7 +15,9 @@ from memory_operator.api.conditions import ConditionStatus, Verdict
 from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import FINALIZER, MemoryIndex
 from memory_operator.reconcile.authorization.claims import check_claim, is_claimed_by
+from memory_operator.reconcile.authorization.consent import missing_consent
 from memory_operator.reconcile.authorization.identity import identified
+from memory_operator.reconcile.authorization.refusal import WRONG_DATABASE
 from memory_operator.reconcile.database import plan_database
 from memory_operator.reconcile.facts import DeletionFacts, JobState, Observed, Problem
 from memory_operator.reconcile.indexing.graph import may_have_graph, plan_pause
@@ -24,6 +26,7 @@ from memory_operator.reconcile.plan import Action, Apply, Delete, Step, apply_dr
 from memory_operator.resources import cnpg, workers
 from memory_operator.resources.common import Images
 from memory_operator.resources.network_policies import worker_policy
+from memory_operator.resources.worker_pods import ASKING
 from memory_recall.status import DatabaseFacts
 
 WRITERS = {"backfill", "graph", "index", "migrate", "swap", "swap-abort", "sync"}
@@ -77,6 +80,22 @@ def plan_deletion(index: MemoryIndex, facts: DeletionFacts, images: Images, now:
     deletions = tuple(Delete("Database", item.namespace, item.name, item.uid) for item in made)
     step = Step(Verdict.no(Reason.DELETING, "The object is being deleted."), deletions)
     return Ending(step, last=True, left_behind=tuple(left))
+
+
+def with_stops(index: MemoryIndex, observed: Observed, step: Step) -> Step:
+    """Return a step of the deletion that also stops what sends texts: nothing is embedded for an object that goes.
+
+    If the object may not use its Cluster or a Secret any more, or if the connection URI leads elsewhere, every Job is
+    stopped.
+    """
+    refused = missing_consent(observed) or plan_database(index, observed).verdict.reason in WRONG_DATABASE
+    jobs = [job for job in observed.jobs if job.state is JobState.ACTIVE and not job.deleting]
+    stopped = [job for job in jobs if refused or job.component in ASKING]
+    stops = (
+        *(Delete("Job", index.namespace, job.name, job.uid) for job in stopped),
+        *delete_existing(observed, ("Deployment", f"{index.name}-sync")),
+    )
+    return replace(step, actions=(*(one for one in stops if one not in step.actions), *step.actions))
 
 
 def _drop_or_leave(
@@ -150,7 +169,7 @@ def _pause_graph(index: MemoryIndex, observed: Observed, images: Images, now: da
         return Step(replace(database, status=ConditionStatus.FALSE, message=message))
     if facts is None or facts.schema_revision is None or not is_claimed_by(index, facts):
         return None
-    step = plan_pause(identified(index, observed.cluster, facts), observed, images, now)
+    step = plan_pause(identified(index, facts, observed.kubernetes, observed.cluster), observed, images, now)
     return _guarded(index, observed, step) if step else None
 
 
@@ -179,7 +198,7 @@ def _undo_migrations(index: MemoryIndex, observed: Observed, images: Images, now
         return Step(replace(database, status=ConditionStatus.FALSE, message=message, remedy=f"{remedy} {retain}"))
     if facts is None or facts.schema_revision is None or not _may_undo(index, observed, facts):
         return None
-    index = identified(index, observed.cluster, facts)
+    index = identified(index, facts, observed.kubernetes, observed.cluster)
     stops = _stop_workers(index, observed)
     if stops:
         return Step(Verdict.no(Reason.DELETING, "Stopping the workers before the migrations are undone."), stops)

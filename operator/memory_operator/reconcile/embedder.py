@@ -12,7 +12,7 @@ embedder records this in the database, which is the only sign of queries while n
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -80,6 +80,7 @@ def plan_replicas(
         observed.loads,
         bounds,
         current=current or 0,
+        pods=observed.embedder.ready if observed.embedder else 0,
         bulk_workers=index.spec.backfill.parallelism if active_job(observed.jobs_of("backfill")) else 0,
         wanted=facts.rows.pending > 0 or _is_wanted(facts.seconds_since_wanted) if facts else current != 0,
     )
@@ -88,15 +89,22 @@ def plan_replicas(
 
 
 def needed_replicas(
-    loads: Iterable[EmbedderLoad], bounds: ReplicaBounds, *, current: int, bulk_workers: int, wanted: bool
+    loads: Collection[EmbedderLoad],
+    bounds: ReplicaBounds,
+    *,
+    current: int,
+    bulk_workers: int,
+    wanted: bool,
+    pods: int = 0,
 ) -> int:
     """Return how many embedder pods are needed, within the bounds.
 
+    `pods` is the number of pods that serve. If only some of them were asked, the others count with the same load.
     The number is the largest of three: the pods that compute the queued texts in time at their measured speed, the
     number of `bulk_workers` of a running backfill, and one if `wanted` is true.
     """
     measured = [load for load in loads if load.tokens_per_second > 0]
-    queued = sum(load.queued_tokens for load in loads)
+    queued = sum(load.queued_tokens for load in loads) * max(1.0, pods / len(loads) if loads else 1.0)
     floor = max(bulk_workers, 1 if wanted else 0)
     if not measured:
         by_queue = current if queued else 0

@@ -8,6 +8,8 @@ A new Database object needs an owner. The Cluster names only the owner of the da
 other database a person must name the owner, so the message quotes a Database object to complete and apply.
 """
 
+import re
+
 from memory_operator.api.conditions import Verdict
 from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import MemoryIndex
@@ -16,6 +18,8 @@ from memory_operator.reconcile.plan import Apply, Step, waiting_for
 from memory_operator.resources import cnpg
 from memory_recall.status import DatabaseFacts
 
+_LONGEST_VERSION = 64
+_NUMBER = re.compile(r"[0-9]{1,9}")
 IMAGE_VOLUME_POSTGRES = "18"  # older versions find extensions in their own image alone
 
 
@@ -44,7 +48,8 @@ def at_least(version: str, minimum: str) -> bool:
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    numbers = tuple(int(part) if part.isdigit() else 0 for part in version.split("."))
+    parts = version[:_LONGEST_VERSION].split(".")
+    numbers = tuple(int(part) if _NUMBER.fullmatch(part) else 0 for part in parts)
     return numbers + (0,) * (3 - len(numbers))
 
 

@@ -91,6 +91,9 @@ class JobFacts:
     Attributes:
         failure: the problem that its last failed pod reported.
         suspended: whether Kubernetes makes no pods for it until somebody resumes it.
+        stopped: whether the operator has suspended it, because what it needs is no longer permitted.
+        sends_to: the URLs of the embedders that its pods may send texts to.
+        secrets: the names of the Secrets that its pods mount.
         failed_pods: how many of its pods have failed.
         without_pod_since: the time since which it has been observed without a pod that could run; None if it has one,
             or needs none because it has ended, is suspended or is being deleted.
@@ -106,6 +109,9 @@ class JobFacts:
     deleting: bool = False
     uid: str = ""
     suspended: bool = False
+    stopped: bool = False
+    sends_to: frozenset[str] = frozenset()
+    secrets: frozenset[str] = frozenset()
     failed_pods: int = 0
     without_pod_since: datetime | None = None
 
@@ -116,6 +122,8 @@ class PodFacts:
 
     Attributes:
         running: whether its containers have started.
+        controlled: whether a Deployment or Job of the MemoryIndex has made it. Its labels alone do not say so, because
+            whoever may create pods can give a pod any labels.
         problem: why they have not.
         unprepared_since: the time since which the pod has had a node without its volumes and network being ready; None
             if they are ready, or if Kubernetes does not tell, as before its version 1.29.
@@ -127,6 +135,7 @@ class PodFacts:
     running: bool = False
     ended: bool = False
     deleting: bool = False
+    controlled: bool = False
     problem: Problem | None = None
     created_at: datetime | None = None
     unprepared_since: datetime | None = None
@@ -228,6 +237,7 @@ class Observed:
             if the operator runs that embedder; None if there is none, or if it was not asked.
         operator_namespace: where the operator itself runs; empty if it runs outside the cluster.
         admissions: by kind and name, how the API server changed what the operator sent for its objects, where known.
+        kubernetes: the uid of the namespace kube-system, which identifies the Kubernetes cluster.
     """
 
     credentials: Credentials | Problem
@@ -254,6 +264,7 @@ class Observed:
     graph_idle_since: datetime | None = None
     rollout_admitted: bool = True
     operator_namespace: str = ""
+    kubernetes: str = ""
 
     def jobs_of(self, component: str) -> tuple[JobFacts, ...]:
         """Return the Jobs of one component, oldest first."""

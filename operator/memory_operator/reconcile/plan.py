@@ -44,7 +44,18 @@ class Delete:
     uid: str
 
 
-Action = Apply | Delete
+@dataclass(frozen=True)
+class Patch:
+    """Change these fields of the object with this uid, and of no other of its name; None removes a field."""
+
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+    changes: Manifest
+
+
+Action = Apply | Delete | Patch
 
 
 @dataclass(frozen=True)

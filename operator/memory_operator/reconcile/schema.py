@@ -17,6 +17,7 @@ from memory_operator.resources import workers
 from memory_operator.resources.common import Images
 from memory_operator.resources.embedder import COMPONENT, NEXT_COMPONENT
 from memory_operator.resources.network_policies import worker_policy
+from memory_recall.schema.requirements.faults import messages, remedies
 from memory_recall.status import DatabaseFacts
 
 
@@ -50,6 +51,8 @@ def _plan_migration(
     if facts.schema_ahead:
         message = f"Revision {facts.schema_revision} is unknown to this operator."
         return Step(Verdict.no(Reason.SCHEMA_AHEAD, message))
+    if facts.faults:
+        return Step(Verdict.no(Reason.SCHEMA_UNSUPPORTED, messages(facts.faults), remedies(facts.faults)))
     embedding, dimensions = index.spec.embedding, facts.embedding_dimensions
     if facts.active_name == embedding.model and dimensions:
         dimensions = embedding.dimensions  # another length has been validated: the column is empty and may be replaced

@@ -27,10 +27,17 @@ from memory_operator.resources.common import selector
 from memory_operator.resources.embedder import COMPONENT, embedder_url
 from memory_recall.graph import GraphState
 from memory_recall.status import DatabaseFacts, RowCounts
+from memory_recall.visible_text import visible_line
 
 REQUEST_LIMIT = 64  # characters of an annotation's value that are repeated in the status
 # An optional condition that does not hold for one of these reasons leaves the operator nothing to do.
 NOTHING_TO_DO = frozenset({Reason.DISABLED, Reason.FILLING, Reason.GRAPH_NOT_PROGRESSING, Reason.WAITING})
+# The maxLength of each field of the status that is a text, as the custom resource definition has it.
+LONGEST_TEXTS = {
+    "active": 253, "next": 253, "embeddedPercent": 16, "job": 253, "url": 2048, "ready": 32, "selector": 512,
+    "device": 253, "extensionVersion": 64, "schemaRevision": 64, "systemIdentifier": 32, "clusterName": 64, "tableSchema": 63,
+}  # fmt: skip
+_LARGEST_INTEGER = 2**63 - 1
 NOT_STALLED = Verdict.no(Reason.NOT_STALLED, "Nobody needs to act.")
 
 
@@ -44,7 +51,7 @@ def with_conditions(
     written = index.status.get("conditions") or ()
     conditions = render(verdicts, written, generation=index.generation, now=now)
     return {
-        **sections,
+        **{name: _fitted(section) for name, section in sections.items()},
         **_handled(index.requested_at),
         "observedGeneration": index.generation,
         "conditions": conditions,
@@ -154,7 +161,7 @@ def _suspended_summary(failing: Verdict | None) -> dict[ConditionType, Verdict]:
 
 
 def _handled(requested_at: str) -> Manifest:
-    return {"lastHandledReconcileAt": requested_at[:REQUEST_LIMIT]} if requested_at else {}
+    return {"lastHandledReconcileAt": visible_line(requested_at)[:REQUEST_LIMIT]} if requested_at else {}
 
 
 def status_sections(index: MemoryIndex, observed: Observed, *, replicas: int) -> Manifest:
@@ -261,6 +268,22 @@ def _device(loads: tuple[EmbedderLoad, ...]) -> Manifest:
 def _last_device(index: MemoryIndex) -> Manifest:
     last = index.status.get("embedder") or {}
     return {key: last[key] for key in ("device", "gpuLayersOffloaded") if key in last}
+
+
+def _fitted(section: Any) -> Any:  # noqa: ANN401 - a section of the status, or an entry of the written one
+    """Return a section with each text as one visible line of its field's length, and each number as an int64.
+
+    Servers choose many of these values. One that does not fit its field would make the whole status unwritable.
+    """
+    if not isinstance(section, dict):
+        return section
+    return {name: _fitted_value(name, value) for name, value in section.items()}
+
+
+def _fitted_value(name: str, value: object) -> object:
+    if isinstance(value, str):
+        return visible_line(value)[: LONGEST_TEXTS[name]]
+    return min(value, _LARGEST_INTEGER) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
 def _without_none(section: dict[str, Any]) -> Manifest:

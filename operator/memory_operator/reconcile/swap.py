@@ -21,12 +21,12 @@ from memory_operator.api.conditions import ConditionType, Verdict
 from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import MemoryIndex
 from memory_operator.reconcile.active_embedder import (
-    egress_withdrawn,
     former_external,
     gate_obstacle,
     needs_swap,
     permitted_embedder,
     plan_active_embedder,
+    withdrawal,
 )
 from memory_operator.reconcile.authorization.permissions import Permitted
 from memory_operator.reconcile.embedder import delete_embedder
@@ -97,7 +97,15 @@ def plan_swap(
         **before,
         ConditionType.SCHEMA_READY: schema,
         ConditionType.EMBEDDER_READY: embedder,
-        ConditionType.BACKFILLED: _sync(index, observed, images, now, facts, schema=schema.verdict),
+        ConditionType.BACKFILLED: _sync(
+            index,
+            observed,
+            images,
+            now,
+            facts,
+            schema=schema.verdict,
+            withdrawn=withdrawal(index, observed, facts, permitted),
+        ),
         ConditionType.INDEX_READY: Step(VALID_INDEX if facts.index.valid else Verdict.no(Reason.WAITING, no_index)),
         ConditionType.MODEL_ACTIVE: swap,
     }
@@ -124,16 +132,22 @@ def plan_model(index: MemoryIndex, observed: Observed, images: Images, now: date
 
 
 def _sync(
-    index: MemoryIndex, observed: Observed, images: Images, now: datetime, facts: DatabaseFacts, *, schema: Verdict
+    index: MemoryIndex,
+    observed: Observed,
+    images: Images,
+    now: datetime,
+    facts: DatabaseFacts,
+    *,
+    schema: Verdict,
+    withdrawn: str,
 ) -> Step:
     """Return the step of Backfilled: whether new rows get vectors of the active model, and who embeds them.
 
     The sync worker has no pod while a backfill Job runs that was started before the swap. If texts may no longer be
-    sent to the active model's provider, neither the Job nor the sync worker goes on.
+    sent to the active model's embedder, neither the Job nor the sync worker goes on; `withdrawn` says why, or is empty.
     """
     active, name = facts.active_name or "", f"{index.name}-sync"
     live, backfill = observed.children.get(("Deployment", name)), active_job(observed.jobs_of("backfill"))
-    withdrawn = egress_withdrawn(index, facts)
     actions: tuple[Action, ...] = ()
     other_model = live is not None and not embeds(live, active)
     if live is not None and (withdrawn or (schema.holds and not other_model)):
@@ -142,7 +156,7 @@ def _sync(
     if withdrawn:
         if backfill:
             actions = (*actions, Delete("Job", index.namespace, backfill.name, backfill.uid))
-        message = f"New rows wait for {index.spec.embedding.model}, since spec.embedding.queryEgress is Denied."
+        message = f"New rows wait for {index.spec.embedding.model}, since {withdrawn}."
         return Step(Verdict.no(Reason.WAITING, message), actions)
     if backfill:
         problem = pod_problem(observed, "backfill") or missing_pod(index, backfill, now)

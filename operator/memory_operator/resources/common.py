@@ -22,6 +22,7 @@ ANNOTATION_FINGERPRINT = "memory-index.dev/fingerprint"
 ANNOTATION_SPECIFICATION = "memory-index.dev/specification"  # which one an embedder's pods were made from
 ANNOTATION_SEQUENCE = "memory-index.dev/sequence"
 ANNOTATION_INDEX_UID = "memory-index.dev/uid"
+ANNOTATION_STOPPED = "memory-index.dev/stopped"  # of a Job that the operator has suspended
 
 HOSTED_KEY_DIRECTORY = "/var/run/memory-index-hosted"  # where workers find the hosted provider's API key
 KEY_DIRECTORY = "/var/run/memory-index-embedder"  # where embedder and workers find the embedder's API key
@@ -138,4 +139,17 @@ def secret_file(secret: str, key: str, path: str) -> Manifest:
 
 def env(values: Mapping[str, str]) -> list[Manifest]:
     """Return environment variables sorted by name, without empty values, which Kubernetes would drop."""
-    return [{"name": name, "value": value} for name, value in sorted(values.items()) if value]
+    return [{"name": name, "value": literal(value)} for name, value in sorted(values.items()) if value]
+
+
+def literal(text: str) -> str:
+    """Return a text of a command or an environment variable in which Kubernetes expands no reference like `$(NAME)`.
+
+    Values of the specification are checked before such an expansion, which would change them.
+    """
+    return text.replace("$", "$$")
+
+
+def plain(text: str) -> str:
+    """Return the text from which `literal` made this one."""
+    return text.replace("$$", "$")

@@ -16,6 +16,7 @@ from memory_operator.resources.common import (
     Images,
     container_security,
     labels,
+    literal,
     metadata,
     pod_security,
     secret_file,
@@ -193,7 +194,7 @@ def _container(index: MemoryIndex, images: Images, mounts: list[Manifest]) -> Ma
         "name": "embedder",
         "image": index.spec.embedder.image or images.embedder,
         "imagePullPolicy": images.pull_policy,
-        "command": ["memory-embedder", "serve", *_arguments(index, images)],
+        "command": ["memory-embedder", "serve", *(literal(part) for part in _arguments(index, images))],
         "ports": [
             {"name": "http", "containerPort": PORT, "protocol": "TCP"},
             {"name": "metrics", "containerPort": PROBE_PORT, "protocol": "TCP"},
@@ -287,7 +288,9 @@ def _model(index: MemoryIndex, images: Images) -> tuple[list[Manifest], list[Man
         return [], [], [], own
     volume: Manifest = {"name": "model", "emptyDir": {"sizeLimit": MODEL_SIZE_LIMIT}}
     # The model image's own cp; the embedder verifies the digest at its start.
-    copy = _init("copy-model", source.image.reference, images, ["cp", source.image.path, FETCHED_FILE], [writable])
+    copy = _init(
+        "copy-model", source.image.reference, images, ["cp", literal(source.image.path), FETCHED_FILE], [writable]
+    )
     return [copy], [volume], [readable], FETCHED_FILE
 
 

@@ -12,6 +12,7 @@ from memory_operator.api.conditions import timestamp
 from memory_operator.api.spec import API_VERSION, Manifest, MemoryIndex
 from memory_operator.resources import cnpg
 from memory_operator.resources.common import MANAGER, fingerprint
+from memory_recall.visible_text import visible_line
 
 EventType = Literal["Normal", "Warning"]
 MESSAGE_LIMIT = 1024
@@ -73,7 +74,7 @@ def event_manifest(subject: Subject, event: Event, now: datetime) -> Manifest:
         "involvedObject": about,
         "type": event.type,
         "reason": event.reason,
-        "message": event.message[:MESSAGE_LIMIT],
+        "message": visible_line(event.message)[:MESSAGE_LIMIT],
         "source": {"component": MANAGER},
         "firstTimestamp": moment,
         "lastTimestamp": moment,

@@ -7,7 +7,15 @@ the Job is deleted after a while.
 """
 
 from memory_operator.api.spec import HttpSource, Manifest, MemoryIndex
-from memory_operator.resources.common import Images, container_security, fingerprint, labels, metadata, pod_security
+from memory_operator.resources.common import (
+    Images,
+    container_security,
+    fingerprint,
+    labels,
+    literal,
+    metadata,
+    pod_security,
+)
 from memory_operator.resources.jobs import job_manifest
 from memory_operator.resources.pod_template import completed
 
@@ -84,7 +92,7 @@ def _pod_template(index: MemoryIndex, images: Images, source: HttpSource) -> Man
                     "name": COMPONENT,
                     "image": embedder.image or images.embedder,
                     "imagePullPolicy": images.pull_policy,
-                    "command": _command(source),
+                    "command": [literal(part) for part in _command(source)],
                     "resources": RESOURCES,
                     "securityContext": container_security(),
                     "volumeMounts": [{"name": "model", "mountPath": FETCHED_DIRECTORY}],

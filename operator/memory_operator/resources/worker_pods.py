@@ -11,21 +11,25 @@ from memory_operator.api.spec import Manifest, MemoryIndex
 from memory_operator.resources.common import (
     HOSTED_KEY_DIRECTORY,
     KEY_DIRECTORY,
+    LABEL_COMPONENT,
     NEXT_KEY_DIRECTORY,
     Images,
     container_security,
     env,
     labels,
+    literal,
     own_container,
+    plain,
     pod_security,
     secret_file,
 )
 from memory_operator.resources.embedder import local_url
 from memory_operator.resources.pod_template import completed
+from memory_recall.embedding.served_model import VOYAGE_URL
 from memory_recall.postgres.identity_sql import DatabaseIdentity
 
 DSN_DIRECTORY = "/var/run/memory-index"
-_ASKING = frozenset({"backfill", "sync", "swap"})  # the components that send texts to an embedder
+ASKING = frozenset({"backfill", "sync", "swap"})  # the components that send texts to an embedder
 
 
 @dataclass(frozen=True)
@@ -82,7 +86,7 @@ def pod_template(
                     "name": "memory",
                     "image": images.operator,
                     "imagePullPolicy": images.pull_policy,
-                    "command": command,
+                    "command": [literal(part) for part in command],
                     "env": settings(index, metrics_port, used),
                     "resources": resources,
                     "securityContext": container_security(),
@@ -106,8 +110,8 @@ def used_embedders(index: MemoryIndex, component: str, active: ConfiguredEmbedde
 
     A component that sends no texts mounts no API key, so its pods start even if the Secret does not exist.
     """
-    local = component in _ASKING and (component == "swap" or not index.hosted)
-    hosted = component in _ASKING and (index.hosted or (component == "swap" and index.hosted_key is not None))
+    local = component in ASKING and (component == "swap" or not index.hosted)
+    hosted = component in ASKING and (index.hosted or (component == "swap" and index.hosted_key is not None))
     first = active or ConfiguredEmbedder(local_url(index), index.local_key)
     return UsedEmbedders(
         url=first.url if local or not index.hosted else "",
@@ -124,7 +128,7 @@ def configured_embedder(worker: Manifest) -> ConfiguredEmbedder | None:
     A worker that sends texts to a hosted provider alone has no embedder's URL in its environment.
     """
     pod = worker["spec"]["template"]["spec"]
-    values = {item["name"]: item.get("value") for item in own_container(pod).get("env") or ()}
+    values = {item["name"]: plain(item.get("value") or "") for item in own_container(pod).get("env") or ()}
     url = values.get("MEMORY_EMBEDDER_URL")
     if not url:
         return None
@@ -135,6 +139,25 @@ def configured_embedder(worker: Manifest) -> ConfiguredEmbedder | None:
         for item in secret.get("items") or ()
     ]
     return ConfiguredEmbedder(url, keys[0] if keys else None)
+
+
+def destinations(template: Manifest) -> frozenset[str]:
+    """Return the URLs of the embedders that the pods of a worker's existing template may send texts to."""
+    if (template.get("metadata") or {}).get("labels", {}).get(LABEL_COMPONENT) not in ASKING:
+        return frozenset()
+    container = own_container(template.get("spec") or {})
+    command = [plain(part) for part in container.get("command") or ()]
+    values = {item["name"]: plain(item.get("value") or "") for item in container.get("env") or ()}
+    following = [command[at + 1] for at, part in enumerate(command[:-1]) if part == "--url"]
+    hosted = values.get("MEMORY_PROVIDER") or values.get("MEMORY_HOSTED_API_KEY_FILE") or "--hosted" in command
+    urls = [values.get("MEMORY_EMBEDDER_URL"), *following, VOYAGE_URL if hosted else None]
+    return frozenset(url for url in urls if url)
+
+
+def mounted_secrets(template: Manifest) -> frozenset[str]:
+    """Return the names of the Secrets that the pods of an existing template mount."""
+    volumes = (template.get("spec") or {}).get("volumes") or ()
+    return frozenset((volume.get("secret") or {}).get("secretName", "") for volume in volumes) - {""}
 
 
 def _secret_files(index: MemoryIndex, used: UsedEmbedders) -> dict[str, tuple[str, Manifest]]:

@@ -184,6 +184,7 @@ def _claim(index: MemoryIndex) -> list[str]:
         index.name,
         index.uid,
         timestamp(index.created_at),
+        kubernetes=index.kubernetes,
         cluster_name=index.cluster_name or "",
         cluster_namespace=index.cluster_namespace,
     )
@@ -195,7 +196,8 @@ def _set_active_model(job: Manifest, active: str, dimensions: int) -> None:
     (container,) = job["spec"]["template"]["spec"]["containers"]
     provider = "voyage" if is_hosted_model(active) else ""
     values = {"MEMORY_MODEL": active, "MEMORY_DIMENSIONS": str(dimensions), "MEMORY_PROVIDER": provider}
-    container["env"] = env({**{item["name"]: item["value"] for item in container["env"]}, **values})
+    others = [item for item in container["env"] if item["name"] not in values]
+    container["env"] = sorted([*others, *env(values)], key=lambda item: item["name"])
 
 
 def _next_key(index: MemoryIndex, served_by: ConfiguredEmbedder | None) -> list[str]:

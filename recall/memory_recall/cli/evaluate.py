@@ -8,7 +8,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from memory_recall.cli.output import JsonOption, emit, execute, progress_bar
+from memory_recall.cli.output import JsonOption, emit, execute, progress_bar, shown
 from memory_recall.cli.recall import ExpandOption, ModelKeyOption, ModelNameOption
 from memory_recall.errors import EmbedderUnavailable, InvalidInput
 from memory_recall.search.query import mode_named
@@ -118,5 +118,5 @@ def _show(report: dict[str, Any]) -> None:
         table.add_column(mode, justify="right")
     for name, scores in {"all": report, **report["strata"]}.items():
         for measure in measures:
-            table.add_row(name, measure, *(f"{scores[measure][mode]:.3f}" for mode in modes))
+            table.add_row(shown(name), measure, *(f"{scores[measure][mode]:.3f}" for mode in modes))
     Console().print(table)

@@ -1,5 +1,8 @@
 """What the commands print, and how a command's failure becomes an exit status.
 
+What others have written, such as a memory or the version of a server, is printed by `show` or in a table's cell made by
+`shown`: without what a terminal would obey, and never read as rich's markup. JSON has the exact texts, with escapes.
+
 Results go to standard output: a table for people or, with --json, exactly one line of JSON. Progress, logs and errors
 go to standard error. A fatal error is also written to the container's termination log, from where the operator copies
 it into a condition.
@@ -19,10 +22,12 @@ from pydantic import ValidationError
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
+from rich.text import Text
 
 from memory_recall import logs
 from memory_recall.errors import InvalidConfiguration, MemoryIndexError
 from memory_recall.settings import Settings
+from memory_recall.visible_text import visible_json, visible_text
 
 T = TypeVar("T")
 TERMINATION_LOG = Path("/dev/termination-log")
@@ -53,18 +58,29 @@ def emit(result: Mapping[str, Any], *, as_json: bool, title: str = "", to_stderr
     """
     stream = sys.stderr if to_stderr else sys.stdout
     if as_json:
-        stream.write(orjson.dumps(result, option=orjson.OPT_NON_STR_KEYS).decode() + "\n")
+        stream.write(json_line(result))
         stream.flush()
         return
     table = Table(title=title or None, show_header=False, box=None, title_justify="left")
     for name, value in _flat(result):
-        table.add_row(name.replace("_", " "), _shown(value))
+        table.add_row(shown(name.replace("_", " ")), shown(_spelt(value)))
     Console(stderr=to_stderr).print(table)
 
 
-def show(lines: Iterable[str]) -> None:
-    """Print lines of text for people to standard output, as they are."""
-    Console(soft_wrap=True, highlight=False).print("\n".join(lines), markup=False)
+def json_line(result: Mapping[str, Any]) -> str:
+    """Return a line of JSON, from which a program reads the exact texts."""
+    return visible_json(orjson.dumps(result, option=orjson.OPT_NON_STR_KEYS | orjson.OPT_APPEND_NEWLINE).decode())
+
+
+def shown(text: str) -> Text:
+    """Return a text of others as a cell of a table."""
+    return Text(visible_text(text))
+
+
+def show(lines: Iterable[str], *, to_stderr: bool = False) -> None:
+    """Print lines of text for people, to standard output or to standard error."""
+    console = Console(soft_wrap=True, highlight=False, stderr=to_stderr)
+    console.print(visible_text("\n".join(lines)), markup=False)
 
 
 def announce_page(address: str) -> None:
@@ -83,7 +99,7 @@ def _flat(result: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
     return rows
 
 
-def _shown(value: object) -> str:
+def _spelt(value: object) -> str:
     if value is None:
         return "-"
     if isinstance(value, float):
@@ -132,17 +148,14 @@ def execute(action: Callable[[Settings], Coroutine[Any, Any, T]], *, as_json: bo
 
 def report_failure(error: MemoryIndexError, *, as_json: bool) -> None:
     """Print an error and its remedy, and write both to the container's termination log if there is one."""
-    record = orjson.dumps({"reason": error.reason, "message": str(error)})
+    record = {"reason": error.reason, "message": str(error)}
     if os.access(TERMINATION_LOG, os.W_OK):
-        _write_termination_log(TERMINATION_LOG, record)
+        _write_termination_log(TERMINATION_LOG, orjson.dumps(record))
     if as_json:
-        sys.stderr.write(record.decode() + "\n")
+        sys.stderr.write(json_line(record))
         return
-    console = Console(stderr=True, soft_wrap=True, highlight=False)
-    console.print(f"[bold red]{error.reason}[/]: ", end="")
-    console.print(error.message, markup=False)
-    if error.remedy:
-        console.print(error.remedy, markup=False)
+    Console(stderr=True).print(f"[bold red]{error.reason}[/]: ", end="")
+    show([error.message, *([error.remedy] if error.remedy else [])], to_stderr=True)
 
 
 def _write_termination_log(path: Path, record: bytes) -> None:

@@ -6,7 +6,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from memory_recall.cli.output import JsonOption, emit, execute
+from memory_recall.cli.output import JsonOption, emit, execute, shown
 from memory_recall.indexing import quarantine_sql
 from memory_recall.postgres.connection import opened
 from memory_recall.schema.revisions import require_schema
@@ -36,7 +36,8 @@ def list_command(
         return
     table = Table("id", "attempts", "error", "next attempt", title="Failed rows", title_justify="left")
     for row in rows:
-        table.add_row(str(row["id"]), str(row["attempts"]), row["error_class"], row["next_attempt"] or "quarantined")
+        cells = (str(row["id"]), str(row["attempts"]), row["error_class"], row["next_attempt"] or "quarantined")
+        table.add_row(*map(shown, cells))
     Console().print(table)
 
 

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
-from memory_recall.cli.output import JsonOption, announce_page, emit, execute, progress_bar
+from memory_recall.cli.output import JsonOption, announce_page, emit, execute, progress_bar, show
 from memory_recall.errors import InvalidInput, importing_extra
 from memory_recall.labelling.label_file import LabelFile
 from memory_recall.settings import Settings
@@ -128,9 +127,8 @@ def judge_command(
             if terminal:
                 from memory_recall.labelling.terminal import label_in_terminal
 
-                console = Console(stderr=True, soft_wrap=True, highlight=False)
                 await label_in_terminal(
-                    labeller, read=sys.stdin.readline, show=lambda line: console.print(line, markup=False)
+                    labeller, read=sys.stdin.readline, show=lambda line: show([line], to_stderr=True)
                 )
             else:
                 with importing_extra("page", "The page on which answers are judged"):
@@ -222,8 +220,8 @@ def _summarise(file: LabelFile, *, as_json: bool) -> None:
     summary = dataclasses.asdict(summarise(file.labels))
     warnings = [] if as_json else summary.pop("warnings")
     emit(summary, as_json=as_json, title="Labels")
-    for warning in warnings:
-        Console(stderr=True, soft_wrap=True, highlight=False).print(warning, markup=False)
+    if warnings:
+        show(warnings, to_stderr=True)
 
 
 async def _draw(settings: Settings, file: LabelFile, count: int, *, seed: int, user: str | None, stratum: str) -> int:
@@ -257,14 +255,16 @@ async def _opened_store(settings: Settings, *, pooling: bool) -> AsyncIterator["
     from memory_recall.indexing.embedders import query_embedder
     from memory_recall.labelling.store import PostgresStore
     from memory_recall.postgres.connection import create_pool, opened
+    from memory_recall.schema.requirements.reading import require_every_row
     from memory_recall.schema.table import describe
     from memory_recall.search.hybrid_recall import HybridRecall
 
     async with AsyncExitStack() as closing:
         async with opened(settings.dsn(), _APPLICATION) as connection:
             table = await describe(connection, settings.table)
-        table.require_exists()
-        table.require_supported()
+            table.require_exists()
+            table.require_supported()
+            await require_every_row(connection, table)
         pool = await create_pool(settings.dsn(), min_size=1, max_size=_CONNECTIONS, application_name=_APPLICATION)
         closing.push_async_callback(pool.close)
         embedder = query_embedder(settings) if pooling else None

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from memory_recall.cli.output import JsonOption, emit, execute
+from memory_recall.cli.output import JsonOption, emit, execute, shown
 from memory_recall.errors import InvalidInput
 from memory_recall.search.fusion import SortBy
 from memory_recall.search.query import MAX_QUERY_CHARACTERS, RecallQuery, mode_named
@@ -66,8 +66,8 @@ def _with_filter_options(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def parsing(**given: Any) -> None:  # noqa: ANN401  (typer's values of many types)
-        filters = {name: value for name in FILTER_TYPES if (value := given.pop(name)) not in {None, ()}}
-        command(**given, filters=filters)
+        filters = {name: given.pop(name) for name in FILTER_TYPES}
+        command(**given, filters={name: value for name, value in filters.items() if value})
 
     own = inspect.signature(command)
     options = [_filter_option(name) for name in FILTER_TYPES]
@@ -230,11 +230,10 @@ def _show(result: RecallResult, *, explain: bool) -> None:
         ranks = [str(rank or "-") for rank in (evidence.lexical_rank, evidence.dense_rank)] if explain else []
         if by_graph:
             ranks.append("-" if evidence.graph_score is None else f"{evidence.graph_score:.2f}")
-        # As text, since what stands in brackets would be taken for markup.
-        content = Text(memory.content)
+        content = shown(memory.content)
         if memory.superseded_by is not None:
             content = Text.assemble((f"superseded by {memory.superseded_by}: ", "yellow"), content)
-        table.add_row(str(memory.id), f"{memory.rank:.3f}", *ranks, Text(memory.category or ""), content)
+        table.add_row(str(memory.id), f"{memory.rank:.3f}", *ranks, shown(memory.category or ""), content)
     console = Console()
     console.print(table if result.memories else "Nothing was recalled.")
     notes = Console(stderr=True, highlight=False)

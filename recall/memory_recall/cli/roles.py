@@ -30,11 +30,13 @@ def roles_command(
     """
 
     async def action(settings: Settings) -> str:
+        from memory_recall.schema.requirements.reading import has_row_security
         from memory_recall.schema.revisions import require_schema
         from memory_recall.schema.roles import role_script
 
         async with opened(settings.dsn(), "memory-roles") as connection:
             table = await require_schema(connection, settings.table)
-            return role_script(table, worker=worker, reader=recall)
+            row_security = await has_row_security(connection, table)
+            return role_script(table, worker=worker, reader=recall, row_security=row_security)
 
     sys.stdout.write(execute(action, as_json=False))

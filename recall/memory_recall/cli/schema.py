@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import typer
 from rich.console import Console
 
-from memory_recall.cli.output import JsonOption, emit, execute
+from memory_recall.cli.output import JsonOption, emit, execute, shown
 from memory_recall.embedding.profiles import PROFILES, ModelProfile
 from memory_recall.errors import DimensionMismatch, InvalidConfiguration, MemoryIndexError
 from memory_recall.hnsw.definition import inspect_index
@@ -173,13 +173,13 @@ async def _watch(settings: Settings) -> None:
     async with opened(settings.dsn(), "memory-index-watch") as connection:
         table = await describe(connection, settings.table)
         with console.status("Preparing the index build"):
-            shown = None
+            last = None
             while True:
                 progress = (await inspect_index(connection, table)).progress
                 line = progress and f"{progress.phase} {100 * (progress.fraction or 0):.0f} %"
-                if line and line != shown:
-                    console.print(f"Index: {line}", highlight=False)
-                    shown = line
+                if line and line != last:
+                    console.print(shown(f"Index: {line}"))
+                    last = line
                 await asyncio.sleep(_PROGRESS_SECONDS)
 
 

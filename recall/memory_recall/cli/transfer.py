@@ -7,15 +7,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO
 
-import orjson
 import typer
 from rich.console import Console
 
-from memory_recall.cli.output import JsonOption, emit, execute, progress_bar
+from memory_recall.cli.output import JsonOption, emit, execute, json_line, progress_bar
 from memory_recall.errors import InvalidInput
 from memory_recall.postgres.connection import opened
 from memory_recall.postgres.session_sql import require_session
 from memory_recall.private_file import create_private_file
+from memory_recall.schema.requirements.reading import require_every_row
 from memory_recall.schema.table import describe
 from memory_recall.settings import Settings
 from memory_recall.transfer.export_jsonl import exporting
@@ -129,11 +129,12 @@ async def _export(settings: Settings, file: str) -> dict[str, Any]:
         table = await describe(connection, settings.table)
         table.require_exists()
         table.require_supported()
+        await require_every_row(connection, table)
         with _opened_for_writing(file) as stream, progress_bar() as bar:
             async with exporting(connection, table) as export:
                 task = bar.add_task("Exporting", total=export.counts.shareable)
                 async for memory in export.memories():
-                    stream.write(orjson.dumps(memory, option=orjson.OPT_APPEND_NEWLINE))
+                    stream.write(json_line(memory).encode())
                     if export.exported % _SHOW_EVERY == 0:
                         bar.update(task, completed=export.exported)
                 bar.update(task, completed=export.exported)

@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
 from memory_recall.cli.evaluate import question_lines
-from memory_recall.cli.output import JsonOption, emit, execute, progress_bar
+from memory_recall.cli.output import JsonOption, emit, execute, progress_bar, show
 from memory_recall.errors import EmbedderUnavailable, InvalidInput
 from memory_recall.evaluation.significance import Comparison
 from memory_recall.evaluation.tuning import LEAST_QUESTIONS, Tuned, choose, require_enough, settings
@@ -102,7 +101,6 @@ def _as_dictionary(found: Tuned) -> dict[str, Any]:
 
 
 def _show(found: Tuned, output: Path | None) -> None:
-    console = Console(highlight=False)
     if found.recommended:
         differing = {
             field.name: getattr(found.chosen, field.name)
@@ -110,14 +108,13 @@ def _show(found: Tuned, output: Path | None) -> None:
             if getattr(found.chosen, field.name) != field.default
         }
         arguments = ", ".join(f"{name}={value!r}" for name, value in differing.items())
-        console.print(f"Use Fusion({arguments}).")
+        lines = [f"Use Fusion({arguments})."]
     else:
-        console.print("Keep the default: no other setting is reliably better on these questions.")
-    console.print(f"Choosing a setting gains, on {found.questions} questions held out in turn:")
+        lines = ["Keep the default: no other setting is reliably better on these questions."]
+    lines.append(f"Choosing a setting gains, on {found.questions} questions held out in turn:")
     for measure, gain in (("recall@10", found.recall_10), ("nDCG@10", found.ndcg_10)):
-        console.print(f"  {measure:<10} {_spelt(gain)}")
-    if output is not None:
-        console.print(f"Written to {output}.")
+        lines.append(f"  {measure:<10} {_spelt(gain)}")
+    show([*lines, *([f"Written to {output}."] if output is not None else [])])
 
 
 def _spelt(gain: Comparison) -> str:

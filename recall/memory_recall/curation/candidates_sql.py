@@ -11,6 +11,7 @@ from memory_recall.curation.features import Frequencies, Memory, Pair
 from memory_recall.errors import InvalidInput, SchemaUnsupported
 from memory_recall.postgres.connection import AnyConnection
 from memory_recall.postgres.driver_errors import translated
+from memory_recall.schema.columns.owners import owned_by, owner_named
 from memory_recall.schema.rules.expected import TEXT_HASH
 from memory_recall.schema.supersessions import LINKS, SUPERSESSIONS
 from memory_recall.schema.table import ACTIVE, MemoryTable, quoted
@@ -75,11 +76,16 @@ def unchanged(table: MemoryTable, *, links: bool) -> str:
 
 def _searched(table: MemoryTable, row: str, *, links: bool) -> str:
     """Return the condition of `current` for a row that also has a vector and a date, of the owner $1 if it is given."""
-    owned = f" AND ($1::text IS NULL OR {row}.user_id::text = $1)" if "user_id" in table.columns else ""
     return (
         f"{current(table, row, links=links)} AND {row}.{ACTIVE.name} IS NOT NULL"
-        f" AND {row}.created_at IS NOT NULL{owned}"
+        f" AND {row}.created_at IS NOT NULL{_owned(table, row)}"
     )
+
+
+def _owned(table: MemoryTable, row: str) -> str:
+    """Return the condition, after an AND, for a row of the owner $1, or of any owner if $1 is NULL."""
+    named = f" OR {owned_by(table, row, '$1')}" if "user_id" in table.columns else ""
+    return f" AND ($1::text IS NULL{named})"
 
 
 async def read_pairs(
@@ -90,10 +96,9 @@ async def read_pairs(
     With `user` None, the memories of all owners are read.
 
     Raises:
-        InvalidInput: there are too many memories for one run, or the table does not say whose a memory is.
+        InvalidInput: there are too many memories for one run, or the table has no such user.
     """
-    if user is not None and "user_id" not in table.columns:
-        raise InvalidInput(f"The table {table.name} has no column user_id.", "Say --everyone.")
+    user = user if user is None else owner_named(table, user)
     newer = f"{_searched(table, 'n', links=links)} AND ($2::timestamptz IS NULL OR n.created_at >= $2)"
     # The settings of the index scan end with the transaction, because a pooler may give the session to somebody else.
     with translated("looking for memories that belong together"):
@@ -113,7 +118,7 @@ async def read_pairs(
                 LEAST_COSINE,
             )
             ids = sorted({row[name] for row in found for name in ("newer", "older")})
-            memories = await _read_memories(connection, table, ids, links=links)
+            memories = await _read_memories(connection, table, ids, user=user, links=links)
     return [
         Pair(memories[row["older"]], memories[row["newer"]], row["cosine"])
         for row in found
@@ -126,21 +131,26 @@ def _nearest_older(table: MemoryTable, *, links: bool) -> str:
     operator = f"OPERATOR({quoted(table.vector_schema or 'public')}.<=>)"
     distance = f"m.{ACTIVE.name} {operator} n.{ACTIVE.name}"
     owner = " AND m.user_id = n.user_id" if "user_id" in table.columns else ""
+    # The cosine of a vector of length zero is NaN, which Postgres takes for more than any number.
     return (
-        f"SELECT m.id, (1 - ({distance}))::float8 AS cosine FROM {table.qualified} m"
+        f"SELECT m.id, nullif(1 - ({distance}), 'NaN')::float8 AS cosine FROM {table.qualified} m"
         f" WHERE {_searched(table, 'm', links=links)}{owner} AND (m.created_at, m.id) < (n.created_at, n.id)"
         f" ORDER BY {distance} LIMIT {NEIGHBOURS}"
     )
 
 
 async def _read_memories(
-    connection: AnyConnection, table: MemoryTable, ids: list[int], *, links: bool
+    connection: AnyConnection, table: MemoryTable, ids: list[int], *, user: str | None, links: bool
 ) -> dict[int, Memory]:
-    """Return those of the memories that are current still; some may have become sensitive since they were found."""
+    """Return those of the user's memories that are current still; some may have become sensitive since they were found.
+
+    With `user` None, they may be any owner's.
+    """
     rows = await connection.fetch(
         f"SELECT m.id, m.content, {_tags(table)} AS tags, tsvector_to_array(m.search_vector) AS terms, m.created_at,"
         f" {table.own(TEXT_HASH)}(m.content) AS text_hash FROM {table.qualified} m"
-        f" WHERE m.id = ANY($1::bigint[]) AND {current(table, 'm', links=links)}",
+        f" WHERE m.id = ANY($2::bigint[]) AND {current(table, 'm', links=links)}{_owned(table, 'm')}",
+        user,
         ids,
     )
     return {
@@ -180,6 +190,7 @@ async def read_frequencies(
     terms = f"SELECT unnest(tsvector_to_array(m.search_vector)) AS name FROM {rows}"
     tags = f"SELECT lower(btrim(unnest(string_to_array({_tags(table)}, ',')))) AS name FROM {rows}"
     with translated("counting words and tags"):
+        user = user if user is None else owner_named(table, user)
         count = await connection.fetchval(f"SELECT count(*) FROM {rows}", user)
         counted = [
             await connection.fetch(

@@ -4,11 +4,10 @@ The memory server calls these methods in a thread, so they may block. It embeds 
 and ignores errors of a recall. No request is made for a sensitive text, even if the caller has not checked this.
 """
 
-from typing import Any
-
 import httpx
 
-from memory_recall.embedding.wire import EMBEDDINGS_PATH, WireFormat
+from memory_recall.embedding.bounded_answer import UnusableAnswerError, fetch_blocking
+from memory_recall.embedding.wire import WireFormat
 
 _TIMEOUT = 5.0  # the API's hook gives up after six seconds
 
@@ -28,10 +27,10 @@ class HttpEmbedder:
     ) -> None:
         self.model = model
         self._wire = WireFormat(base_url.rstrip("/"), model, dimensions)
+        self._timeout = httpx.Timeout(timeout)
         self._http = httpx.Client(
             base_url=self._wire.base_url,
             headers={"authorization": f"Bearer {api_key}"} if api_key else {},
-            timeout=timeout,
             transport=transport,
         )
 
@@ -56,10 +55,11 @@ class HttpEmbedder:
         return self._embed(query, "query")
 
     def _embed(self, text: str, input_type: str) -> list[float]:
-        body: dict[str, Any] = self._wire.body([text], input_type)
         try:
-            response = self._http.post(EMBEDDINGS_PATH, json=body)
+            answer = fetch_blocking(self._http, self._wire.embeddings([text], input_type, self._timeout))
+        except UnusableAnswerError as error:
+            raise self._wire.unusable(str(error)) from None
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise self._wire.unreachable(error) from None
-        vector: list[float] = self._wire.batch(self._wire.payload(response), 1).vectors[0].tolist()
+        vector: list[float] = self._wire.batch(self._wire.payload(answer), 1).vectors[0].tolist()
         return vector

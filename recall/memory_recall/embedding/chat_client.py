@@ -3,13 +3,11 @@
 A request holds the model's name, an instruction, examples that belong to nobody, and one text; nothing else. The text
 is a query, or holds memories. The address must belong to this machine, a private network or a Service of the cluster,
 or texts must be allowed to leave and the address must have TLS. A redirect is not followed, since it could lead
-elsewhere. An answer is read up to a fixed size and refused beyond.
+elsewhere. An answer is read up to a fixed size and refused beyond (see `bounded_answer`).
 
 A failed request is not repeated here, because a recall has no time for it.
 """
 
-import asyncio
-import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypeVar
@@ -18,7 +16,9 @@ import httpx
 
 from memory_recall.embedding.address_policy import may_receive_texts
 from memory_recall.embedding.api_key import ApiKey, BearerKey
-from memory_recall.embedding.http_client import HttpClient, retry_after
+from memory_recall.embedding.bounded_answer import Answer, Bounds, Request, UnusableAnswerError
+from memory_recall.embedding.http_client import HttpClient
+from memory_recall.embedding.whole_text import whole
 from memory_recall.errors import (
     EmbedderBroken,
     EmbedderRejected,
@@ -30,9 +30,8 @@ from memory_recall.errors import (
 
 _PATH = "/v1/chat/completions"
 _TIMEOUT = httpx.Timeout(30.0, connect=5.0)
-_REQUEST_SECONDS = 60.0  # of a request as a whole, whose bytes may come one by one
 _LIMITS = httpx.Limits(max_connections=32, max_keepalive_connections=8)
-_MOST_BYTES = 65_536  # of an answer
+_BOUNDS = Bounds(size=65_536, values=16_384)  # of an answer
 _TRANSIENT = frozenset({408, 425, 429})
 
 T = TypeVar("T")
@@ -80,7 +79,7 @@ class ChatClient(HttpClient):
             EmbedderBroken: the answer is too long, or has no text where the answer of a chat has it.
         """
         messages = [_turn("system", instruction), _turn("user", text)]
-        return await self._requests.run_shielded(self._ask(messages, {"max_tokens": most_tokens}, _content))
+        return await self._ask(messages, {"max_tokens": most_tokens}, _content)
 
     async def first_token(
         self, instruction: str, examples: Sequence[tuple[str, str]], text: str, *, most: int
@@ -101,21 +100,22 @@ class ChatClient(HttpClient):
             messages += [_turn("user", asked), _turn("assistant", answered)]
         messages.append(_turn("user", text))
         wanted = {"max_tokens": 1, "logprobs": True, "top_logprobs": most}
-        return await self._requests.run_shielded(self._ask(messages, wanted, _first_token))
+        return await self._ask(messages, wanted, _first_token)
 
     async def _ask(
-        self, messages: Sequence[Mapping[str, str]], wanted: Mapping[str, Any], read: Callable[[bytes], T]
+        self, messages: Sequence[Mapping[str, str]], wanted: Mapping[str, Any], read: Callable[[Any], T]
     ) -> T:
         body = {"model": self.model, "messages": messages, "temperature": 0, **wanted}
-        headers = {"accept-encoding": "identity"}  # what is compressed has no bound
+
+        def read_answer(answer: Answer) -> T:
+            if answer.status != 200:
+                raise _refusal(answer)
+            return read(answer.json())
+
         try:
-            async with (
-                asyncio.timeout(_REQUEST_SECONDS),
-                self._http.stream("POST", _PATH, json=body, headers=headers) as response,
-            ):
-                if response.status_code != 200:
-                    raise _refusal(response)
-                return read(await _bounded_body(response))
+            return await self._exchange(self._http, Request("POST", _PATH, _BOUNDS, _TIMEOUT, body), read_answer)
+        except UnusableAnswerError as error:
+            raise _broken(str(error)) from None
         except (httpx.HTTPError, httpx.InvalidURL, TimeoutError) as error:
             raise EmbedderUnavailable(
                 f"The language model could not be reached ({type(error).__name__}).",
@@ -124,39 +124,28 @@ class ChatClient(HttpClient):
 
 
 def _turn(role: str, content: str) -> dict[str, str]:
-    return {"role": role, "content": content}
+    return {"role": role, "content": whole(content)}
 
 
-async def _bounded_body(response: httpx.Response) -> bytes:
-    if response.headers.get("content-encoding", "identity") != "identity":
-        raise _broken("it is compressed")
-    body = b""
-    async for part in response.aiter_raw():
-        body += part
-        if len(body) > _MOST_BYTES:
-            raise _broken(f"it has more than {_MOST_BYTES} bytes")
-    return body
-
-
-def _content(body: bytes) -> str:
+def _content(payload: Any) -> str:  # noqa: ANN401  (whatever the server sent)
     try:
-        content = json.loads(body)["choices"][0]["message"]["content"]
-    except (ValueError, KeyError, IndexError, TypeError, RecursionError):
+        content = payload["choices"][0]["message"]["content"]
+    except (KeyError, IndexError, TypeError):
         raise _broken("it is not that of a chat") from None
     if not isinstance(content, str):
         raise _broken("its content is no text")
     return content
 
 
-def _first_token(body: bytes) -> dict[str, float]:
+def _first_token(payload: Any) -> dict[str, float]:  # noqa: ANN401  (the same)
     found: dict[str, float] = {}
     try:
-        for one in json.loads(body)["choices"][0]["logprobs"]["content"][0]["top_logprobs"]:
+        for one in payload["choices"][0]["logprobs"]["content"][0]["top_logprobs"]:
             token, logarithm = str(one["token"]), float(one["logprob"])
             if math.isnan(logarithm):
                 raise _broken("a token has no number that says how likely it is")
             found[token] = found.get(token, 0.0) + math.exp(min(logarithm, 0.0))
-    except (ValueError, KeyError, IndexError, TypeError, RecursionError):
+    except (ValueError, KeyError, IndexError, TypeError, OverflowError):
         raise _broken("it does not say how likely its tokens are, as llama-server and vLLM do if asked") from None
     return found
 
@@ -168,12 +157,12 @@ def _broken(what: str) -> EmbedderBroken:
     )
 
 
-def _refusal(response: httpx.Response) -> MemoryIndexError:
-    status = response.status_code
+def _refusal(answer: Answer) -> MemoryIndexError:
+    status = answer.status
     where = f"The language model's server answered {status}."
     if status >= 500 or status in _TRANSIENT:
         remedy = "Repeat the request later, and read the server's log if this lasts."
-        return EmbedderUnavailable(where, remedy, retry_after=retry_after(response))
+        return EmbedderUnavailable(where, remedy, retry_after=answer.retry_after)
     if status in {401, 403}:
         return EmbedderUnauthorized(where, "Give the API key of the language model.")
     return EmbedderRejected(where, "Check the address, which is given without /v1, and the model's name.")

@@ -7,16 +7,17 @@ answered before, it is taken to be missing, and the request fails at once.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx
 
 from memory_recall.embedding.api_key import ApiKey, BearerKey
+from memory_recall.embedding.bounded_answer import Answer, Request, UnusableAnswerError
 from memory_recall.embedding.http_client import HttpClient
 from memory_recall.embedding.served_model import ServedModel
-from memory_recall.embedding.wire import EMBEDDINGS_PATH, MODELS_PATH, RERANK_PATH, EmbeddedBatch, Vectors, WireFormat
+from memory_recall.embedding.wire import EmbeddedBatch, Vectors, WireFormat
 from memory_recall.errors import EmbedderUnavailable, Resend
 from memory_recall.retrying import Backoff, retry
 
@@ -25,6 +26,8 @@ _QUERY_SECONDS = 30.0  # a query whose caller has given up must not occupy its c
 _NEW_CONNECTIONS = 8  # on which a request is sent whose pod is being stopped, within about three seconds
 _BACKOFF = Backoff(first=0.1, longest=0.5)
 
+T = TypeVar("T")
+
 
 class AsyncEmbedder(HttpClient, ABC):
     """The base class of the asynchronous clients of embedders."""
@@ -32,6 +35,7 @@ class AsyncEmbedder(HttpClient, ABC):
     def __init__(self, wire: WireFormat, http: httpx.AsyncClient) -> None:
         super().__init__(http)
         self._wire = wire
+        self._has_answered = False
 
     async def embed_documents(self, texts: Sequence[str]) -> EmbeddedBatch:
         """Embed texts of memories; long ones are truncated. Sensitive texts must not be given to a hosted service."""
@@ -44,14 +48,22 @@ class AsyncEmbedder(HttpClient, ABC):
     @abstractmethod
     async def _embed(self, texts: Sequence[str], input_type: str) -> EmbeddedBatch: ...
 
-    async def _send(self, method: str, path: str, **options: Any) -> httpx.Response:  # noqa: ANN401  (httpx's own)
-        return await self._answer(self._http.request(method, path, **options))
+    async def _send(
+        self, http: httpx.AsyncClient, request: Request, read: Callable[[WireFormat, dict[str, Any]], T]
+    ) -> T:
+        """Send a request and return what `read` makes of the JSON object of the answer."""
+        wire = self._wire
 
-    async def _answer(self, request: Coroutine[Any, Any, httpx.Response]) -> httpx.Response:
+        def read_answer(answer: Answer) -> T:
+            self._has_answered = True
+            return read(wire, wire.payload(answer))
+
         try:
-            return await self._requests.run_shielded(request)
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise self._wire.unreachable(error) from None
+            return await self._exchange(http, request, read_answer)
+        except UnusableAnswerError as error:
+            raise wire.unusable(str(error)) from None
+        except (httpx.HTTPError, httpx.InvalidURL, TimeoutError) as error:
+            raise wire.unreachable(error) from None
 
 
 class EmbedderClient(AsyncEmbedder):
@@ -81,7 +93,6 @@ class EmbedderClient(AsyncEmbedder):
         )
         self._auth = BearerKey(api_key) if api_key else None
         self._transport = transport
-        self._has_answered = False
         super().__init__(WireFormat(self.base_url, model, dimensions), self._connect())
 
     async def embed_query(self, text: str) -> Vectors:
@@ -100,13 +111,12 @@ class EmbedderClient(AsyncEmbedder):
         """
         if not texts:
             return []
-        body = self._wire.rerank_body(query, texts)
-        payload = await self._request("POST", RERANK_PATH, json=body, timeout=self._query_timeout)
-        return self._wire.scores(payload, len(texts))
+        request = self._wire.reranking(query, texts, self._query_timeout)
+        return await self._request(request, lambda wire, payload: wire.scores(payload, len(texts)))
 
     async def model_info(self) -> ServedModel:
         """Ask the service for its model. If `dimensions` was None, later vectors must have this model's dimensions."""
-        info = self._wire.model_info(await self._request("GET", MODELS_PATH))
+        info = await self._request(self._wire.models(self._timeout), WireFormat.model_info)
         if not self._dimensions_given:
             self._wire = replace(self._wire, dimensions=info.dimensions)
         return info
@@ -116,24 +126,19 @@ class EmbedderClient(AsyncEmbedder):
     ) -> EmbeddedBatch:
         if not texts:
             return self._wire.empty_batch()
-        body = self._wire.body(texts, input_type)
-        payload = await self._request("POST", EMBEDDINGS_PATH, json=body, timeout=limit or self._timeout)
-        return self._wire.batch(payload, len(texts))
+        request = self._wire.embeddings(texts, input_type, limit or self._timeout)
+        return await self._request(request, lambda wire, payload: wire.batch(payload, len(texts)))
 
-    async def _request(self, method: str, path: str, **options: Any) -> dict[str, Any]:  # noqa: ANN401  (httpx's own)
+    async def _request(self, request: Request, read: Callable[[WireFormat, dict[str, Any]], T]) -> T:
         try:
-            return await self._ask(self._http.request(method, path, **options))
+            return await self._send(self._http, request, read)
         except EmbedderUnavailable as error:
             if error.resend is Resend.NEVER or not self._has_answered:
                 raise
 
-        async def request_anew() -> httpx.Response:
-            async with self._connect() as http:
-                return await http.request(method, path, **options)
-
         try:
             return await retry(
-                lambda: self._ask(request_anew()),
+                lambda: self._send_anew(request, read),
                 on=_may_be_sent_freely,
                 give_up_after=None,
                 attempts=_NEW_CONNECTIONS,
@@ -143,10 +148,9 @@ class EmbedderClient(AsyncEmbedder):
             self._has_answered = False
             raise
 
-    async def _ask(self, request: Coroutine[Any, Any, httpx.Response]) -> dict[str, Any]:
-        response = await self._answer(request)
-        self._has_answered = True
-        return self._wire.payload(response)
+    async def _send_anew(self, request: Request, read: Callable[[WireFormat, dict[str, Any]], T]) -> T:
+        async with self._connect() as http:
+            return await self._send(http, request, read)
 
     def _connect(self) -> httpx.AsyncClient:
         return httpx.AsyncClient(

@@ -13,8 +13,10 @@ import httpx
 import numpy as np
 
 from memory_recall.embedding.api_key import ApiKey, BearerKey
+from memory_recall.embedding.bounded_answer import Request
 from memory_recall.embedding.client import AsyncEmbedder
 from memory_recall.embedding.served_model import VOYAGE_URL, ServedModel
+from memory_recall.embedding.whole_text import whole
 from memory_recall.embedding.wire import EMBEDDINGS_PATH, EmbeddedBatch, Vectors, WireFormat
 from memory_recall.errors import EmbedderUnauthorized, InvalidConfiguration
 
@@ -60,8 +62,9 @@ class VoyageClient(AsyncEmbedder):
         self.model: str | None = model
         self._dimensions = dimensions
         self._max_texts, self._max_tokens = max_texts, max_tokens
+        self._timeout = httpx.Timeout(timeout)
         wire = WireFormat(base_url.rstrip("/"), model, dimensions)
-        http = httpx.AsyncClient(base_url=wire.base_url, auth=key, timeout=timeout)
+        http = httpx.AsyncClient(base_url=wire.base_url, auth=key)
         super().__init__(wire, http)
 
     async def model_info(self) -> ServedModel:
@@ -97,17 +100,16 @@ class VoyageClient(AsyncEmbedder):
 
     async def _request(self, texts: Sequence[str], input_type: str) -> EmbeddedBatch:
         body: dict[str, Any] = {
-            "input": list(texts),
+            "input": list(map(whole, texts)),
             "model": self.model,
             "input_type": input_type,
             "output_dimension": self._dimensions,
             "truncation": True,
             "encoding_format": "base64",
         }
-        response = await self._send("POST", EMBEDDINGS_PATH, json=body)
+        request = Request("POST", EMBEDDINGS_PATH, self._wire.bounds(len(texts)), self._timeout, body)
         try:
-            payload = self._wire.payload(response)
+            return await self._send(self._http, request, lambda wire, payload: wire.batch(payload, len(texts)))
         except EmbedderUnauthorized as error:
             remedy = "Put a valid key of the provider into the Secret, or into the file MEMORY_HOSTED_API_KEY_FILE."
             raise EmbedderUnauthorized(error.message, remedy) from None
-        return self._wire.batch(payload, len(texts))

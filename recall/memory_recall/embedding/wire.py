@@ -1,8 +1,11 @@
 """Builds the requests of the embedding service's HTTP API and reads its answers, without sending anything.
 
 Vectors travel as base64 of little-endian float32, since parsing a JSON list of 1024 numbers takes longer than embedding
-a query. Only this module converts failures of the service into `MemoryIndexError`. No error carries a text that was
-sent: the service's own message is dropped, its machine-readable code is kept.
+a query. A list of numbers is understood, too. Vectors are checked once, here: their number, order and length, that each
+number is finite in half precision, and that none is zero throughout.
+
+Only this module converts failures of the service into `MemoryIndexError`. No error carries a text that was sent: the
+service's own message is dropped, its machine-readable code is kept.
 """
 
 import base64
@@ -15,8 +18,10 @@ import httpx
 import numpy as np
 import numpy.typing as npt
 
-from memory_recall.embedding.http_client import retry_after
+from memory_recall.embedding.bounded_answer import Answer, Bounds, Request, UnusableAnswerError
+from memory_recall.embedding.direction import has_direction
 from memory_recall.embedding.served_model import ServedModel
+from memory_recall.embedding.whole_text import whole
 from memory_recall.errors import (
     DimensionMismatch,
     EmbedderBroken,
@@ -38,6 +43,14 @@ RERANK_PATH = "/v1/rerank"
 _DEFAULT_RETRY_AFTER = 1.0
 _RETRYABLE = frozenset({408, 425, 500, 502, 503, 504})
 _CODE_LENGTH = 60
+_MOST_DIMENSIONS = 4000  # of a vector that Postgres can index; assumed where the number is not known
+_MOST_STORED_DIMENSIONS = 16_000  # of a vector that Postgres can store
+_NUMBER_BYTES = 24  # of a number in a list, which takes most; base64 takes 5
+_OTHER_BYTES = 65_536  # of an answer: whatever is no vector
+_ENTRY_VALUES = 16  # of each text, beside its vector
+_OTHER_VALUES = 1024
+_FEW = Bounds(_OTHER_BYTES, _OTHER_VALUES)
+_MOST_COUNTED = 1 << 40
 _LARGEST_HALF = float(np.finfo(np.float16).max)  # vectors are stored as halfvec
 
 
@@ -76,16 +89,30 @@ class WireFormat:
                 "The embedder's URL holds user information.", "Give the URL without it, and the key as the API key."
             )
 
-    def body(self, texts: Sequence[str], input_type: str) -> dict[str, Any]:
-        """Return the body of an embeddings request."""
-        body: dict[str, Any] = {"input": list(texts), "encoding_format": "base64", "input_type": input_type}
+    def embeddings(self, texts: Sequence[str], input_type: str, timeout: httpx.Timeout) -> Request:
+        """Return the request for the vectors of texts."""
+        body: dict[str, Any] = {"input": list(map(whole, texts)), "encoding_format": "base64", "input_type": input_type}
         if self.model:
             body["model"] = self.model
-        return body
+        return Request("POST", EMBEDDINGS_PATH, self.bounds(len(texts)), timeout, body)
 
-    def rerank_body(self, query: str, texts: Sequence[str]) -> dict[str, Any]:
-        """Return the body of a rerank request. Raw scores differ even where a sigmoid of them rounds to one number."""
-        return {"query": query, "documents": list(texts), "raw_scores": True}
+    def reranking(self, query: str, texts: Sequence[str], timeout: httpx.Timeout) -> Request:
+        """Return the request for the scores of texts.
+
+        Raw scores differ even where a sigmoid of them rounds to one number.
+        """
+        body = {"query": whole(query), "documents": list(map(whole, texts)), "raw_scores": True}
+        bounds = Bounds(_OTHER_BYTES, _OTHER_VALUES + _ENTRY_VALUES * len(texts))
+        return Request("POST", RERANK_PATH, bounds, timeout, body)
+
+    def models(self, timeout: httpx.Timeout) -> Request:
+        """Return the request for the list of models."""
+        return Request("GET", MODELS_PATH, _FEW, timeout)
+
+    def bounds(self, texts: int) -> Bounds:
+        """Return the bounds of an answer with the vectors of so many texts."""
+        numbers = texts * (self.dimensions or _MOST_DIMENSIONS)
+        return Bounds(_OTHER_BYTES + numbers * _NUMBER_BYTES, _OTHER_VALUES + numbers + texts * _ENTRY_VALUES)
 
     def empty_batch(self) -> EmbeddedBatch:
         """Return the result for an empty list of texts, for which no request is sent."""
@@ -102,37 +129,36 @@ class WireFormat:
             resend=_resend(error),
         )
 
-    def payload(self, response: httpx.Response) -> dict[str, Any]:
+    def payload(self, answer: Answer) -> dict[str, Any]:
         """Return the JSON object in an answer of the service.
 
         Raises:
             MemoryIndexError: the service refused the request, or its answer holds no JSON object.
         """
-        if response.status_code != 200:
-            raise self._refusal(response)
+        if answer.status != 200:
+            raise self._refusal(answer)
         try:
-            payload = response.json()
-        except ValueError:
-            raise self._malformed("it is not JSON") from None
+            payload = answer.json()
+        except UnusableAnswerError as error:
+            raise self.unusable(str(error)) from None
         if not isinstance(payload, dict):
-            raise self._malformed("it is not an object")
+            raise self.unusable("it is not an object")
         return payload
 
     def batch(self, payload: dict[str, Any], expected: int) -> EmbeddedBatch:
         """Return the vectors in the JSON object of an embeddings answer; `expected` is their required number.
 
         Raises:
-            EmbedderBroken: the vectors cannot be decoded, are fewer or more than expected, or are not finite in half
-                precision.
+            EmbedderBroken: the vectors cannot be decoded, are fewer or more than expected, or one is not finite or is
+                zero in half precision.
             DimensionMismatch: the vectors have another number of dimensions than expected.
         """
-        usage = payload.get("usage") or {}
-        vectors, digest = self._decode(payload, expected), payload.get("digest")
+        usage = payload.get("usage")
         return EmbeddedBatch(
-            vectors,
-            int(usage.get("total_tokens", 0)),
-            int(usage.get("truncated_inputs", 0)),
-            digest if isinstance(digest, str) else None,
+            self._decode(payload, expected),
+            _count(usage, "total_tokens"),
+            _count(usage, "truncated_inputs"),
+            _text(payload, "digest"),
         )
 
     def scores(self, payload: dict[str, Any], expected: int) -> list[float]:
@@ -143,12 +169,12 @@ class WireFormat:
             EmbedderBroken: the answer does not have one finite score for each text.
         """
         try:
-            found = {int(entry["index"]): float(entry["relevance_score"]) for entry in payload["results"]}
+            found = {_index(entry): float(entry["relevance_score"]) for entry in payload["results"]}
             scores = [found[index] for index in range(expected)]
-        except (KeyError, TypeError, ValueError):
-            raise self._malformed("its scores cannot be read") from None
+        except (KeyError, TypeError, ValueError, OverflowError):
+            raise self.unusable("its scores cannot be read") from None
         if len(payload["results"]) != expected or not np.isfinite(scores).all():
-            raise self._malformed(f"it does not have one finite score for each of {expected} texts")
+            raise self.unusable(f"it does not have one finite score for each of {expected} texts")
         return scores
 
     def model_info(self, payload: dict[str, Any]) -> ServedModel:
@@ -159,60 +185,91 @@ class WireFormat:
         """
         try:
             served = payload["data"][0]
-            return ServedModel(
-                name=str(served["id"]),
-                dimensions=int(served["dimensions"]),
-                max_tokens=served.get("max_tokens"),
-                pooling=served.get("pooling"),
-                digest=served.get("digest"),
-            )
-        except (KeyError, IndexError, TypeError, ValueError):
-            raise self._malformed("its model list has no usable entry") from None
+            name, dimensions, _ = str(served["id"]), served["dimensions"], served.keys()
+        except (KeyError, IndexError, TypeError):
+            raise self.unusable("its model list has no usable entry") from None
+        if type(dimensions) is not int or not 0 < dimensions <= _MOST_STORED_DIMENSIONS:
+            raise self.unusable("its model has no usable number of dimensions")
+        return ServedModel(
+            name=name,
+            dimensions=dimensions,
+            max_tokens=_count(served, "max_tokens") or None,
+            pooling=_text(served, "pooling"),
+            digest=_text(served, "digest"),
+        )
 
-    def _refusal(self, response: httpx.Response) -> MemoryIndexError:
-        status, code = response.status_code, _code(response)
+    def _refusal(self, answer: Answer) -> MemoryIndexError:
+        status, code = answer.status, _code(answer)
         where = f"The embedder at {self.base_url} answered {status}{code}."
         if status == 429:
             remedy = "Its queue is full; repeat the request after the time that it named."
-            return EmbedderBusy(where, remedy, retry_after=_retry_after(response))
+            return EmbedderBusy(where, remedy, retry_after=_retry_after(answer))
         if status in _RETRYABLE:
             remedy = "It is loading or draining; repeat the request later, and read its pod's log if this lasts."
             resend = Resend.FREELY if code == " (draining)" else Resend.NEVER
-            return EmbedderUnavailable(where, remedy, retry_after=_retry_after(response), resend=resend)
+            return EmbedderUnavailable(where, remedy, retry_after=_retry_after(answer), resend=resend)
         if status in {401, 403}:
             return EmbedderUnauthorized(where, "Give the API key that the embedder was started with.")
         if status == 404:
             return ModelMismatch(where, f"It does not serve the model {self.model!r}; see its /v1/models.")
         return EmbedderRejected(where, "The request itself is refused; repeating it will not help.")
 
-    def _decode(self, payload: dict[str, Any], expected: int) -> Vectors:
-        try:
-            entries = sorted(payload["data"], key=lambda entry: int(entry["index"]))
-            vectors = np.stack([_vector(entry["embedding"]) for entry in entries])
-        except (KeyError, TypeError, ValueError, binascii.Error):
-            raise self._malformed("its vectors cannot be decoded") from None
-        if len(vectors) != expected:
-            raise self._malformed(f"it holds {len(vectors)} vectors for {expected} inputs")
-        if not (np.abs(vectors) <= _LARGEST_HALF).all():  # false for NaN, too
-            raise self._malformed("a vector holds a number that is not finite in half precision")
-        if self.dimensions is not None and vectors.shape[1] != self.dimensions:
-            raise DimensionMismatch(
-                f"The embedder at {self.base_url} yields {vectors.shape[1]} dimensions, not {self.dimensions}.",
-                "Make the configured dimensions equal those of the model that it serves.",
-            )
-        return vectors
-
-    def _malformed(self, what: str) -> EmbedderBroken:
+    def unusable(self, what: str) -> EmbedderBroken:
+        """Return the error for an answer that cannot be used; `what` says why and quotes nothing of it."""
         return EmbedderBroken(
             f"The answer of the embedder at {self.base_url} is unusable: {what}.",
             "Check that the URL is that of a memory-embedder of the same release.",
         )
 
+    def _decode(self, payload: dict[str, Any], expected: int) -> Vectors:
+        try:
+            found = {_index(entry): entry["embedding"] for entry in payload["data"]}
+            entries = len(payload["data"])
+        except (KeyError, TypeError):
+            raise self.unusable("its vectors cannot be decoded") from None
+        if entries != expected or found.keys() != set(range(expected)):
+            raise self.unusable(f"it does not hold one vector for each of {expected} inputs")
+        try:
+            vectors = np.stack([_vector(found[index]) for index in range(expected)])
+        except (TypeError, ValueError, OverflowError, binascii.Error):
+            raise self.unusable("its vectors cannot be decoded") from None
+        if not (np.abs(vectors) <= _LARGEST_HALF).all():  # false for NaN, too
+            raise self.unusable("a vector holds a number that is not finite in half precision")
+        if self.dimensions not in {None, vectors.shape[1]}:
+            raise DimensionMismatch(
+                f"The embedder at {self.base_url} yields {vectors.shape[1]} dimensions, not {self.dimensions}.",
+                "Make the configured dimensions equal those of the model that it serves.",
+            )
+        if not all(map(has_direction, vectors)):
+            raise self.unusable("a vector is zero in half precision, so that it has no direction")
+        return vectors
+
+
+def _index(entry: Any) -> int:  # noqa: ANN401  (whatever the server sent)
+    index = entry["index"]
+    if type(index) is not int:
+        raise TypeError
+    return index
+
+
+def _count(described: object, name: str) -> int:
+    """Return a number of an object, or 0 where the server gives none that is usable, since nothing depends on it."""
+    value = described.get(name) if isinstance(described, dict) else None
+    return value if type(value) is int and 0 <= value < _MOST_COUNTED else 0
+
+
+def _text(described: dict[str, Any], name: str) -> str | None:
+    value = described.get(name)
+    return value if isinstance(value, str) else None
+
 
 def _vector(encoded: object) -> Vectors:
     if isinstance(encoded, str):
         return np.frombuffer(base64.b64decode(encoded, validate=True), dtype="<f4")
-    return np.asarray(encoded, dtype=np.float32)
+    numbers = np.asarray(encoded, dtype=np.float32)
+    if numbers.ndim != 1:
+        raise ValueError
+    return numbers
 
 
 def _resend(error: Exception) -> Resend:
@@ -222,17 +279,16 @@ def _resend(error: Exception) -> Resend:
     return Resend.ONCE if isinstance(error, httpx.NetworkError | httpx.RemoteProtocolError) else Resend.NEVER
 
 
-def _retry_after(response: httpx.Response) -> float:
-    named = retry_after(response)
-    return _DEFAULT_RETRY_AFTER if named is None else named
+def _retry_after(answer: Answer) -> float:
+    return _DEFAULT_RETRY_AFTER if answer.retry_after is None else answer.retry_after
 
 
-def _code(response: httpx.Response) -> str:
+def _code(answer: Answer) -> str:
     """Return the service's error code in brackets, or ""; never its message, which might echo the request's texts."""
     try:
-        error = response.json()["error"]
+        error = answer.json()["error"]
         code = error.get("code") or error.get("type")
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (UnusableAnswerError, KeyError, TypeError, AttributeError):
         return ""
     known = isinstance(code, str) and len(code) <= _CODE_LENGTH and code.replace("_", "").replace("-", "").isalnum()
     return f" ({code})" if known else ""

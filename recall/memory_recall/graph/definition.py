@@ -3,7 +3,10 @@
 A concept is a number, made from its owner and its name with the table's secret key, so that no table of the graph holds
 a word of any memory. A link says that a memory has a concept. The rules: whatever changes the concepts of a memory, or
 makes it sensitive or deleted, removes its links in the same transaction and appends its id to a queue, and nobody can
-insert links of a memory that is sensitive, deleted or gone. Only `memory_recall.graph.filling` inserts links.
+insert links of a memory that is sensitive, deleted or gone, not even replication. Only `memory_recall.graph.filling`
+inserts links. A transaction that is isolated by a snapshot (REPEATABLE READ, SERIALIZABLE) cannot remove links that
+were inserted after the snapshot: the worker that empties the queue does, and so does the sweep, for which no queue is
+needed (`memory_recall.graph.sweeping`).
 
 The graph is enabled and disabled at any time, so its tables are no revision of the schema. The table `memory_graph` has
 its only row while the rules are in place and all memories have been queued. Without this row nothing is filled, and no
@@ -15,6 +18,7 @@ import json
 
 from memory_recall.postgres.connection import AnyConnection
 from memory_recall.postgres.driver_errors import translated
+from memory_recall.schema.columns.owners import owner_text
 from memory_recall.schema.ddl import literal
 from memory_recall.schema.definitions import Function, Trigger, changed, fires, is_there, look_up, trigger_function
 from memory_recall.schema.graph_relations import (
@@ -38,7 +42,7 @@ BY_CONCEPT = "memory_concepts_by_concept"
 
 def owner(table: MemoryTable, row: str) -> str:
     """Return an SQL expression for the owner of a row's concepts, which is '' where the row names no user."""
-    return f"coalesce({row}.user_id::text, '')" if "user_id" in table.columns else "''::text"
+    return f"coalesce({owner_text(table, row)}, '')"
 
 
 def tables(table: MemoryTable) -> list[str]:
@@ -112,24 +116,23 @@ def _emptied(table: MemoryTable) -> Function:
 
 
 def _added(table: MemoryTable) -> Function:
-    """Return the trigger function that refuses links of rows that are sensitive, deleted or gone.
+    """Return the trigger function that refuses a link of a row that is sensitive, deleted or gone.
 
-    It locks the rows, so that none of them becomes sensitive in a transaction that does not see the links. Each row is
-    looked up by itself, because a join of some rows with many would be planned as a scan of the whole table.
+    It locks the row, so that it does not become sensitive in a transaction that does not see the link. It is called for
+    each link, because replication fires no triggers for statements. A link that is replicated is left out instead of
+    refused, since an error would stop the replication of everything else.
     """
     body = f"""
-        <<rule>>
-        DECLARE
-            added_id bigint;
         BEGIN
-            FOR added_id IN SELECT DISTINCT memory_id FROM added ORDER BY memory_id LOOP
-                PERFORM FROM {table.qualified} m WHERE m.id = rule.added_id AND {table.shareable("m")} FOR SHARE;
-                IF NOT FOUND THEN
-                    RAISE EXCEPTION 'A memory that is sensitive, deleted or gone has no concepts.'
-                        USING ERRCODE = 'check_violation';
-                END IF;
-            END LOOP;
-            RETURN NULL;
+            PERFORM FROM {table.qualified} m WHERE m.id = NEW.memory_id AND {table.shareable("m")} FOR SHARE;
+            IF FOUND THEN
+                RETURN NEW;
+            END IF;
+            IF current_setting('session_replication_role') = 'replica' THEN
+                RETURN NULL;
+            END IF;
+            RAISE EXCEPTION 'A memory that is sensitive, deleted or gone has no concepts.'
+                USING ERRCODE = 'check_violation';
         END
         """
     return trigger_function(ADDED, body, security_definer=True)
@@ -153,10 +156,7 @@ def memory_triggers(table: MemoryTable) -> list[Trigger]:
     ]
 
 
-LINK_TRIGGERS = (
-    Trigger("zz_memory_graph_added", "AFTER INSERT", "REFERENCING NEW TABLE AS added FOR EACH STATEMENT", ADDED),
-    Trigger("zz_memory_graph_moved", "AFTER UPDATE", "REFERENCING NEW TABLE AS added FOR EACH STATEMENT", ADDED),
-)
+LINK_TRIGGER = Trigger("zz_memory_graph_added", "BEFORE INSERT OR UPDATE", "FOR EACH ROW", ADDED)
 
 _RELATIONS = """
 SELECT (SELECT coalesce(json_agg(name), '[]')::text FROM jsonb_array_elements_text($1::jsonb) name
@@ -182,5 +182,5 @@ async def differences(connection: AnyConnection, table: MemoryTable, *, queue: b
     found += [] if row["indexed"] else [f"index {BY_CONCEPT}"]
     found += [f"function {one.name}" for one in functions(table) if not is_there(one, table, memories["functions"])]
     found += [f"trigger {one.name}" for one in memory_triggers(table) if not fires(one, table, memories["triggers"])]
-    found += [f"trigger {one.name}" for one in LINK_TRIGGERS if not fires(one, table, links["triggers"])]
+    found += [] if fires(LINK_TRIGGER, table, links["triggers"]) else [f"trigger {LINK_TRIGGER.name}"]
     return ", ".join(found)

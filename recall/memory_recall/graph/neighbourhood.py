@@ -12,7 +12,9 @@ from memory_recall.graph.concepts import concepts_of, normal_form
 from memory_recall.graph.definition import owner
 from memory_recall.postgres.connection import AnyConnection
 from memory_recall.postgres.driver_errors import translated
+from memory_recall.schema.columns.owners import owned_by, owner_named
 from memory_recall.schema.graph_relations import CONCEPT, CONCEPTS, concept_texts
+from memory_recall.schema.requirements.reading import require_every_row
 from memory_recall.schema.table import MemoryTable
 
 _MOST = 100  # memories that are read, as recalls follow no concept that more memories have
@@ -63,7 +65,7 @@ async def read_neighbourhood(
         SchemaBehind: the graph is not enabled.
         InvalidInput: a user is named and the table does not say whose a memory is.
     """
-    await require_graph(connection, table, user)
+    user = await require_graph(connection, table, user)
     concept = normal_form(name)
     with translated("looking at the concept graph"):
         rows = await connection.fetch(_having(table), concept, user)
@@ -92,11 +94,11 @@ async def read_text(connection: AnyConnection, table: MemoryTable, memory_id: in
         InvalidInput: the memory is sensitive, deleted, gone or another user's; or a user is named and the table does
             not say whose a memory is.
     """
-    await require_graph(connection, table, user)
+    user = await require_graph(connection, table, user)
     with translated("reading a memory"):
         row = await connection.fetchrow(
             f"SELECT {concept_texts(table)} FROM {table.qualified} m"
-            f" WHERE m.id = $1 AND {table.shareable('m')} AND ($2::text IS NULL OR {owner(table, 'm')} = $2)",
+            f" WHERE m.id = $1 AND {table.shareable('m')} AND {_readable(table)}",
             memory_id,
             user,
         )
@@ -107,18 +109,25 @@ async def read_text(connection: AnyConnection, table: MemoryTable, memory_id: in
     return str(row["content"])
 
 
-async def require_graph(connection: AnyConnection, table: MemoryTable, user: str | None) -> None:
-    """Refuse to read where there is no graph, or nothing of one user's.
+async def require_graph(connection: AnyConnection, table: MemoryTable, user: str | None) -> str | None:
+    """Refuse to read where there is no graph, or nothing of one user's; return the user as the database writes it.
 
     Raises:
         SchemaBehind: the graph is not enabled.
-        InvalidInput: a user is named and the table does not say whose a memory is.
+        SchemaUnsupported: row-level security hides rows from the role.
+        InvalidInput: a user is named and the table does not say whose a memory is, or has no such users.
     """
-    if user is not None and "user_id" not in table.columns:
-        raise InvalidInput(f"The table {table.name} has no column user_id.", "Say --everyone.")
+    await require_every_row(connection, table)
+    owner = None if user is None else owner_named(table, user)
     with translated("looking at the concept graph"):
         if await connection.fetchval("SELECT to_regclass($1)", table.own(CONCEPTS)) is None:
             raise SchemaBehind(f"Table {table.schema}.{table.name} has no concept graph.", "Run memory graph enable.")
+    return owner
+
+
+def _readable(table: MemoryTable) -> str:
+    """Return the condition for a row `m` of the user $2, or of any user if it is NULL."""
+    return f"($2::text IS NULL OR {owned_by(table, 'm', '$2')})" if "user_id" in table.columns else "$2::text IS NULL"
 
 
 def _having(table: MemoryTable) -> str:
@@ -130,5 +139,5 @@ def _having(table: MemoryTable) -> str:
         SELECT m.id, {concept_texts(table)}
           FROM numbers n JOIN {table.own(CONCEPTS)} c ON c.concept = n.concept
           JOIN {table.qualified} m ON m.id = c.memory_id AND {table.shareable("m")}
-           AND ($2::text IS NULL OR {owner(table, "m")} = $2)
+           AND {_readable(table)}
          ORDER BY m.id DESC LIMIT {_MOST + 1}"""

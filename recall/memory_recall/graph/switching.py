@@ -10,7 +10,7 @@ from collections.abc import Callable
 from memory_recall.errors import SchemaUnsupported
 from memory_recall.graph.definition import (
     EXTRACTION,
-    LINK_TRIGGERS,
+    LINK_TRIGGER,
     differences,
     functions,
     memory_triggers,
@@ -72,9 +72,7 @@ def _rules(table: MemoryTable) -> list[str]:
     rules = [statement for one in functions(table) for statement in one.create(table)]
     for trigger in memory_triggers(table):
         rules += trigger.create(table)
-    for trigger in LINK_TRIGGERS:
-        rules += trigger.create(table, table.own(CONCEPTS))
-    return rules
+    return [*rules, *LINK_TRIGGER.create(table, table.own(CONCEPTS))]
 
 
 async def restore_graph(source: DsnSource, name: str, *, lock_seconds: float = 600) -> None:
@@ -116,7 +114,8 @@ async def pause(connection: Connection, table: MemoryTable, *, lock_seconds: flo
     """End the filling of the graph and its use by recalls, and keep its tables.
 
     The rules that remove links stay, so that no link outlives its memory; if one is missing or differs, it is restored
-    and the links are dropped. `enable` fills the graph anew. What is left of a graph without its tables is dropped.
+    and the links are dropped. Links of memories that are in the queue may be those of a former text, and are dropped
+    with the queue. `enable` fills the graph anew. What is left of a graph without its tables is dropped.
 
     Raises:
         LockNotAvailable: a table stayed locked by other sessions for `lock_seconds`.
@@ -130,8 +129,21 @@ async def pause(connection: Connection, table: MemoryTable, *, lock_seconds: flo
         return
     if await differences(connection, table, queue=False):
         await changes.run_together([*tables(table), *_rules(table), f"TRUNCATE {concepts}"])
-    ended = [f"DELETE FROM {graph}", f"DROP TABLE IF EXISTS {table.own(CHANGES)}"]
-    await changes.run_together([*revoke(table), *ended])
+    await changes.run_together([*revoke(table), f"DELETE FROM {graph}", _drop_queue(table)])
+
+
+def _drop_queue(table: MemoryTable) -> str:
+    """Return a statement that drops the queue, if there is one, and the links of the memories that it names."""
+    queue, concepts = table.own(CHANGES), table.own(CONCEPTS)
+    body = f"""
+        BEGIN
+            IF to_regclass({literal(queue)}) IS NOT NULL THEN
+                LOCK TABLE {queue} IN ACCESS EXCLUSIVE MODE;
+                DELETE FROM {concepts} WHERE memory_id IN (SELECT memory_id FROM {queue});
+                DROP TABLE {queue};
+            END IF;
+        END"""
+    return f"DO LANGUAGE plpgsql {literal(body)}"
 
 
 async def disable(connection: Connection, table: MemoryTable, *, lock_seconds: float = 600) -> None:

@@ -35,7 +35,9 @@ async def measure_index(connection: Connection, table: MemoryTable, facts: Index
     vector = f"(SELECT {EMBEDDING_COLUMN} FROM {table.qualified} WHERE id = $1)"
     distance_to_row = f"{EMBEDDING_COLUMN} {distance} {vector}"
     nearest = (
-        f"SELECT sha256(convert_to({vector}::text, 'UTF8')) AS vector, array_agg(distance) AS distances "
+        f"SELECT sha256(convert_to({vector}::text, 'UTF8')) AS vector, "
+        # From and to a vector of length zero the distance is NaN.
+        f"array_agg(distance) FILTER (WHERE distance < 'NaN') AS distances "
         f"FROM (SELECT {distance_to_row} AS distance FROM {table.qualified} "
         f"WHERE {EMBEDDING_COLUMN} IS NOT NULL ORDER BY {distance_to_row} LIMIT {_DEPTH}) nearest"
     )
@@ -49,7 +51,7 @@ async def measure_index(connection: Connection, table: MemoryTable, facts: Index
         keys = [row["id"] for row in ids]
         found = await _search(connection, nearest, keys, exact=False, effort=effort)
         true = await _search(connection, nearest, keys, exact=True, effort=effort)
-    unchanged = [key for key in keys if true[key].vector is not None and true[key].vector == found[key].vector]
+    unchanged = [key for key in keys if true[key].distances and true[key].vector == found[key].vector]
     shares = [_share(found[key].distances, true[key].distances) for key in unchanged]
     return sum(shares) / len(shares) if shares else None
 

@@ -213,7 +213,8 @@ class Pipeline:
         self, to_embed: asyncio.Queue[list[PendingRow] | None], to_write: asyncio.Queue[Outcome | None]
     ) -> None:
         while (batch := await to_embed.get()) is not None:
-            await to_write.put(await self._embedder.embed(batch))
+            if not self._stop.is_set():  # what was read and not sent yet stays pending
+                await to_write.put(await self._embedder.embed(batch))
         await to_embed.put(None)  # for the next of us
 
     async def _write(self, to_write: asyncio.Queue[Outcome | None]) -> None:

@@ -10,12 +10,13 @@ from types import TracebackType
 from typing import Protocol, Self
 
 import structlog
-from prometheus_client import CollectorRegistry, Counter, Gauge, start_http_server
+from prometheus_client import CollectorRegistry, Counter, Gauge
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
 from memory_recall.errors import EmbedderUnauthorized, MemoryIndexError
+from memory_recall.metrics_server import MetricsServer
 from memory_recall.retrying import Awaited, OutageListener
 
 _LOG_INTERVAL = 5.0
@@ -104,9 +105,9 @@ class WorkerMetrics:
             self._unauthorized.set(0)
 
     def serve(self, port: int) -> None:
-        """Serve the metrics over HTTP on `port`, or do nothing if the port is 0."""
+        """Serve the metrics over HTTP on `port` until the process ends, or do nothing if the port is 0."""
         if port:
-            start_http_server(port, registry=self.registry)
+            MetricsServer(self.registry, port)
 
     def _growth(self, name: str, value: int) -> int:
         growth = value - self._seen.get(name, 0)

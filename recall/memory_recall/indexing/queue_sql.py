@@ -18,6 +18,8 @@ from memory_recall.postgres.connection import Connection
 from memory_recall.postgres.driver_errors import translated
 from memory_recall.schema.ddl import literal
 from memory_recall.schema.definitions import in_adopted_partition
+from memory_recall.schema.requirements.row_security import hides_rows
+from memory_recall.schema.requirements.unique_ids import has_unique_ids
 from memory_recall.schema.table import ACTIVE, MemoryTable, VectorColumn
 
 # Quarantined or delayed. A longer delay than any that is ever set comes from a clock that was set back afterwards.
@@ -156,11 +158,14 @@ class PendingQueue:
 def _takes_vectors(table: MemoryTable, column: VectorColumn, model: str) -> str:
     """Return an SQL condition for whether the column belongs to the model with the id `model`, an SQL expression.
 
-    It is false in a table that took the place of the indexed one, and while a migration discards all vectors.
+    It is false in a table that took the place of the indexed one, and while a migration discards all vectors. It is
+    also false where ids are no longer kept unique or rows are hidden from the role, so that this is noticed at once.
     """
+    unique = "true" if table.is_partitioned else has_unique_ids("s.table_oid")
     return (
         f"EXISTS (SELECT FROM {table.own('memory_index_state')} s WHERE s.{column.role} = {model} "
-        f"AND s.table_oid = to_regclass({literal(table.qualified)}) AND NOT s.discarding)"
+        f"AND s.table_oid = to_regclass({literal(table.qualified)}) AND NOT s.discarding "
+        f"AND {unique} AND NOT {hides_rows('s.table_oid', writes=True)})"
     )
 
 

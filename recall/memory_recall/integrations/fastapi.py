@@ -17,6 +17,7 @@ import traceback
 from collections.abc import Callable, Coroutine
 from datetime import datetime
 from typing import Any, Literal, get_type_hints
+from uuid import UUID
 
 from pydantic import BaseModel, Field, create_model, field_serializer
 
@@ -102,7 +103,7 @@ def create_recall_router(
     scope: Scope = "owner",
     path: str = "/api/memories/recall",
 ) -> APIRouter:
-    """Make the router. `current_user` is a FastAPI dependency that yields the caller's user id.
+    """Make the router. `current_user` is a FastAPI dependency that yields the caller's user id (text, integer, UUID).
 
     If the dependency yields no user id (None or an empty text, for instance), the answer is 401, so that no memories
     are searched for an unknown caller. By default the caller's own memories are searched. `scope="everyone"` searches
@@ -116,7 +117,7 @@ def create_recall_router(
         user = _authenticated(identity)
         try:
             result = await recall.recall(body.query(user if scope == "owner" else Everyone(reader=user)))
-            return RecallResponse(memories=[_entry(memory, user) for memory in result.memories])
+            return RecallResponse(memories=[_entry(memory, result.reader) for memory in result.memories])
         except Exception as error:  # noqa: BLE001  (any of them may quote a text)
             refusal = _refusal(error)
         raise refusal  # after the except block, or the error would hang on it as its context
@@ -146,6 +147,8 @@ def _authenticated(identity: object) -> str:
     Raises:
         HTTPException: what was yielded is no user id; the status is 401.
     """
+    if isinstance(identity, (int, UUID)) and not isinstance(identity, bool):
+        return str(identity)
     if isinstance(identity, str) and identity.strip():
         return identity
     raise HTTPException(401, detail="Unauthenticated", headers={"WWW-Authenticate": "Bearer"})
@@ -165,10 +168,10 @@ def _refusal(error: Exception) -> HTTPException:
     return HTTPException(500, detail=MemoryIndexError.reason)
 
 
-def _entry(memory: RecalledMemory, user: str) -> RecalledEntry:
+def _entry(memory: RecalledMemory, reader: str | None) -> RecalledEntry:
     fields = {name: getattr(memory, name) for name in MEMORY_FIELDS}
     if memory.evidence.graph_score is not None:
         fields["graph_score"] = memory.evidence.graph_score
     if memory.superseded_by is not None:
         fields["superseded_by"] = memory.superseded_by
-    return RecalledEntry(**fields, shared_by=None if memory.owner == user else memory.owner)
+    return RecalledEntry(**fields, shared_by=None if memory.owner == reader else memory.owner)

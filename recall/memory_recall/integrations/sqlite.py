@@ -20,7 +20,7 @@ from memory_recall.search.query import RecallQuery, require_query
 from memory_recall.search.result import RecalledMemory, RecallResult, Timings, memory_from
 from memory_recall.search.sql.expressions import blended, memory_columns
 from memory_recall.search.sql.filters import sqlite_conditions
-from memory_recall.search.sql.visibility import sqlite_rows
+from memory_recall.search.sql.visibility import Everyone, sqlite_rows
 
 _TABLES = ("memories", "memories_fts")
 
@@ -73,7 +73,9 @@ class SqliteRecall:
         began = time.perf_counter()
         found = self._search(require_query(query))[query.offset :]
         milliseconds = (time.perf_counter() - began) * 1e3
-        return RecallResult(tuple(found), "lexical", None, Timings(total=milliseconds, database=milliseconds))
+        timings = Timings(total=milliseconds, database=milliseconds)
+        reader = query.user_id.reader if isinstance(query.user_id, Everyone) else query.user_id
+        return RecallResult(tuple(found), "lexical", None, timings, reader=reader)
 
     def _search(self, query: RecallQuery) -> list[RecalledMemory]:
         """Return the memories of the requested page and of all pages before it."""
@@ -119,7 +121,7 @@ class SqliteRecall:
         columns = memory_columns(
             self._columns,
             sensitive="coalesce(m.is_sensitive, 1)" if "is_sensitive" in self._columns else "0",
-            owner="m.user_id" if "user_id" in self._columns else "NULL",
+            owner="CAST(m.user_id AS TEXT)" if "user_id" in self._columns else "NULL",
             score=score,
         )
         cursor = self._connection.execute(

@@ -74,7 +74,7 @@ class Labeller:
                     return Screen(None, agenda.progress(labels, None), labels.last_answer is not None)
                 if isinstance(task, Judge) and await self._withdraw_if_hidden(task.question):
                     continue
-                memory = await self._readable(task.memory_id)
+                memory = await self._readable(task.memory_id, _conv(task))
                 if memory is not None:
                     return Screen(_shown(task, memory), agenda.progress(labels, task), labels.last_answer is not None)
 
@@ -163,11 +163,14 @@ class Labeller:
 
     async def _withdraw_if_hidden(self, question: Asked) -> bool:
         """Remove a question whose memory must not be shown any more; return whether it was removed."""
-        return question.about is not None and await self._readable(question.about) is None
+        return question.about is not None and await self._readable(question.about, question.conv) is None
 
-    async def _readable(self, memory_id: int) -> ShownMemory | None:
-        """Return a memory as it may be shown now. One that is sensitive, deleted or missing is withdrawn."""
-        memory = await self._store.read(memory_id)
+    async def _readable(self, memory_id: int, user: str | None) -> ShownMemory | None:
+        """Return a memory of the user, or of anybody if `user` is None, as it may be shown now.
+
+        One that is sensitive, deleted, missing or another user's is withdrawn.
+        """
+        memory = await self._store.read(memory_id, user=user)
         if memory is None:
             self._file.save(self.labels.withdraw(memory_id))
         return memory
@@ -185,6 +188,10 @@ def _shown(task: Write | Judge, memory: ShownMemory) -> Shown:
     if isinstance(task, Write):
         return Shown(_task_id(task), None, task.draw.stratum, memory)
     return Shown(_task_id(task), task.question.text, task.question.stratum, memory)
+
+
+def _conv(task: Write | Judge) -> str | None:
+    return task.draw.conv if isinstance(task, Write) else task.question.conv
 
 
 def _task_id(task: Write | Judge) -> str:

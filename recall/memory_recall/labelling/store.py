@@ -13,6 +13,7 @@ from memory_recall.labelling.labels import Asked
 from memory_recall.labelling.memories_sql import draw_statement, read_statement
 from memory_recall.postgres.connection import Pool
 from memory_recall.postgres.driver_errors import translated
+from memory_recall.schema.columns.owners import owner_named
 from memory_recall.schema.table import MemoryTable
 from memory_recall.search.fusion import default_fusion
 from memory_recall.search.hybrid_recall import HybridRecall
@@ -35,8 +36,8 @@ class ShownMemory:
 class Store(Protocol):
     """Where a `Labeller` gets memories and pools from."""
 
-    async def read(self, memory_id: int) -> ShownMemory | None:
-        """Return a memory, or None if it is sensitive, deleted or not there."""
+    async def read(self, memory_id: int, *, user: str | None) -> ShownMemory | None:
+        """Return a memory of a user, or of anybody if `user` is None; None if it is sensitive, deleted or not there."""
         ...
 
     async def pool(self, question: Asked) -> list[int]:
@@ -63,14 +64,23 @@ class PostgresStore:
         """Draw at most `count` memories that are neither sensitive nor deleted, and none of the ids in `without`.
 
         They are drawn from the memories of one user, or from everybody's if `user` is None.
+
+        Raises:
+            InvalidInput: the table does not say whose a memory is, or has no such users.
         """
+        owner = [] if user is None else [owner_named(self._table, user)]
         statement = draw_statement(self._table, of_user=user is not None)
-        owner = [] if user is None else [user]
         return [row["id"] for row in await self._fetch(statement, count, str(seed), list(without), *owner)]
 
-    async def read(self, memory_id: int) -> ShownMemory | None:
-        """Return a memory, or None if it is sensitive, deleted or not there."""
-        rows = await self._fetch(read_statement(self._table), memory_id)
+    async def read(self, memory_id: int, *, user: str | None) -> ShownMemory | None:
+        """Return a memory of a user, or of anybody if `user` is None; None if it is sensitive, deleted or not there.
+
+        Raises:
+            InvalidInput: the table does not say whose a memory is, or has no such users.
+        """
+        owner = [] if user is None else [owner_named(self._table, user)]
+        statement = read_statement(self._table, of_user=user is not None)
+        rows = await self._fetch(statement, memory_id, *owner)
         if not rows:
             return None
         created = rows[0]["created_at"]
@@ -108,15 +118,15 @@ class PostgresStore:
         except BaseExceptionGroup as errors:
             raise first_of(errors) from None
         found = {memory_id for task in tasks for memory_id in task.result()}
-        return sorted(found | await self._shareable(question.known))
+        return sorted(found | await self._shareable(question))
 
     async def _found(self, leg: HybridRecall, query: RecallQuery) -> list[int]:
         result = await leg.recall(query)
         require_not_degraded(result, query.mode)
         return [memory.id for memory in result.memories if not memory.is_sensitive]
 
-    async def _shareable(self, ids: Collection[int]) -> set[int]:
-        return {one for one in ids if await self.read(one) is not None}
+    async def _shareable(self, question: Asked) -> set[int]:
+        return {one for one in question.known if await self.read(one, user=question.conv) is not None}
 
     async def _fetch(self, statement: str, *values: object) -> list[Any]:
         with translated("reading memories"):

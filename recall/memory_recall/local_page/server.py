@@ -9,10 +9,10 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from memory_recall.errors import InvalidInput
+from memory_recall.local_page.connections import PromptProtocol
 from memory_recall.local_page.guard import Guard
 
 _HOST = "127.0.0.1"
-_MOST_CONNECTIONS = 32
 _GRACE_SECONDS = 2
 
 
@@ -41,14 +41,13 @@ async def serve_locally(
 
         config = uvicorn.Config(
             Guard(page(stop), address=address, token=token),
-            http="h11",
+            http=PromptProtocol,
             ws="none",
             lifespan="off",
             access_log=False,  # it would hold the token
             log_config=None,
             server_header=False,
             proxy_headers=False,
-            limit_concurrency=_MOST_CONNECTIONS,
             timeout_graceful_shutdown=_GRACE_SECONDS,
         )
         server = uvicorn.Server(config)

@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from memory_recall.visible_text import visible_line
+
 Object = Mapping[str, Any]
 State = Literal["ok", "waits", "blocked", "unknown"]
 
@@ -203,5 +205,4 @@ def _last(events: Sequence[Object]) -> tuple[Event, ...]:
 
 
 def _text(value: object) -> str:
-    """Return `value` as text, with a space in place of each character that is not printable."""
-    return "".join(character if character.isprintable() else " " for character in str(value or ""))
+    return visible_line(str(value or ""))

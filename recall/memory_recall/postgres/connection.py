@@ -1,28 +1,38 @@
 """Connections to Postgres, opened in one place.
 
 A connection string may come from a file that is rewritten when a password rotates, so it is read anew for every
-connect. The `repr` of a source does not show the connection string, because printed text may end up in a log.
+connect, and so are the certificates of the server's authority. The `repr` of a source does not show the connection
+string, because printed text may end up in a log.
+
+The driver gets every argument that it would otherwise take from a variable or a file of this machine, and it gets one
+server at a time: which server is next, and whether a connection is tried without TLS, is decided here.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias, cast
-from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
 from asyncpg.pool import PoolConnectionProxy
 
-from memory_recall.errors import InvalidConfiguration, ProtocolViolation
+from memory_recall.errors import ProtocolViolation
+from memory_recall.postgres.connection_uri import ConnectionUri, Server, parse
 from memory_recall.postgres.driver_errors import translated
 from memory_recall.postgres.identity_sql import DatabaseIdentity, require_identity
+from memory_recall.postgres.tls import AS_WRITTEN, DatabaseTls, TlsMode
 from memory_recall.secret_file import read_secret_file
 
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
 AnyConnection: TypeAlias = "Connection | PoolConnectionProxy[asyncpg.Record]"
+
+CONNECT_SECONDS = 10.0
+_CONNECTING = "connecting to the database"
+_NOT_ABOUT_TLS = (ConnectionRefusedError, ConnectionAbortedError, BrokenPipeError)
 
 
 class _VersionedConnection(asyncpg.Connection):
@@ -43,11 +53,16 @@ class _VersionedConnection(asyncpg.Connection):
 
 
 class DsnSource(Protocol):
-    """A source of the current connection string and, if known, of the only database that it may lead to."""
+    """A source of the current connection string, of the TLS that it needs and, if known, of its only database."""
 
     @property
     def identity(self) -> DatabaseIdentity | None:
         """The only database that a connection may reach; None if any database is allowed."""
+        ...
+
+    @property
+    def tls(self) -> DatabaseTls:
+        """The least TLS that a connection needs, and the certificate authority that it trusts."""
         ...
 
     def read(self) -> str:
@@ -61,6 +76,7 @@ class DsnText:
 
     dsn: str = field(repr=False)
     identity: DatabaseIdentity | None = None
+    tls: DatabaseTls = AS_WRITTEN
 
     def read(self) -> str:
         """Return the connection string."""
@@ -73,6 +89,7 @@ class DsnFile:
 
     path: Path
     identity: DatabaseIdentity | None = None
+    tls: DatabaseTls = AS_WRITTEN
 
     def read(self) -> str:
         """Return the present content of the file.
@@ -83,41 +100,62 @@ class DsnFile:
         return read_secret_file(self.path, "connection string")
 
 
-def normalised(dsn: str) -> str:
-    """Return the connection string without SQLAlchemy's driver suffix, as in postgresql+asyncpg://.
+def driver_arguments(uri: ConnectionUri, server: Server, tls: ssl.SSLContext | None, session: str) -> dict[str, Any]:
+    """Return the arguments of the driver for one server, so that it reads no variable and opens no file.
 
-    Raises:
-        InvalidConfiguration: the text is not a postgresql:// URI.
+    An argument that is None, as a password would be, has the driver look for a value elsewhere.
     """
-    try:
-        parts = urlsplit(dsn)
-        _ = parts.port  # raises when it is no number
-    except ValueError:
-        parts = None
-    if parts is None or parts.scheme.partition("+")[0] not in {"postgres", "postgresql"}:
-        raise InvalidConfiguration(
-            "The connection string is not a postgresql:// URI.",
-            "Use postgresql://USER:PASSWORD@HOST:5432/DATABASE.",
-        ) from None
-    return urlunsplit(("postgresql", *parts[1:]))
+    return {
+        "dsn": None,
+        "host": server.host,
+        "port": server.port,
+        "user": uri.user,
+        "password": uri.password,
+        "database": uri.database,
+        "ssl": tls or False,
+        "direct_tls": False,
+        "target_session_attrs": session,
+        "krbsrvname": "postgres",
+        "gsslib": "gssapi",
+    }
 
 
-@contextmanager
-def _connecting() -> Iterator[None]:
+async def _connect_to(
+    uri: ConnectionUri, server: Server, tls: DatabaseTls, session: str, options: Mapping[str, Any]
+) -> Connection:
+    """Connect to one server; where TLS is preferred and not demanded, also without it."""
+    mode = tls.mode_of(uri.mode)
+    context = None if server.is_socket else tls.context(mode)
     try:
-        with translated("connecting to the database"):
-            yield
-    except ValueError:  # asyncpg's word for parts of a connection string that it cannot use
-        raise InvalidConfiguration(
-            "The connection string cannot be understood.", "Use postgresql://USER:PASSWORD@HOST:5432/DATABASE."
-        ) from None
+        return await asyncpg.connect(**driver_arguments(uri, server, context, session), **options)
+    except (ConnectionError, ssl.SSLError, asyncpg.InvalidAuthorizationSpecificationError) as error:
+        # What is plainly a ConnectionError is of the driver: the server has no TLS, or ended the connection over it.
+        if mode is not TlsMode.PREFER or context is None or isinstance(error, _NOT_ABOUT_TLS):
+            raise
+    return await asyncpg.connect(**driver_arguments(uri, server, None, session), **options)
+
+
+async def _connect(source: DsnSource, seconds: float, options: Mapping[str, Any]) -> Connection:
+    """Connect to the first server of the connection string that accepts a session of the wanted kind."""
+    uri = parse(source.read())
+    sessions = ("standby", "any") if uri.session == "prefer-standby" else (uri.session,)
+    attempts = [(server, session) for session in sessions for server in uri.servers]
+    shared = {**options, "timeout": seconds / len(attempts)}
+    async with asyncio.timeout(seconds):
+        for number, (server, session) in enumerate(attempts, start=1):
+            try:
+                return await _connect_to(uri, server, source.tls, session, shared)
+            except (OSError, asyncpg.CannotConnectNowError, asyncpg.TargetServerAttributeNotMatched):
+                if number == len(attempts):
+                    raise
+    raise AssertionError  # a connection string has at least one server
 
 
 async def connect(
     source: DsnSource,
     *,
     application_name: str = "memory-index",
-    connect_timeout: float = 10.0,
+    connect_timeout: float = CONNECT_SECONDS,
     command_timeout: float | None = None,
     loop: asyncio.AbstractEventLoop | None = None,
 ) -> Connection:
@@ -129,22 +167,21 @@ async def connect(
 
     Raises:
         DatabaseUnreachable: the server did not answer, or refused the connection.
+        ServerNotVerified: the server's certificate was refused; a subclass of `DatabaseUnreachable`.
         AuthenticationFailed: the server refused the credentials; a subclass of `DatabaseUnreachable`.
-        InvalidConfiguration: the connection string cannot be understood or names a database that does not exist.
+        InvalidConfiguration: the connection string cannot be used, or names a database that does not exist.
         DatabaseIdentityMismatch: the connection has reached another database than the source's `identity`.
         ProtocolViolation: the server does not say which version of Postgres it is.
     """
-    dsn = normalised(source.read())
-    with _connecting():
-        connection: Connection = await asyncpg.connect(
-            dsn,
-            connection_class=_VersionedConnection,
-            loop=loop,
-            timeout=connect_timeout,
-            command_timeout=command_timeout,
-            statement_cache_size=0 if loop else 100,
-            server_settings={"application_name": application_name},
-        )
+    options = {
+        "connection_class": _VersionedConnection,
+        "loop": loop,
+        "command_timeout": command_timeout,
+        "statement_cache_size": 0 if loop else 100,
+        "server_settings": {"application_name": application_name},
+    }
+    with translated(_CONNECTING):
+        connection = await _connect(source, connect_timeout, options)
     return await _identified(connection, source)
 
 
@@ -190,16 +227,14 @@ async def create_pool(
 
     Raises:
         DatabaseUnreachable: the first connections could not be opened.
+        InvalidConfiguration: the connection string cannot be used.
     """
 
     async def connect_anew(*_arguments: Any, **options: Any) -> Any:  # noqa: ANN401  (asyncpg hands its options through)
-        # The pool was given some connection string once; what counts is the one that is valid now.
-        return await _identified(await asyncpg.connect(normalised(source.read()), **options), source)
+        return await _identified(await _connect(source, CONNECT_SECONDS, options), source)
 
-    dsn = normalised(source.read())
-    with _connecting():
+    with translated(_CONNECTING):
         pool: Pool = await asyncpg.create_pool(
-            dsn,
             init=cast("Any", init),
             min_size=min_size,
             max_size=max_size,

@@ -5,6 +5,7 @@ the conversion takes only the SQLSTATE and the class name. It also clears the or
 otherwise keep as the `__context__` of the new error.
 """
 
+import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -17,6 +18,7 @@ from memory_recall.errors import (
     InvalidConfiguration,
     LockNotAvailable,
     MemoryIndexError,
+    ServerNotVerified,
 )
 
 _TRANSIENT_CLASSES = ("08", "53", "57")  # connection, resources (disk, memory, connections), operator intervention
@@ -27,6 +29,21 @@ _REMEDIES = {
     "57014": "A statement timeout is set for this role; raise it for migrations and workers.",
     "53100": "The database's disk is full: enlarge the volume.",
     "53300": "Raise max_connections or close idle connections.",
+}
+_AUTHORITY = (
+    "Give the certificates of the authority that signs the server's certificate: spec.database.tls.caSecret, or "
+    "outside of Kubernetes MEMORY_DATABASE_CA_FILE."
+)
+_OTHER_NAME = (
+    "the certificate is of another host",
+    "Write a host that the certificate names into the connection string, or demand verify-ca (VerifyCA) alone.",
+)
+_UNKNOWN_AUTHORITY = ("an authority has signed it that is not trusted", _AUTHORITY)
+_REFUSED_CERTIFICATES = {  # by OpenSSL's code
+    **dict.fromkeys((2, 18, 19, 20, 21, 24), _UNKNOWN_AUTHORITY),
+    9: ("the certificate is not valid yet", "Compare the clocks of both machines."),
+    10: ("the certificate has expired", "Renew it: CloudNativePG does unless its operator does not run."),
+    **dict.fromkeys((62, 64), _OTHER_NAME),
 }
 _LEAKING_FIELDS = ("detail", "hint", "where", "message", "internal_query", "query", "constraint_name")
 
@@ -50,13 +67,14 @@ def _from_postgres(error: asyncpg.PostgresError, action: str) -> MemoryIndexErro
         return AuthenticationFailed(
             f"Postgres refused the credentials while {action} ({what}).",
             "Check the Secret that holds the connection string.",
+            sqlstate=sqlstate,
         )
     if sqlstate == "3D000":
         return InvalidConfiguration(f"The database does not exist ({what}).", "Correct the database's name.")
     if sqlstate in _RETRY:
         return LockNotAvailable(f"Another session held a lock while {action} ({what}).", "It is safe to try again.")
     if sqlstate.startswith(_TRANSIENT_CLASSES) or sqlstate == _READ_ONLY:
-        return DatabaseUnreachable(f"Postgres cannot serve while {action} ({what}).", remedy)
+        return DatabaseUnreachable(f"Postgres cannot serve while {action} ({what}).", remedy, sqlstate=sqlstate)
     return DatabaseRejected(f"Postgres refused a statement while {action} ({what}).", remedy, sqlstate=sqlstate)
 
 
@@ -64,17 +82,21 @@ def translate(error: BaseException, action: str) -> MemoryIndexError:
     """Return the `MemoryIndexError` for a driver's error, and clear everything in the original that may quote data."""
     if isinstance(error, asyncpg.PostgresError):
         result = _from_postgres(error, action)
-    elif isinstance(error, asyncpg.ClientConfigurationError):
-        result = InvalidConfiguration(
-            "The connection string cannot be understood.", "Use postgresql://USER:PASSWORD@HOST:5432/DATABASE."
-        )
+    elif isinstance(error, ssl.SSLCertVerificationError):
+        result = _unverified(error)
     else:  # asyncpg's InternalClientError too: a connection that is cut amid an answer confuses it
         result = DatabaseUnreachable(
             f"The database cannot be reached while {action} ({type(error).__name__}).",
-            "Check that the cluster runs and that its service and port are right.",
+            "Check that the server runs, that host and port are right, and that it offers TLS where TLS is demanded.",
         )
     _wipe(error)
     return result
+
+
+def _unverified(error: ssl.SSLCertVerificationError) -> MemoryIndexError:
+    """Return the error for a refused certificate. OpenSSL's own text is left out, since it quotes the certificate."""
+    cause, remedy = _REFUSED_CERTIFICATES.get(error.verify_code, (f"OpenSSL's code {error.verify_code}", _AUTHORITY))
+    return ServerNotVerified(f"The certificate of the database server was refused: {cause}.", remedy)
 
 
 @contextmanager

@@ -1,8 +1,9 @@
 """The MemoryIndex that a table belongs to, recorded in the database as a comment on the state table.
 
 Two MemoryIndex objects over one table would undo each other's work. Therefore a table belongs to one object, even if
-the objects are in different clusters. A claim also names the database server and its cluster, so that it has no effect
-in a copy of the database, be it a dump that was restored on another server or a physical copy of the whole server.
+the objects are in different Kubernetes clusters. A claim names the Kubernetes cluster of its object, since only its own
+API server can tell whether the object still exists. It also names the database server and the server's cluster, so that
+it has no effect in a copy of the database, be it a dump that was restored on another server or a physical copy.
 """
 
 import json
@@ -16,14 +17,18 @@ from memory_recall.schema.table import MemoryTable
 
 _READ = "SELECT obj_description(to_regclass($1), 'pg_class')"
 _WRITE = "SELECT format('COMMENT ON TABLE %s IS %L', $1::text, $2::text)"  # %L makes NULL of no text
+_LONGEST_PART = 253  # of a Kubernetes name; anybody who may change the database can write a claim
 
 
 @dataclass(frozen=True)
 class TableClaim:
-    """A claim: the MemoryIndex object and the server of its table; `created_at` is the object's creation timestamp.
+    """A claim: the MemoryIndex object and the server of its table.
 
-    `cluster_name` is the server's setting of this name, and `cluster_namespace` the namespace of its CloudNativePG
-    Cluster, which is empty if it is not known for certain.
+    Attributes:
+        created_at: the object's creation timestamp.
+        kubernetes: the uid of the namespace kube-system, which identifies the object's Kubernetes cluster.
+        cluster_name: the server's setting of this name.
+        cluster_namespace: the namespace of the server's CloudNativePG Cluster; empty if it is not known for certain.
     """
 
     system_identifier: str
@@ -31,6 +36,7 @@ class TableClaim:
     name: str
     uid: str
     created_at: str
+    kubernetes: str = ""
     cluster_name: str = ""
     cluster_namespace: str = ""
 
@@ -43,8 +49,11 @@ class TableClaim:
         """
         try:
             found = json.loads(text)
-            return cls(**{field.name: str(found[field.name]) for field in fields(cls)})
-        except (ValueError, KeyError, TypeError):
+            parts = {field.name: str(found[field.name]) for field in fields(cls)}
+            if max(map(len, parts.values())) > _LONGEST_PART:
+                raise ValueError
+            return cls(**parts)
+        except (ValueError, KeyError, TypeError, RecursionError):
             raise InvalidInput("The claim is malformed.", "Leave --claim to the operator.") from None
 
     def on_same_server(self, other: Self) -> bool:

@@ -37,6 +37,8 @@ from memory_recall.schema.ddl import TableChanges, literal
 from memory_recall.schema.definitions import look_up_partitions
 from memory_recall.schema.models_sql import active_model, read_roles
 from memory_recall.schema.names import name_in_revisions
+from memory_recall.schema.requirements.faults import require_none
+from memory_recall.schema.requirements.reading import table_faults
 from memory_recall.schema.revision_steps import revision_steps
 from memory_recall.schema.revisions import (
     HEAD_REVISION,
@@ -47,7 +49,8 @@ from memory_recall.schema.revisions import (
     version_table,
 )
 from memory_recall.schema.rules.differences import describe_differences, differences, has_own_tables
-from memory_recall.schema.rules.repair import adopt, keep_key, mark_adopted, remove_rules, restore
+from memory_recall.schema.rules.expected import triggers
+from memory_recall.schema.rules.repair import adopt, drop_directionless, keep_key, mark_adopted, remove_rules, restore
 from memory_recall.schema.table import EMBEDDING_COLUMN, MemoryTable, describe, quoted
 from memory_recall.schema.table_locks import locked_session
 
@@ -113,9 +116,10 @@ class _Run:
             await self._alembic(table, command.upgrade, "0001")
             table = await self._described()
         table.require_supported()
+        require_none(await table_faults(self._connection, table))
         await self._require_extension(table)
         await self._check(table)
-        await self._require_unique_ids(table)
+        await self._require_unique_ids_in_partitions(table)
         table = await self._described()
         await self._begin_own_version_table(table)
         await self._begin_anew_where_tables_are_gone(table)
@@ -150,6 +154,7 @@ class _Run:
             ExistingVectors: it has vectors, and the request says neither.
         """
         if self._request.existing_vectors == "keep":
+            await drop_directionless(changes, partition)
             await mark_adopted(changes, partition)
         elif not await adopt(changes, partition, discard=self._request.existing_vectors == "discard"):
             raise _undecided(
@@ -224,7 +229,7 @@ class _Run:
             )
         await self._check_existing_vectors(table)
 
-    async def _require_unique_ids(self, table: MemoryTable) -> None:
+    async def _require_unique_ids_in_partitions(self, table: MemoryTable) -> None:
         """Refuse a partitioned table in which a row of a new partition has the id of another row.
 
         The table's key need not forbid this, but failures, journal and recalls know a memory by its id alone. Before
@@ -261,8 +266,7 @@ class _Run:
         """Drop the empty embedding column and its triggers. This fails if a vector has been stored since the check."""
         statements = [
             f"ALTER TABLE {table.qualified} ADD CONSTRAINT memory_index_replaced CHECK ({EMBEDDING_COLUMN} IS NULL)",
-            f"DROP TRIGGER IF EXISTS zz_memory_index_insert ON {table.qualified}",
-            f"DROP TRIGGER IF EXISTS zz_memory_index_update ON {table.qualified}",
+            *(f"DROP TRIGGER IF EXISTS {trigger.name} ON {table.qualified}" for trigger in triggers(table)),
             f"ALTER TABLE {table.qualified} DROP COLUMN {EMBEDDING_COLUMN}",
         ]
         changes = self._changes(table)

@@ -5,6 +5,8 @@ from memory_recall.errors import SchemaBehind
 from memory_recall.postgres.connection import AnyConnection
 from memory_recall.postgres.driver_errors import translated
 from memory_recall.schema.names import own_suffix
+from memory_recall.schema.requirements.faults import require_none
+from memory_recall.schema.requirements.reading import table_faults
 from memory_recall.schema.rules.differences import describe_differences, has_own_tables
 from memory_recall.schema.table import MemoryTable, describe
 
@@ -52,10 +54,12 @@ async def require_schema(connection: AnyConnection, table: str) -> MemoryTable:
     Raises:
         SchemaBehind: migrations have not run, or tables or rules that they made are missing or changed; the message
             says which.
-        SchemaUnsupported: triggers or indexes do not reach all rows of the relation.
+        SchemaUnsupported: triggers or indexes do not reach all rows of the relation, its ids are not kept unique, or
+            row-level security hides rows from the role.
     """
     memories = await describe(connection, table)
     memories.require_reachable()
+    require_none(await table_faults(connection, memories))
     where, remedy = f"{memories.schema}.{memories.name}", "Run memory migrate."
     revision = await current_revision(connection, memories)
     if revision is None or revision < HEAD_REVISION:

@@ -13,6 +13,7 @@ otherwise show the parameters of statements and the rows that a constraint refus
 from memory_recall.errors import InvalidInput
 from memory_recall.schema.ddl import literal
 from memory_recall.schema.graph_relations import GRAPH_TABLES, reader_rights, worker_rights
+from memory_recall.schema.requirements.row_security import policy_unless_there
 from memory_recall.schema.revisions import VERSION_TABLE, version_table
 from memory_recall.schema.rules.expected import COLUMN_MODEL, TEXT_HASH
 from memory_recall.schema.supersessions import SUPERSESSIONS
@@ -23,8 +24,10 @@ _LOG_SETTINGS = (("log_parameter_max_length", "0"), ("log_error_verbosity", "ter
 _READ_BY_WORKERS = ("id", "content", "is_sensitive", "deleted_at")
 
 
-def role_script(table: MemoryTable, *, worker: str, reader: str) -> str:
+def role_script(table: MemoryTable, *, worker: str, reader: str, row_security: bool = False) -> str:
     """Return the script for a table: `worker` may backfill and sync, `reader` may recall.
+
+    With `row_security`, row-level security is enabled on the table, and the script has policies for both roles.
 
     Raises:
         InvalidInput: the names are equal, or one of them is not a valid name of a role.
@@ -39,6 +42,7 @@ def role_script(table: MemoryTable, *, worker: str, reader: str) -> str:
         *_worker_rights(table, quoted(worker)),
         *_reader_rights(table, quoted(reader)),
         *_graph_rights(table, quoted(worker), quoted(reader)),
+        *(_policies(table, worker, reader) if row_security else ()),
     ]
     return "\n".join(parts) + "\n"
 
@@ -104,6 +108,16 @@ def _reader_rights(table: MemoryTable, role: str) -> list[str]:
         f"GRANT SELECT ON {table.qualified}, {state}, {models}, {table.own(SUPERSESSIONS)} TO {role};",
         f"GRANT UPDATE (wanted_at) ON {state} TO {role};",
         f"GRANT EXECUTE ON FUNCTION {table.own(COLUMN_MODEL)}(), {table.own(TEXT_HASH)}(text) TO {role};",
+    ]
+
+
+def _policies(table: MemoryTable, worker: str, reader: str) -> list[str]:
+    """Return statements that create policies by which both roles are shown every row, as their work demands."""
+    return [
+        "",
+        "-- Row-level security is enabled. A recall returns one user's memories by conditions of its own.",
+        f"{policy_unless_there(table, worker, writes=True)};",
+        f"{policy_unless_there(table, reader, writes=False)};",
     ]
 
 

@@ -1,13 +1,12 @@
 """A cached measurement: while it is measured anew in the background, the old value is used."""
 
 import asyncio
-import contextlib
 import time
 from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
 
 from memory_recall.background import BackgroundTasks
-from memory_recall.errors import MemoryIndexError
+from memory_recall.errors import MemoryIndexError, SchemaUnsupported
 
 T = TypeVar("T")
 
@@ -51,6 +50,9 @@ class CachedValue(Generic[T]):
         await self._tasks.close()
 
     async def _renew(self) -> None:
-        # A database that is away is noticed, and reported, by the recall itself.
-        with contextlib.suppress(MemoryIndexError):
+        try:
             self._measured = (await self._measure(), self._clock())
+        except SchemaUnsupported:  # the next call waits for a new measurement, and so learns the reason
+            self.forget()
+        except MemoryIndexError:
+            pass  # a database that is away is noticed, and reported, by the recall itself

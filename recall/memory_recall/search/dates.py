@@ -46,19 +46,12 @@ DateDataParser(languages=["en"]).get_date_data("1 May 2020")
 def find_period(text: str, now: datetime) -> Period | None:
     """Return the shortest period that the text names, or None if it names none.
 
-    Of equally short periods, the first in the text is returned. A date without a year is taken to be in the past, as
-    late as possible. `now` must have a time zone; days begin at midnight in this zone.
-    """
-    return min(find_periods(text, now), key=lambda period: period.seconds, default=None)
-
-
-def find_periods(text: str, now: datetime) -> list[Period]:
-    """Return the periods that the first `UNDERSTOOD` expressions of the text name, in its order.
-
-    Only the first `SEARCHED` characters are read. `now` and dates without a year are as in `find_period`.
+    Only the first `SEARCHED` characters are read, and of these the first `UNDERSTOOD` expressions. Of equally short
+    periods, the first in the text is returned. A date without a year is taken to be in the past, as late as possible.
+    `now` must have a time zone; days begin at midnight in this zone.
     """
     found = (_period(one, now) for one in islice(_EXPRESSION.finditer(text[:SEARCHED]), UNDERSTOOD))
-    return [period for period in found if period]
+    return min((period for period in found if period), key=lambda period: period.seconds, default=None)
 
 
 def _period(found: re.Match[str], now: datetime) -> Period | None:

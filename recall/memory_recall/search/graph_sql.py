@@ -145,7 +145,7 @@ added AS MATERIALIZED (
          coalesce(l.lexical_score, s.lexical_score) AS lexical_score, NULL::bigint AS dense_rank,
          {cosine} AS dense_score{timed}{successor}
     FROM graph g LEFT JOIN lexical l ON l.id = g.id LEFT JOIN graph_scored s ON s.id = g.id{join},
-         LATERAL (SELECT m.* FROM {plan.table.qualified} m WHERE m.id = g.id LIMIT 1) m
+         LATERAL (SELECT m.* FROM {plan.table.qualified} m WHERE m.id = g.id AND {rows.searched} LIMIT 1) m
    WHERE NOT EXISTS (SELECT FROM pool p WHERE p.id = g.id)
 )"""
 

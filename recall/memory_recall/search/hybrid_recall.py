@@ -54,6 +54,7 @@ from memory_recall.search.sql.own_columns import own_row
 from memory_recall.search.sql.parallel import is_worth_splitting
 from memory_recall.search.sql.plan import RecallPlan
 from memory_recall.search.sql.readiness import Readiness, read_readiness
+from memory_recall.search.sql.visibility import reader_of
 
 T = TypeVar("T")
 Rows = list[dict[str, Any]]
@@ -224,7 +225,9 @@ class HybridRecall:
             timings = replace(timings, legs=await self._explain(attempt))
         rows = [own_row(attempt.plan.table, row) for row in found] if own_columns else []
         memories = tuple(memory_from(row) for row in found)
-        return RecallResult(memories, query.mode, attempt.answer.reason, timings, reranking, attempt.expansion), rows
+        reader = reader_of(query.user_id, attempt.plan.table)
+        reason, expansion = attempt.answer.reason, attempt.expansion
+        return RecallResult(memories, query.mode, reason, timings, reranking, expansion, reader), rows
 
     async def _attempt(
         self,

@@ -6,8 +6,10 @@ The library, the FastAPI router, the command line, the SQLite recall and the ben
 from dataclasses import KW_ONLY, dataclass
 from typing import Annotated, Literal, get_args
 
-from pydantic import AwareDatetime, BeforeValidator, Field
+from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Field
+from pydantic_core import PydanticCustomError
 
+from memory_recall.embedding.direction import has_direction
 from memory_recall.errors import InvalidInput
 from memory_recall.search.fusion import Fusion, SortBy
 from memory_recall.search.sql.filters import NO_FILTERS, Filters
@@ -26,6 +28,12 @@ def _cleaned(text: object) -> object:
     if not isinstance(text, str):
         return text
     return text.replace("\x00", " ").encode("utf-8", "ignore").decode("utf-8").strip()[:MAX_QUERY_CHARACTERS]
+
+
+def _directed(embedded: "EmbeddedQuery | None") -> "EmbeddedQuery | None":
+    if embedded is not None and not has_direction(embedded.vector):
+        raise PydanticCustomError("direction", "Input should not be a vector of length zero")
+    return embedded
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +76,8 @@ class RecallQuery:
     the query is `sensitive`.
 
     Raises:
-        InvalidInput: a field is of the wrong type or out of range, a time has no time zone, or `user_id` is empty.
+        InvalidInput: a field is of the wrong type or out of range, a time has no time zone, `user_id` is empty, or
+            `vector` has the length zero.
     """
 
     text: Annotated[str, BeforeValidator(_cleaned)]
@@ -81,7 +90,7 @@ class RecallQuery:
     sort_by: Annotated[SortBy, Field(strict=False)] = SortBy.RELEVANCE
     sensitive: bool = False
     now: AwareDatetime | None = None
-    vector: EmbeddedQuery | None = None
+    vector: Annotated[EmbeddedQuery | None, AfterValidator(_directed)] = None
     fusion: Fusion | None = None
     explain: bool = False
     expand: bool = False

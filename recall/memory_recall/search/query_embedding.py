@@ -11,9 +11,10 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol, runtime_checkable
 
 from memory_recall.background import BackgroundTasks
+from memory_recall.embedding.direction import has_direction
 from memory_recall.embedding.following import FollowingEmbedder
 from memory_recall.embedding.wire import EmbeddedBatch
-from memory_recall.errors import EmbedderRejected, EmbedderUnauthorized, ModelMismatch
+from memory_recall.errors import EmbedderBroken, EmbedderRejected, EmbedderUnauthorized, ModelMismatch
 from memory_recall.schema.models_sql import RecordedModel
 from memory_recall.search.query import EmbeddedQuery
 from memory_recall.search.result import Degraded
@@ -146,4 +147,6 @@ async def _embedded(embedder: QueryEmbedder, text: str) -> EmbeddedQuery:
         vector, digest = batch.vectors[0].tolist(), batch.digest
     else:
         vector = [float(number) for number in await embedder.embed_query(text)]
+        if not has_direction(vector):
+            raise EmbedderBroken("The query's vector has the length zero.", "Check the embedder.")
     return EmbeddedQuery(vector, getattr(embedder, "model", None), digest)

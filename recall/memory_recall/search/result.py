@@ -132,7 +132,8 @@ class RecallResult:
     """The page of memories, best first. `reason` says why a requested dense leg took no part; else it is None.
 
     `reranking` says whether a second stage ordered the memories, or why not, and `expansion` whether the words of a
-    language model were searched, too.
+    language model were searched, too. `reader` is the user who asked, written like the owners of the memories; it is
+    None if nobody is named.
     """
 
     memories: tuple[RecalledMemory, ...]
@@ -141,6 +142,7 @@ class RecallResult:
     timings: Timings
     reranking: Reranking = Reranking.OFF
     expansion: Expansion = Expansion.OFF
+    reader: str | None = None
 
     @property
     def degraded(self) -> bool:

@@ -43,12 +43,12 @@ def successors(table: MemoryTable, user: str | None, *, name: str = "successors"
     """Return the CTE `successors(id, successor, hops)` of the rows in the CTE `joined` that are superseded.
 
     Either CTE may have another name. `successor` is the newest memory of the chain, and `hops` is how many entries lead
-    to it. `user` is SQL for the user whose memories alone are searched, or None; in a partitioned table, only this
-    user's rows are looked up.
+    to it. `user` is SQL for the user whose memories alone are searched, and whose rows alone are then looked up, or
+    None.
     """
     hashed = table.own(TEXT_HASH)
     owner = "\n                              AND o.user_id = n.user_id" if "user_id" in table.columns else ""
-    if table.is_partitioned and user is not None:
+    if user is not None:
         owner += f" AND o.user_id = {user} AND n.user_id = {user}"
     return f"""
 {name} AS MATERIALIZED (

@@ -12,6 +12,7 @@ from memory_recall.schema.rules.expected import (
     STANDBY_TRIGGERS,
     column_model,
     constraint,
+    direction_trigger,
     standby_guard,
     update_trigger,
 )
@@ -89,6 +90,7 @@ def exchange(table: MemoryTable, model_id: int) -> list[str]:
         *_index_renames(table, hnsw_name(table, ACTIVE.name), hnsw_name(table, STANDBY.name)),
         *_index_renames(table, ACTIVE.pending_index(table.name), STANDBY.pending_index(table.name)),
         *update_trigger(table).create(table),
+        *direction_trigger().create(table),
         f"DELETE FROM {active}",
         f"INSERT INTO {active} ({columns}) SELECT {columns} FROM {standby}",
         f"DELETE FROM {standby}",

@@ -10,8 +10,10 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from memory_recall.errors import InvalidInput
 from memory_recall.postgres.connection import Connection
 from memory_recall.postgres.driver_errors import translated
+from memory_recall.schema.columns.owners import owner_named
 from memory_recall.schema.table import MemoryTable
 from memory_recall.transfer import rows_sql
 from memory_recall.transfer.jsonl import CorpusReader
@@ -48,7 +50,7 @@ async def import_memories(
     reader = CorpusReader()
     with translated("importing memories"):
         async with connection.transaction():
-            await rows_sql.stage(connection, _records(reader, lines, on_progress))
+            await rows_sql.stage(connection, _records(table, reader, lines, on_progress))
             await _complain_about_ids(connection, table, reader)
             reader.require_clean()
             inserted, updated, sensitive = await rows_sql.merge(connection, table)
@@ -56,10 +58,17 @@ async def import_memories(
 
 
 async def _records(
-    reader: CorpusReader, lines: Iterable[bytes], on_progress: Callable[[int], None]
+    table: MemoryTable, reader: CorpusReader, lines: Iterable[bytes], on_progress: Callable[[int], None]
 ) -> AsyncIterator[tuple[Any, ...]]:
     for number, memory in reader.memories(lines):
-        yield (number, *memory.record().values())
+        record = memory.record()
+        if record["user_id"] is not None and "user_id" in table.columns:
+            try:
+                record["user_id"] = owner_named(table, record["user_id"])
+            except InvalidInput as error:
+                reader.complain(number, error.message)
+                continue
+        yield (number, *record.values())
         on_progress(reader.read)
 
 

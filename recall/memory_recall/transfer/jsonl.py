@@ -39,7 +39,12 @@ def _with_zone(value: datetime) -> datetime:
     return value if value.tzinfo else value.replace(tzinfo=UTC)
 
 
+def _owner(value: object) -> object:
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
 JoinedText = Annotated[StrictStr, BeforeValidator(_joined)]
+Owner = Annotated[StrictStr, BeforeValidator(_owner)]
 
 
 class MemoryLine(BaseModel):
@@ -54,14 +59,18 @@ class MemoryLine(BaseModel):
     expanded_keywords: JoinedText | None = None
     importance: float | None = Field(default=None, ge=0, le=1, allow_inf_nan=False)
     is_sensitive: Annotated[StrictBool | None, BeforeValidator(_flag)] = None
-    user_id: StrictStr | None = Field(default=None, max_length=100)
-    conv: StrictStr | None = Field(default=None, max_length=100)
+    user_id: Owner | None = Field(default=None, max_length=100)
+    conv: Owner | None = Field(default=None, max_length=100)
     created_at: Annotated[datetime, AfterValidator(_with_zone)] | None = None
 
     def record(self) -> dict[str, Any]:
         """Return the line's values by column; None for a field that the line lacks."""
-        columns = self.model_dump(exclude={"conv"})
-        return {**columns, "user_id": self.user_id if self.user_id is not None else self.conv}
+        return {**self.model_dump(exclude={"conv"}), "user_id": self.owner}
+
+    @property
+    def owner(self) -> str | None:
+        """The user of the memory, or None if the line names none."""
+        return self.user_id if self.user_id is not None else self.conv
 
 
 class CorpusReader:

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from memory_recall.postgres.connection import Connection
+from memory_recall.schema.columns.owners import absent_owner, owner_text, owner_value
 from memory_recall.schema.table import MemoryTable
 from memory_recall.transfer.jsonl import MemoryLine
 
@@ -30,7 +31,6 @@ _ABSENT = {
     "tags": "''",
     "expanded_keywords": "''",
     "importance": "0.5",
-    "user_id": "'default'",
     "created_at": "now()",
 }
 _STAGING = "memory_index_import"
@@ -42,9 +42,11 @@ def export_statement(table: MemoryTable) -> str:
     It selects those fields of an exported line that exist as columns of the table.
     """
     # Through text, single precision keeps its short form: 0.3, not 0.30000001192092896.
-    short = {name: f"{name}::text::float8 AS {name}" for name, kind in table.columns.items() if kind == "real"}
-    selected = ", ".join(short.get(name, name) for name in _EXPORTED if name in table.columns)
-    return f"SELECT {selected} FROM {table.qualified} WHERE {table.shareable()} ORDER BY id"
+    written = {name: f"m.{name}::text::float8" for name, kind in table.columns.items() if kind == "real"}
+    written["user_id"] = owner_text(table, "m")
+    exported = [name for name in _EXPORTED if name in table.columns]
+    selected = ", ".join(f"{written.get(name, f'm.{name}')} AS {name}" for name in exported)
+    return f"SELECT {selected} FROM {table.qualified} m WHERE {table.shareable('m')} ORDER BY m.id"
 
 
 def count_statement(table: MemoryTable) -> str:
@@ -92,8 +94,12 @@ async def merge(connection: Connection, table: MemoryTable) -> tuple[int, int, i
     stored = [name for name in _TYPES if name != "line" and name in table.columns]
     compared = [name for name in stored if name not in ("id", "created_at")]
     touched = ", updated_at = now()" if "updated_at" in table.columns else ""
-    merged = {name: f"coalesce(i.{name}, m.{name})" for name in compared}
-    fresh = {name: f"coalesce(i.{name}, {_ABSENT[name]})" if name in _ABSENT else f"i.{name}" for name in stored}
+    given = {name: f"i.{name}" for name in stored}
+    absent = dict(_ABSENT)
+    if "user_id" in table.columns:
+        given["user_id"], absent["user_id"] = owner_value(table, "i.user_id"), absent_owner(table)
+    merged = {name: f"coalesce({given[name]}, m.{name})" for name in compared}
+    fresh = {name: f"coalesce({given[name]}, {absent[name]})" if name in absent else given[name] for name in stored}
     sensitive = "coalesce(i.is_sensitive, false)"
     fresh["is_sensitive"] = sensitive
     if table.sensitive_type == "integer":

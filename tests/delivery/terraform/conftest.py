@@ -82,7 +82,7 @@ def node(cluster: Cluster) -> Iterator[str]:
 def surroundings(cluster: Cluster, node: str, terraform: Terraform) -> Iterator[None]:
     """What other stacks of the repository own: our namespace, External Secrets' definition, the GPU's classes."""
     cluster.kubectl("apply", "--server-side", "--filename", str(terraform.definition))
-    cluster.kubectl("wait", "--for=condition=Established", "crd/externalsecrets.external-secrets.io", "--timeout=60s")
+    cluster.kubectl("wait", "--for=condition=Established", "crd/externalsecrets.external-secrets.io", "--timeout=240s")
     cluster.apply(
         objects.namespace(NAMESPACE),
         {

@@ -14,6 +14,7 @@ import pytest
 
 from memory_bench.embedder_flood.flood import Outcome
 from memory_bench.embedder_flood.holding import KINDS, Held
+from memory_bench.embedder_flood.poisoning import Poisoned
 from memory_bench.embedder_flood.probing import Waits
 from memory_bench.embedder_flood.sending import Sent
 
@@ -25,10 +26,12 @@ FIGURES = [
     "longest_healthz_ms",
     "longest_query_ms_of_others",
     "rss_mb",
+    "innocent_failures",
     "half_open_survived",
 ]
 
 
+@pytest.mark.finding("embedder 1")
 def test_a_process_survives_a_flood_stays_small_and_serves_others(tmp_path: Path) -> None:
     """How many requests of the flood stay unanswered is not asserted.
 
@@ -45,6 +48,7 @@ def test_a_process_survives_a_flood_stays_small_and_serves_others(tmp_path: Path
     assert written["outcome"] == line, done.stderr
     assert list(line) == FIGURES
     assert (line["requests"], line["crashes"]) == (40, 0)
+    assert line["innocent_failures"] == written["details"]["poisoned"]["poisoned_otherwise"] == 0
     assert line["rss_mb"] <= 1500
     sent, held = written["details"]["sent"], written["details"]["held"]
     assert sent["server_errors"] == sent["malformed_accepted"] == 0
@@ -61,6 +65,7 @@ def outcome(**changes: Any) -> Outcome:
         health=Waits(10, 250.0),
         queries=Waits(10, 1000.0),
         held=held,
+        poisoned=Poisoned(1000, 0, 0),
         peak_bytes=1_500_000_000,
         alive=True,
         seconds=1.0,
@@ -69,8 +74,10 @@ def outcome(**changes: Any) -> Outcome:
 
 
 def test_the_figures_of_an_outcome_are_what_was_counted() -> None:
-    lost = outcome(sent=Sent({0: 1, 200: 9}, 0, 0), health=Waits(1, 7.0, 2), queries=Waits(1, 8.0, 3))
-    assert lost.line() == dict(zip(FIGURES, (10, 0, 6, 7.0, 8.0, 1500, False), strict=True))
+    lost = outcome(
+        sent=Sent({0: 1, 200: 9}, 0, 0), health=Waits(1, 7.0, 2), queries=Waits(1, 8.0, 3), poisoned=Poisoned(9, 4, 0)
+    )
+    assert lost.line() == dict(zip(FIGURES, (10, 0, 6, 7.0, 8.0, 1500, 4, False), strict=True))
 
 
 LATE = Held({kind.name: 1 for kind in KINDS}, {kind.name: 60.0 for kind in KINDS})
@@ -88,6 +95,8 @@ LATE = Held({kind.name: 1 for kind in KINDS}, {kind.name: 60.0 for kind in KINDS
         {"queries": Waits(10, 1.0, failures=1)},
         {"peak_bytes": 1_500_000_001},
         {"held": LATE},
+        {"poisoned": Poisoned(1000, 1, 0)},
+        {"poisoned": Poisoned(1000, 0, 1)},
     ],
 )
 def test_each_thing_that_others_notice_fails_a_flood(changes: dict[str, Any]) -> None:

@@ -1,26 +1,17 @@
-"""The recall statement with the graph leg ranks as the study of the concept graph does."""
+"""The recall statement with the graph leg ranks as a reference does that computes it over whole lists."""
 
-import asyncio
 from typing import Any
 
 import numpy as np
 import pytest
 
-from memory_bench.graph.sets import LabelledSet, rankings
-from memory_bench.graph.settings import Leg, Weighting
 from memory_bench.harness.dataset import Dataset, Memory, Query
 from memory_bench.harness.vectors import EmbeddedSet
 from memory_bench.postgres import BenchmarkDatabase
 from memory_bench.recall.evidence import gather, read_lexemes
-from memory_recall import EVERYONE, EmbeddedQuery, Fusion, HybridRecall, RecallQuery
-from memory_recall.graph import enable
-from memory_recall.graph.filling import fill_pass
-from memory_recall.postgres.connection import DsnText
-from memory_recall.schema.table import describe
-from memory_recall.schema.table_locks import locked_session
+from memory_recall import EVERYONE, EmbeddedQuery, HybridRecall, RecallQuery
+from tests.integration.memory_bench.reference_graph import rankings
 
-PRODUCT = (Leg("words", 0.1, 5, "1 hop"), Weighting(0.2, "brief above .5", 5))
-WITHOUT = (PRODUCT[0], Weighting(0.0, "plain", 0))
 MEMORIES, QUESTIONS, DIMENSIONS = 400, 30, 16
 CONSONANTS = "bcdfgkmnpqtvwxz"
 PATIENT = 60.0
@@ -57,17 +48,10 @@ def database(postgres: Any) -> Any:
     database = BenchmarkDatabase(postgres.superuser_dsn())
     dataset, embedded = small_set()
     database.fill(dataset.memories, embedded)
-    database.wait(fill_graph(database))
+    database.fill_graph()
     database.pool("plain")
     yield database
     database.close()
-
-
-async def fill_graph(database: BenchmarkDatabase) -> None:
-    async with locked_session(DsnText(database._dsn), PATIENT) as connection:
-        table = await describe(connection, "memories")
-        await enable(connection, table)
-        assert not (await fill_pass(connection, table, asyncio.Event())).more
 
 
 async def recalled(database: BenchmarkDatabase, dataset: Dataset, embedded: EmbeddedSet) -> list[list[int]]:
@@ -81,12 +65,11 @@ async def recalled(database: BenchmarkDatabase, dataset: Dataset, embedded: Embe
     return found
 
 
-def test_the_statement_gives_the_ranking_that_the_study_measured(database: BenchmarkDatabase) -> None:
+def test_the_statement_gives_the_ranking_of_the_reference(database: BenchmarkDatabase) -> None:
     """For questions, some of which the graph changes, and for prompts, which it leaves alone."""
     dataset, embedded = small_set()
     evidence = gather(dataset, read_lexemes(dataset, database), embedded)
-    labelled = LabelledSet(dataset, evidence, embedded, Fusion())
-    expected, plain = (rankings(labelled, setting) for setting in (PRODUCT, WITHOUT))
+    expected, plain = (rankings(dataset, evidence, embedded, weight=weight) for weight in (0.2, 0.0))
     changed = [number for number in range(QUESTIONS) if expected[number] != plain[number]]
     assert len(changed) > QUESTIONS // 3
     assert not [number for number in changed if number % 3 == 0]

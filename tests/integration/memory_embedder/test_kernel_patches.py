@@ -57,6 +57,7 @@ def test_any_kernel_can_be_left_out(released: Path, left_out: Path) -> None:
     assert apply(released, [patch for patch in KERNELS if patch != left_out]).returncode == 0
 
 
+@pytest.mark.finding("M12")
 @pytest.mark.parametrize("patch", [*PACKAGING, *KERNELS], ids=lambda path: path.stem)
 def test_a_source_that_has_changed_under_a_hunk_stops_the_script_and_stays_as_it_is(
     released: Path, patch: Path

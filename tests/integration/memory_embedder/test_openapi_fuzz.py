@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import httpx
+import pytest
 import schemathesis
 from hypothesis import HealthCheck, given, seed, settings
 from schemathesis import GenerationMode
@@ -13,6 +14,7 @@ from schemathesis import GenerationMode
 EXAMPLES = 30
 
 
+@pytest.mark.promise("embedder-requests-bounded")
 def test_no_generated_request_gets_an_undocumented_status_or_a_server_error(server: Any) -> None:
     schema = schemathesis.openapi.from_dict(httpx.get(f"{server.url}/openapi.json").json())
     tried: list[int] = []

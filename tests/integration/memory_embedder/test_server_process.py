@@ -223,6 +223,8 @@ def test_quantised_weights_run_on_amx_kernels_only_where_those_work_and_metrics_
     assert 'device="cpu"' in line
 
 
+@pytest.mark.promise("probe-port-apart")
+@pytest.mark.finding("M2")
 def test_callers_find_no_probes_or_metrics_on_their_port_and_probers_no_embeddings_on_theirs(server: Any) -> None:
     for path in ("/healthz", "/readyz", "/metrics"):
         assert httpx.get(f"{server.url}{path}").status_code == 404
@@ -232,6 +234,8 @@ def test_callers_find_no_probes_or_metrics_on_their_port_and_probers_no_embeddin
     assert httpx.post(f"{server.probe_url}/v1/embeddings", json={"input": "x"}).status_code == 404
 
 
+@pytest.mark.promise("embedder-connections-bounded")
+@pytest.mark.finding("M3")
 def test_half_sent_requests_keep_neither_the_kubelet_nor_a_caller_out_of_a_process_with_few_files(
     start_server: Start,
 ) -> None:

@@ -40,6 +40,8 @@ def before_loading(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -
     monkeypatch.setattr(llama, "load_backends", acting)
 
 
+@pytest.mark.promise("model-digest-compared")
+@pytest.mark.finding("L9")
 def test_another_file_behind_the_same_path_is_not_the_one_that_is_loaded(
     model: Path, f32_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -83,6 +85,8 @@ def test_a_write_after_loading_changes_no_vector(model: Path) -> None:
     assert (engine.computer(1).embed([tokens])[0] == before).all()
 
 
+@pytest.mark.promise("model-digest-compared")
+@pytest.mark.finding("L9")
 def test_a_file_of_another_digest_is_refused_before_its_header_is_read(tmp_path: Path) -> None:
     path = tmp_path / "broken.gguf"
     path.write_bytes(b"GGUF" + b"\xff" * 100)

@@ -43,6 +43,7 @@ async def test_a_migrated_database_is_current_and_has_its_model(database: Any) -
     assert (found.rows.total, found.rows.pending, found.rows.sensitive) == (2, 1, 1)
 
 
+@pytest.mark.finding("D10")
 async def test_the_file_and_the_pooling_that_made_the_vectors_are_read_as_they_were_recorded(database: Any) -> None:
     await migrate(DsnText(database.dsn), REQUEST)
     found = await facts(database.dsn)

@@ -48,7 +48,7 @@ class Bench:
 
     async def index(self, name: str, uid: str) -> MemoryIndex:
         index = World().index(database={"name": self.database.name})
-        return identified(index.model_copy(update={"name": name, "uid": uid}), None, await self.facts())
+        return identified(index.model_copy(update={"name": name, "uid": uid}), await self.facts(), "")
 
     async def run(self, job: dict[str, Any]) -> Ended:
         (container,) = job["spec"]["template"]["spec"]["containers"]
@@ -151,6 +151,8 @@ async def test_the_uninstall_job_drops_the_graph(bench: Bench) -> None:
         assert await connection.fetchval("SELECT count(*) FROM pg_proc WHERE proname LIKE 'memory\\_%'") == 0
 
 
+@pytest.mark.promise("same-database-only")
+@pytest.mark.finding("D2")
 @pytest.mark.parametrize("component", ["migrate", "uninstall", "index", "backfill", "graph"])
 async def test_no_job_does_anything_on_another_server(bench: Bench, component: str) -> None:
     builders = {

@@ -87,6 +87,7 @@ async def observer(database: Database) -> AsyncIterator[Callable[[], Awaitable[D
     await admin.close()
 
 
+@pytest.mark.promise("operator-reads-no-text")
 @pytest.mark.parametrize("state", [migrated, indexed, swapping, with_graph])
 async def test_the_operator_observes_without_the_right_to_read_texts(
     database: Database, observer: Any, state: Callable[[Database], Awaitable[None]]

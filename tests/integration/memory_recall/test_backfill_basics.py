@@ -14,6 +14,7 @@ from tests.integration.memory_recall.fake_embedder import FakeEmbedder
 from tests.integration.memory_recall.workbench import Workbench, partition
 
 
+@pytest.mark.promise("no-sensitive-text-to-a-model")
 async def test_every_row_that_may_have_a_vector_gets_one_and_no_secret_is_sent(bench: Workbench) -> None:
     await bench.insert(*(f"text {number}" for number in range(100)))
     await bench.execute("INSERT INTO memories (content, is_sensitive) VALUES ('the canary secret', true)")
@@ -115,6 +116,23 @@ async def test_a_stopped_backfill_keeps_what_it_finished_and_the_next_one_does_t
     await bench.backfill()
     assert max(bench.embedder.received.values()) == 1
     assert await bench.problems() == []
+
+
+@pytest.mark.finding("security S4")
+async def test_a_stopped_worker_sends_no_text_that_it_has_only_read(bench: Workbench) -> None:
+    """The operator stops a worker whose consent was withdrawn; only requests that were sent before may be answered."""
+    await bench.insert(*(f"text {number}" for number in range(200)))
+    requests_after_stop = 0
+
+    def behaviour(_texts: list[str]) -> float:
+        nonlocal requests_after_stop
+        requests_after_stop += bench.stop.is_set()
+        bench.stop.set()
+        return 0.05
+
+    bench.embedder.behaviour = behaviour
+    await bench.backfill()
+    assert requests_after_stop < bench.plan.options.concurrency
 
 
 async def test_a_dry_run_measures_and_writes_nothing(bench: Workbench) -> None:

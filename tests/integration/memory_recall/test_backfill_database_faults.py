@@ -78,6 +78,7 @@ async def test_a_rotated_password_is_read_at_the_next_connect(own_bench: Workben
     assert await bench.problems() == []
 
 
+@pytest.mark.promise("no-vector-of-a-former-text")
 @pytest.mark.parametrize("change", ["content = 'edited'", "is_sensitive = true", "deleted_at = now()"])
 async def test_a_row_that_changes_while_it_is_embedded_does_not_get_the_old_vector(
     bench: Workbench, change: str

@@ -38,6 +38,7 @@ async def _failures(bench: Workbench) -> list[tuple[int, int, str, bool]]:
     return [(row.id, row.attempts, row.error_class, row.next_attempt is None) for row in rows]
 
 
+@pytest.mark.promise("bad-text-costs-itself")
 @pytest.mark.parametrize(
     ("behaviour", "error_class"),
     [

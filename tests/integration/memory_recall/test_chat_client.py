@@ -194,6 +194,8 @@ async def test_closing_ends_the_requests_and_the_connections(server: ChatServer)
         await ask(client)
 
 
+@pytest.mark.promise("judge-gets-two-texts")
+@pytest.mark.promise("expansion-learns-the-query")
 @pytest.mark.parametrize(
     ("url", "denied", "allowed"),
     [

@@ -11,6 +11,7 @@ from tests.integration.memory_recall.workbench import Workbench
 ADDRESS = "http://svc:pass-CANARY@127.0.0.1:9"
 
 
+@pytest.mark.finding("M8")
 @pytest.mark.parametrize(
     "arguments",
     [

@@ -68,6 +68,7 @@ async def _state(bench: Workbench) -> str:
     )
 
 
+@pytest.mark.promise("exchanged-table-noticed")
 @pytest.mark.parametrize("answer", ["keep", "discard"])
 @pytest.mark.parametrize("origin", ORIGINS)
 async def test_vectors_that_may_be_of_another_text_or_model_need_a_decision(
@@ -190,6 +191,7 @@ async def test_a_worker_that_runs_already_stores_nothing_while_vectors_are_disca
     connection.terminate()
 
 
+@pytest.mark.promise("exchanged-table-noticed")
 async def test_a_running_sync_worker_ends_before_it_writes_into_an_exchanged_table(
     bench: Workbench, request_for: Requests
 ) -> None:

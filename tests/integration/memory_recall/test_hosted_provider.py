@@ -102,6 +102,7 @@ async def test_only_texts_that_may_be_sent_are_sent_without_other_fields_of_thei
     assert f"authorization: bearer {KEY}" in heard.lower()
 
 
+@pytest.mark.promise("no-sensitive-text-to-a-model")
 @pytest.mark.parametrize("change", ["is_sensitive = true", "deleted_at = now()", "content = 'edited meanwhile'"])
 @pytest.mark.parametrize("limits", [BatchLimits(rows=1), BatchLimits()], ids=["of two batches", "of one batch"])
 async def test_a_row_that_changes_during_an_earlier_request_is_not_sent(
@@ -215,6 +216,7 @@ async def command(environment: dict[str, str], *arguments: str) -> tuple[int | N
     return process.returncode, output, errors
 
 
+@pytest.mark.promise("hosted-provider-by-consent")
 @pytest.mark.parametrize(
     ("change", "word"),
     [
@@ -264,6 +266,7 @@ async def asking(bench: Workbench, key: ApiKey = KEY) -> AsyncIterator[HybridRec
         yield recall
 
 
+@pytest.mark.promise("sensitive-query-stays")
 async def test_a_sensitive_query_is_never_sent_and_is_answered_lexically(bench: Workbench) -> None:
     await bench.insert("the kettle is descaled with vinegar", "the kettle stands in the kitchen", "unrelated")
     await fill(bench)

@@ -72,6 +72,7 @@ async def test_a_migration_for_another_database_changes_nothing(
         assert await connection.fetchval("SELECT to_regclass('memories')") is None
 
 
+@pytest.mark.finding("D2")
 async def test_the_removal_of_what_migrations_added_spares_another_database(
     database: Database, request_for: Requests
 ) -> None:
@@ -177,6 +178,7 @@ async def test_a_person_can_end_the_claim_of_an_object_that_is_gone(database: Da
     assert await present_claim(database) is None
 
 
+@pytest.mark.promise("hostile-server-stays-in-place")
 async def test_a_claim_from_another_server_binds_nobody(database: Database, request_for: Requests) -> None:
     """It came with a dump that was restored here."""
     identity = await identity_of(database)

@@ -197,6 +197,7 @@ async def test_a_new_partition_with_an_id_of_another_is_refused_until_it_has_its
     await migrate(DsnText(bench.database.dsn), request_for())
 
 
+@pytest.mark.finding("L5")
 @pytest.mark.parametrize("problem", _REFUSED)
 async def test_what_the_rules_or_indexes_would_not_reach_is_refused_with_the_remedy(
     bench: Workbench, request_for: Requests, problem: str

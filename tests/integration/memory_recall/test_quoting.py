@@ -37,6 +37,7 @@ async def both_legs_find(database: Database, text: str) -> bool:
     return result.reason is None and bool(result.memories)
 
 
+@pytest.mark.finding("L13")
 async def test_pgvector_may_live_in_a_schema_of_any_name(
     bare_database: Database, request_for: Callable[..., MigrationRequest]
 ) -> None:
@@ -51,6 +52,7 @@ async def test_pgvector_may_live_in_a_schema_of_any_name(
     assert await both_legs_find(bare_database, "kettle")
 
 
+@pytest.mark.finding("L13")
 @pytest.mark.parametrize("conforming", ["on", "off"])
 async def test_backslashes_are_characters_however_the_server_reads_strings(
     database: Database, request_for: Callable[..., MigrationRequest], conforming: str

@@ -29,6 +29,7 @@ async def test_a_worker_reads_a_text_of_any_size(bare_database: Any) -> None:
     await connection.close()
 
 
+@pytest.mark.promise("hostile-server-memory-bounded")
 @pytest.mark.parametrize(
     "statements",
     [(TEXT,), ("SELECT generate_series(1, 100000)",), ("SELECT repeat('x', 60000)",) * 2],

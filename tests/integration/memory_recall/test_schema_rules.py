@@ -64,6 +64,10 @@ DAMAGES = {
 }
 
 
+@pytest.mark.promise("no-vector-under-changed-rules")
+@pytest.mark.finding("H2", case="H2: a renamed is_sensitive")
+@pytest.mark.finding("H2", case="H2: a replaced guard")
+@pytest.mark.finding("L3", case="L3: a restore that enabled all triggers")
 @pytest.mark.parametrize("damage", DAMAGES)
 async def test_rules_that_differ_are_noticed_stop_vectors_and_are_restored(
     bench: Workbench, request_for: Requests, damage: str
@@ -89,6 +93,7 @@ async def test_rules_that_differ_are_noticed_stop_vectors_and_are_restored(
     assert await bench.embedded() == await bench.value("SELECT count(*) FROM memories WHERE content = 'one'")
 
 
+@pytest.mark.finding("H2")
 async def test_vectors_of_rows_that_turned_sensitive_without_rules_are_cleared(
     bench: Workbench, request_for: Requests
 ) -> None:
@@ -111,6 +116,7 @@ async def _second_table(database: Database) -> None:
         )
 
 
+@pytest.mark.finding("H1")
 async def test_a_second_table_of_the_schema_is_not_taken_for_migrated(bench: Workbench) -> None:
     """H1: the first table's revision says nothing of another table, which has no rules."""
     await _second_table(bench.database)
@@ -123,6 +129,7 @@ async def test_a_second_table_of_the_schema_is_not_taken_for_migrated(bench: Wor
         await bench.backfill(replace(bench.plan, table="notes"))
 
 
+@pytest.mark.finding("H3")
 async def test_two_tables_of_one_schema_are_indexed_and_neither_touches_the_other(
     bench: Workbench, request_for: Requests
 ) -> None:
@@ -174,6 +181,7 @@ async def test_the_workers_of_two_tables_do_not_wait_for_each_other(bench: Workb
         assert await backfill_runs(first, notes)
 
 
+@pytest.mark.finding("L4")
 async def test_a_table_with_children_is_refused_by_name(bench: Workbench, request_for: Requests) -> None:
     """L4: triggers do not reach the rows of a child made with INHERITS."""
     await bench.execute("CREATE TABLE child () INHERITS (memories)")
@@ -188,6 +196,7 @@ async def test_a_table_with_children_is_refused_by_name(bench: Workbench, reques
     assert await bench.embedded() == 0
 
 
+@pytest.mark.finding("L5")
 async def test_a_partitioned_table_without_index_over_ids_is_refused_by_name_before_any_statement(
     database: Database, request_for: Requests
 ) -> None:
@@ -209,6 +218,8 @@ _FAILED = (
 )
 
 
+@pytest.mark.promise("failure-reveals-no-text")
+@pytest.mark.finding("L1")
 @pytest.mark.parametrize(
     "change",
     [
@@ -240,6 +251,8 @@ async def test_a_mark_ends_when_its_hashes_fit_no_text_under_a_new_key(bench: Wo
     assert await bench.value("SELECT undone_at IS NOT NULL AND text_hash = '' FROM memory_supersessions")
 
 
+@pytest.mark.promise("failure-reveals-no-text")
+@pytest.mark.finding("L1")
 async def test_a_text_cannot_be_guessed_from_its_failure(bench: Workbench, request_for: Requests) -> None:
     """L1: the hash has a random key; entries from before, whose hash was bare md5, keep counting under the new one."""
     await bench.insert("PIN 4711")

@@ -39,6 +39,7 @@ async def _memory(*arguments: str, **environment: str) -> tuple[int, str]:
     return process.returncode, output.decode()
 
 
+@pytest.mark.promise("no-text-or-secret-in-outputs")
 async def test_an_error_of_postgres_that_quotes_the_row_is_withheld_even_from_tracebacks(database: Database) -> None:
     connection = await connect(DsnText(database.dsn))
     await connection.execute("CREATE TABLE t (content text UNIQUE CHECK (length(content) < 100))")

@@ -1,8 +1,9 @@
 """The database itself keeps vectors off sensitive, deleted and edited rows, whatever anybody does to the table.
 
-Random histories of statements from three connections, with transactions that overlap and roll back, are played
-against a real server. Every vector encodes the text that it was made of, so a stale one gives itself away. A quarter of
-the histories are played over a table that is partitioned by user.
+Random histories of statements from three connections, with transactions that overlap at any level of isolation and
+roll back, are played against a real server. Some connections apply them as replication does. Every vector encodes the
+text that it was made of, so a stale one gives itself away. A part of the histories are played over a table that is
+partitioned by user, over one in which users share ids, and over one that is replicated to another database.
 """
 
 import os
@@ -26,12 +27,14 @@ from memory_recall.schema.models_sql import active_model
 from memory_recall.schema.revisions import require_schema
 from tests.integration.conftest import CopyOf, Database
 from tests.integration.memory_recall.fake_embedder import vector_of
+from tests.integration.memory_recall.logical_replication import replicating
 from tests.integration.memory_recall.partitioned import PARTITIONED_TABLE, USERS
 from tests.integration.memory_recall.workbench import migrate_and_index
 
 Step = tuple[Any, ...]
 HISTORIES = int(os.environ.get("MEMORY_TEST_HISTORIES", "160"))
 DIMENSIONS = 8
+LEVELS = ("READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE")
 
 who = st.integers(0, 2)
 ids = st.integers(1, 6)
@@ -49,14 +52,16 @@ steps = st.one_of(
     st.tuples(st.just("set_vector"), who, texts),
     st.tuples(st.just("touch"), who, ids),
     st.tuples(st.just("move"), who, ids, st.sampled_from(USERS), flags),
+    st.tuples(st.just("apply_as_replication"), who, flags),
     st.tuples(st.just("read_pending"), who),
     st.tuples(st.just("write_back"), who),
     st.tuples(st.just("begin"), who),
     st.tuples(st.just("commit"), who),
     st.tuples(st.just("rollback"), who),
 )
-histories = st.lists(steps, min_size=3, max_size=40)
-layouts = st.sampled_from(["plain", "plain", "plain", "partitioned"])
+old_snapshots = st.tuples(st.just("begin_at"), who, st.sampled_from(LEVELS))
+histories = st.lists(st.one_of(steps, old_snapshots), min_size=3, max_size=40)
+layouts = st.sampled_from(["plain", "plain", "plain", "partitioned", "equal ids", "replicated"])
 
 
 def wire(text: str) -> bytes:
@@ -72,6 +77,7 @@ class Player:
         self._connections = connections
         self._queue = queue
         self._key = key
+        self._shares_ids = key == "user_id, id"
         self._read: list[PendingRow] = []
 
     async def play(self, history: list[Step]) -> None:
@@ -85,13 +91,18 @@ class Player:
         for connection in self._connections:
             if connection.is_in_transaction():
                 await connection.execute("COMMIT")
+            await connection.execute("RESET session_replication_role")
+
+    def _owner(self, c: Any, key: int) -> str:
+        """The user whose row is written: that of the id, or, where users share ids, that of the connection."""
+        return USERS[(self._connections.index(c) if self._shares_ids else key) % len(USERS)]
 
     async def _insert(self, c: Any, key: int, text: str, *marks: bool) -> None:
         secret, deleted, vector = marks
         await c.execute(
             "INSERT INTO memories (id, content, is_sensitive, deleted_at, embedding, user_id) "
             "VALUES ($1, $2, $3, CASE WHEN $4 THEN now() END, $5, $6)",
-            key, text, secret, deleted, wire(text) if vector else None, USERS[key % len(USERS)],
+            key, text, secret, deleted, wire(text) if vector else None, self._owner(c, key),
         )  # fmt: skip
 
     async def _upsert(self, c: Any, key: int, text: str, secret: bool) -> None:
@@ -99,11 +110,11 @@ class Player:
             "INSERT INTO memories (id, content, is_sensitive, embedding, user_id) VALUES ($1, $2, $3, $4, $5) "
             f"ON CONFLICT ({self._key}) DO UPDATE "
             "SET content = excluded.content, is_sensitive = excluded.is_sensitive",
-            key, text, secret, wire(text), USERS[key % len(USERS)],
+            key, text, secret, wire(text), self._owner(c, key),
         )  # fmt: skip
 
     async def _copy(self, c: Any, key: int, text: str, secret: bool, deleted: bool) -> None:
-        row = (key, text, secret, None, wire(text), USERS[key % len(USERS)])
+        row = (key, text, secret, None, wire(text), self._owner(c, key))
         columns = ["id", "content", "is_sensitive", "deleted_at", "embedding", "user_id"]
         await c.copy_records_to_table("memories", records=[row], columns=columns)
         if deleted:
@@ -150,6 +161,14 @@ class Player:
         if not c.is_in_transaction():
             await c.execute("BEGIN")
 
+    async def _begin_at(self, c: Any, level: str) -> None:
+        if not c.is_in_transaction():
+            await c.execute(f"BEGIN ISOLATION LEVEL {level}")
+            await c.fetchval("SELECT count(*) FROM memories")
+
+    async def _apply_as_replication(self, c: Any, replicated: bool) -> None:
+        await c.execute(f"SET session_replication_role = {'replica' if replicated else 'origin'}")
+
     async def _commit(self, c: Any) -> None:
         await c.execute("COMMIT")
 
@@ -180,6 +199,9 @@ async def violations(connection: Any) -> list[tuple[int, str]]:
 
 @asynccontextmanager
 async def opened_parts(database: Database) -> AsyncIterator[Any]:
+    admin = await asyncpg.connect(database.superuser_dsn)
+    await admin.execute("GRANT SET ON PARAMETER session_replication_role TO app")
+    await admin.close()
     connections = [await asyncpg.connect(database.dsn, server_settings={"lock_timeout": "20"}) for _ in range(3)]
     for connection in connections:
         await register_vector(connection)
@@ -199,7 +221,7 @@ async def player_parts(database: Database, request_for: Callable[..., MigrationR
 
 @pytest.fixture
 async def parts_of_layouts(copy_of: CopyOf, request_for: Callable[..., MigrationRequest]) -> Any:
-    """By layout, a player's parts and the columns of the table's key."""
+    """By layout, a player's parts, the columns of the table's key, and the replication of the table, if any."""
 
     async def fill(empty: Database, *statements: str) -> None:
         async with empty.connection() as connection:
@@ -207,15 +229,28 @@ async def parts_of_layouts(copy_of: CopyOf, request_for: Callable[..., Migration
                 await connection.execute(statement)
         await migrate_and_index(DsnText(empty.dsn), request_for(dimensions=DIMENSIONS))
 
-    plain = await copy_of("played plain", fill)
+    plain, source, target = [await copy_of("played plain", fill) for _ in range(3)]
+    shared = await copy_of("played plain", fill)
     partitioned = await copy_of("played partitions", lambda empty: fill(empty, *PARTITIONED_TABLE))
     async with AsyncExitStack() as stack:
+        parts = {
+            name: await stack.enter_async_context(opened_parts(one))
+            for name, one in (("plain", plain), ("partitioned", partitioned), ("shared", shared), ("source", source))
+        }
+        await parts["shared"][0][0].execute(
+            "ALTER TABLE memories DROP CONSTRAINT memories_pkey, ADD PRIMARY KEY (user_id, id)"
+        )
+        replication = await stack.enter_async_context(replicating(source, target, "memories"))
+        await register_vector(replication.subscriber)
         yield {
-            "plain": (*await stack.enter_async_context(opened_parts(plain)), "id"),
-            "partitioned": (*await stack.enter_async_context(opened_parts(partitioned)), "id, user_id"),
+            "plain": (*parts["plain"], "id", None),
+            "partitioned": (*parts["partitioned"], "id, user_id", None),
+            "equal ids": (*parts["shared"], "user_id, id", None),
+            "replicated": (*parts["source"], "id", replication),
         }
 
 
+@pytest.mark.promise("no-vector-of-a-sensitive-row")
 @settings(
     max_examples=HISTORIES,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
@@ -238,6 +273,27 @@ async def parts_of_layouts(copy_of: CopyOf, request_for: Callable[..., Migration
     ],
 )
 @example(
+    layout="equal ids",
+    history=[
+        ("insert", 0, 1, "alpha", False, False, False),
+        ("insert", 1, 1, "alpha", True, False, True),
+        ("read_pending", 0),
+        ("write_back", 0),
+        ("set_vector", 0, "alpha"),
+    ],
+)
+@example(
+    layout="replicated",
+    history=[
+        ("insert", 0, 1, "alpha", False, False, True),
+        ("apply_as_replication", 1, True),
+        ("begin_at", 1, "REPEATABLE READ"),
+        ("hide", 1, 1, True),
+        ("set_vector", 1, "alpha"),
+        ("commit", 1),
+    ],
+)
+@example(
     layout="plain",
     history=[
         ("insert", 0, 1, "alpha", False, False, True),
@@ -250,14 +306,18 @@ async def parts_of_layouts(copy_of: CopyOf, request_for: Callable[..., Migration
 async def test_no_sequence_of_writes_leaves_a_sensitive_or_stale_vector(
     parts_of_layouts: Any, layout: str, history: list[Step]
 ) -> None:
-    connections, queue, key = parts_of_layouts[layout]
+    connections, queue, key, replication = parts_of_layouts[layout]
     async with patient(connections[0]):
         await connections[0].execute("TRUNCATE memories")
     await Player(connections, queue, key=key).play(history)
     async with patient(connections[0]):
         assert await violations(connections[0]) == []
+    if replication is not None:
+        await replication.catch_up()
+        assert await violations(replication.subscriber) == []
 
 
+@pytest.mark.promise("no-vector-of-a-sensitive-row")
 async def test_the_constraint_holds_even_where_the_trigger_is_gone(player_parts: Any) -> None:
     connections, _queue = player_parts
     connection = connections[0]
@@ -268,6 +328,7 @@ async def test_the_constraint_holds_even_where_the_trigger_is_gone(player_parts:
         )
 
 
+@pytest.mark.promise("later-trigger-changes-nothing")
 async def test_rows_that_replication_applies_obey_the_rules_too(player_parts: Any, database: Database) -> None:
     admin = await asyncpg.connect(database.superuser_dsn)
     await register_vector(admin)
@@ -278,6 +339,7 @@ async def test_rows_that_replication_applies_obey_the_rules_too(player_parts: An
     await admin.close()
 
 
+@pytest.mark.promise("later-trigger-changes-nothing")
 async def test_a_later_trigger_of_the_user_cannot_undo_the_rules(player_parts: Any) -> None:
     connections, _queue = player_parts
     connection = connections[0]

@@ -136,6 +136,8 @@ class Rests:
         self._over.set()
 
 
+@pytest.mark.promise("notifications-bounded")
+@pytest.mark.finding("L14")
 async def test_a_flood_of_notifications_starts_one_pass_for_each_rest(
     bench: Workbench, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import asyncpg
 import numpy as np
+import pytest
 
 from memory_recall.hnsw.repair import IndexParameters, build_index
 from memory_recall.postgres.connection import DsnText
@@ -14,6 +15,7 @@ PAGE = Path(__file__).resolve().parents[3] / "docs" / "database.md"
 VECTOR = [0.5, -0.5, 0.5, -0.5, 0.0, 0.0, 0.0, 0.0]  # of length one, as the index stores it
 
 
+@pytest.mark.finding("L2")
 async def test_the_documented_vacuum_overwrites_a_sensitive_row_s_vector_in_the_index(own_bench: Workbench) -> None:
     """L2: until then the bytes are in the index's file, although no statement sees them."""
     bench = own_bench

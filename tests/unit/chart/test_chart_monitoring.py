@@ -86,6 +86,7 @@ def test_dashboard_and_alerts_cover_every_process() -> None:
     assert all(f"memory_{process}_" in text for process in ("embedder", "operator", "worker"))
 
 
+@pytest.mark.finding("D26")
 def test_an_object_that_is_unknown_or_has_no_status_alerts_as_one_that_is_not_ready_does() -> None:
     """The series of Ready is 1 for True, 0 for False and -1 for Unknown, and is absent without a status."""
     queries = dict(alert_queries())

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from tests.unit.chart.conftest import Objects, Render
 
 Rights = dict[tuple[str, str], set[str]]
@@ -14,6 +16,7 @@ NEEDED: Rights = {
     ("", "services"): {"get", "list", "watch", "create", "patch", "delete"},
     ("", "persistentvolumeclaims"): {"get", "list", "watch", "create", "patch", "delete"},
     ("apps", "deployments"): {"get", "list", "watch", "create", "patch", "delete"},
+    ("apps", "replicasets"): {"list", "watch"},
     ("batch", "jobs"): {"get", "list", "watch", "create", "patch", "delete"},
     ("networking.k8s.io", "networkpolicies"): {"get", "list", "watch", "create", "patch", "delete"},
     ("policy", "poddisruptionbudgets"): {"get", "list", "watch", "create", "patch", "delete"},
@@ -56,6 +59,7 @@ def roles(objects: Objects, kind: str) -> Objects:
     ]
 
 
+@pytest.mark.promise("token-without-secret-lists")
 def test_no_rule_holds_a_wildcard(everything: Objects) -> None:
     for body in everything:
         for rule in body.get("rules") or ():
@@ -63,6 +67,7 @@ def test_no_rule_holds_a_wildcard(everything: Objects) -> None:
             assert not any("*" in word for word in granted), body["metadata"]["name"]
 
 
+@pytest.mark.promise("token-without-secret-lists")
 def test_secrets_can_be_read_by_name_only(everything: Objects) -> None:
     """Without list and watch, an attacker in the operator cannot learn the names of Secrets."""
     for body in everything:
@@ -70,11 +75,13 @@ def test_secrets_can_be_read_by_name_only(everything: Objects) -> None:
             assert (group, resource) != ("", "secrets") or verbs == {"get"}
 
 
+@pytest.mark.promise("token-without-secret-lists")
 def test_cluster_role_grants_what_the_operator_needs_and_no_more(render: Render) -> None:
     (role,) = roles(render({}), "ClusterRole")
     assert rights(role) == NEEDED | WATCHED_DATABASES | DELETION | DISCOVERY
 
 
+@pytest.mark.promise("token-bound-to-namespaces")
 def test_watched_namespaces_replace_every_cluster_wide_right_but_that_to_let_a_namespace_go(render: Render) -> None:
     """A namespace's Role may be deleted before its objects, which then keep the finalizer for ever."""
     objects = render({"watchNamespaces": ["memory"], "databaseNamespaces": ["dbaas"]})
@@ -87,6 +94,8 @@ def test_watched_namespaces_replace_every_cluster_wide_right_but_that_to_let_a_n
     assert by_namespace == {"memory": NEEDED | DATABASES, "dbaas": DATABASES}
 
 
+@pytest.mark.promise("token-without-databases")
+@pytest.mark.finding("D29")
 def test_the_right_to_write_database_objects_can_be_withheld(render: Render) -> None:
     for values in ({}, {"watchNamespaces": ["memory"]}):
         objects = render({**values, "cnpg": {"manageDatabases": False}})

@@ -94,6 +94,7 @@ def test_only_one_operator_runs_at_a_time(render: Render) -> None:
     assert deployment["spec"]["replicas"] == 1
 
 
+@pytest.mark.promise("restricted-pods")
 def test_operator_meets_the_restricted_pod_standard(render: Render) -> None:
     spec = pod(render({}))["spec"]
     (container,) = spec["containers"]
@@ -167,15 +168,16 @@ def test_the_operator_accepts_every_setting_of_the_chart(
     """No value that the schema of the chart allows stops the operator at its start."""
     values = {
         "watchNamespaces": ["a", "b"],
-        "operator": {"logLevel": level, "logFormat": "console", "resyncSeconds": 45},
+        "operator": {"logLevel": level, "logFormat": "console", "resyncSeconds": 25},
     }
     for name, value in environment(render(values)).items():
         monkeypatch.setenv(name, value)
     settings = Settings()
-    assert (settings.namespaces, settings.log.level, settings.resync_seconds) == (("a", "b"), level, 45)
+    assert (settings.namespaces, settings.log.level, settings.resync_seconds) == (("a", "b"), level, 25)
     assert settings.images.operator.startswith("localhost/memory-operator:")
 
 
+@pytest.mark.finding("D19")
 def test_replicas_elect_one_by_a_lease_of_the_release(render: Render, monkeypatch: pytest.MonkeyPatch) -> None:
     objects = render({"operator": {"replicas": 2}, "fullnameOverride": "other"})
     (deployment,) = (body for body in objects if body["kind"] == "Deployment")
@@ -187,6 +189,8 @@ def test_replicas_elect_one_by_a_lease_of_the_release(render: Render, monkeypatc
     assert Settings().lease == "memory-index-system/other"
 
 
+@pytest.mark.promise("pod-fields-by-permission")
+@pytest.mark.finding("M6")
 def test_nothing_is_permitted_to_authors_by_default(render: Render, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MEMORY_OPERATOR_PERMITTED", environment(render({}))["MEMORY_OPERATOR_PERMITTED"])
     assert Settings().permitted == Permitted()
@@ -229,6 +233,7 @@ def test_the_operator_learns_its_own_namespace(render: Render) -> None:
     assert Settings(lease=lease).namespace == "memory-index-system"
 
 
+@pytest.mark.finding("D23")
 def test_further_egress_is_added_to_the_network_policy(render: Render) -> None:
     rule = {"to": [{"ipBlock": {"cidr": "192.0.2.7/32"}}], "ports": [{"port": 8443, "protocol": "TCP"}]}
     (bare,) = of_kind(render({"networkPolicy": {"enabled": True}}), "NetworkPolicy")

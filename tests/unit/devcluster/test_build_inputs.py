@@ -193,6 +193,7 @@ def test_a_given_file_is_stated_by_the_digest_that_sha256sum_prints(tmp_path: Pa
     assert digests_of({"wheelhouse": file}) == {"WHEELHOUSE_DIGEST": printed.split()[0]}
 
 
+@pytest.mark.finding("M12")
 @pytest.mark.parametrize(
     ("name", "known", "base"),
     [

@@ -48,6 +48,7 @@ def test_a_file_with_the_stated_digest_is_taken(argument: str, name: str, folder
     assert taken(folder) == [FILE]
 
 
+@pytest.mark.finding("M12")
 @pytest.mark.parametrize(("argument", "name"), GIVEN.items())
 def test_a_file_with_another_digest_is_refused_with_both_digests(argument: str, name: str, folder: Path) -> None:
     (folder / "given" / name).write_bytes(FILE)
@@ -57,6 +58,7 @@ def test_a_file_with_another_digest_is_refused_with_both_digests(argument: str, 
     assert taken(folder) == []
 
 
+@pytest.mark.finding("M12")
 @pytest.mark.parametrize(("argument", "name"), GIVEN.items())
 def test_a_file_without_a_stated_digest_is_refused_with_the_argument_to_add(
     argument: str, name: str, folder: Path

@@ -1,4 +1,4 @@
-"""Where a wheel of llama.cpp for this machine's processor alone may be found, and where never."""
+"""Who shares a wheel of llama.cpp for this machine's processor alone, and who never gets it."""
 
 from pathlib import Path
 
@@ -12,11 +12,8 @@ from devcluster.settings import Settings
 
 
 @pytest.fixture
-def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
-    """A cache without wheels beside a checkout in which nothing has been built."""
-    checkout = tmp_path / "checkout"
-    monkeypatch.setattr(wheel, "_own_directory", lambda: checkout / "build" / "wheels" / "own")
-    monkeypatch.setattr(project, "REPOSITORY", checkout)
+def settings(tmp_path: Path) -> Settings:
+    """An empty cache."""
     return Settings(cache_dir=tmp_path / "cache")
 
 
@@ -34,14 +31,44 @@ def options(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return used
 
 
-def test_a_wheel_for_this_processor_is_built_once_and_never_in_the_cache(
+@pytest.mark.finding("database F21")
+def test_a_wheel_for_this_processor_is_built_once_for_all_clones_that_share_a_cache(
     settings: Settings, options: list[str]
 ) -> None:
     first, second = (wheel.build_own_wheel(settings, ConsoleReporter()) for _ in range(2))
     assert first == second
     assert options == ["--this-processor"]
-    assert not first.is_relative_to(settings.cache_dir)
+    assert first.is_relative_to(settings.cache_dir)
+
+
+def test_a_wheel_for_this_processor_is_never_taken_for_a_portable_one(settings: Settings, options: list[str]) -> None:
+    wheel.build_own_wheel(settings, ConsoleReporter())
     assert wheel.wheel_path(settings) is None
+    wheel.build_llama_wheel(settings, ConsoleReporter())
+    assert options == ["--this-processor", "--for-tests"]
+
+
+@pytest.mark.finding("database F21")
+def test_the_key_of_a_wheel_for_this_processor_is_that_of_its_features() -> None:
+    """Neither the order of the features nor the speed of the moment counts, as both differ on one machine."""
+    key = wheel.own_wheel_key("cpu MHz : 2400.0\nflags\t\t: fpu avx2 avx512f\n")
+    assert wheel.own_wheel_key("cpu MHz : 1800.1\nflags\t\t: avx512f fpu avx2\n") == key
+    assert wheel.own_wheel_key("cpu MHz : 2400.0\nflags\t\t: fpu avx2\n") != key
+    assert wheel.own_wheel_key("Features\t: fp asimd\n") != wheel.own_wheel_key("Features\t: fp asimd sve\n")
+
+
+def test_the_key_of_a_wheel_for_this_processor_is_that_of_its_recipe(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in wheel._INPUTS:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("as it was")
+    monkeypatch.setattr(wheel, "REPOSITORY", tmp_path)
+    keys = {wheel.own_wheel_key("flags : avx2")}
+    for name in wheel._INPUTS:
+        (tmp_path / name).write_text("patched")
+        keys.add(wheel.own_wheel_key("flags : avx2"))
+    assert len(keys) == len(wheel._INPUTS) + 1
 
 
 def test_a_portable_wheel_that_is_there_serves_this_machine_as_well(settings: Settings, options: list[str]) -> None:
@@ -68,17 +95,14 @@ class _Builder:
 
 
 @pytest.mark.usefixtures("options")
-def test_an_image_with_the_wheel_for_this_processor_is_kept_in_the_checkout(
+def test_an_image_with_the_wheel_for_this_processor_is_never_taken_for_a_portable_one(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(project, "choose_builder", lambda _: _Builder())
     monkeypatch.setattr(project, "base_name", lambda *_: "base")
     monkeypatch.setattr(project, "provide_base", lambda name, *_: Base(name))
-    monkeypatch.setattr(project, "key_of", lambda *_, **__: "key")
-    cached = settings.cache_dir / "images"
     wheel.build_own_wheel(settings, ConsoleReporter())
-    archives = build_images(settings, ConsoleReporter(), this_machine=True)
-    assert archives[OPERATOR.name].parent == cached
-    assert archives[EMBEDDER.name].parent == project.REPOSITORY / "build" / "images"
-    wheel.build_llama_wheel(settings, ConsoleReporter())
-    assert build_images(settings, ConsoleReporter(), this_machine=True)[EMBEDDER.name].parent == cached
+    own = build_images(settings, ConsoleReporter(), this_machine=True)
+    portable = build_images(settings, ConsoleReporter())
+    assert own[EMBEDDER.name] != portable[EMBEDDER.name]
+    assert own[OPERATOR.name] == portable[OPERATOR.name]

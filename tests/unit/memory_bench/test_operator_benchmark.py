@@ -18,7 +18,7 @@ from memory_bench.operator.faults.points import (
     sampled,
 )
 from memory_bench.operator.parts import KEYS, PARTS, PartResult
-from memory_bench.operator.results import failures, headline, write
+from memory_bench.operator.results import WITHIN, failures, headline, write
 
 NAMESPACES = ("faults-1", "faults-db")
 
@@ -121,13 +121,17 @@ GOOD: dict[str, Any] = {
     "writes_per_min_settled": 0, "rss_mb": 200, "restart_to_all_seen_s": 60, "recovery_s": 60, "leaders": 1,
     "admission": {"mutations": 6, "ready": "all", "applies_per_min_settled": 0},
     "copies": {"situations": 4, "wrong_database_touched": 0},
+    "withdrawals": {"tried": 6, "longest_s": 60, "texts_after": 0},
+    "hostile_tenants": {"inputs": 40, "longest_loop_pause_ms": 500, "other_tenants_delay_s": 1, "restarts": 0},
 }  # fmt: skip
 BAD = {
     "takeovers": 1, "hostile": 11, "namespaces_deleted": "11/12", "lies": 1, "situations": 59, "fault_points": 149,
     "fault_points_converged": 149, "edit_latency_500_vs_10": 3.1, "reads_per_min_settled_500": 1201,
     "writes_per_min_settled": 1, "rss_mb": 201, "restart_to_all_seen_s": 60.1, "recovery_s": 60.1, "leaders": 2,
-    "admission": {"mutations": 6, "ready": "5/6", "applies_per_min_settled": 0},
-    "copies": {"situations": 4, "wrong_database_touched": 1},
+    "admission": {"mutations": 5, "ready": "5/6", "applies_per_min_settled": 1},
+    "copies": {"situations": 3, "wrong_database_touched": 1},
+    "withdrawals": {"tried": 5, "longest_s": 60.1, "texts_after": 1},
+    "hostile_tenants": {"inputs": 39, "longest_loop_pause_ms": 501, "other_tenants_delay_s": 1.1, "restarts": 1},
 }  # fmt: skip
 
 
@@ -140,16 +144,15 @@ def test_each_figure_beyond_its_limit_fails_the_benchmark(key: str) -> None:
     assert failures({**GOOD, key: BAD[key]}, share=1.0)
 
 
-@pytest.mark.parametrize(
-    ("key", "change"),
-    [
-        ("admission", {"mutations": 5}),
-        ("admission", {"applies_per_min_settled": 1}),
-        ("copies", {"situations": 3}),
-    ],
-)
-def test_each_part_of_a_figure_has_its_limit(key: str, change: dict[str, int]) -> None:
-    assert failures({**GOOD, key: {**GOOD[key], **change}}, share=1.0)
+@pytest.mark.parametrize(("key", "name"), [(key, name) for key in WITHIN for name in WITHIN[key]])
+def test_each_part_of_a_figure_beyond_its_limit_fails_the_benchmark(key: str, name: str) -> None:
+    (line,) = failures({**GOOD, key: GOOD[key] | {name: BAD[key][name]}}, share=1.0)
+    assert line.startswith(f"{key}.{name} is ")
+
+
+def test_every_object_under_admission_must_become_ready() -> None:
+    (line,) = failures({**GOOD, "admission": GOOD["admission"] | {"ready": "5/6"}}, share=1.0)
+    assert line == "5/6 objects became Ready under admission"
 
 
 def test_a_sample_of_the_fault_points_need_not_be_as_many() -> None:

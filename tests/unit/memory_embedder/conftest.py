@@ -25,6 +25,7 @@ from memory_embedder.settings import EmbedderSettings, Limits
 from memory_embedder.telemetry.metrics import Metrics
 
 CLS, SEP = 1, 2
+POISON = "zebra"  # a word for which the fake model computes nothing finite
 
 FACTS = EngineFacts(
     dimensions=384,
@@ -111,10 +112,11 @@ class FakeComputer:
             self.engine.threads_used.append(self.threads)
         out = np.empty((len(sequences), self.engine.facts.dimensions), dtype=np.float32)
         if self.engine.facts.pooling is Pooling.RANK:
-            return np.array([[len(sequence) - 10.0] for sequence in sequences], dtype=np.float32)
+            scores = [[np.nan if number_of(POISON) in tokens else len(tokens) - 10.0] for tokens in sequences]
+            return np.array(scores, dtype=np.float32)
         for row, sequence in enumerate(sequences):
             noise = np.random.default_rng(list(sequence)).standard_normal(out.shape[1])
-            out[row] = noise / np.linalg.norm(noise)
+            out[row] = np.nan if number_of(POISON) in sequence else noise / np.linalg.norm(noise)
         return out
 
     def use_threads(self, threads: int) -> None:

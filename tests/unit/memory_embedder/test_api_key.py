@@ -13,6 +13,7 @@ from tests.unit.memory_embedder.conftest import Connect
 from tests.unit.memory_embedder.conftest import MakeService as Make
 
 
+@pytest.mark.promise("embedder-key-demanded")
 async def test_the_whole_api_key_is_required_and_is_read_again_when_it_rotates(
     make_service: Make, tmp_path: Path, connect: Connect, connect_probe: Connect
 ) -> None:

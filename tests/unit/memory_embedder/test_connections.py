@@ -129,6 +129,7 @@ UNFINISHED: dict[str, bytes] = {
 }
 
 
+@pytest.mark.finding("M3")
 @pytest.mark.parametrize("data", UNFINISHED.values(), ids=UNFINISHED.keys())
 async def test_a_connection_that_does_not_go_on_with_its_request_is_closed(
     application: Application, data: bytes
@@ -293,6 +294,7 @@ HOLDING: dict[str, bytes] = {
 }
 
 
+@pytest.mark.promise("embedder-connections-bounded")
 @pytest.mark.parametrize("data", HOLDING.values(), ids=HOLDING.keys())
 async def test_a_request_is_served_while_others_hold_every_connection(application: Application, data: bytes) -> None:
     async with serving(application, replace(PATIENT, connections=8)) as running:

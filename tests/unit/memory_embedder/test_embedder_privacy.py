@@ -58,6 +58,7 @@ REQUESTS: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.promise("no-text-or-secret-in-outputs")
 async def test_no_request_text_reaches_answers_logs_or_metrics(
     service: EmbeddingService, connect: Connect, probe: httpx.AsyncClient, debug_log: io.StringIO
 ) -> None:

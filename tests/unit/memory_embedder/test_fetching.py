@@ -83,6 +83,7 @@ def test_a_download_that_a_dead_process_began_is_continued_by_the_next(tmp_path:
     assert ranges == ["bytes=777-"]
 
 
+@pytest.mark.promise("model-digest-compared")
 def test_a_file_of_another_digest_never_gets_the_name_and_is_not_resumed(tmp_path: Path) -> None:
     with pytest.raises(EmbedderError, match="digest") as caught:
         fetch(tmp_path / "model.gguf", flaky_server(10**9, []), digest="0" * 64)
@@ -201,6 +202,8 @@ def endless(request: httpx.Request) -> httpx.Response:
     return httpx.Response(200, stream=Endless())
 
 
+@pytest.mark.promise("model-download-bounded")
+@pytest.mark.finding("M5")
 @pytest.mark.parametrize("announced", [True, False])
 def test_a_file_that_is_larger_than_allowed_is_refused_and_leaves_nothing(tmp_path: Path, *, announced: bool) -> None:
     def announcing(_request: httpx.Request) -> httpx.Response:
@@ -217,6 +220,8 @@ def test_a_file_as_large_as_allowed_is_fetched(tmp_path: Path) -> None:
     assert (tmp_path / "m").read_bytes() == CONTENT
 
 
+@pytest.mark.promise("model-download-bounded")
+@pytest.mark.finding("M5")
 @pytest.mark.parametrize("url", ["https://models/m", "http://models/m"])
 @pytest.mark.parametrize("location", ["http://elsewhere/m", "http://models/other"])
 def test_a_redirect_to_plain_http_is_refused(tmp_path: Path, url: str, location: str) -> None:

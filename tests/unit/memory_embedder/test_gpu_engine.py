@@ -25,6 +25,7 @@ HEADER = GgufFacts(
     architecture="bert",
     name="minilm",
     dimensions=384,
+    output_width=384,
     context_length=512,
     layers=6,
     heads=12,

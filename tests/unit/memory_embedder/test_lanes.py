@@ -108,6 +108,7 @@ def test_everything_admitted_is_computed_exactly_once_and_the_counts_return_to_z
         assert (simulation.lanes.queued_tokens(lane), simulation.lanes.inflight_tokens(lane)) == (0, 0)
 
 
+@pytest.mark.promise("embedder-requests-bounded")
 @given(st.integers(0, 5000), st.integers(1, LONGEST), CREWS)
 @settings(max_examples=100, deadline=None)
 def test_a_query_among_saturating_documents_waits_at_most_one_batch(time: int, size: int, crew: list[Role]) -> None:

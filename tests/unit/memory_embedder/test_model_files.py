@@ -21,45 +21,12 @@ from memory_embedder.models.gguf_header import GgufFacts, read_facts
 from memory_embedder.models.profiles import PROFILES, Pooling
 from memory_embedder.scheduling.plan import plan_load
 from memory_embedder.settings import EmbedderSettings
-
-WIDTH, POSITIONS = 32, 16
+from tests.unit.memory_embedder.tiny_bert import POSITIONS, WIDTH, change_configuration, write_tiny_bert
 
 
 @pytest.fixture
 def hf_directory(tmp_path: Path) -> Path:
-    """A BERT of one layer with random weights."""
-    directory = tmp_path / "tiny"
-    (directory / "1_Pooling").mkdir(parents=True)
-    config = {
-        "model_type": "bert",
-        "num_hidden_layers": 1,
-        "hidden_size": WIDTH,
-        "intermediate_size": 64,
-        "num_attention_heads": 2,
-        "max_position_embeddings": POSITIONS,
-        "type_vocab_size": 2,
-        "layer_norm_eps": 1e-12,
-    }
-    (directory / "config.json").write_text(json.dumps(config))
-    (directory / "1_Pooling" / "config.json").write_text(json.dumps({"pooling_mode_cls_token": True}))
-    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "[unused0]", "mem", "##ory", "ory"]
-    (directory / "vocab.txt").write_text("\n".join(pieces) + "\n")
-    random = np.random.default_rng(1)
-    shapes = {
-        "embeddings.word_embeddings.weight": (9, WIDTH),
-        "embeddings.position_embeddings.weight": (POSITIONS, WIDTH),
-    }
-    shapes |= {"embeddings.token_type_embeddings.weight": (2, WIDTH), "pooler.dense.weight": (WIDTH, WIDTH)}
-    layer = "encoder.layer.0."
-    for part in ("attention.self.query", "attention.self.key", "attention.self.value", "attention.output.dense"):
-        shapes |= {f"{layer}{part}.weight": (WIDTH, WIDTH), f"{layer}{part}.bias": (WIDTH,)}
-    shapes |= {f"{layer}intermediate.dense.weight": (64, WIDTH), f"{layer}intermediate.dense.bias": (64,)}
-    shapes |= {f"{layer}output.dense.weight": (WIDTH, 64), f"{layer}output.dense.bias": (WIDTH,)}
-    norms = ("embeddings.LayerNorm", f"{layer}attention.output.LayerNorm", f"{layer}output.LayerNorm")
-    shapes |= {f"{norm}.{part}": (WIDTH,) for norm in norms for part in ("gamma", "beta")}
-    weights = {f"bert.{name}": random.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
-    save_file(weights, directory / "model.safetensors")
-    return directory
+    return write_tiny_bert(tmp_path)
 
 
 def test_a_converted_header_says_what_the_configuration_said(hf_directory: Path, tmp_path: Path) -> None:
@@ -70,6 +37,7 @@ def test_a_converted_header_says_what_the_configuration_said(hf_directory: Path,
         architecture="bert",
         name="tiny",
         dimensions=WIDTH,
+        output_width=WIDTH,
         context_length=POSITIONS,
         layers=1,
         heads=2,
@@ -125,11 +93,6 @@ def test_conversion_is_the_same_byte_for_byte_so_that_digests_can_be_pinned(hf_d
     convert_bert(hf_directory, tmp_path / "a.gguf")
     convert_bert(hf_directory, tmp_path / "b.gguf")
     assert (tmp_path / "a.gguf").read_bytes() == (tmp_path / "b.gguf").read_bytes()
-
-
-def change_configuration(directory: Path, **values: object) -> None:
-    path = directory / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | values))
 
 
 MODULES = [{"type": f"sentence_transformers.models.{name}"} for name in ("Transformer", "Pooling", "Dense")]

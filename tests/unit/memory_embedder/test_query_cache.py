@@ -46,6 +46,8 @@ async def test_a_repeated_query_of_a_caller_with_a_key_is_not_computed_again_and
     service.close()
 
 
+@pytest.mark.promise("query-cache-reveals-nothing")
+@pytest.mark.finding("M2")
 async def test_where_anybody_may_call_nobody_learns_whether_a_query_was_sent_before(
     make_service: MakeService, connect: Connect, connect_probe: Connect, engine: Any
 ) -> None:
@@ -62,6 +64,8 @@ async def test_where_anybody_may_call_nobody_learns_whether_a_query_was_sent_bef
     service.close()
 
 
+@pytest.mark.promise("query-cache-reveals-nothing")
+@pytest.mark.finding("M2")
 async def test_the_holder_of_another_key_is_not_answered_from_the_cache(
     make_service: MakeService, connect: Connect, connect_probe: Connect, key_file: Path
 ) -> None:

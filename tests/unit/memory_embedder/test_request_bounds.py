@@ -39,6 +39,8 @@ def filled(part: bytes, last: bytes, size: int = 1 << 18) -> bytes:
     return b'{"input":[' + part * (size // len(part)) + last + b"]}"
 
 
+@pytest.mark.promise("embedder-requests-bounded")
+@pytest.mark.finding("H7", case="numbers")
 @pytest.mark.parametrize(("part", "last", "status"), MANY_VALUES.values(), ids=MANY_VALUES.keys())
 async def test_a_body_of_many_values_takes_no_more_memory_than_a_few_times_its_size(
     client: httpx.AsyncClient, part: bytes, last: bytes, status: int
@@ -56,6 +58,7 @@ async def test_a_body_of_many_values_takes_no_more_memory_than_a_few_times_its_s
     assert peak < 8 * len(body)
 
 
+@pytest.mark.promise("embedder-requests-bounded")
 @pytest.mark.parametrize("name", [name for name in EXHAUSTING if name != "long texts"])  # slow in the fake engine
 async def test_every_exhausting_request_of_the_flood_gets_an_answer_that_is_documented(
     client: httpx.AsyncClient, name: str
@@ -80,6 +83,7 @@ def test_as_many_texts_as_a_request_may_have_pass_and_many_more_do_not() -> None
     assert refusal.value.kind is ErrorKind.TOO_LARGE
 
 
+@pytest.mark.finding("H7")
 @pytest.mark.parametrize(("size", "elsewhere"), [(1_000, False), (100_000, True)])
 async def test_only_a_small_body_is_parsed_on_the_event_loop(
     client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch, size: int, *, elsewhere: bool

@@ -30,9 +30,9 @@ from memory_operator.reconcile.facts import (
     Problem,
 )
 from memory_operator.reconcile.indexing.graph import may_have_graph
-from memory_operator.reconcile.plan import Apply, Delete, Plan
+from memory_operator.reconcile.plan import Action, Apply, Delete, Patch, Plan
 from memory_operator.resources.cnpg import DatabaseObject
-from memory_operator.resources.common import Images
+from memory_operator.resources.common import ANNOTATION_STOPPED, Images
 from memory_recall.graph import GraphState
 from memory_recall.hnsw.definition import IndexFacts
 from memory_recall.postgres.identity_sql import DatabaseIdentity
@@ -45,7 +45,7 @@ from memory_recall.swap.state_sql import SwapRecord
 START = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
 SERVER = "7400000000000000001"
 IDENTITY = DatabaseIdentity(SERVER, "app", "pg")
-CLAIM = TableClaim(SERVER, "team", "mem", "u-1", "2026-01-01T11:00:00Z", cluster_name="pg")
+CLAIM = TableClaim(SERVER, "team", "mem", "u-1", "2026-01-01T11:00:00Z", "k-1", "pg")
 PASSWORD = "s3cret-pa55word"
 MODEL = RecordedModel(1, "all-MiniLM-L6-v2", None, 384)
 NEXT_MODEL = RecordedModel(2, "bge-small-en-v1.5", None, 384)
@@ -136,7 +136,7 @@ class World:
         return parse(self.manifest(**spec))
 
     def observed(self, **facts: Any) -> Observed:
-        base = {"credentials": Credentials("app"), "cluster": CLUSTER, "database": FULL}
+        base = {"credentials": Credentials("app"), "cluster": CLUSTER, "database": FULL, "kubernetes": "k-1"}
         return Observed(**{name: known(value) for name, value in {**base, **facts}.items()})
 
     def decide(self, index: MemoryIndex | None = None, **facts: Any) -> Plan:
@@ -146,7 +146,7 @@ class World:
         )  # fmt: skip
 
     def conclude(self, index: MemoryIndex, facts: DeletionFacts) -> Plan:
-        return conclude(index, facts, self.images, self.now, self.intervals)
+        return conclude(index, facts, self.images, self.now, self.intervals, permitted=self.permitted)
 
     def decide_again(self, plan: Plan, seconds: float, index: MemoryIndex | None = None, **facts: Any) -> Plan:
         """The plan for the same facts after a time, where the status of the first plan has been written."""
@@ -278,8 +278,12 @@ class Cluster:
         self.manifest["metadata"]["finalizers"] = [*others, *([FINALIZER] if present else [])]
         self.gone = "deletionTimestamp" in self.manifest["metadata"] and not self.manifest["metadata"]["finalizers"]
 
-    def _execute(self, action: Apply | Delete) -> None:
+    def _execute(self, action: Action) -> None:
         match action:
+            case Patch(kind, _, name, uid, changes):
+                self.writes.append(f"patch {kind}")
+                assert uid == self._uid(kind, name), "the API server refuses to change another object"
+                self._patch(kind, name, changes)
             case Apply(manifest):
                 self.writes.append(manifest["kind"])
                 self._apply(manifest)
@@ -289,6 +293,14 @@ class Cluster:
                 self.jobs.pop(name, None)
                 self.cnpg.pop(name, None)
                 self.children.pop((kind, name), None)
+
+    def _patch(self, kind: str, name: str, changes: Manifest) -> None:
+        if kind == "Job":
+            suspend = changes["spec"]["suspend"]
+            stopped = changes["metadata"]["annotations"][ANNOTATION_STOPPED] is not None
+            self.jobs[name] = replace(self.jobs[name], suspended=suspend, stopped=suspend and stopped)
+        else:
+            self.children[kind, name] = deep_update(self.children[kind, name], changes)
 
     def _uid(self, kind: str, name: str) -> str:
         if kind == "Job":

@@ -19,6 +19,7 @@ from memory_operator.reconcile.facts import (
     ServedModel,
 )
 from memory_recall.postgres.identity_sql import DatabaseIdentity
+from memory_recall.schema.requirements.unique_ids import id_faults
 from memory_recall.status import NO_INDEX, RowCounts
 from tests.unit.memory_operator.conftest import (
     CLAIM,
@@ -171,6 +172,8 @@ EXTENSION_AND_SCHEMA = (
               db(schema_revision="9999")),
     Situation("a trigger that was dropped", "False", "Migrating", IN_PROGRESS,
               db(schema_differences="the trigger is gone"), **NO_VECTOR),
+    Situation("a table that has lost its key", "False", "SchemaUnsupported", FAILED,
+              db(faults=tuple(id_faults("memories", ()))), **NO_VECTOR),
     Situation("a table that cannot be indexed", "False", "SchemaUnsupported", FAILED,
               {"database": EMPTY_TABLE, **job("migrate", JobState.FAILED, Reason.SCHEMA_UNSUPPORTED)}, begun=False,
               **NOTHING),

@@ -86,6 +86,7 @@ async def replica(monkeypatch: pytest.MonkeyPatch) -> Replica:
     return found
 
 
+@pytest.mark.finding("D19")
 async def test_a_replica_that_waits_does_no_work_and_ends_with_its_watches(replica: Replica) -> None:
     assert (replica.working, replica.leads) == (0, 0)
     replica.watched.set()

@@ -12,11 +12,11 @@ from kopf._core.engines.indexing import OperatorIndexers
 from memory_operator.clients.kube import KubeError
 from memory_operator.controller.cache import (
     LATEST_SECONDS,
+    NAMESPACE_BYTES,
     WATCHED,
     WATCHED_OF_CNPG,
+    NamespaceFullError,
     ObjectCache,
-    entry_of,
-    owner_of,
 )
 from memory_operator.controller.controller import Controller
 from memory_operator.controller.objects import Objects
@@ -40,9 +40,10 @@ class Watches:
 
     def show(self, kind: str, manifest: dict[str, Any]) -> None:
         key = self.indexers.make_key(Body(manifest))
-        self.indexers[kind].replace(key, {owner_of(kind, manifest): entry_of(kind, manifest)})
+        self.indexers[kind].replace(key, self.cache.admit(kind, manifest))
 
     def delete(self, kind: str, manifest: dict[str, Any]) -> None:
+        self.cache.forget(kind, manifest["metadata"]["namespace"], manifest["metadata"]["uid"])
         self.indexers[kind].discard(self.indexers.make_key(Body(manifest)))
 
     def versions(self, kind: str = "Job", owner: str = "mem") -> list[str]:
@@ -51,9 +52,16 @@ class Watches:
         return [item["metadata"]["resourceVersion"] for item in found]
 
 
+def controlled_by(api_version: str, kind: str, uid: str) -> list[dict[str, Any]]:
+    return [{"apiVersion": api_version, "kind": kind, "name": "x", "uid": uid, "controller": True}]
+
+
 def job(version: int, name: str = "mem-migrate", uid: str = "j-1") -> dict[str, Any]:
     labels = {"app.kubernetes.io/instance": "mem", "app.kubernetes.io/managed-by": "memory-operator"}
-    meta = {"namespace": "team", "name": name, "uid": uid, "resourceVersion": str(version), "labels": labels}
+    meta = {
+        "namespace": "team", "name": name, "uid": uid, "resourceVersion": str(version), "labels": labels,
+        "ownerReferences": controlled_by("memory-index.dev/v1alpha1", "MemoryIndex", "u-1"),
+    }  # fmt: skip
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": meta, "status": {"version": version}}
 
 
@@ -103,12 +111,58 @@ def test_an_object_that_is_not_watched_is_unknown_and_not_missing(watches: Watch
 
 def test_what_nobody_reads_is_not_kept(watches: Watches) -> None:
     pod = {**job(1), "kind": "Pod", "spec": {"containers": []}}
-    pod["metadata"] = {**pod["metadata"], "managedFields": [{"manager": "kubelet"}]}
+    owners = controlled_by("batch/v1", "Job", "j-1")
+    pod["metadata"] = {**pod["metadata"], "managedFields": [{"manager": "kubelet"}], "ownerReferences": owners}
     watches.show("Pod", pod)
     found = watches.cache.find("Pod", KEY)
     assert found is not None
     assert "spec" not in found[0]
     assert "managedFields" not in found[0]["metadata"]
+
+
+def service(name: str = "s", size: int = 0, **meta: Any) -> dict[str, Any]:
+    given = job(1, name, f"uid of {name}")["metadata"]
+    return {"apiVersion": "v1", "kind": "Service", "metadata": given | meta, "spec": {"selector": {"x": "y" * size}}}
+
+
+@pytest.mark.promise("operator-shared-fairly")
+@pytest.mark.finding("security S14")
+def test_an_object_that_carries_our_labels_and_has_another_controller_takes_no_memory(watches: Watches) -> None:
+    watches.show("Service", service(size=1 << 20, ownerReferences=[]))
+    watches.show("Service", service("t", ownerReferences=controlled_by("v1", "Service", "u-1")))
+    watches.show("Pod", {**job(1), "kind": "Pod"})
+    assert watches.cache.find("Service", KEY) == watches.cache.find("Pod", KEY) == []
+
+
+@pytest.mark.promise("operator-shared-fairly")
+@pytest.mark.finding("security S14")
+@pytest.mark.parametrize("kind", ["Service", "MemoryIndex", "Cluster"])
+def test_annotations_and_fields_that_nobody_reads_take_no_memory(watches: Watches, kind: str) -> None:
+    filled = {"x": "y" * (1 << 20), "memory-index.dev/reconcile-at": "z" * (1 << 20)}
+    watches.show(kind, {**service("mem", annotations=filled), "kind": kind, "data": filled})
+    found = watches.cache.find(kind, KEY)
+    assert found is not None
+    assert found[0]["metadata"]["annotations"] == {}
+    assert "data" not in found[0]
+
+
+@pytest.mark.promise("operator-shared-fairly")
+@pytest.mark.finding("security S14")
+def test_a_namespace_beyond_its_limit_is_refused_alone_and_read_from_the_api_server_afterwards(
+    watches: Watches,
+) -> None:
+    large = [service(f"s{number}", size=1 << 20) for number in range(NAMESPACE_BYTES >> 20)]
+    for item in large:
+        watches.show("Service", item)
+    with pytest.raises(NamespaceFullError, match=r"namespace team: .* 32 MiB"):
+        watches.cache.find("Service", KEY)
+    kept = watches.indexers["Service"].index
+    assert sum(len(entry.content) for owner in kept for entry in kept[owner]) <= NAMESPACE_BYTES
+    assert watches.cache.find("MemoryIndex", KEY) is None, "its status must say why"
+    assert watches.cache.find("Service", ("other", "mem")) == []
+    for item in large[:2]:
+        watches.delete("Service", item)
+    assert watches.cache.find("Service", KEY) is None, "some of its objects were not kept"
 
 
 async def test_an_object_whose_deletion_no_watch_has_shown_is_found_by_comparison(watches: Watches) -> None:
@@ -160,6 +214,7 @@ class Counted:
             clock=lambda: world.now,
         )
         self.delete, self.create, self.is_terminating = api.delete, api.create, api.is_terminating
+        self.namespace_uid = api.namespace_uid
 
     def arrive(self, kind: str, item: dict[str, Any]) -> None:
         """Give an object a newer version and show it to the watch, at once or once `delayed` has ended."""
@@ -212,6 +267,7 @@ def counted(bench: Bench, world: World) -> Counted:
     return Counted(bench, world)
 
 
+@pytest.mark.finding("D20")
 async def test_a_settled_object_reads_its_secret_and_connects_once_and_writes_nothing(counted: Counted) -> None:
     bench = counted.bench
     await bench.reconcile(3)

@@ -7,14 +7,15 @@ import pytest
 
 from memory_operator.api.spec import parse
 from memory_operator.clients.kube import KubeError
-from memory_operator.controller.cache import WATCHED, ObjectCache, entry_of
+from memory_operator.controller.cache import WATCHED, ObjectCache
+from memory_operator.controller.entries import entry_of
 from memory_operator.controller.observe import Observer
 from memory_operator.reconcile.authorization.claims import holder_to_read
 from memory_operator.reconcile.facts import Peers
 from memory_recall.schema.claims_sql import TableClaim
 from tests.unit.memory_operator.conftest import CLAIM, FULL, IDENTITY, SERVER, World, deep_update
 
-HOLDER = TableClaim(SERVER, "a", "x", "u-x", "2025-12-01T00:00:00Z", cluster_name="pg")
+HOLDER = TableClaim(SERVER, "a", "x", "u-x", "2025-12-01T00:00:00Z", "k-1", "pg")
 UNPARSABLE = {"spec": {"database": {"extension": {"management": "FutureMode"}}}}
 NAMESPACES = ("a", "team")
 
@@ -31,6 +32,10 @@ class Kube:
     def __init__(self, answer: dict[str, Any] | KubeError | None) -> None:
         self.answer = answer
         self.read: list[tuple[str, str, str]] = []
+
+    async def namespace_uid(self, namespace: str) -> str:
+        assert namespace == "kube-system"
+        return "k-1"
 
     async def get(self, kind: str, namespace: str, name: str) -> dict[str, Any] | None:
         self.read.append((kind, namespace, name))
@@ -64,6 +69,7 @@ def outcome(world: World, found: Peers) -> str:
     return reason
 
 
+@pytest.mark.promise("others-tables-untouched")
 async def test_a_holder_that_its_watch_has_not_listed_yet_keeps_the_table(world: World) -> None:
     kube = Kube(holder(world))
     assert outcome(world, await peers(world, kube)) == "TableTaken"
@@ -76,6 +82,7 @@ async def test_a_listed_holder_is_not_read_again(world: World) -> None:
     assert kube.read == []
 
 
+@pytest.mark.promise("others-tables-untouched")
 async def test_a_holder_that_this_operator_cannot_parse_keeps_the_table(world: World) -> None:
     later = holder(world, **UNPARSABLE)
     found = await peers(world, Kube(later), later)
@@ -111,9 +118,9 @@ async def test_a_holder_in_a_namespace_that_is_not_configured_is_not_read(world:
 def test_no_object_is_read_for_a_claim_that_names_none(world: World, part: str) -> None:
     """Anybody who may change the database can write a claim, and a request without a name would be for a list."""
     named = replace(FULL, identity=IDENTITY, claim=HOLDER)
-    assert holder_to_read(world.index(), named, known=(), namespaces=()) == HOLDER
+    assert holder_to_read(world.index(), named, known=(), namespaces=(), kubernetes="k-1") == HOLDER
     nameless = replace(named, claim=replace(HOLDER, **{part: ""}))
-    assert holder_to_read(world.index(), nameless, known=(), namespaces=()) is None
+    assert holder_to_read(world.index(), nameless, known=(), namespaces=(), kubernetes="k-1") is None
 
 
 @pytest.mark.parametrize(
@@ -123,3 +130,10 @@ async def test_no_holder_is_read_where_no_claim_is_in_the_way(world: World, clai
     kube = Kube(None)
     await peers(world, kube, claim=claim)
     assert kube.read == []
+
+
+@pytest.mark.finding("security S12")
+async def test_an_object_of_another_kubernetes_cluster_is_not_looked_for_in_this_one(world: World) -> None:
+    kube = Kube(None)
+    found = await peers(world, kube, claim=replace(HOLDER, kubernetes="k-2"))
+    assert (kube.read, found.holder_exists) == ([], None)

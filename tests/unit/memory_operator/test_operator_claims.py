@@ -1,6 +1,7 @@
 """One table belongs to one MemoryIndex; a second one does nothing, and its deletion undoes nothing."""
 
-from dataclasses import replace
+import json
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
@@ -8,13 +9,14 @@ import pytest
 from memory_operator.api.spec import MemoryIndex, parse
 from memory_operator.reconcile.facts import DeletionFacts, Peers
 from memory_operator.reconcile.plan import Apply, Plan
+from memory_recall.errors import InvalidInput
 from memory_recall.schema.claims_sql import TableClaim
 from memory_recall.status import RowCounts
 from tests.unit.memory_operator.conftest import CLAIM, EMPTY, FULL, IDENTITY, SERVER, Cluster, World
 from tests.unit.memory_operator.test_operator_controller import Bench, bench
 
 __all__ = ["bench"]  # the fixture
-THEIRS = TableClaim(SERVER, "other", "mem", "u-0", "2026-01-01T10:00:00Z", cluster_name="pg")
+THEIRS = TableClaim(SERVER, "other", "mem", "u-0", "2026-01-01T10:00:00Z", "k-1", "pg")
 MIGRATED = replace(FULL, identity=IDENTITY, table_schema="public")
 
 
@@ -53,6 +55,8 @@ def test_a_table_of_another_object_is_left_alone(world: World, pending: int) -> 
     assert condition(plan, "Stalled")["status"] == "True"
 
 
+@pytest.mark.promise("others-tables-untouched")
+@pytest.mark.finding("D30")
 def test_deleting_the_second_object_undoes_nothing(world: World) -> None:
     index = world.index(deletionPolicy="Delete").model_copy(update={"deleted_at": world.now})
     observed = world.observed(database=replace(MIGRATED, claim=THEIRS), peers=Peers((peer(world),)))
@@ -71,6 +75,25 @@ def test_an_object_that_was_created_again_takes_over_the_claim_of_its_former_sel
 def test_a_table_of_an_object_that_is_gone_can_be_taken_over_by_a_later_one(world: World) -> None:
     assert condition(claimed_by(THEIRS, world), "Ready")["reason"] != "TableTaken"
     assert len(commands(claimed_by(THEIRS, world))) == 1
+
+
+@pytest.mark.promise("others-tables-untouched")
+@pytest.mark.finding("security S12")
+@pytest.mark.parametrize("exists", [None, False])
+def test_a_claim_of_another_kubernetes_cluster_ends_only_by_a_persons_word(world: World, exists: bool | None) -> None:
+    plan = claimed_by(replace(THEIRS, kubernetes="k-2"), world, exists=exists)
+    assert commands(plan) == []
+    ready = condition(plan, "Ready")
+    assert ready["reason"] == "TableTaken"
+    assert "MemoryIndex other/mem of another Kubernetes cluster" in ready["message"]
+    assert "`memory migrate --replaces u-0`" in ready["message"]
+
+
+@pytest.mark.finding("security L2")
+@pytest.mark.parametrize("text", ["[" * 100_000, json.dumps({**asdict(THEIRS), "name": "x" * 254})])
+def test_a_comment_that_is_no_claim_is_malformed_whatever_it_contains(text: str) -> None:
+    with pytest.raises(InvalidInput):
+        TableClaim.from_json(text)
 
 
 def test_of_two_objects_that_do_not_see_one_another_the_earlier_gives_way_for_good(world: World) -> None:

@@ -24,6 +24,9 @@ def cluster_object(allowed: str | None) -> dict[str, Any]:
     return {**CLUSTER_OBJECT, "metadata": {"uid": "c-1", "annotations": annotations}}
 
 
+@pytest.mark.promise("cluster-by-consent")
+@pytest.mark.finding("D1")
+@pytest.mark.finding("H5")
 @pytest.mark.parametrize("allowed", [None, "", "*", "team*", "teams", "tea,m", "other"])
 async def test_without_the_clusters_consent_nothing_is_connected_to_and_nothing_written(
     bench: Bench, allowed: str | None
@@ -60,7 +63,8 @@ def test_the_line_to_run_does_not_tell_other_teams_names(world: World) -> None:
 REPORTED = {"MemoryIndex", "Cluster", "Event"}
 
 
-async def test_a_withdrawn_consent_leaves_what_runs(bench: Bench) -> None:
+@pytest.mark.finding("security S4")
+async def test_a_withdrawn_consent_stops_the_sync_worker_and_leaves_the_rest(bench: Bench) -> None:
     bench.database = replace(FULL, rows=RowCounts(total=100, embedded=90, sensitive=10))
     await bench.reconcile(2)
     before = {key: item for key, item in bench.api.objects.items() if key[0] not in REPORTED}
@@ -69,10 +73,14 @@ async def test_a_withdrawn_consent_leaves_what_runs(bench: Bench) -> None:
     bench.api.writes.clear()
     await bench.reconcile(2)
     after = {key: item for key, item in bench.api.objects.items() if key[0] not in REPORTED}
+    sync = ("Deployment", "team", "mem-sync")
+    assert (before[sync]["spec"].pop("replicas"), after[sync]["spec"].pop("replicas")) == (1, 0)
     assert after == before
+    assert bench.api.writes.count("patch Deployment") == 1
     assert bench.api.index["status"]["rows"]["embedded"] == 90
 
 
+@pytest.mark.promise("secret-by-label")
 async def test_a_secret_without_the_label_is_never_used_as_a_connection_uri(bench: Bench) -> None:
     bench.put_dsn(DSN, app="other")
     await bench.reconcile(2)
@@ -83,6 +91,7 @@ async def test_a_secret_without_the_label_is_never_used_as_a_connection_uri(benc
     assert "`kubectl -n team label secret dsn memory-index.dev/allow=dsn`" in ready["message"]
 
 
+@pytest.mark.finding("H4")
 async def test_a_secret_without_the_label_is_never_sent_as_a_key_nor_given_to_a_worker(bench: Bench) -> None:
     bench.database = replace(FULL, rows=RowCounts(total=9, pending=9))
     bench.api.index["spec"] |= KEYED
@@ -112,6 +121,7 @@ async def test_a_key_that_would_be_sent_unencrypted_is_refused_before_any_reques
         assert bench.api.condition("Ready")["reason"] == "InvalidSpec"
 
 
+@pytest.mark.finding("M1")
 async def test_the_key_of_our_own_embedder_needs_the_same_label(bench: Bench) -> None:
     bench.api.index["spec"] |= OWN_KEY
     bench.put("Secret", "team", "key", {"data": {"apiKey": "c2VjcmV0"}})
@@ -132,6 +142,7 @@ async def test_a_missing_key_of_our_own_embedder_is_named_by_its_field(bench: Be
     assert "spec.embedder.apiKey" in found["message"]
 
 
+@pytest.mark.promise("secret-for-one-use")
 @pytest.mark.parametrize(("label", "use"), [("dsn", "api-key"), ("api-key", "dsn")])
 def test_one_use_does_not_allow_the_other(world: World, label: str, use: Any) -> None:
     secret = {"metadata": {"name": "s", "namespace": "team", "labels": {"memory-index.dev/allow": label}}}

@@ -18,7 +18,7 @@ from tests.unit.memory_operator.conftest import CLUSTER, EMPTY, FULL, SERVER, Wo
 
 ORIGINAL, CLONE = DatabaseIdentity(SERVER, "app", "pg"), DatabaseIdentity(SERVER, "app", "pg-clone")
 COPY = replace(CLUSTER, name="pg-clone", uid="c-2", addresses=frozenset({"10.0.0.2"}))
-THEIRS = TableClaim(SERVER, "prod", "mem", "u-0", "2026-01-01T10:00:00Z", cluster_name="pg", cluster_namespace="dbaas")
+THEIRS = TableClaim(SERVER, "prod", "mem", "u-0", "2026-01-01T10:00:00Z", "k-1", "pg", "dbaas")
 OF_COPY: dict[str, Any] = {"database": {"cluster": {"name": "pg-clone", "namespace": "dbaas"}}}
 PLAIN: dict[str, Any] = {"database": {"cluster": None, "extension": {"management": "Observe"}}}
 
@@ -51,7 +51,7 @@ def test_a_secret_of_the_original_is_refused_to_an_object_of_the_copy(world: Wor
 
 @pytest.mark.finding("operator F2")
 def test_its_deletion_removes_nothing_from_the_original(world: World) -> None:
-    mine = TableClaim(SERVER, "team", "mem", "u-1", "2026-01-01T11:00:00Z", cluster_name="pg-clone")
+    mine = TableClaim(SERVER, "team", "mem", "u-1", "2026-01-01T11:00:00Z", "k-1", "pg-clone")
     index = world.index(**OF_COPY, deletionPolicy="Delete").model_copy(update={"deleted_at": world.now})
     observed = world.observed(cluster=COPY, database=facts(ORIGINAL, "10.0.0.1", claim=mine))
     plan = world.conclude(index, DeletionFacts((), observed=observed))

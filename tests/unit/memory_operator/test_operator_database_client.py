@@ -43,6 +43,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Server:
     return found
 
 
+@pytest.mark.promise("silent-server-delays-itself")
 async def test_a_connection_is_given_three_seconds(server: Server) -> None:
     await DatabaseClient().inspect(DSN, "memories")
     assert server.limits["connect_timeout"] == 3.0
@@ -56,6 +57,7 @@ async def test_the_time_of_the_statements_counts_although_they_failed(server: Se
     assert inspection.query_seconds == 7.0
 
 
+@pytest.mark.finding("D9")
 async def test_the_time_of_connecting_does_not_count(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     """A database that does not answer is asked again soon."""
 

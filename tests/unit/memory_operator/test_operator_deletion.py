@@ -180,6 +180,7 @@ def test_the_migrations_are_undone_only_after_the_last_workers_pod_has_ended(
     assert started(end(world, deleted(world, deletionPolicy="Delete"), pods=(pod,))) == running
 
 
+@pytest.mark.finding("D31")
 def test_under_foreground_deletion_the_job_starts_only_after_kubernetes_has_deleted_the_children(world: World) -> None:
     """A Job that is made earlier is deleted with the last of the children, perhaps in the middle of its work."""
     index = deleted(world, FOREGROUND, deletionPolicy="Delete")
@@ -199,6 +200,7 @@ def test_the_jobs_networkpolicy_is_there_before_the_job_and_put_back_while_it_ru
     assert applied(cluster.reconcile()) == [("NetworkPolicy", "workers")]
 
 
+@pytest.mark.finding("D4")
 @pytest.mark.parametrize(
     ("facts", "reason"),
     [
@@ -219,6 +221,7 @@ def test_delete_waits_for_a_database_that_may_come_back_and_says_for_what(
     assert "spec.deletionPolicy to Retain" in condition(plan, "Ready")["message"]
 
 
+@pytest.mark.finding("D4")
 def test_a_database_that_was_not_asked_still_has_something_to_undo(world: World) -> None:
     """A hibernated Cluster is not asked, at any age of the deletion."""
     index = deleted(world, since=10 * GONE_AFTER, deletionPolicy="Delete")
@@ -235,6 +238,7 @@ def test_another_database_than_the_specified_one_is_left_alone(world: World) -> 
     assert condition(plan, "Ready")["reason"] == "DatabaseNameMismatch"
 
 
+@pytest.mark.finding("D3")
 @pytest.mark.parametrize("facts", [SECRET_GONE, CLUSTER_GONE, CNPG_GONE], ids=["secret", "cluster", "cnpg"])
 def test_delete_ends_where_secret_or_cluster_has_gone_for_good_and_names_what_stays(
     world: World, facts: dict[str, Any]
@@ -261,6 +265,7 @@ def test_an_object_that_was_undone_leaves_nothing_behind(world: World) -> None:
     assert (plan.finalizer, plan.left_behind) == (False, ())
 
 
+@pytest.mark.finding("D25")
 def test_an_object_is_never_reconciling_and_stalled_while_it_is_deleted(world: World) -> None:
     for reason, person in ((Reason.POOLER_REFUSED, True), (Reason.DATABASE_UNREACHABLE, False)):
         plan = end(world, deleted(world, deletionPolicy="Delete"), database=Problem(reason, "x."))

@@ -64,6 +64,8 @@ POLICY_CHANGES: dict[str, Callable[[Any], Any]] = {
 }
 
 
+@pytest.mark.promise("embedder-calls-nobody")
+@pytest.mark.finding("D12")
 @pytest.mark.parametrize("change", POLICY_CHANGES.values(), ids=POLICY_CHANGES)
 def test_every_change_of_a_network_policys_rules_is_drift(world: World, change: Callable[[Any], Any]) -> None:
     wanted = embedder_policy(world.index())
@@ -73,6 +75,7 @@ def test_every_change_of_a_network_policys_rules_is_drift(world: World, change: 
     assert drifted(wanted, live)
 
 
+@pytest.mark.finding("D12")
 def test_a_label_added_to_a_services_selector_is_drift(world: World) -> None:
     wanted = embedder.service(world.index())
     live = defaulted(wanted)

@@ -39,6 +39,7 @@ def events(bench: Bench) -> list[dict[str, Any]]:
     return [item for (kind, _, _), item in bench.api.objects.items() if kind == "Event"]
 
 
+@pytest.mark.finding("D14")
 async def test_a_refused_write_is_the_condition_of_its_step_and_stops_no_other_step(bench: Bench) -> None:
     bench.database = replace(FULL, rows=RowCounts(total=1000, embedded=900, pending=100))
     await refuse(bench, DENIED, "NetworkPolicy")
@@ -51,6 +52,7 @@ async def test_a_refused_write_is_the_condition_of_its_step_and_stops_no_other_s
     assert ("Deployment", "team", "mem-sync") in bench.api.objects
 
 
+@pytest.mark.promise("embedder-behind-network-policy")
 async def test_no_pod_is_started_without_its_network_policy(bench: Bench) -> None:
     """A refused write stops the later ones of its own step."""
     await refuse(bench, DENIED, "NetworkPolicy")
@@ -121,6 +123,7 @@ async def test_a_database_object_that_cannot_be_deleted_just_now_keeps_the_objec
     assert bench.api.writes == ["delete Database", "finalizer"]
 
 
+@pytest.mark.finding("D3")
 async def test_database_objects_that_may_not_be_read_keep_no_object(bench: Bench) -> None:
     delete(bench)
 
@@ -164,6 +167,7 @@ async def test_an_end_that_is_tried_again_says_and_counts_what_stays_once(bench:
     assert bench.sample("memory_operator_left_behind_total") == 1
 
 
+@pytest.mark.finding("D3")
 async def test_an_object_that_cannot_be_read_is_let_go_when_it_is_deleted(bench: Bench) -> None:
     delete(bench, embedder={"minReplicas": "many"})
     await bench.reconcile()
@@ -178,6 +182,7 @@ async def test_an_object_with_the_finalizers_of_others_alone_is_left_to_them(ben
     assert (bench.api.writes, bench.dsns) == ([], [])
 
 
+@pytest.mark.finding("D21")
 async def test_an_object_that_is_made_anew_while_its_absence_is_read_is_reconciled(bench: Bench) -> None:
     async def gone(*_: str) -> None:
         bench.queue.schedule(KEY, 0.1)  # the event of the new object arrives before the answer about the old one

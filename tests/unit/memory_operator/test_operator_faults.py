@@ -17,12 +17,14 @@ from memory_operator.reconcile.facts import (
 )
 from memory_operator.reconcile.plan import Apply, Plan
 from memory_operator.resources.cnpg import DatabaseObject
+from memory_recall.schema.requirements.unique_ids import id_faults
 from memory_recall.status import NO_INDEX, RowCounts
 from tests.unit.memory_operator.conftest import EMPTY, FULL, MODEL, VALID_INDEX, World
 
 HEALTHY = ClusterFacts("dbaas", "pg", phase=object_facts.HEALTHY_PHASE)
 MIGRATED = replace(FULL, rows=RowCounts(total=10, pending=10), index=NO_INDEX)
 AHEAD = replace(MIGRATED, schema_revision="9999")
+UNSUITABLE = replace(MIGRATED, faults=tuple(id_faults('"public"."memories"', ())))
 FOREIGN = replace(MIGRATED, active_model=replace(MODEL, name="somebodys-model"))
 NO_EXTENSION = EMPTY
 OURS = {
@@ -109,6 +111,7 @@ FAULTS = [
         {"database": NO_EXTENSION, "cluster": replace(HEALTHY, reconciliation_disabled=True)},
         "ExtensionReady", "ClusterReconciliationDisabled", "cnpg.io/reconciliationLoop",
     ),
+    Fault({"database": UNSUITABLE}, "SchemaReady", "SchemaUnsupported", "CREATE UNIQUE INDEX CONCURRENTLY"),
     Fault({"database": AHEAD}, "SchemaReady", "SchemaAhead", "Upgrade the operator"),
     Fault(LOADING, "EmbedderReady", "Starting", "mem-embedder", person=False),
     Fault({**LOADING, "pods": NO_GPU}, "EmbedderReady", "Unschedulable", "nvidia.com/gpu"),

@@ -9,6 +9,8 @@ from tests.unit.memory_operator.conftest import World, deep_update
 from tests.unit.memory_operator.test_operator_resources import GPU, pod_spec, source
 
 
+@pytest.mark.promise("model-download-bounded")
+@pytest.mark.finding("M5")
 @pytest.mark.parametrize(("size", "mebibytes"), [("300Mi", "300"), ("9Gi", "9216"), ("1Ti", "1048576")])
 def test_a_fetched_file_is_limited_to_the_size_that_its_volume_asks_for(
     world: World, size: str, mebibytes: str
@@ -21,6 +23,7 @@ def test_a_fetched_file_is_limited_to_the_size_that_its_volume_asks_for(
     assert model_fetch.claim(world.index(), chosen)["spec"]["resources"] == {"requests": {"storage": size}}
 
 
+@pytest.mark.promise("embedder-calls-nobody")
 def test_the_job_that_fetches_a_model_has_no_credentials(world: World) -> None:
     """Neither the connection URI nor a key is in a pod that may connect to other hosts."""
     index = world.index(**deep_update(GPU, {"embedder": {"apiKey": {"secretName": "key"}}}))

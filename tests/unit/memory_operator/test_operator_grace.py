@@ -25,6 +25,7 @@ def status_of(plan: Plan, kind: str) -> str:
     return next(str(c["status"]) for c in plan.status["conditions"] if c["type"] == kind)
 
 
+@pytest.mark.finding("D16")
 @pytest.mark.parametrize("reason", sorted(DELIVERED_BY_OTHERS, key=lambda reason: reason.code), ids=str)
 def test_it_is_worked_on_for_the_whole_period_and_then_stalls(world: World, reason: Reason) -> None:
     plan = world.decide(**missing(reason))

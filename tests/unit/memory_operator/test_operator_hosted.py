@@ -197,7 +197,7 @@ async def test_the_operator_reads_from_the_sync_workers_metrics_whether_its_key_
         return Answer(200, generate_latest(metrics.registry))
 
     probe = EmbedderProbe(get, world.permitted)
-    pods = [PodFacts("mem-sync-0", "sync", ip="10.0.0.7", running=True)]
+    pods = [PodFacts("mem-sync-0", "sync", ip="10.0.0.7", running=True, controlled=True)]
     assert await probe.key_refused(pods) is refused
     metrics.outage_ended(Awaited.EMBEDDER)
     assert await probe.key_refused(pods) is False

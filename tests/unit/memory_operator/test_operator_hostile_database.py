@@ -120,6 +120,7 @@ async def protocol_violation(server: HostileServer, sslmode: str) -> Problem:
     return found
 
 
+@pytest.mark.promise("hostile-server-memory-bounded")
 @pytest.mark.usefixtures("complaints")
 @pytest.mark.parametrize("sslmode", ["disable", "require", "prefer"])
 @pytest.mark.parametrize("case", FLOODS)
@@ -132,6 +133,7 @@ async def test_a_server_that_floods_the_operator_is_cut_off_and_named(
         assert server.sent < RECEIVED_BYTES + BUFFERED_BYTES
 
 
+@pytest.mark.promise("hostile-messages-refused")
 @pytest.mark.usefixtures("complaints")
 @pytest.mark.parametrize("length", [3, 0, -2])
 async def test_a_message_of_an_impossible_length_does_not_reach_the_driver(length: int) -> None:
@@ -163,6 +165,7 @@ MALFORMED = {
 }
 
 
+@pytest.mark.promise("hostile-messages-refused")
 @pytest.mark.usefixtures("complaints")
 @pytest.mark.parametrize("case", MALFORMED)
 async def test_a_malformed_message_does_not_reach_the_driver(case: str) -> None:
@@ -172,6 +175,7 @@ async def test_a_malformed_message_does_not_reach_the_driver(case: str) -> None:
         assert said in (await protocol_violation(server, "disable")).message
 
 
+@pytest.mark.promise("password-hashing-bounded")
 @pytest.mark.usefixtures("complaints")
 async def test_a_server_does_not_have_a_password_hashed_for_minutes() -> None:
     """The event loop would stand still meanwhile, and with it the work for all objects."""
@@ -181,6 +185,7 @@ async def test_a_server_does_not_have_a_password_hashed_for_minutes() -> None:
         assert "iterations" in (await protocol_violation(server, "disable")).message
 
 
+@pytest.mark.promise("hostile-server-memory-bounded")
 @pytest.mark.usefixtures("complaints")
 async def test_a_server_that_does_not_say_its_version_is_named() -> None:
     async with HostileServer(Flood(ACCEPTED + READY)) as server:

@@ -41,6 +41,7 @@ def test_on_another_server_than_the_clusters_nothing_is_done(world: World, datab
     assert "rows" not in (plan.status or {}), "what the other server says is not reported"
 
 
+@pytest.mark.finding("D2")
 @pytest.mark.parametrize(
     "wrong",
     [
@@ -81,6 +82,7 @@ def test_every_worker_expects_the_server_that_was_checked(cluster: Cluster) -> N
     assert env["MEMORY_DATABASE_IDENTITY"] == f"{SERVER}@pg/app"
 
 
+@pytest.mark.promise("same-database-only")
 def test_a_plain_postgres_is_remembered_and_another_one_refused(world: World) -> None:
     index = world.index(**PLAIN).model_copy(update={"system_identifier": ""})
     first = world.decide(index, cluster=None, database=PENDING)
@@ -112,6 +114,10 @@ def test_a_role_that_may_not_read_the_identifier_is_told_the_statement(world: Wo
     assert "GRANT EXECUTE ON FUNCTION pg_control_system() TO PUBLIC" in verdict.text
 
 
+@pytest.mark.promise("owner-unchanged")
+@pytest.mark.promise("hostile-server-stays-in-place")
+@pytest.mark.finding("D1")
+@pytest.mark.finding("H5")
 def test_the_owner_that_a_server_claims_reaches_no_database_object(world: World) -> None:
     index = world.index(database={"name": "payroll"})
     plan = world.decide(index, credentials=Credentials("payroll"), database=replace(EMPTY, database_owner="evil_role"))

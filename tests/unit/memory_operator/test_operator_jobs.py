@@ -49,6 +49,7 @@ def decide(world: World, component: str, config: str, **pod: Any) -> Plan:
     return world.decide(**{**vars(settled), **facts})
 
 
+@pytest.mark.finding("D8")
 @pytest.mark.parametrize("component", FACTS)
 def test_a_job_that_cannot_run_is_replaced_once_what_its_pods_are_made_from_is_corrected(
     world: World, component: str
@@ -69,6 +70,7 @@ def test_a_job_that_cannot_run_is_reported_and_kept_while_its_configuration_is_t
     assert "cannot pull image op:broken" in str(plan.status)
 
 
+@pytest.mark.finding("D8")
 def test_resources_that_cannot_be_scheduled_are_corrected(world: World) -> None:
     greedy = world.index(backfill={"resources": {"requests": {"memory": "900Gi"}}})
     old = workers.config_fingerprint(greedy, world.images, "backfill")

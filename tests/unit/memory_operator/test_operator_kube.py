@@ -120,14 +120,14 @@ async def test_an_object_that_has_changed_meanwhile_is_not_replaced(connect: Con
 
 
 async def test_the_object_that_a_write_returns_is_passed_on(connect: Connect) -> None:
-    kube, _ = await connect(lambda sent: Answer(200, {"metadata": {"resourceVersion": sent.method}}))
+    kube, _ = await connect(lambda sent: Answer(200, {"metadata": {"uid": "u-1", "resourceVersion": sent.method}}))
     answers: list[Any] = []
     kube._on_answer = answers.append
     live = {**SERVICE, "metadata": {**SERVICE["metadata"], "ownerReferences": []}}
     await kube.apply(live)
     await kube.apply_status("team", "mem", {})
     await kube.set_finalizer({"metadata": READ}, present=True)
-    assert answers == [{"metadata": {"resourceVersion": "PATCH"}}] * 3
+    assert answers == [{"metadata": {"uid": "u-1", "resourceVersion": "PATCH"}}] * 3
 
 
 async def test_the_status_is_applied_alone_and_forcibly_under_our_name(connect: Connect) -> None:
@@ -140,7 +140,7 @@ async def test_the_status_is_applied_alone_and_forcibly_under_our_name(connect: 
 
 
 def live_object(kind: str, **metadata: Any) -> dict[str, Any]:
-    return {"kind": kind, "metadata": {"name": "mem-embedder", "namespace": "team", **metadata}}
+    return {"kind": kind, "metadata": {"name": "mem-embedder", "namespace": "team", "uid": "u-live", **metadata}}
 
 
 OWNER = {"apiVersion": "memory-index.dev/v1alpha1", "kind": "MemoryIndex", "name": "mem", "controller": True}
@@ -163,6 +163,9 @@ def patches(sent: list[Sent]) -> int:
     return sum(one.method == "PATCH" for one in sent)
 
 
+@pytest.mark.finding("D17")
+@pytest.mark.finding("H5")
+@pytest.mark.finding("L10")
 @pytest.mark.parametrize("kind", ["Service", "Deployment", "NetworkPolicy", "Job"])
 @pytest.mark.parametrize("theirs", FOREIGN.values(), ids=FOREIGN)
 async def test_an_object_that_is_not_ours_is_never_written(connect: Connect, kind: str, theirs: dict[str, Any]) -> None:
@@ -182,6 +185,27 @@ async def test_an_object_of_ours_is_written(connect: Connect, live: dict[str, An
     assert patches(sent) == 1
 
 
+@pytest.mark.finding("security L3")
+async def test_a_write_of_an_object_that_was_read_names_its_uid(connect: Connect) -> None:
+    """The API server refuses the write if another object has the name by now."""
+    ours = {"ownerReferences": [{**OWNER, "uid": "u-1"}]}
+    kube, sent = await holding(connect, live_object("Service", **ours))
+    await kube.apply({"kind": "Service", "metadata": {"name": "mem-embedder", "namespace": "team", **ours}})
+    assert [one.body["metadata"]["uid"] for one in sent if one.method == "PATCH"] == ["u-live"]
+    await kube.patch("Job", "team", "mem-backfill", "u-9", {"spec": {"suspend": True}})
+    assert (sent[-1].content_type, sent[-1].body) == (
+        "application/merge-patch+json", {"metadata": {"uid": "u-9"}, "spec": {"suspend": True}},
+    )  # fmt: skip
+
+
+@pytest.mark.finding("security L3")
+async def test_a_write_of_an_object_that_was_not_found_can_only_create_it(connect: Connect) -> None:
+    """No object has this resourceVersion, so the API server refuses the write if one was made in between."""
+    kube, sent = await holding(connect, None)
+    await kube.apply({"kind": "Service", "metadata": {"name": "mem-embedder", "namespace": "team"}})
+    assert [one.body["metadata"]["resourceVersion"] for one in sent if one.method == "PATCH"] == ["1"]
+
+
 async def test_a_child_of_the_former_object_of_our_name_is_waited_for(connect: Connect) -> None:
     kube, sent = await holding(connect, live_object("Service", ownerReferences=[{**OWNER, "uid": "u-0"}]))
     with pytest.raises(NameTakenError) as caught:
@@ -195,6 +219,7 @@ def database_manifest(world: World, **metadata: Any) -> dict[str, Any]:
     return {**manifest, "metadata": {**manifest["metadata"], **metadata}}
 
 
+@pytest.mark.finding("H5")
 @pytest.mark.parametrize(
     "theirs",
     [
@@ -214,11 +239,14 @@ async def test_a_database_object_of_another_index_is_never_written(
 
 async def test_a_database_object_of_an_earlier_release_is_adopted(connect: Connect, world: World) -> None:
     """It has both labels and no uid yet."""
-    kube, sent = await holding(connect, database_manifest(world, annotations={}))
+    kube, sent = await holding(connect, database_manifest(world, annotations={}, uid="u-live"))
     await kube.apply(database_manifest(world))
     assert patches(sent) == 1
 
 
+@pytest.mark.finding("D17")
+@pytest.mark.finding("H5")
+@pytest.mark.finding("L10")
 def test_names_of_database_objects_do_not_collide(world: World) -> None:
     def name(namespace: str, index: str) -> str:
         return cnpg.object_name(world.index().model_copy(update={"namespace": namespace, "name": index}))

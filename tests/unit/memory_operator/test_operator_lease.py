@@ -73,6 +73,7 @@ def leases() -> Leases:
     return Leases()
 
 
+@pytest.mark.finding("D19")
 async def test_the_first_replica_leads_and_the_second_waits(leases: Leases) -> None:
     first, second = leases.replica("first"), leases.replica("second")
     await first.acquire()
@@ -100,6 +101,7 @@ async def test_another_replica_leads_within_half_a_minute_after_the_leader_has_d
     assert leases.lease["spec"]["leaseTransitions"] == 1
 
 
+@pytest.mark.finding("D19")
 async def test_a_leader_that_cannot_renew_stops_before_another_begins(leases: Leases) -> None:
     first, second = leases.replica("first"), leases.replica("second")
     await first.acquire()

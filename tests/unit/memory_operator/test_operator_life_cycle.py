@@ -141,6 +141,7 @@ def test_a_schema_that_fell_behind_is_migrated_again(cluster: Cluster) -> None:
     assert cluster.running() == ["migrate"]
 
 
+@pytest.mark.finding("D30")
 @pytest.mark.parametrize("older", ["0002", "0003", "0004", "0005"])
 def test_an_operator_upgrade_migrates_a_ready_object(world: World, cluster: Cluster, older: str) -> None:
     """The new operator finds an older revision, migrates by itself, and the index is neither missed nor built again."""

@@ -10,7 +10,8 @@ from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import Manifest
 from memory_operator.clients import object_facts
 from memory_operator.clients.kube import KINDS
-from memory_operator.controller.cache import CHILDREN, WATCHED
+from memory_operator.controller.cache import WATCHED
+from memory_operator.controller.entries import CHILDREN
 from memory_operator.reconcile.facts import JobState, PodFacts, Problem
 from memory_operator.reconcile.plan import Apply, Delete, Plan
 from tests.unit.memory_operator.conftest import FULL, MODEL, NEXT_MODEL, Cluster, World, deep_update, swap_record
@@ -66,6 +67,7 @@ def applied(plan: Plan) -> list[str]:
     return [action.manifest["kind"] for action in plan.actions if isinstance(action, Apply)]
 
 
+@pytest.mark.finding("M5")
 def test_no_embedder_pod_is_started_before_its_file_is_fetched(fetching: Cluster) -> None:
     assert fetching.running() == ["fetch"]
     settle(fetching)
@@ -87,6 +89,7 @@ def test_the_policy_and_the_claim_are_there_before_the_job(world: World) -> None
     assert kinds.index("NetworkPolicy") < kinds.index(CLAIM) < kinds.index("Job")
 
 
+@pytest.mark.finding("M5")
 def test_the_pod_that_serves_may_call_nobody_and_the_one_that_fetches_may(serving: Cluster) -> None:
     egress = {
         name: item["spec"]["egress"] for (kind, name), item in serving.children.items() if kind == "NetworkPolicy"

@@ -37,10 +37,14 @@ def callers(policy: Any, port: int) -> Any:
     return peers
 
 
+@pytest.mark.promise("embedder-callers-named")
+@pytest.mark.finding("M1")
 def test_by_default_the_pods_of_the_objects_namespace_call_its_embedder(world: World) -> None:
     assert callers(embedder_policy(world.index()), embedder.PORT) == [{"podSelector": {}}]
 
 
+@pytest.mark.promise("embedder-callers-named")
+@pytest.mark.finding("M1")
 @pytest.mark.parametrize(
     "allowed", [[], [API], [{"namespaceSelector": {}, "podSelector": {"matchLabels": {"a": "b"}}}]]
 )
@@ -77,6 +81,8 @@ def fetched(world: World, url: str) -> MemoryIndex:
     return world.index(embedding={"source": {"http": {"url": url, "sha256": "a" * 64}}})
 
 
+@pytest.mark.promise("embedder-calls-nobody")
+@pytest.mark.finding("M5")
 def test_the_embedder_calls_nobody_wherever_its_model_comes_from(world: World) -> None:
     assert embedder_policy(world.index())["spec"]["egress"] == []
     assert embedder_policy(fetched(world, "https://models.example/m.gguf"))["spec"]["egress"] == []
@@ -179,11 +185,15 @@ def test_the_ports_of_the_database_are_those_of_the_connection_uri(servers: str,
     assert found == Credentials("app", ports)
 
 
+@pytest.mark.promise("worker-egress-limited")
+@pytest.mark.finding("M4")
 def test_workers_call_the_port_of_the_connection_uri_beside_that_of_postgres(world: World) -> None:
     _, database, _ = worker_policy(world.index(), (6432,))["spec"]["egress"]
     assert [port["port"] for port in database["ports"]] == [5432, 6432]
 
 
+@pytest.mark.promise("worker-egress-limited")
+@pytest.mark.finding("M4")
 def test_every_worker_that_the_operator_starts_is_selected(world: World) -> None:
     built = [
         BUILDERS[name](world)
@@ -202,6 +212,7 @@ def kinds(plan: Plan) -> list[tuple[str, str]]:
     return [(a.manifest["kind"], a.manifest["metadata"]["name"]) for a in plan.actions if isinstance(a, Apply)]
 
 
+@pytest.mark.finding("M4")
 def test_no_pod_is_started_before_its_policy(cluster: Cluster) -> None:
     order: list[tuple[str, str]] = []
     cluster.reconcile()

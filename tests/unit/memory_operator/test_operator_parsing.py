@@ -41,6 +41,8 @@ def test_an_unusable_secret_is_reported_without_its_values(given: Any, reason: R
     assert PASSWORD not in problem.message
 
 
+@pytest.mark.promise("malformed-uri-unquoted")
+@pytest.mark.finding("M8")
 def test_a_missing_keys_message_lists_no_other_keys() -> None:
     problem = object_facts.secret_value(secret(DATABASE_URL="x", user="y"), "team/dsn", "uri")
     assert isinstance(problem, Problem)
@@ -55,6 +57,8 @@ def test_a_connection_uri_is_reduced_to_its_database(scheme: str) -> None:
     assert found == Credentials(database="app")
 
 
+@pytest.mark.promise("malformed-uri-unquoted")
+@pytest.mark.finding("M8")
 @pytest.mark.parametrize("uri", ["", "nonsense", f"host=x password={PASSWORD}", f"mysql://u:{PASSWORD}@h/d",
                                  f"postgresql://u:{PASSWORD}@h", f"postgresql://u:{PASSWORD}@[::/d",
                                  f"postgresql://u:p@h/{PASSWORD}@pg/app", f"postgresql://u:p@h/{PASSWORD}?x@pg/app",

@@ -1,12 +1,15 @@
 """What an author may choose beyond its own namespace is what the chart lists, and nothing by default."""
 
+import json
 from typing import Any
 
 import pytest
 
+from memory_operator.api.spec import FINALIZER
 from memory_operator.reconcile.authorization.permissions import Permitted, check_permissions
+from memory_operator.reconcile.plan import Apply
 from memory_operator.settings import Settings
-from tests.unit.memory_operator.conftest import World
+from tests.unit.memory_operator.conftest import ENABLED_GRAPH, Cluster, World, deep_update
 
 NOTHING = Permitted()
 SOURCE = {"image": {"path": "/m.gguf", "digest": "sha256:" + "a" * 64}}
@@ -71,6 +74,8 @@ def test_a_choice_is_refused_until_the_chart_lists_it(
     assert check_permissions(index, world.images, permitted) is None
 
 
+@pytest.mark.promise("pod-fields-by-permission")
+@pytest.mark.finding("M6")
 @pytest.mark.parametrize(("spec", "named", "value", "permitted"), CHOICES)
 def test_a_refused_choice_stalls_and_nothing_is_written(
     world: World, spec: dict[str, Any], named: str, value: str, permitted: Permitted
@@ -83,6 +88,7 @@ def test_a_refused_choice_stalls_and_nothing_is_written(
     assert (ready["status"], ready["reason"]) == ("False", "NotPermitted")
 
 
+@pytest.mark.finding("M6")
 @pytest.mark.parametrize(
     ("image", "prefix"),
     [
@@ -110,6 +116,7 @@ def test_the_operators_own_images_need_no_permission(world: World) -> None:
     assert check_permissions(index, world.images, NOTHING) is None
 
 
+@pytest.mark.finding("H4")
 @pytest.mark.parametrize(
     ("url", "permitted"),
     [
@@ -132,6 +139,8 @@ def test_texts_go_to_hosts_of_the_own_namespace_and_to_listed_ones(world: World,
     assert (verdict is None) == permitted
 
 
+@pytest.mark.promise("key-encrypted-or-unsent")
+@pytest.mark.finding("H4")
 @pytest.mark.parametrize(
     ("url", "fine"), [("http://e", False), ("https://e", True), ("http://emb.team.svc:8080", True)]
 )
@@ -144,3 +153,38 @@ def test_the_chart_hands_the_lists_over_as_json(monkeypatch: pytest.MonkeyPatch)
     assert Settings().permitted == NOTHING
     monkeypatch.setenv("MEMORY_OPERATOR_PERMITTED", '{"runtime_classes": ["nvidia"], "external_hosts": []}')
     assert Settings().permitted == Permitted(runtime_classes=("nvidia",))
+
+
+CHOSEN = (
+    "emb:2", "models:2", "system-node-critical", "nvidia", "k8s.v1.cni.cncf.io", "access/payroll", "HTTPS_PROXY",
+    "embed.example",
+)  # fmt: skip
+POLICIES = {"deletionPolicy": "Delete"}, {"graph": {"enabled": True}}
+
+
+@pytest.mark.promise("pod-fields-by-permission")
+@pytest.mark.finding("security S5")
+@pytest.mark.parametrize("policy", POLICIES, ids=["undone", "graph"])
+@pytest.mark.parametrize(
+    ("spec", "chosen"), [(choice[0], chosen) for choice, chosen in zip(CHOICES, CHOSEN, strict=True)]
+)
+def test_nothing_that_is_made_for_a_deletion_contains_a_choice_that_is_not_permitted(
+    world: World, spec: dict[str, Any], chosen: str, policy: dict[str, Any]
+) -> None:
+    """The choice came after the object was ready, so that it was refused, and the object is deleted then."""
+    manifest = world.manifest(**policy)
+    manifest["status"] = {}
+    cluster = Cluster(world, manifest)
+    cluster.until_ready()
+    cluster.change(graph=ENABLED_GRAPH)
+    made: list[str] = []
+    cluster.children = {key: item for key, item in cluster.children.items() if key[0] != "NetworkPolicy"}
+    world.permitted = NOTHING
+    cluster.manifest["spec"] = deep_update(cluster.manifest["spec"], spec)
+    cluster.reconcile()
+    cluster.delete(FINALIZER)
+    for _ in range(6):
+        plan = cluster.reconcile()
+        made += [json.dumps(action.manifest) for action in plan.actions if isinstance(action, Apply)]
+    assert any('"Job"' in one for one in made)
+    assert not any(chosen in one for one in made)

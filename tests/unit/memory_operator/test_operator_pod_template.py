@@ -8,6 +8,7 @@ from memory_operator.api.spec import MemoryIndex
 from memory_operator.clients import object_facts
 from memory_operator.resources import embedder, model_fetch, workers
 from memory_operator.resources.network_policies import WORKER_COMPONENTS
+from memory_operator.resources.worker_pods import ConfiguredEmbedder, configured_embedder, destinations
 from tests.unit.memory_operator.conftest import World
 
 AFFINITY = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": []}}}
@@ -167,3 +168,24 @@ def test_a_change_of_the_template_replaces_a_job_that_cannot_run(world: World, n
         return workers.config_fingerprint(index, world.images, "backfill")
 
     assert config(world.index(embedder={"podTemplate": {name: GIVEN[name]}})) != config(world.index())
+
+
+REFERENCE = "$(MEMORY_DATABASE_URL_FILE)"
+
+
+@pytest.mark.finding("security L10")
+def test_kubernetes_expands_no_reference_in_what_an_author_writes(world: World) -> None:
+    """A path and a host are checked as they are written, and `$$` is how Kubernetes is told to leave a `$` alone."""
+    gate = {"pvc": {"claimName": "c", "path": f"{REFERENCE}/q.jsonl"}}
+    url = f"http://{REFERENCE}.ml.svc:8080"
+    prefixes = {"queryPrefix": REFERENCE, "documentPrefix": REFERENCE}
+    index = world.index(embedding=prefixes, swap={"gate": gate}, database={"table": REFERENCE})
+    external = world.index(embedder={"external": {"url": url}})
+    swap = workers.swap_job(index, world.images, 0, active="all-MiniLM-L6-v2", dimensions=384)
+    sync = workers.sync_deployment(external, world.images, replicas=1)
+    made = [swap, sync, embedder.deployment(index, world.images, replicas=1)]
+    for container in (item["spec"]["template"]["spec"]["containers"][0] for item in made):
+        texts = [*container["command"], *(one["value"] for one in container.get("env", ()))]
+        assert not [text for text in texts if "$" in text.replace("$$", "")]
+    assert configured_embedder(sync) == ConfiguredEmbedder(url)
+    assert destinations(sync["spec"]["template"]) == {url}

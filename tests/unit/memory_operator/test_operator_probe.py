@@ -3,6 +3,8 @@
 import asyncio
 import gzip
 import json
+import sys
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any
@@ -12,7 +14,7 @@ import pytest
 from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import InvalidSpecError, parse
 from memory_operator.clients import http
-from memory_operator.clients.embedder import EmbedderProbe, parse_metrics, parse_models
+from memory_operator.clients.embedder import MOST_PODS, EmbedderProbe, parse_metrics, parse_models
 from memory_operator.clients.http import Answer, HttpClient, NoAnswerError
 from memory_operator.reconcile.authorization.permissions import Permitted
 from memory_operator.reconcile.facts import PodFacts, Problem
@@ -90,6 +92,7 @@ async def test_an_answer_is_read_whole(client: HttpClient) -> None:
     assert b"Accept-Encoding: identity" in server.requests[0]
 
 
+@pytest.mark.finding("H6")
 async def test_a_compressed_answer_is_not_unpacked(client: HttpClient) -> None:
     packed = gzip.compress(b" " * 50_000_000)
     async with serving(answering(packed, b"Content-Encoding: gzip")) as (_, url):
@@ -106,6 +109,7 @@ async def test_an_answer_without_end_is_given_up_at_its_size(client: HttpClient)
     assert endless.times < 500, "what the sockets hold in between comes on top of 16 parts"
 
 
+@pytest.mark.finding("H6")
 async def test_an_answer_that_comes_byte_by_byte_is_given_up_after_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http, "TIMEOUT_SECONDS", 0.3)
     dripping = Repeating(b" ", most=100, pause=0.02)  # each byte comes in time, the whole does not
@@ -124,6 +128,8 @@ async def test_a_redirect_is_not_followed(client: HttpClient) -> None:
     assert len(server.requests) == 1
 
 
+@pytest.mark.promise("hostile-embedder-bounded")
+@pytest.mark.finding("M9")
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::ffff:127.0.0.1]", ANY])
 async def test_a_refused_address_gets_no_connection_whatever_it_is_called(host: str) -> None:
     async with http.opened(http.may_be_called) as client, serving(answering(MODELS)) as (server, url):
@@ -198,6 +204,7 @@ async def test_a_host_that_is_not_permitted_is_not_asked(world: World) -> None:
     assert urls == []
 
 
+@pytest.mark.promise("key-encrypted-or-unsent")
 @pytest.mark.parametrize(
     ("url", "asked"),
     [
@@ -231,6 +238,7 @@ async def test_no_key_is_sent_to_anything_but_an_external_embedder(world: World,
     assert urls == []
 
 
+@pytest.mark.finding("M9")
 async def test_little_of_what_a_server_says_is_quoted(world: World) -> None:
     models = json.dumps({"data": [{"id": f"{number}" + "x" * 5000} for number in range(100)]}).encode()
     probe, _ = probing(world, Answer(200, models))
@@ -242,13 +250,59 @@ async def test_little_of_what_a_server_says_is_quoted(world: World) -> None:
 async def test_a_pods_metrics_are_asked_for_at_its_address(world: World) -> None:
     probe, urls = probing(world, Answer(200, b"memory_embedder_tokens_per_second 5\n"))
     pods = [
-        PodFacts("a", "embedder", ip="10.0.0.7"),
-        PodFacts("b", "embedder", ip="fd00::7"),
-        PodFacts("c", "embedder"),
+        PodFacts("a", "embedder", ip="10.0.0.7", controlled=True),
+        PodFacts("b", "embedder", ip="fd00::7", controlled=True),
+        PodFacts("c", "embedder", controlled=True),
     ]
     loads = await probe.loads(pods)
     assert urls == ["http://10.0.0.7:9090/metrics", "http://[fd00::7]:9090/metrics"]
     assert [load.tokens_per_second for load in loads] == [5.0, 5.0]
+
+
+@pytest.mark.promise("hostile-embedder-bounded")
+@pytest.mark.finding("security S2")
+async def test_few_pods_are_asked_and_none_that_only_carries_the_labels(world: World) -> None:
+    probe, urls = probing(world, Answer(200, b"memory_embedder_tokens_per_second 5\n"))
+    foreign = [PodFacts(f"f{number}", "embedder", ip="10.1.0.1") for number in range(50)]
+    ours = [PodFacts(f"o{number}", "embedder", ip=f"10.0.0.{number}", controlled=True) for number in range(50)]
+    assert len(await probe.loads([*foreign, *ours])) == len(urls) == MOST_PODS
+    assert not any("10.1.0.1" in url for url in urls)
+    assert await probe.key_refused(foreign) is False
+    assert len(urls) == MOST_PODS
+
+
+DEVICE = "memory_embedder_device_info"
+HOSTILE_PAGES = {
+    "escaped quotes": f'{DEVICE}{{device="' + '\\"' * (500 * 1024) + '"} 1\n',
+    "many labels": f"{DEVICE}{{" + ",".join(f'a{number:x}=""' for number in range(100_000)) + "} 1\n",
+    "open labels": f'{DEVICE}{{device="x' * 20_000,
+    "a long name": f'{DEVICE}{{device="' + "x" * (1 << 20) + '"} 1\n',
+    "many short lines": f"{DEVICE}\n" * 40_000,
+    "a long number": "memory_embedder_tokens_per_second " + "9" * (1 << 20) + "\n",
+    "a huge number": "memory_embedder_gpu_layers_offloaded 1e300\nmemory_embedder_queued_tokens -1e300\n",
+    "a superscript": "memory_embedder_gpu_layers_offloaded \N{SUPERSCRIPT TWO}\n",
+}
+
+
+@pytest.mark.promise("hostile-embedder-bounded")
+@pytest.mark.finding("security S2")
+@pytest.mark.parametrize("page", HOSTILE_PAGES.values(), ids=HOSTILE_PAGES)
+def test_a_hostile_metrics_page_is_read_within_the_steps_of_its_size(page: str) -> None:
+    """The steps of the regular expressions are counted by the calls that the parser makes for a page of 1 MiB."""
+    calls = Counter[str]()
+
+    def count(_frame: Any, event: str, argument: Any) -> None:
+        calls[getattr(argument, "__name__", event)] += event in {"call", "c_call"}
+
+    sys.setprofile(count)
+    try:
+        load = parse_metrics("p", page)
+    finally:
+        sys.setprofile(None)
+    assert calls.total() < 10_000
+    assert load.device is None or len(load.device) < 512
+    assert load.queued_tokens == 0
+    assert (load.gpu_layers_offloaded or 0) < 2**31
 
 
 def test_only_the_first_samples_of_a_metrics_page_are_parsed() -> None:

@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -83,6 +84,7 @@ def test_every_plan_is_complete_and_stable(world: World, database: Any, suspend:
     assert repeated.status == plan.status
 
 
+@pytest.mark.promise("no-text-or-secret-in-outputs")
 @relaxed
 @given(
     user=st.from_regex(r"[a-z]{5,8}", fullmatch=True),

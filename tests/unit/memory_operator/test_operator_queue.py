@@ -55,6 +55,7 @@ async def take(queue: WorkQueue) -> Any:
     return key
 
 
+@pytest.mark.finding("D20")
 async def test_an_urgent_key_comes_before_all_that_are_repeated(queue: WorkQueue, clock: Clock) -> None:
     for number in range(100):
         queue.schedule(("other", str(number)))
@@ -98,6 +99,8 @@ def make_quick(queue: WorkQueue, key: Key) -> None:
     queue.done(key)
 
 
+@pytest.mark.promise("operator-shared-fairly")
+@pytest.mark.finding("H6")
 async def test_objects_of_one_namespace_leave_a_worker_for_the_others(queue: WorkQueue, clock: Clock) -> None:
     for number in range(2 * NAMESPACE_LIMIT):
         make_quick(queue, ("hostile", str(number)))
@@ -140,6 +143,7 @@ async def test_a_waiting_worker_gets_a_newly_scheduled_key(queue: WorkQueue) -> 
     assert await waiting == B
 
 
+@pytest.mark.finding("D21")
 async def test_a_key_that_is_scheduled_while_it_is_taken_stays_due(queue: WorkQueue) -> None:
     queue.schedule(A)
     assert await queue.take() == A
@@ -172,7 +176,7 @@ def test_two_observations_at_the_same_time_give_no_rate() -> None:
 
 def test_back_off_doubles_with_jitter_up_to_a_limit() -> None:
     longest = Backoff(random=lambda: 1.0)
-    assert [longest.fail() for _ in range(9)] == [1, 2, 4, 8, 16, 32, 60, 60, 60]
+    assert [longest.fail() for _ in range(9)] == [1, 2, 4, 8, 16, 30, 30, 30, 30]
     longest.succeed()
     assert longest.fail() == 1
     assert Backoff(random=lambda: 0.0).fail() == 0.5

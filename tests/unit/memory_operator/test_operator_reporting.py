@@ -37,6 +37,7 @@ def refuse_reads(bench: Bench, error: Exception = FORBIDDEN) -> None:
     bench.api.get = get  # type: ignore[method-assign]
 
 
+@pytest.mark.finding("D5")
 async def test_an_observation_that_fails_three_times_makes_ready_unknown_and_names_what_was_refused(
     bench: Bench,
 ) -> None:
@@ -51,6 +52,7 @@ async def test_an_observation_that_fails_three_times_makes_ready_unknown_and_nam
     assert bench.api.condition("Stalled")["status"] == "False"
 
 
+@pytest.mark.finding("D5")
 async def test_an_object_that_was_ready_does_not_stay_so_while_it_cannot_be_observed(
     bench: Bench, world: World
 ) -> None:
@@ -101,6 +103,7 @@ async def test_the_text_of_another_librarys_error_does_not_reach_the_status(benc
     assert "s3cret-pa55word" not in json.dumps(bench.api.index["status"])
 
 
+@pytest.mark.finding("D26")
 async def test_an_object_without_a_status_is_counted_until_it_has_one(bench: Bench) -> None:
     del bench.api.index["status"]
     series = {"namespace": "team", "name": "mem"}
@@ -229,6 +232,7 @@ async def reconcile_second(bench: Bench) -> None:
     bench.database = first
 
 
+@pytest.mark.finding("D27")
 async def test_a_new_default_image_is_rolled_out_to_one_object_after_the_other(bench: Bench) -> None:
     await settle(bench)
     other = json.loads(json.dumps(bench.api.index))

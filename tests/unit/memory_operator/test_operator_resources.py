@@ -91,6 +91,7 @@ def pods(world: World) -> list[Any]:
     return [pod_spec(item) for item in flat if item["kind"] in {"Job", "Deployment"}]
 
 
+@pytest.mark.promise("restricted-pods")
 def test_every_container_meets_the_restricted_pod_security_standard(world: World) -> None:
     for pod in pods(world):
         assert pod["securityContext"]["runAsNonRoot"] is True
@@ -137,6 +138,7 @@ def test_probes_and_scrapers_use_a_port_that_callers_cannot_exhaust(world: World
     assert command[command.index("--probe-port") + 1] == str(ports["metrics"])
 
 
+@pytest.mark.promise("model-download-bounded")
 def test_the_volume_of_a_copied_model_cannot_fill_the_nodes_disk(world: World) -> None:
     (volume,) = [
         volume
@@ -166,6 +168,7 @@ def test_the_gpu_memory_that_a_model_may_take_is_the_engines_limit(world: World)
     assert "--gpu-memory-limit" not in unlimited
 
 
+@pytest.mark.finding("M1")
 def test_an_embedder_demands_the_key_that_its_workers_send(world: World) -> None:
     index = world.index(embedder={"apiKey": {"secretName": "own", "key": "k"}})
     serving = pod_spec(embedder.deployment(index, world.images, replicas=1))
@@ -182,6 +185,7 @@ def test_an_embedder_demands_the_key_that_its_workers_send(world: World) -> None
         assert (volume["secretName"], volume["items"]) == ("own", [{"key": "k", "path": "key"}])
 
 
+@pytest.mark.finding("D24")
 def test_the_embedders_key_is_mounted_as_a_file_and_never_in_the_environment(world: World) -> None:
     external = {"url": "http://e:8080", "apiKey": {"secretName": "key", "key": "k"}}
     pod = pod_spec(workers.sync_deployment(world.index(embedder={"external": external}), world.images, replicas=1))
@@ -214,6 +218,7 @@ def test_without_a_key_no_second_secret_is_mounted(world: World) -> None:
     assert [volume["name"] for volume in pod["volumes"]] == ["dsn", "tmp"]
 
 
+@pytest.mark.finding("D22")
 def test_an_init_container_has_the_processor_and_memory_of_the_main_one_and_no_gpu(world: World) -> None:
     """Quotas of a namespace demand them of every container."""
     amounts = {"requests": {"cpu": "1", "nvidia.com/gpu": 1}, "limits": {"memory": "3Gi", "nvidia.com/gpu": 1}}
@@ -222,6 +227,7 @@ def test_an_init_container_has_the_processor_and_memory_of_the_main_one_and_no_g
     assert init["resources"] == {"requests": {"cpu": "1"}, "limits": {"memory": "3Gi"}}
 
 
+@pytest.mark.finding("D8")
 def test_every_job_ends_by_itself_one_day(world: World) -> None:
     for name in ("migrate-job", "index-job", "backfill-job", "uninstall-job", "fetch-job"):
         assert BUILDERS[name](world)["spec"]["activeDeadlineSeconds"] > 0

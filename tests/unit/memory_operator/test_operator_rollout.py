@@ -30,6 +30,7 @@ def deployment(**status: Any) -> dict[str, Any]:
     }
 
 
+@pytest.mark.finding("D6")
 def test_a_deployment_is_current_only_once_no_pod_of_an_older_template_is_left() -> None:
     beside_an_old_pod = object_facts.deployment_facts(deployment(replicas=3, updatedReplicas=2, readyReplicas=2))
     assert not beside_an_old_pod.current
@@ -92,6 +93,7 @@ def test_another_number_of_pods_is_no_roll_out(cluster: Cluster) -> None:
     assert cluster.condition("Ready")["status"] == "True"
 
 
+@pytest.mark.finding("D13")
 def test_one_pod_on_a_gpu_is_recreated_and_the_gap_is_said(world: World) -> None:
     index, observed, _ = world.settled(**GPU)
     strategy = embedder.deployment(index, world.images, replicas=1)["spec"]["strategy"]
@@ -199,6 +201,7 @@ def test_several_pods_get_a_disruption_budget_and_one_pod_loses_it(world: World)
     assert removed.actions == (Delete("PodDisruptionBudget", "team", "mem-embedder", "b-1"),)
 
 
+@pytest.mark.finding("D15")
 def test_the_number_of_pods_is_left_to_another_scaler(world: World) -> None:
     index, observed, _ = world.settled(embedder={"scaling": "External"})
     assert "replicas" not in observed.children["Deployment", "mem-embedder"]["spec"]
@@ -220,6 +223,7 @@ def waiting(world: World, **facts: Any) -> Plan:
     return decide(world, observed, index.model_copy(update={"status": written}), **facts)
 
 
+@pytest.mark.finding("D27")
 def test_an_embedder_keeps_its_pods_until_it_is_its_turn(world: World) -> None:
     plan = waiting(world)
     assert applied(plan, "Deployment") == []

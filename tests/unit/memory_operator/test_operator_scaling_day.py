@@ -1,12 +1,12 @@
 """The scaling decision over a day of load: nights at zero, bursts, an import by HTTP, and a table to be filled."""
 
+from collections.abc import Callable
 from itertools import pairwise
 
 import pytest
 
-from memory_bench.scaling.command import longest
-from memory_bench.scaling.day import STEP_SECONDS, arrivals
-from memory_bench.scaling.simulation import (
+from tests.unit.memory_operator.load_day import STEP_SECONDS, arrivals
+from tests.unit.memory_operator.scaling_simulation import (
     DELAY_SECONDS,
     LOADING_SECONDS,
     MAX_REPLICAS,
@@ -25,6 +25,15 @@ NIGHT = range(2 * 3600, 6 * 3600)
 def day() -> list[Moment]:
     """Every step of the day."""
     return Simulation().run(arrivals())
+
+
+def longest(day: list[Moment], holds: Callable[[Moment], bool]) -> int:
+    """Return the longest uninterrupted time for which the predicate was true, in seconds."""
+    most = present = 0
+    for moment in day:
+        present = present + STEP_SECONDS if holds(moment) else 0
+        most = max(most, present)
+    return most
 
 
 def test_the_number_of_pods_never_exceeds_the_maximum_and_reaches_it(day: list[Moment]) -> None:

@@ -33,6 +33,13 @@ def conditions(resource: Manifest) -> Conditions:
     return by_type(resource["status"]["conditions"])
 
 
+@pytest.mark.promise("active-model-file-recognised", case="another file of the same name")
+@pytest.mark.finding("D6", case="a roll-out beside the old pod")
+@pytest.mark.finding("D6", case="a roll-out whose pod crash-loops")
+@pytest.mark.finding("D7", case="rows that sync has left for two minutes")
+@pytest.mark.finding("D10", case="another file of the same name")
+@pytest.mark.finding("D10", case="another file in the specification")
+@pytest.mark.finding("D11", case="no pods, since nothing is queued")
 def test_the_conditions_and_their_reasons_are_as_expected(situation: Situation, conditions: Conditions) -> None:
     ready = conditions["Ready"]
     assert (ready["status"], ready["reason"]) == (situation.ready, situation.reason)
@@ -41,16 +48,19 @@ def test_the_conditions_and_their_reasons_are_as_expected(situation: Situation, 
         assert [conditions[kind]["status"], conditions[kind]["reason"]] == expected
 
 
+@pytest.mark.finding("D16", case="a Secret that is not there yet")
 def test_kstatus_reads_the_object_as_it_is_meant(situation: Situation, resource: Manifest) -> None:
     assert kstatus.compute(resource) == situation.kstatus
 
 
+@pytest.mark.finding("D7", case="sync crash-loops while rows are pending")
 def test_an_object_is_ready_only_where_recalls_by_meaning_work_and_new_rows_get_vectors(
     situation: Situation, conditions: Conditions
 ) -> None:
     assert conditions["Ready"]["status"] != "True" or (situation.recall and situation.embeds)
 
 
+@pytest.mark.finding("D25")
 def test_reconciling_and_stalled_are_never_true_together(conditions: Conditions) -> None:
     assert [conditions[kind]["status"] for kind in ("Reconciling", "Stalled")] != ["True", "True"]
 

@@ -1,13 +1,20 @@
 """Status texts that must not outlive what they are about, and must not say more than is so."""
 
+import json
+import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
+from memory_operator.api.conditions import MESSAGE_LIMIT
 from memory_operator.api.reasons import Reason
 from memory_operator.clients.kube import KubeError
-from memory_operator.reconcile.facts import DeploymentFacts, EmbedderLoad, ServedModel
+from memory_operator.reconcile.facts import DeploymentFacts, EmbedderLoad, Problem, ServedModel
+from memory_operator.reconcile.status import LONGEST_TEXTS
+from memory_operator.resources.events import Event, event_manifest, memory_index
 from memory_recall.status import RowCounts
 from tests.unit.memory_operator.conftest import FULL, Cluster, World
 from tests.unit.memory_operator.test_operator_controller import Bench, bench
@@ -82,3 +89,39 @@ async def test_a_request_is_acknowledged_of_an_object_that_cannot_be_observed(be
     await bench.reconcile(3)
     assert bench.api.condition("Ready")["reason"] == "ObservationFailed"
     assert bench.api.index["status"]["lastHandledReconcileAt"] == "2"
+
+
+HOSTILE = "18\N{SUPERSCRIPT TWO}\x1b]52;c;x\x07\n2026 level=error forged" + "9" * 5000
+
+
+@pytest.mark.finding("security L1")
+@pytest.mark.finding("security L2")
+def test_no_text_of_a_server_is_too_long_for_its_field_or_holds_what_a_terminal_obeys(world: World) -> None:
+    facts = replace(
+        FULL, extension_version=HOSTILE, extension_available=HOSTILE, server_version=HOSTILE, schema_revision=HOSTILE,
+        table_schema=HOSTILE, schema_differences=HOSTILE, rows=RowCounts(total=10**30, pending=10**30),
+    )  # fmt: skip
+    loads = (EmbedderLoad("p", device=HOSTILE, model=ServedModel(HOSTILE, HOSTILE, HOSTILE)),)
+    plan = world.decide(database=facts, loads=loads, external=Problem(Reason.MODEL_MISMATCH, HOSTILE))
+    assert plan.status is not None
+    texts = json.dumps(plan.status, ensure_ascii=False)
+    assert not re.search(r"\\u00[01]|\\n|\x1b", texts)
+    assert plan.status["rows"]["total"] == 2**63 - 1
+    assert len(plan.status["database"]["extensionVersion"]) == 64
+    assert all(len(one["message"]) <= MESSAGE_LIMIT for one in plan.status["conditions"])
+
+
+@pytest.mark.finding("security L1")
+def test_an_event_is_one_line_without_control_characters(world: World) -> None:
+    manifest = event_manifest(memory_index(world.manifest()), Event("Warning", "JobFailed", HOSTILE), world.now)
+    assert manifest["message"].isprintable()
+
+
+@pytest.mark.finding("security L2")
+def test_the_texts_of_the_status_are_as_long_as_their_fields_in_the_definition() -> None:
+    (path,) = Path("charts/memory-index/crds").glob("*.yaml")
+    (version,) = yaml.safe_load(path.read_text(encoding="utf-8"))["spec"]["versions"]
+    status = version["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"]
+    sections = [field["properties"] for field in status.values() if field["type"] == "object"]
+    texts = {name: field["maxLength"] for one in sections for name, field in one.items() if field["type"] == "string"}
+    assert texts == LONGEST_TEXTS

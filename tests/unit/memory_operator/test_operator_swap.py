@@ -91,6 +91,7 @@ def test_a_schema_that_is_newer_than_the_operator_stops_the_swap(swap: Cluster) 
     assert swap.condition("Stalled")["status"] == "True"
 
 
+@pytest.mark.finding("D18")
 def test_an_operator_upgrade_migrates_the_schema_during_a_swap(swap: Cluster) -> None:
     """The migration Job gets the active model, whose vectors the column holds; the swap continues after it."""
     change(swap, embedding={"model": "bge-large-en-v1.5", "dimensions": 1024})

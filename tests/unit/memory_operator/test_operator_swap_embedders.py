@@ -4,6 +4,7 @@ import base64
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -16,7 +17,7 @@ from memory_operator.controller.observe import Observer
 from memory_operator.reconcile.authorization.permissions import Permitted
 from memory_operator.reconcile.core import reconcile
 from memory_operator.reconcile.facts import DeploymentFacts, Problem, ServedModel
-from memory_operator.reconcile.plan import Apply, Delete, Plan
+from memory_operator.reconcile.plan import Apply, Delete, Patch, Plan
 from tests.unit.memory_operator.conftest import MODEL, NEXT_MODEL, Cluster, World
 from tests.unit.memory_operator.test_operator_swap_external import (
     FORMER,
@@ -222,7 +223,28 @@ async def test_a_former_external_embedder_without_consent_or_permission_is_not_a
     assert isinstance(found, Problem)
     assert found.reason is (Reason.CONSENT_MISSING if refused else Reason.NOT_PERMITTED)
     if refused:
-        assert decide(cluster, active_external=found).actions == ()
+        actions = decide(cluster, active_external=found).actions
+        assert [(one.name, one.changes) for one in actions if isinstance(one, Patch)] == [
+            ("mem-sync", {"spec": {"replicas": 0}})
+        ]
+        assert len(actions) == 1
+
+
+@pytest.mark.finding("security S4")
+def test_during_a_swap_no_text_goes_to_a_former_host_that_is_permitted_no_more_until_it_is_again(world: World) -> None:
+    cluster = settled(world, external(FORMER), FORMER)
+    change(cluster, external(OTHER))
+    cluster.reconcile()
+    assert cluster.replicas("mem-sync") == 1
+    permitted, world.permitted = world.permitted, Permitted(external_hosts=(urlsplit(OTHER).hostname or "",))
+    for _ in range(3):
+        cluster.reconcile()
+        assert cluster.replicas("mem-sync") == 0
+    assert f"no longer permits the host of {FORMER}" in cluster.condition("Backfilled")["message"]
+    assert [job.component for job in cluster.jobs.values() if FORMER in job.sends_to and not job.suspended] == []
+    world.permitted = permitted
+    cluster.reconcile()
+    assert cluster.replicas("mem-sync") == 1
 
 
 @pytest.mark.parametrize("url", ["ftp://a.one.svc", "http://user@a.one.svc", "nonsense", "http://a.one.svc:0"])

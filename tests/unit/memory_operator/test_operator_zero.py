@@ -3,6 +3,8 @@
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from memory_operator.api.reasons import Reason
 from memory_operator.reconcile.embedder import WANTED_SECONDS, plan_replicas
 from memory_operator.reconcile.facts import DeploymentFacts, Problem
@@ -22,6 +24,7 @@ def missed(seconds_ago: float) -> dict[str, Any]:
     return {"database": replace(FULL, seconds_since_wanted=seconds_ago)}
 
 
+@pytest.mark.finding("D11")
 def test_a_recall_that_missed_the_embedder_starts_one_pod(world: World) -> None:
     assert replicas(world) == 0
     assert replicas(world, **missed(5)) == 1

@@ -21,6 +21,8 @@ KEY = "key-CANARY"
 KEY_FILE = Path("api-key")
 
 
+@pytest.mark.promise("addresses-from-the-database")
+@pytest.mark.finding("L8")
 @pytest.mark.parametrize(
     ("configured", "named", "follows"),
     [
@@ -74,6 +76,8 @@ KEYS = [
 ]
 
 
+@pytest.mark.promise("addresses-from-the-database")
+@pytest.mark.finding("L8")
 @pytest.mark.parametrize(("configured", "trusted", "named", "key"), KEYS)
 async def test_a_recall_sends_the_api_key_only_to_hosts_that_the_configuration_names(
     configured: str, trusted: tuple[str, ...], named: str, key: str | None, monkeypatch: pytest.MonkeyPatch

@@ -45,6 +45,7 @@ def heard(monkeypatch: pytest.MonkeyPatch) -> list[str | None]:
     return keys
 
 
+@pytest.mark.finding("D24")
 async def test_a_rotated_key_is_used_for_the_next_request_of_a_client_that_is_open(
     key_file: Path, heard: list[str | None]
 ) -> None:

@@ -21,6 +21,7 @@ def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(model_answers, "_BACKOFF", Backoff(first=0.001, longest=0.001, jitter=0))
 
 
+@pytest.mark.promise("judge-misled-for-own-pairs")
 @pytest.mark.parametrize(
     ("tokens", "odds"),
     [
@@ -155,6 +156,7 @@ async def test_a_pair_that_changed_before_it_was_sent_is_neither_sent_nor_propos
     assert (result.judged, result.not_judged, result.left_out) == (1, 0, 3)
 
 
+@pytest.mark.promise("judge-gets-two-texts")
 async def test_a_pair_is_looked_up_again_before_it_is_sent_again() -> None:
     """The memory became sensitive after the first attempt, which found no model."""
     model = Model(lambda _newer: EmbedderUnavailable("away"))

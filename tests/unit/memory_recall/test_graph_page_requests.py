@@ -47,6 +47,7 @@ async def client(reader: OneMemory) -> AsyncIterator[httpx.AsyncClient]:
         yield made
 
 
+@pytest.mark.promise("page-reveals-nothing")
 @pytest.mark.parametrize("path", ["/", "/begin", "/wrong/begin", "/wrong/page.js"])
 async def test_nothing_is_answered_without_the_token(path: str, client: httpx.AsyncClient) -> None:
     found = await client.get(f"http://{ADDRESS}{path}")
@@ -54,6 +55,7 @@ async def test_nothing_is_answered_without_the_token(path: str, client: httpx.As
     assert "marit" not in found.text
 
 
+@pytest.mark.promise("page-reveals-nothing")
 @pytest.mark.parametrize(("name", "value"), [("Origin", "http://evil.example"), ("Host", "evil.example:8123")])
 async def test_another_site_reads_no_memory(name: str, value: str, client: httpx.AsyncClient) -> None:
     """Even if it knew the token: neither by its own name nor by a name of its own that leads here."""
@@ -63,6 +65,7 @@ async def test_another_site_reads_no_memory(name: str, value: str, client: httpx
         assert "Marit" not in refused.text
 
 
+@pytest.mark.promise("page-loads-nothing")
 @pytest.mark.parametrize("name", ["", "page.js", "requests.js", "page.css"])
 async def test_the_page_loads_nothing_from_elsewhere(name: str, client: httpx.AsyncClient) -> None:
     """Its files name no other host but the namespace of SVG, which is never requested, and the policy forbids it."""

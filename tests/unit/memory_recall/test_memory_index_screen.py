@@ -150,7 +150,7 @@ def test_the_last_events_are_shown_oldest_first() -> None:
 def test_what_a_terminal_would_obey_is_not_shown() -> None:
     """A message may repeat what a server said."""
     lines = screen(seen({"Ready": ("False", "X", "a\x1b[2Jb\nc\x9b\u202ed")}))
-    assert line(lines, "X:") == "X: a [2Jb c d"
+    assert line(lines, "X:") == "X: a\ufffd[2Jb c\ufffd\ufffdd"
 
 
 def test_the_documented_screen_is_what_is_shown() -> None:

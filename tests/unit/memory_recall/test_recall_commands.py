@@ -70,6 +70,7 @@ def test_only_where_the_graph_reached_a_memory_does_explain_show_its_score(
     assert ("graph_score" in memory["evidence"]) is (graph_score is not None)
 
 
+@pytest.mark.finding("L12")
 @pytest.mark.parametrize(
     ("given", "asked"),
     [

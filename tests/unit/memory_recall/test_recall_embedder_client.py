@@ -273,6 +273,7 @@ async def test_an_unusable_model_list_is_a_broken_answer() -> None:
             await embedder.model_info()
 
 
+@pytest.mark.finding("M8")
 @pytest.mark.parametrize("client", [EmbedderClient, HttpEmbedder])
 def test_user_information_in_the_url_is_refused_and_not_repeated(client: type[EmbedderClient | HttpEmbedder]) -> None:
     """Errors, logs and the database repeat the embedder's URL, so it must hold no password."""

@@ -49,7 +49,8 @@ CANARY = "zebra-7731"
         {"user_id": None},
         {"user_id": ""},
         {"user_id": " "},
-        {"user_id": 5},
+        {"user_id": 5.0},
+        {"user_id": True},
         {"user_id": [CANARY]},
         {"user_id": f"{CANARY}\x00"},
     ],
@@ -95,6 +96,7 @@ def test_a_wrong_parameter_of_the_recall_itself_is_refused() -> None:
         Period(NAIVE, NAIVE)
 
 
+@pytest.mark.finding("H8")
 async def test_library_and_sqlite_refuse_what_does_not_say_whose_memories_are_searched() -> None:
     """Nobody's id, and a text alone, which programs of earlier releases passed for everybody's memories."""
     pool: Any = None
@@ -112,6 +114,8 @@ async def test_library_and_sqlite_refuse_what_does_not_say_whose_memories_are_se
         SqliteRecall(connection).recall(pool)
 
 
+@pytest.mark.promise("statements-bind-values")
+@pytest.mark.finding("L7")
 @pytest.mark.parametrize(
     "body",
     [

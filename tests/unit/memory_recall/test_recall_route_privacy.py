@@ -170,7 +170,9 @@ class Untouched:
         raise AssertionError("memories were searched")
 
 
-@pytest.mark.parametrize("identity", [None, "", " ", 5, True, ["ana"], {"id": "ana"}, b"ana"], ids=repr)
+@pytest.mark.promise("unknown-caller-refused")
+@pytest.mark.finding("H8")
+@pytest.mark.parametrize("identity", [None, "", " ", 5.0, True, ["ana"], {"id": "ana"}, b"ana"], ids=repr)
 @pytest.mark.parametrize("scope", ["owner", "everyone"])
 async def test_nobody_s_memories_are_searched_for_a_caller_that_is_not_known(identity: object, scope: Any) -> None:
     """As where authentication is optional and yields None for an anonymous caller: 401."""

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memory_recall.errors import InvalidInput
-from memory_recall.search.dates import SEARCHED, UNDERSTOOD, find_period, find_periods
+from memory_recall.search.dates import SEARCHED, UNDERSTOOD, find_period
 from memory_recall.search.period import FADE, Period
 
 NOW = datetime(2023, 11, 15, 10, 30, tzinfo=UTC)  # a Wednesday
@@ -75,12 +75,6 @@ def test_only_the_first_of_many_times_are_parsed() -> None:
     """A list of dates must not hold up a recall."""
     found = find_period("on 3 May 2020 " * UNDERSTOOD + "yesterday", NOW)
     assert found == find_period("on 3 May 2020", NOW)
-
-
-def test_all_periods_of_a_text_are_found_in_its_order() -> None:
-    """Words that only look like a date are left out."""
-    found = find_periods("last week, port 2023, the 31 February release, on 8 May 2021", NOW)
-    assert found == [find_period("last week", NOW), find_period("8 May 2021", NOW)]
 
 
 def test_only_the_beginning_of_a_text_is_searched_for_times() -> None:

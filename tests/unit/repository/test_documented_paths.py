@@ -9,6 +9,7 @@ from tests.unit.repository.test_layout import ROOT, tracked
 
 QUOTED = re.compile(r"`([^`\n]+)`")
 PATH = re.compile(r"[\w.-]+(/[\w.*-]+)*/?")
+FORMER = re.compile(r"\bcommit\s+[0-9a-f]{8}\b")
 FILES = [path.relative_to(ROOT).as_posix() for path in tracked()]
 FOLDERS = {name.split("/")[0] for name in FILES if "/" in name}
 DOCUMENTS = [path for path in tracked("*.md") if not path.is_relative_to(ROOT / "benchmarks")]
@@ -17,9 +18,10 @@ DOCUMENTS = [path for path in tracked("*.md") if not path.is_relative_to(ROOT / 
 def named_paths(document: Path) -> set[str]:
     """The quoted words of a document that read as a path of the repository, from its root or from a room.
 
-    A bare file name may be one that the reader is to write.
+    A bare file name may be one that the reader is to write. A paragraph that names a commit speaks of what was there.
     """
-    words = {word for word in QUOTED.findall(document.read_text()) if "/" in word and PATH.fullmatch(word)}
+    present = [part for part in document.read_text().split("\n\n") if not FORMER.search(part)]
+    words = {word for part in present for word in QUOTED.findall(part) if "/" in word and PATH.fullmatch(word)}
     return {word for word in words if word.split("/")[0] in FOLDERS or word.endswith((".py", ".sql"))}
 
 

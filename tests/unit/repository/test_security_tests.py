@@ -1,58 +1,26 @@
-"""Every finding of the reviews and every promise of SECURITY.md names tests, and those exist."""
+"""Every promise and every finding of a review names tests by their markers, and each marker names what there is."""
 
 import ast
 import re
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
 import pytest
 import yaml
 
+from documentation.references.security import TESTS, Attacker, Marker, attackers, markers, page, reviews
 from tests.unit.repository.test_layout import ROOT
 
-FINDINGS = ROOT / "docs" / "security-tests.md"
-PROMISES = ROOT / "SECURITY.md"
-TESTS = ROOT / "tests"
-EXPECTED = {"D": 31, "H": 8, "M": 12, "L": 14}
-REFERENCE = re.compile(r"`([^`\s]+::[^`]+)`")
-NAMED = re.compile(r"([\w/]+\.py)::(test_\w+)(?:\[(.+)\])?")
-ATTACKERS = (
-    "The author of a MemoryIndex",
-    "Who may write a Secret",
-    "Who may write rows",
-    "Who may call the embedder",
-    "Who may call the recall route",
-    "Who holds the operator's token",
-    "A hostile database server",
-    "A hostile model file",
-    "A neighbour on the network",
-)
-ROW = re.compile(r"^\| ([DHML]\d+) \| (.+) \| (.+) \|$", re.MULTILINE)
+PROMISES = {promise.key for attacker in attackers() for promise in attacker.promises}
+FINDINGS = {finding.key: finding for review in reviews() for finding in review.findings}
+REGISTERED = {"promise": PROMISES, "finding": set(FINDINGS)}
 FIRST_VALUES = re.compile(r"^```yaml\n(.*?)^```", re.MULTILINE | re.DOTALL)
-OTHER_ROWS = re.compile(r"\bD\d+\b")
-
-
-def rows() -> list[tuple[str, str, str]]:
-    """Each row of the tables: the finding, what happened, and what closes it."""
-    return ROW.findall(FINDINGS.read_text())
-
-
-def promises() -> list[tuple[str, str]]:
-    """Each promise of SECURITY.md with the last cell of its row."""
-    lines = [line.strip("|").split(" | ") for line in PROMISES.read_text().splitlines() if line.startswith("| ")]
-    return [(cells[0].strip(), cells[-1]) for cells in lines if cells[0].strip() != "Promise"]
 
 
 @cache
 def parsed(path: Path) -> ast.Module:
     """A module's syntax tree."""
     return ast.parse(path.read_text())
-
-
-def functions(path: Path) -> set[str]:
-    """Names of the functions of a module."""
-    return {node.name for node in ast.walk(parsed(path)) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
 
 
 def texts(path: Path) -> set[str]:
@@ -63,56 +31,60 @@ def texts(path: Path) -> set[str]:
     return {node.value for node in found if isinstance(node, ast.Constant) and isinstance(node.value, str)}
 
 
-def missing(document: str) -> Iterator[str]:
-    """The tests that a document names and the tree does not have."""
-    for reference in REFERENCE.findall(document):
-        named = NAMED.fullmatch(reference)
-        path = TESTS / (named[1] if named else "")
-        known = named and path.is_file() and named[2] in functions(path) and (not named[3] or named[3] in texts(path))
-        if not known:
-            yield reference
+def has_case(marker: Marker) -> bool:
+    """Whether the test of this marker has the case that the marker names."""
+    return not marker.case or marker.case in texts(TESTS / marker.test.partition("::")[0])
 
 
-def test_every_finding_has_one_row() -> None:
-    numbered = [f"{letter}{number}" for letter, most in EXPECTED.items() for number in range(1, most + 1)]
-    assert [finding for finding, _, _ in rows()] == numbered
+@pytest.mark.finding("D28")
+def test_every_promise_has_a_test() -> None:
+    assert sorted(PROMISES - {marker.key for marker in markers() if marker.kind == "promise"}) == []
 
 
-@pytest.mark.parametrize(("finding", "closed_by"), [(finding, closed) for finding, _, closed in rows()])
-def test_every_finding_names_its_tests_or_says_why_it_is_open(finding: str, closed_by: str) -> None:
-    assert REFERENCE.search(closed_by) or "Open" in closed_by or OTHER_ROWS.search(closed_by), finding
+def test_every_finding_has_a_test_or_says_why_it_is_open() -> None:
+    closed = {marker.key for marker in markers() if marker.kind == "finding"}
+    assert [key for key, finding in FINDINGS.items() if key not in closed and not finding.open] == []
 
 
-@pytest.mark.parametrize(("promise", "tests"), promises())
-def test_every_promise_names_its_tests(promise: str, tests: str) -> None:
-    assert REFERENCE.search(tests), promise
+def test_every_marker_names_a_promise_or_finding_that_is_registered() -> None:
+    assert [marker for marker in markers() if marker.key not in REGISTERED[marker.kind]] == []
 
 
-@pytest.mark.parametrize("attacker", ATTACKERS)
-def test_every_attacker_may_something_and_is_promised_something(attacker: str) -> None:
-    section = PROMISES.read_text().split(f"\n## {attacker}\n")[1].split("\n## ")[0]
-    assert "**May**" in section
-    assert "| Promise |" in section
+def test_every_marker_names_a_case_that_its_test_has() -> None:
+    assert [marker for marker in markers() if not has_case(marker)] == []
 
 
-@pytest.mark.parametrize("document", [FINDINGS, PROMISES], ids=lambda path: path.name)
-def test_every_test_that_a_document_names_exists(document: Path) -> None:
-    assert list(missing(document.read_text())) == []
+def test_a_case_that_a_test_does_not_have_is_noticed() -> None:
+    here = "unit/repository/test_security_tests.py::test_every_promise_has_a_test"
+    assert not has_case(Marker("promise", "any", here, case="no such " + "case"))
 
 
-@pytest.mark.parametrize(
-    "named",
-    [
-        "unit/nowhere.py::test_x",
-        "test_x::unit/nowhere.py",
-        "unit/repository/test_security_tests.py::test_x",
-        "unit/repository/test_security_tests.py::test_every_finding_has_one_row[no such " + "case]",
-    ],
-)
-def test_a_test_that_does_not_exist_is_noticed(named: str) -> None:
-    assert list(missing(f"closed by `{named}`")) == [named]
+def test_a_marker_whose_text_cannot_be_read_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A marker that is computed would be missing on the page without a word."""
+    (tmp_path / "test_computed.py").write_text("@pytest.mark.finding(KEY)\ndef test_x() -> None: ...\n")
+    monkeypatch.setattr("documentation.references.security.TESTS", tmp_path)
+    markers.cache_clear()
+    try:
+        with pytest.raises(ValueError, match=r"test_computed\.py::test_x: @pytest\.mark\.finding takes a text"):
+            markers()
+    finally:
+        markers.cache_clear()
 
 
+def test_a_key_is_registered_once() -> None:
+    keys = [promise.key for attacker in attackers() for promise in attacker.promises]
+    found = [finding.key for review in reviews() for finding in review.findings]
+    assert (len(keys), len(found)) == (len(PROMISES), len(FINDINGS))
+
+
+@pytest.mark.parametrize("attacker", attackers()[1:], ids=lambda attacker: attacker.name)
+def test_every_attacker_may_something_and_is_reached_from_the_security_page(attacker: Attacker) -> None:
+    anchor = re.sub(r"[^a-z0-9 -]", "", attacker.name.lower()).replace(" ", "-")
+    assert f"(docs/reference/security.md#{anchor})" in (ROOT / "SECURITY.md").read_text()
+    assert f"## {attacker.name}\n\n**May**" in page()
+
+
+@pytest.mark.finding("M10")
 def test_the_installation_page_begins_with_named_namespaces() -> None:
     """Without names the operator may read Secrets everywhere, so the first values that a reader copies name some."""
     page = (ROOT / "docs" / "install.md").read_text().split("\n## With helm\n")[1]

@@ -119,10 +119,10 @@ def _remove(platform: Platform, count: int) -> None:
     kubectl = platform.cluster.kubectl
     resource = f"memoryindexes.{API_VERSION.partition('/')[0]}"
     for number in range(count):
-        kubectl("-n", f"faults-{number}", "delete", resource, NAME, "--ignore-not-found", "--wait", "--timeout=60s")
+        kubectl("-n", f"faults-{number}", "delete", resource, NAME, "--ignore-not-found", "--wait", "--timeout=240s")
     where = ("-n", DATABASE_NAMESPACE, "delete")
-    kubectl(*where, "databases.postgresql.cnpg.io", "--all", "--wait", "--timeout=60s")
-    kubectl(*where, "clusters.postgresql.cnpg.io", "--all", "--wait", "--timeout=60s")
+    kubectl(*where, "databases.postgresql.cnpg.io", "--all", "--wait", "--timeout=240s")
+    kubectl(*where, "clusters.postgresql.cnpg.io", "--all", "--wait", "--timeout=240s")
     # Postgres would wait for three minutes for connections that were cut.
     kubectl(*where, "pods", "--all", "--grace-period=0", "--force", "--wait=false")
     namespaces = [DATABASE_NAMESPACE, *(f"faults-{number}" for number in range(count))]

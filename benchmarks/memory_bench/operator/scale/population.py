@@ -63,11 +63,11 @@ class Population:
         )
         cluster.apply(toolbox)
         cluster.kubectl(
-            "-n", _namespace(0), "wait", "--for=condition=Ready", f"pod/{objects.TOOLBOX}", "--timeout=120s"
+            "-n", _namespace(0), "wait", "--for=condition=Ready", f"pod/{objects.TOOLBOX}", "--timeout=240s"
         )
         where = ("-n", postgres.namespace)
         cluster.kubectl(
-            *where, "wait", "--for=jsonpath={.status.applied}=true", f"database/{_DATABASE}", "--timeout=60s"
+            *where, "wait", "--for=jsonpath={.status.applied}=true", f"database/{_DATABASE}", "--timeout=240s"
         )
         self._system_id = self.platform.system_identifier()
 

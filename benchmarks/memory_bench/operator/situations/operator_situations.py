@@ -54,7 +54,7 @@ async def run(stage: Stage, api: Api, say: Callable[[str], None]) -> list[dict[s
     )
     _set_rules(stage, rules)
     entries.append(await _entry(api, "a Secret that it may read again", "False", "SecretInvalid", Kstatus.FAILED))
-    cluster.kubectl("delete", "namespace", _NAMESPACE, "--wait", "--timeout=120s")
+    cluster.kubectl("delete", "namespace", _NAMESPACE, "--wait", "--timeout=240s")
     return entries
 
 

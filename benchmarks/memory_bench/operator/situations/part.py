@@ -52,7 +52,7 @@ async def run_situations(platform: Platform, api: Api, say: Say) -> dict[str, An
     with _cnpg_stopped(platform):
         observed += await _make(stage, api, written, say)
         await asyncio.to_thread(_remove, stage, written)
-        platform.cluster.kubectl("delete", "namespace", WRITTEN_CLUSTERS, "--wait", "--timeout=120s")
+        platform.cluster.kubectl("delete", "namespace", WRITTEN_CLUSTERS, "--wait", "--timeout=240s")
     others = [*await operator_situations.run(stage, api, say), *await later]
     await asyncio.to_thread(_close, stage)
     entries = [
@@ -77,7 +77,7 @@ def _prepare_stage(platform: Platform) -> Stage:
     pod = objects.toolbox(_TOOLBOX, image=platform.image, secret=SECRET, key=KEY, embedder_url="")
     platform.cluster.apply(pod)
     platform.cluster.kubectl(
-        "-n", _TOOLBOX, "wait", "--for=condition=Ready", f"pod/{objects.TOOLBOX}", "--timeout=120s"
+        "-n", _TOOLBOX, "wait", "--for=condition=Ready", f"pod/{objects.TOOLBOX}", "--timeout=240s"
     )
     return Stage(platform, dsn, other)
 
@@ -85,7 +85,7 @@ def _prepare_stage(platform: Platform) -> Stage:
 def _close(stage: Stage) -> None:
     kubectl, postgres = stage.cluster.kubectl, stage.platform.postgres
     kubectl("delete", "namespace", _TOOLBOX, "--wait=false")
-    kubectl("-n", postgres.namespace, "delete", "databases.postgresql.cnpg.io", "--all", "--wait", "--timeout=120s")
+    kubectl("-n", postgres.namespace, "delete", "databases.postgresql.cnpg.io", "--all", "--wait", "--timeout=240s")
     kubectl("-n", postgres.namespace, "delete", "clusters.postgresql.cnpg.io", stage.other.name)
     for name in postgres.psql(
         f"SELECT datname FROM pg_database WHERE datname IN ('{DATABASE}') OR datname LIKE 't\\_%'"

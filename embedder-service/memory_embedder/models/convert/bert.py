@@ -30,6 +30,8 @@ _POOLINGS = {
 _SKIPPED = ("embeddings.position_ids", "pooler.", "cls.predictions", "cls.seq_relationship")
 _ALWAYS_F32 = ("position_embd", "token_types")
 _WORDS = "token_embd.weight"
+_MOST = 1 << 20  # of a width or a number of positions
+_MOST_LAYERS = 512  # each makes names for a score of tensors
 _MODULES = frozenset({"Transformer", "Pooling", "Normalize"})  # what llama.cpp and this service compute
 
 
@@ -123,25 +125,34 @@ def read_shape(directory: Path) -> BertShape:
         )
     _check_modules(directory)
 
-    def number(key: str, default: int | None = None) -> Any:  # noqa: ANN401 -- whole, except for the epsilon
+    def number(key: str, default: int | None = None, *, most: int = _MOST) -> int:
         value = config.get(key, default)
-        if not isinstance(value, int | float):
+        if type(value) is not int or not 0 < value <= most:
             raise EmbedderError(
                 ErrorKind.CONFIGURATION,
-                f"{directory}/config.json lacks the number '{key}'; download the model again.",
+                f"{directory}/config.json lacks the number '{key}', from 1 to {most}; download the model again.",
             )
         return value
 
     return BertShape(
-        layers=number("num_hidden_layers"),
+        layers=number("num_hidden_layers", most=_MOST_LAYERS),
         hidden=number("hidden_size"),
         feed_forward=number("intermediate_size"),
         heads=number("num_attention_heads"),
         positions=number("max_position_embeddings"),
         token_types=number("type_vocab_size", 1),
-        epsilon=number("layer_norm_eps"),
+        epsilon=_epsilon(config.get("layer_norm_eps"), directory),
         pooling=_read_pooling(directory),
     )
+
+
+def _epsilon(value: object, directory: Path) -> float:
+    if type(value) not in {int, float} or not 0 < float(value) < 1:  # type: ignore[arg-type]  # a number, as just seen
+        raise EmbedderError(
+            ErrorKind.CONFIGURATION,
+            f"{directory}/config.json lacks the number 'layer_norm_eps', between 0 and 1; download the model again.",
+        )
+    return float(value)  # type: ignore[arg-type]  # the same
 
 
 def _check_modules(directory: Path) -> None:
@@ -241,7 +252,7 @@ def _stored(path: Path) -> Iterator[tuple[str, npt.NDArray[Any]]]:
         with safe_open(path, framework="numpy") as weights:
             for key in weights.keys():  # noqa: SIM118 -- not a dictionary
                 yield key, weights.get_tensor(key)
-    except (OSError, SafetensorError) as error:
+    except (OSError, SafetensorError, TypeError, ValueError) as error:  # two of numbers that NumPy does not have
         raise EmbedderError(
             ErrorKind.CONFIGURATION, f"{path} is not a readable .safetensors file; download the model again."
         ) from error

@@ -3,6 +3,9 @@
 Hugging Face marks a piece that continues a word ("##ing"). llama.cpp instead marks a piece that begins a word, with
 U+2581. Special tokens are marked as control tokens, so that the text "[SEP]" in a memory is tokenised as punctuation
 and letters and cannot end a sequence early.
+
+A directory may come from anybody. What its files hold is checked, and its numbers have bounds, before anything is made
+of that size.
 """
 
 from __future__ import annotations
@@ -20,6 +23,8 @@ _NORMAL = 1  # gguf.TokenType
 _UNKNOWN = 2
 _CONTROL = 3
 _UNUSED = 5
+_MOST_PIECES = 1 << 20  # several times those of any WordPiece model
+_LARGEST_JSON = 64 << 20  # bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +90,8 @@ def read_wordpiece(directory: Path) -> WordPiece:
     """Read the vocabulary from `tokenizer.json`, or from `vocab.txt` if the directory has no `tokenizer.json`.
 
     Raises:
-        EmbedderError: the directory has neither file, the tokenizer is not WordPiece, or a special token is missing.
+        EmbedderError: the directory has neither file, the tokenizer is not WordPiece, its vocabulary is malformed or
+            too large, or a special token is missing.
     """
     config = _read_object(directory / "tokenizer_config.json")
     pieces, normalizer = _read_pieces(directory)
@@ -94,7 +100,7 @@ def read_wordpiece(directory: Path) -> WordPiece:
     def token_id(key: str, default: str) -> int:
         value = config.get(key, default)
         text = value.get("content", default) if isinstance(value, dict) else value
-        if text not in by_piece:
+        if not isinstance(text, str) or text not in by_piece:
             raise EmbedderError(
                 ErrorKind.CONFIGURATION, f"The vocabulary in {directory} has no {default} token; it is not WordPiece."
             )
@@ -117,41 +123,87 @@ def read_wordpiece(directory: Path) -> WordPiece:
 def _read_pieces(directory: Path) -> tuple[list[str], dict[str, Any]]:
     tokenizer = _read_object(directory / "tokenizer.json")
     if tokenizer:
-        model = tokenizer.get("model", {})
+        model = _object(tokenizer, "model", directory)
         if model.get("type", "WordPiece") != "WordPiece":
             raise EmbedderError(
                 ErrorKind.CONFIGURATION,
                 f"{directory} has a {model.get('type')} tokenizer; this converter takes WordPiece (the BERT family). "
                 "Convert other families with llama.cpp's own script.",
             )
-        vocab: dict[str, int] = model.get("vocab") or {}
-        if not vocab:
-            raise EmbedderError(
-                ErrorKind.CONFIGURATION, f"{directory}/tokenizer.json has no vocabulary; download the model again."
-            )
-        pieces = [_gap(index) for index in range(max(vocab.values()) + 1)]
-        for piece, index in vocab.items():
-            pieces[index] = piece
-        return pieces, tokenizer.get("normalizer") or {}
+        return _numbered(model.get("vocab"), directory), _object(tokenizer, "normalizer", directory)
     vocab_file = directory / "vocab.txt"
     if not vocab_file.is_file():
         raise EmbedderError(
             ErrorKind.CONFIGURATION, f"{directory} has neither tokenizer.json nor vocab.txt; download the model again."
         )
-    return vocab_file.read_text(encoding="utf-8").rstrip("\n").split("\n"), {}
+    try:
+        pieces = _bounded_text(vocab_file).rstrip("\n").split("\n")
+    except (OSError, ValueError) as error:
+        raise EmbedderError(
+            ErrorKind.CONFIGURATION, f"{vocab_file} cannot be read as a list of pieces; download the model again."
+        ) from error
+    if len(pieces) > _MOST_PIECES:
+        raise _too_many(directory)
+    return pieces, {}
+
+
+def _numbered(vocab: object, directory: Path) -> list[str]:
+    """Return the pieces of a vocabulary in the order of their numbers, with gaps where a number has none."""
+    if not isinstance(vocab, dict) or not vocab:
+        raise EmbedderError(
+            ErrorKind.CONFIGURATION, f"{directory}/tokenizer.json has no vocabulary; download the model again."
+        )
+    if not all(type(index) is int and index >= 0 for index in vocab.values()):
+        raise EmbedderError(
+            ErrorKind.CONFIGURATION,
+            f"{directory}/tokenizer.json has a piece whose number is none; download the model again.",
+        )
+    if max(vocab.values()) >= _MOST_PIECES:
+        raise _too_many(directory)
+    pieces = [_gap(index) for index in range(max(vocab.values()) + 1)]
+    for piece, index in vocab.items():
+        pieces[index] = piece
+    return pieces
+
+
+def _too_many(directory: Path) -> EmbedderError:
+    return EmbedderError(
+        ErrorKind.CONFIGURATION,
+        f"The vocabulary in {directory} has more than {_MOST_PIECES} pieces; it is not WordPiece. Download the model "
+        "again.",
+    )
+
+
+def _object(found: dict[str, Any], key: str, directory: Path) -> dict[str, Any]:
+    """Return the object with this key, which is empty if there is none."""
+    value = found.get(key) or {}
+    if not isinstance(value, dict):
+        raise EmbedderError(
+            ErrorKind.CONFIGURATION, f"{directory}/tokenizer.json has no object '{key}'; download the model again."
+        )
+    return value
+
+
+def _bounded_text(path: Path) -> str:
+    with path.open("rb") as file:
+        content = file.read(_LARGEST_JSON + 1)
+    if len(content) > _LARGEST_JSON:
+        raise ValueError
+    return content.decode("utf-8")
 
 
 def read_json(path: Path) -> Any:  # noqa: ANN401 -- what the file holds
     """Read a JSON file.
 
     Raises:
-        EmbedderError: the file cannot be read, or is no JSON.
+        EmbedderError: the file cannot be read, is too large or is no JSON.
     """
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        return json.loads(_bounded_text(path))
+    except (OSError, ValueError, RecursionError) as error:
         raise EmbedderError(
-            ErrorKind.CONFIGURATION, f"{path} cannot be read as JSON; download the model again."
+            ErrorKind.CONFIGURATION,
+            f"{path} cannot be read as JSON of at most {_LARGEST_JSON >> 20} MiB; download the model again.",
         ) from error
 
 

@@ -8,7 +8,8 @@ table belongs to the oldest MemoryIndex that names it.
 
 A MemoryIndex that is missing among the observed objects need not be deleted: its watch may not have listed it yet, or
 this operator may be unable to parse it. Therefore a claim has ended only if the Kubernetes API server was asked for its
-MemoryIndex and does not have it.
+MemoryIndex and does not have it. The API server of one Kubernetes cluster knows nothing of another. Therefore a claim
+from another Kubernetes cluster never ends by itself, and a person ends it by `memory migrate --replaces`.
 
 A claim binds nobody on another server than the one that it names. In a physical copy of a server, such as a rehearsal
 of a restore, the claim still names the original. The copy's own MemoryIndex takes the table over there, with its
@@ -21,7 +22,7 @@ from dataclasses import replace
 from memory_operator.api.conditions import Verdict, timestamp
 from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import MemoryIndex
-from memory_operator.reconcile.facts import Observed, Peers
+from memory_operator.reconcile.facts import Observed
 from memory_recall.schema.claims_sql import TableClaim
 from memory_recall.status import DatabaseFacts
 
@@ -38,37 +39,47 @@ def check_claim(index: MemoryIndex, observed: Observed) -> Verdict | None:
     if facts is None or is_claimed_by(index, facts):
         return None
     claim = facts.claim
-    if claim and _is_of_this_server(index, claim, facts) and not _has_ended(index, claim, observed.peers):
-        return _taken(index, str(claim), _release(index, claim, observed.peers))
+    if claim and _is_of_this_server(index, claim, facts) and not _has_ended(index, claim, observed):
+        elsewhere = "" if claim.kubernetes == observed.kubernetes else " of another Kubernetes cluster"
+        return _taken(index, f"{claim}{elsewhere}", _release(index, claim, observed))
     older = next((peer for peer in observed.peers.objects if _precedes(peer, index, facts)), None)
     return _taken(index, f"MemoryIndex {older.namespace}/{older.name}", None) if older else None
 
 
 def holder_to_read(
-    index: MemoryIndex, facts: DatabaseFacts, known: Collection[str], namespaces: Collection[str]
+    index: MemoryIndex,
+    facts: DatabaseFacts,
+    known: Collection[str],
+    namespaces: Collection[str],
+    *,
+    kubernetes: str = "",
 ) -> TableClaim | None:
     """Return the claim whose MemoryIndex must be read to learn whether the claim has ended; None if none must be.
 
     `known` are the uids of the objects that certainly exist, and `namespaces` are those that the operator reads, which
-    are all if the collection is empty. Anybody who may change the database can write a claim, even one without a name.
+    are all if the collection is empty. `kubernetes` identifies this Kubernetes cluster; an object of another one cannot
+    be read. Anybody who may change the database can write a claim, even one without a name.
     """
     claim = facts.claim
     if claim is None or not _is_of_this_server(index, claim, facts) or claim.uid in {index.uid, *known}:
         return None
-    readable = not namespaces or claim.namespace in namespaces
+    readable = claim.kubernetes == kubernetes and (not namespaces or claim.namespace in namespaces)
     return claim if readable and claim.namespace and claim.name else None
 
 
-def _has_ended(index: MemoryIndex, claim: TableClaim, peers: Peers) -> bool:
+def _has_ended(index: MemoryIndex, claim: TableClaim, observed: Observed) -> bool:
     """Return whether the claim has ended, so that `index` may take the table over.
 
     The claim has ended if its MemoryIndex is known to be deleted and was created earlier than `index`.
     """
-    return _exists(claim, peers) is False and claim.created_at < timestamp(index.created_at)
+    return _exists(claim, observed) is False and claim.created_at < timestamp(index.created_at)
 
 
-def _exists(claim: TableClaim, peers: Peers) -> bool | None:
+def _exists(claim: TableClaim, observed: Observed) -> bool | None:
     """Return whether the MemoryIndex of the claim exists; None if this is not known."""
+    peers = observed.peers
+    if claim.kubernetes != observed.kubernetes:
+        return None
     return True if any(peer.uid == claim.uid for peer in peers.objects) else peers.holder_exists
 
 
@@ -108,7 +119,7 @@ def _taken(index: MemoryIndex, owner: str, remedy: str | None) -> Verdict:
     return Verdict.no(Reason.TABLE_TAKEN, message, remedy)
 
 
-def _release(index: MemoryIndex, claim: TableClaim, peers: Peers) -> str | None:
+def _release(index: MemoryIndex, claim: TableClaim, observed: Observed) -> str | None:
     """Return the remedy for a claim that only a person can end; None for the reason's own remedy.
 
     Such a claim is that of a MemoryIndex that the operator does not see, or one that may have come with a physical
@@ -116,9 +127,10 @@ def _release(index: MemoryIndex, claim: TableClaim, peers: Peers) -> str | None:
     """
     cluster_namespace = index.cluster[0] if index.cluster else ""
     may_be_copy = bool(claim.cluster_namespace) and claim.cluster_namespace != cluster_namespace
-    if _exists(claim, peers) and not may_be_copy:
+    seen = _exists(claim, observed)
+    if seen and not may_be_copy:
         return None
-    unseen = "The operator does not see that object; if it is gone for good" if not _exists(claim, peers) else ""
+    unseen = "The operator does not see that object; if it is gone for good" if not seen else ""
     copied = "if this server is a physical copy of the one that it uses" if may_be_copy else ""
     when = ", or ".join(part for part in (unseen, copied) if part)
     return (

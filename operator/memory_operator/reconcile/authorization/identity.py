@@ -54,8 +54,10 @@ def is_instance(cluster: ClusterFacts, facts: DatabaseFacts) -> bool | None:
     return address in known
 
 
-def identified(index: MemoryIndex, cluster: ClusterFacts | Problem | None, facts: DatabaseFacts) -> MemoryIndex:
-    """Return the MemoryIndex with the identity of the accepted server.
+def identified(
+    index: MemoryIndex, facts: DatabaseFacts, kubernetes: str, cluster: ClusterFacts | Problem | None = None
+) -> MemoryIndex:
+    """Return the MemoryIndex with the identity of the accepted server, and with its Kubernetes cluster.
 
     The Jobs of this MemoryIndex refuse to work on any other server.
     """
@@ -63,6 +65,7 @@ def identified(index: MemoryIndex, cluster: ClusterFacts | Problem | None, facts
     return index.model_copy(
         update={
             "system_identifier": facts.system_identifier or "",
+            "kubernetes": kubernetes,
             "cluster_name": facts.cluster_name,
             "cluster_namespace": cluster.namespace if isinstance(cluster, ClusterFacts) and certain else "",
         }

@@ -49,6 +49,39 @@ def check_permissions(index: MemoryIndex, images: Images, permitted: Permitted) 
     return check_external(index, permitted) or _refusal(_choices(index, images, permitted))
 
 
+def permitted_part(index: MemoryIndex, images: Images, permitted: Permitted) -> MemoryIndex:
+    """Return the MemoryIndex without those choices that are not permitted.
+
+    Every manifest is built from the result, also while an object with such a choice is being deleted. Therefore no
+    choice that is not permitted enters an object in any way.
+    """
+    if check_permissions(index, images, permitted) is None:
+        return index
+    embedder, source = index.spec.embedder, index.spec.embedding.source
+    template = embedder.pod_template
+    labels = {name: value for name, value in template.labels.items() if name.startswith(permitted.pod_label_prefixes)}
+    env = tuple(variable for variable in template.env if variable.get("name") in permitted.environment_variables)
+    annotations = {
+        name: value
+        for name, value in embedder.pod_annotations.items()
+        if name.startswith(permitted.pod_annotation_prefixes)
+    }
+    image = source.image.reference if source and source.image else None
+    changes = {
+        "image": embedder.image if _is_image_permitted(embedder.image, images, permitted) else None,
+        "priority_class_name": _listed(embedder.priority_class_name, permitted.priority_classes),
+        "runtime_class_name": _listed(embedder.runtime_class_name, permitted.runtime_classes),
+        "pod_annotations": annotations,
+        "pod_template": template.model_copy(update={"labels": labels, "env": env}),
+        "external": None if check_external(index, permitted) else embedder.external,
+    }
+    embedding = index.spec.embedding
+    if not _is_image_permitted(image, images, permitted):
+        embedding = embedding.model_copy(update={"source": None})
+    spec = {"embedder": embedder.model_copy(update=changes), "embedding": embedding}
+    return index.model_copy(update={"spec": index.spec.model_copy(update=spec)})
+
+
 def check_external(index: MemoryIndex, permitted: Permitted) -> Verdict | None:
     """Return a failing verdict if the external embedder must not be called; None if it may be, or if there is none.
 
@@ -92,7 +125,7 @@ def _choices(index: MemoryIndex, images: Images, permitted: Permitted) -> Iterat
     }
     for field, image in named.items():
         if image:
-            allowed = image in {images.operator, images.embedder} or _has_prefix(image, permitted.image_prefixes)
+            allowed = _is_image_permitted(image, images, permitted)
             yield _Choice(field, image, allowed, "permitted.imagePrefixes")
     runtime = embedder.runtime_class_name
     yield from _priority("spec.embedder", embedder.priority_class_name, permitted)
@@ -124,6 +157,15 @@ def _pod_template_choices(template: PodTemplate, permitted: Permitted) -> Iterat
     for name in sorted(str(variable.get("name")) for variable in template.env):
         allowed = name in permitted.environment_variables
         yield _Choice("A name in spec.embedder.podTemplate.env", name, allowed, "permitted.environmentVariables")
+
+
+def _is_image_permitted(image: str | None, images: Images, permitted: Permitted) -> bool:
+    """Return whether the image is one of the operator's own or is permitted, or no image is named."""
+    return image in {None, "", images.operator, images.embedder} or _has_prefix(image or "", permitted.image_prefixes)
+
+
+def _listed(name: str | None, permitted: tuple[str, ...]) -> str | None:
+    return name if name in permitted else None
 
 
 def _has_prefix(image: str, prefixes: tuple[str, ...]) -> bool:

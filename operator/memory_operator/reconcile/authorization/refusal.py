@@ -1,4 +1,4 @@
-"""Decide whether a MemoryIndex is refused: the operator starts nothing new for a refused object and stops nothing."""
+"""Decide whether a MemoryIndex is refused: the operator starts nothing for a refused object and stops its workers."""
 
 from memory_operator.api.conditions import Verdict
 from memory_operator.api.reasons import Reason
@@ -9,7 +9,7 @@ from memory_operator.reconcile.authorization.permissions import Permitted, check
 from memory_operator.reconcile.facts import Observed
 from memory_operator.resources.common import Images
 
-_WRONG_DATABASE = {Reason.DATABASE_NAME_MISMATCH, Reason.DATABASE_IDENTITY_MISMATCH}
+WRONG_DATABASE = {Reason.DATABASE_NAME_MISMATCH, Reason.DATABASE_IDENTITY_MISMATCH}
 
 
 def refusal(
@@ -19,6 +19,6 @@ def refusal(
     return (
         check_permissions(index, images, permitted)
         or missing_consent(observed)
-        or (database if database.reason in _WRONG_DATABASE else None)
+        or (database if database.reason in WRONG_DATABASE else None)
         or check_claim(index, observed)
     )

@@ -1,13 +1,16 @@
-"""Deletes, while the sync worker runs, the recorded hashes of texts that are gone, and ends marks of `memory curate`.
+"""Deletes, while the sync worker runs, what is recorded of texts that are gone or may no longer be used.
 
-Triggers do this with the text. But a trigger leaves a record that somebody has locked, and it neither sees a record
+These are hashes of failed texts, marks of `memory curate`, and links of the concept graph. Triggers do this with the
+text. But a trigger leaves a record that somebody has locked, and it neither sees a record
 that a later transaction adds nor fires where a partition is dropped, detached or truncated, or where logical
-replication deletes rows of an ordinary table.
+replication deletes rows of an ordinary table. Nor does a trigger see what was committed after the snapshot by which its
+transaction is isolated.
 """
 
 import asyncio
 
 from memory_recall.errors import MemoryIndexError
+from memory_recall.graph.sweeping import may_sweep_links, sweep_links
 from memory_recall.indexing.pipeline import sleep_unless
 from memory_recall.indexing.progress import Progress
 from memory_recall.indexing.quarantine_sql import forget_settled
@@ -18,6 +21,7 @@ from memory_recall.schema.revisions import require_schema
 from memory_recall.schema.supersessions import drop_ended_links, may_drop_links, sweep_page
 from memory_recall.schema.table import ACTIVE, STANDBY
 
+_BEFORE_ALL = -(2**63)
 _EVERY_SECONDS = 60.0
 _SETTINGS = {"lock_timeout": "1000"}  # milliseconds; whoever holds a lock for longer is not waited for
 
@@ -52,5 +56,8 @@ async def _sweep(source: DsnSource, name: str, stop: asyncio.Event) -> None:
         after: int | None = 0
         while after is not None and not stop.is_set():
             after = await sweep_page(connection, table, after)
+        after = _BEFORE_ALL if await may_sweep_links(connection, table) else None
+        while after is not None and not stop.is_set():
+            after = await sweep_links(connection, table, after)
         if await may_drop_links(connection, table):
             await drop_ended_links(connection, table)

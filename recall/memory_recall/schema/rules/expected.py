@@ -27,9 +27,10 @@ TEXT_HASH = "memory_index_text_hash"
 COLUMN_MODEL = "memory_index_column_model"
 _GUARD = "memory_index_guard"
 _STANDBY_GUARD = "memory_index_guard_standby"
+_DIRECTION = "memory_index_direction"
 _FORGET = "memory_index_forget"
 _FORGET_ALL = "memory_index_forget_all"
-FUNCTIONS = (TEXT_HASH, COLUMN_MODEL, _GUARD, _STANDBY_GUARD, _FORGET, _FORGET_ALL)
+FUNCTIONS = (TEXT_HASH, COLUMN_MODEL, _GUARD, _STANDBY_GUARD, _DIRECTION, _FORGET, _FORGET_ALL)
 
 
 def column_model(model_id: int) -> Function:
@@ -96,6 +97,27 @@ def _named(table: MemoryTable) -> str:
     return literal(table.name) if table.is_partitioned else "TG_TABLE_NAME"
 
 
+def has_no_direction(table: MemoryTable, vector: str) -> str:
+    """Return an SQL condition for a vector of length zero, which is near to nothing: every cosine with it is NaN."""
+    return f"{quoted(table.vector_schema or 'public')}.l2_norm({vector}) = 0"
+
+
+def _direction(table: MemoryTable) -> Function:
+    """Return the trigger function that drops a vector of length zero, so that its row is pending.
+
+    It runs with the rights of its owner, because a role that edits memories may have no rights on pgvector's schema.
+    """
+    body = f"""
+        BEGIN
+            IF {has_no_direction(table, f"NEW.{ACTIVE.name}")} THEN
+                NEW.{ACTIVE.name} := NULL;
+            END IF;
+            RETURN NEW;
+        END
+        """
+    return trigger_function(_DIRECTION, body, security_definer=True)
+
+
 def _forget(table: MemoryTable) -> Function:
     """Return the trigger function that deletes the records of deleted rows, once for each statement.
 
@@ -159,7 +181,7 @@ def standby_guard(table: MemoryTable) -> Function:
             IF TG_OP = 'UPDATE' AND NEW.content IS DISTINCT FROM OLD.content THEN
                 NEW.{standby} := NULL;
             END IF;
-            IF NOT {table.shareable("NEW")} THEN
+            IF NOT {table.shareable("NEW")} OR {has_no_direction(table, f"NEW.{standby}")} THEN
                 NEW.{standby} := NULL;
             END IF;
             RETURN NEW;
@@ -181,6 +203,22 @@ def update_trigger(table: MemoryTable) -> Trigger:
     return Trigger("zz_memory_index_update", "BEFORE UPDATE", f"FOR EACH ROW WHEN ({condition})", _GUARD)
 
 
+def direction_trigger() -> Trigger:
+    """Return the trigger that drops vectors of length zero from the active column.
+
+    Its name sorts before those of the triggers that enforce the rules, so that these see the row as pending. It is
+    called where a statement sets the column, not for other edits of a row, as it reads the vector. A swap must create
+    it again, as it must the trigger for updates.
+    """
+    return Trigger(
+        DIRECTION_TRIGGER,
+        f"BEFORE INSERT OR UPDATE OF {ACTIVE.name}",
+        f"FOR EACH ROW WHEN ((new.{ACTIVE.name} IS NOT NULL))",
+        _DIRECTION,
+    )
+
+
+DIRECTION_TRIGGER = "zz_memory_index_direction"
 STANDBY_TRIGGERS = (
     Trigger("zz_memory_index_standby_insert", "BEFORE INSERT", "FOR EACH ROW", _STANDBY_GUARD),
     Trigger("zz_memory_index_standby_update", "BEFORE UPDATE", "FOR EACH ROW", _STANDBY_GUARD),
@@ -191,6 +229,7 @@ def triggers(table: MemoryTable) -> list[Trigger]:
     """Return the triggers for rows, which the table and each of its partitions must have."""
     deleted = "FOR EACH ROW" if table.is_partitioned else "REFERENCING OLD TABLE AS gone FOR EACH STATEMENT"
     return [
+        direction_trigger(),
         Trigger("zz_memory_index_insert", "BEFORE INSERT", "FOR EACH ROW", _GUARD),
         update_trigger(table),
         Trigger("zz_memory_index_delete", "AFTER DELETE", deleted, _FORGET),
@@ -218,7 +257,7 @@ def partial_indexes(table: MemoryTable) -> dict[str, str]:
 def functions(table: MemoryTable, active_model: int, found: dict[str, Any]) -> list[Function]:
     """Return the functions; the hash of texts has the key of the one in the catalog (`found`), or else a new key."""
     key = recorded_key(table, found) or secrets.token_hex(32)
-    guards = [_guard(table), standby_guard(table), _forget(table), _forget_all(table)]
+    guards = [_guard(table), standby_guard(table), _direction(table), _forget(table), _forget_all(table)]
     return [_text_hash(key), column_model(active_model), *guards]
 
 

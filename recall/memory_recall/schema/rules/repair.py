@@ -6,12 +6,14 @@ from memory_recall.schema.definitions import ADOPTED, Function, look_up
 from memory_recall.schema.graph_relations import drop_graph, forget_graph
 from memory_recall.schema.rules.differences import Differences
 from memory_recall.schema.rules.expected import (
+    DIRECTION_TRIGGER,
     FUNCTIONS,
     KEPT_KEY,
     STANDBY_TRIGGERS,
     TEXT_HASH,
     TRUNCATE_TRIGGER,
     constraint,
+    has_no_direction,
     partial_indexes,
     recorded_key,
     triggers,
@@ -43,6 +45,16 @@ async def _discard(changes: TableChanges, relation: str, column: VectorColumn) -
     await changes.repeat_until_done(f"UPDATE {relation} SET {column.name} = NULL WHERE id IN ({chosen})")
 
 
+async def drop_directionless(changes: TableChanges, relation: str) -> None:
+    """Drop the vectors of length zero that a table or a partition, a full name quoted for SQL, has."""
+    for column in vector_columns(changes.table):
+        chosen = (
+            f"SELECT id FROM {relation} WHERE {column.name} IS NOT NULL "
+            f"AND {has_no_direction(changes.table, column.name)} ORDER BY id LIMIT {_BATCH}"
+        )
+        await changes.repeat_until_done(f"UPDATE {relation} SET {column.name} = NULL WHERE id IN ({chosen})")
+
+
 async def mark_adopted(changes: TableChanges, partition: str) -> None:
     """Record that a partition and the vectors that it has belong to the table of memories."""
     trigger = triggers(changes.table)[0].name
@@ -52,7 +64,8 @@ async def mark_adopted(changes: TableChanges, partition: str) -> None:
 async def restore(changes: TableChanges, found: Differences) -> None:
     """Restore the rules that are missing or differ, and clear the vectors of rows that may not have one.
 
-    If vectors are to be discarded, all are cleared after the rules hold again. Workers store none until then.
+    If vectors are to be discarded, all are cleared after the rules hold again. Workers store none until then. Every
+    vector is read only if one of length zero could have been stored.
     """
     table = changes.table
     for function in found.functions:
@@ -72,6 +85,8 @@ async def restore(changes: TableChanges, found: Differences) -> None:
             f"WHERE {column.name} IS NOT NULL AND NOT {table.shareable()} ORDER BY id LIMIT {_BATCH})"
         )
         await changes.run(f"ALTER TABLE {table.qualified} VALIDATE CONSTRAINT {column.constraint}")
+    if any(trigger.name == DIRECTION_TRIGGER for trigger in found.triggers):
+        await drop_directionless(changes, table.qualified)
     for name in found.indexes:
         await changes.drop_index(name)
         await changes.build_index(name, f"ON {table.qualified} (id) WHERE {partial_indexes(table)[name]}")

@@ -84,7 +84,7 @@ def exact_scores(table: MemoryTable, searched: SearchedRows, mean: str, rows: st
                ) AS lexical_score
     FROM ({rows}) s,
          LATERAL (SELECT m.id, m.search_vector || ''::tsvector AS search_vector
-                    FROM {table.qualified} m WHERE m.id = s.id AND {searched.found(table)} LIMIT 1) m,
+                    FROM {table.qualified} m WHERE m.id = s.id AND {searched.searched} LIMIT 1) m,
          LATERAL (SELECT {damping(_length("m.search_vector"), mean)} AS damping FROM anything a OFFSET 0) d"""
 
 

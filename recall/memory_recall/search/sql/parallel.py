@@ -93,7 +93,7 @@ def lexical_statement(plan: RecallPlan) -> Statement:
     if plan.further is not None:
         own = """,
        coalesce((SELECT array_agg(own ORDER BY n) FROM weighted), '{}') AS own"""
-    near = f"SELECT {cosine} FROM {table.qualified} m WHERE m.id = l.id AND {rows.found(table)} LIMIT 1"
+    near = f"SELECT {cosine} FROM {table.qualified} m WHERE m.id = l.id AND {rows.searched} LIMIT 1"
     return (
         f"""WITH {gate(plan, arguments)},{NO_DENSE_LEG},{lexical_leg(plan, arguments, rows)},
 lexical_with_cosine AS (
@@ -123,7 +123,7 @@ def fusion_statement(plan: RecallPlan, dense: DenseRows, lexical: LexicalRows) -
         gate(plan, arguments),
         _given_dense(dense, arguments),
         _given_lexical(plan, arguments, rows, lexical),
-        pool(plan, arguments, rows, "f.dense_score", extra_scores_sql=cosines, row_filter=rows.searched),
+        pool(plan, arguments, rows, "f.dense_score", extra_scores_sql=cosines),
         ordered(plan, arguments, rows, vector),
     ]
     return f"WITH {','.join(parts)}{page(plan, rows)}", arguments.values

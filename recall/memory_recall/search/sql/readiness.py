@@ -12,6 +12,7 @@ from memory_recall.hnsw.definition import find_statement
 from memory_recall.hnsw.search_effort import UNKNOWN_GRAPH, SearchedGraph
 from memory_recall.postgres.connection import AnyConnection
 from memory_recall.postgres.driver_errors import translated
+from memory_recall.schema.requirements.reading import require_every_row
 from memory_recall.schema.rules.expected import COLUMN_MODEL
 from memory_recall.schema.table import ACTIVE, MemoryTable, VectorColumn, describe
 from memory_recall.search.graph_sql import graph_is_filled
@@ -77,10 +78,12 @@ async def read_readiness(connection: AnyConnection, name: str, column: VectorCol
 
     Raises:
         DatabaseUnreachable: the connection failed.
-        SchemaUnsupported: the table lacks a column that every recall needs.
+        SchemaUnsupported: the table lacks a column that every recall needs, or row-level security hides rows from the
+            role.
     """
     table = await describe(connection, name)
     table.require_searchable()
+    await require_every_row(connection, table)
     with translated("reading the catalog"):
         row = await connection.fetchrow(
             "SELECT index.m, index.ef_construction, index.oid IS NOT NULL AS has_index,"

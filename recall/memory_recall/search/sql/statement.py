@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from memory_recall.schema.columns.owners import owner_text
 from memory_recall.schema.models_sql import RECORDED_COLUMNS
 from memory_recall.schema.rules.expected import COLUMN_MODEL
 from memory_recall.schema.table import ACTIVE, MemoryTable, quoted
@@ -55,7 +56,7 @@ def statement(plan: RecallPlan) -> Statement:
         gate(plan, arguments),
         dense_leg(plan, rows.searched, vector),
         lexical_leg(plan, arguments, rows),
-        pool(plan, arguments, rows, similarity, row_filter=rows.found(plan.table)),
+        pool(plan, arguments, rows, similarity),
         ordered(plan, arguments, rows, vector),
     ]
     return f"WITH {','.join(parts)}{page(plan, rows)}", arguments.values
@@ -122,7 +123,11 @@ def _may_take_part(plan: RecallPlan, dense: DenseLeg, arguments: Arguments) -> s
 
 
 def dense_leg(plan: RecallPlan, where: str, vector: str) -> str:
-    """Return the CTE `dense(id, dense_rank, dense_score)`: the nearest rows, ranked from one, with their cosines."""
+    """Return the CTE `dense(id, dense_rank, dense_score)`: the nearest rows, ranked from one, with their cosines.
+
+    The cosine of a vector of length zero is NaN, and would make that of every score. A scan without the index meets
+    such vectors where somebody has stored them past the rules.
+    """
     if plan.dense is None:
         return NO_DENSE_LEG
     column, graph = plan.dense.column.name, plan.dense.graph
@@ -138,6 +143,7 @@ dense AS MATERIALIZED (
             FROM {plan.table.qualified} m
            WHERE (SELECT open FROM gate) AND {scan} AND m.{column} IS NOT NULL
            ORDER BY {distance} LIMIT {scanned}) nearest
+   WHERE distance < 'NaN'
    ORDER BY distance + 0, id LIMIT {plan.depth}
 )"""
 
@@ -162,8 +168,8 @@ def lexical_leg(plan: RecallPlan, arguments: Arguments, rows: SearchedRows) -> s
 
 
 def cosine_similarity(dense: DenseLeg, table: MemoryTable, vector: str) -> str:
-    """Return SQL for the cosine similarity (-1 to 1) of the row `m` and the query's vector."""
-    return f"1 - (m.{dense.column.name} {_cosine_distance(table)} {vector})"
+    """Return SQL for the cosine similarity (-1 to 1) of the row `m` and the query's vector; NULL if it has none."""
+    return f"nullif(1 - (m.{dense.column.name} {_cosine_distance(table)} {vector}), 'NaN')"
 
 
 def _cosine_distance(table: MemoryTable) -> str:
@@ -171,18 +177,12 @@ def _cosine_distance(table: MemoryTable) -> str:
 
 
 def pool(
-    plan: RecallPlan,
-    arguments: Arguments,
-    rows: SearchedRows,
-    dense_score: str,
-    *,
-    row_filter: str,
-    extra_scores_sql: str = "",
+    plan: RecallPlan, arguments: Arguments, rows: SearchedRows, dense_score: str, *, extra_scores_sql: str = ""
 ) -> str:
     """Return the CTE `pool` of the rows that the legs found, with every score that can be computed.
 
-    `extra_scores_sql` adds further scores of rows that a leg found. `row_filter` is a condition on the row `m`; rows
-    that do not meet it are left out.
+    `extra_scores_sql` adds further scores of rows that a leg found. Rows that are not to be searched any more are left
+    out.
     """
     created, importance = (optional(plan.table.columns, name) for name in ("created_at", "importance"))
     timed = f", {closeness(plan.period, arguments, f'{created}::timestamptz')} AS closeness" if plan.period else ""
@@ -202,7 +202,8 @@ joined AS MATERIALIZED (
 pool AS MATERIALIZED (
   SELECT f.id, coalesce({importance}, 0)::float8 AS importance, f.lexical_rank, f.lexical_score, f.dense_rank,
          {dense_score} AS dense_score{timed}{successor}
-    FROM joined f{join}, LATERAL (SELECT m.* FROM {plan.table.qualified} m WHERE m.id = f.id AND {row_filter} LIMIT 1) m
+    FROM joined f{join},
+         LATERAL (SELECT m.* FROM {plan.table.qualified} m WHERE m.id = f.id AND {rows.searched} LIMIT 1) m
 )"""
 
 
@@ -239,7 +240,7 @@ SELECT gate.active, gate.open, gate.in_recovery, p.*
   FROM gate LEFT JOIN (
     SELECT {_shown_columns(plan)}, o.place, {evidence}
       FROM (SELECT * FROM ordered ORDER BY place LIMIT {query.limit} OFFSET {query.offset}) o,
-           LATERAL (SELECT m.* FROM {table.qualified} m WHERE m.id = o.id AND {rows.found(table)} LIMIT 1) m) p ON true
+           LATERAL (SELECT m.* FROM {table.qualified} m WHERE m.id = o.id AND {rows.searched} LIMIT 1) m) p ON true
  ORDER BY p.place"""
 
 
@@ -270,6 +271,7 @@ def present_statement(plan: RecallPlan, found: Sequence[Mapping[str, Any]]) -> S
 def _shown_columns(plan: RecallPlan) -> str:
     """Return the select list of what an answer shows of the row `m`, whose score is in `o`."""
     table = plan.table
-    owner = "m.user_id" if "user_id" in table.columns else "NULL::text"
-    columns = memory_columns(table.columns, sensitive=table.sensitive("m"), owner=owner, score="o.score")
+    columns = memory_columns(
+        table.columns, sensitive=table.sensitive("m"), owner=owner_text(table, "m"), score="o.score"
+    )
     return columns + own_select_list(table) if plan.own_columns else columns

@@ -8,17 +8,21 @@ another user, and no document frequency counts it: the answer is the same as wit
 from collections.abc import Callable, Container
 from dataclasses import dataclass
 from typing import Annotated
+from uuid import UUID
 
 from pydantic import BeforeValidator
 from pydantic_core import PydanticCustomError
 
-from memory_recall.errors import InvalidInput
+from memory_recall.schema.columns.owners import owned_by, owner_named, owner_value, require_owners
 from memory_recall.schema.table import MemoryTable
 from memory_recall.search.sql.filters import Arguments, Text
 from memory_recall.search.validation import check_fields
 
 
 def _named(user: object) -> object:
+    """Take the id of a user as text, also from an API whose ids are integers or UUIDs."""
+    if isinstance(user, (int, UUID)) and not isinstance(user, bool):
+        return str(user)
     if user is None or (isinstance(user, str) and not user.strip()):
         raise PydanticCustomError("user", "Input should be a user's id, or EVERYONE for everybody's memories")
     return user
@@ -59,6 +63,10 @@ class SearchedRows:
     true for the visible rows of the owner whose memories are searched. In a table that is partitioned by user, a search
     in one user's memories takes its statistics from them alone, so that it reads no other partition.
 
+    A row that a leg has found is looked up again by its id and by `searched`, each time: an id may have become that of
+    several rows, and of these only the found one may be returned. In a partitioned table, Postgres then looks in one
+    partition.
+
     `user` is SQL for the user's id, or None if the memories of several users are searched.
     """
 
@@ -66,37 +74,32 @@ class SearchedRows:
     searched: str
     user: str | None = None
 
-    def found(self, table: MemoryTable) -> str:
-        """Return the condition with which a row `m` that a leg has found is looked up once more by its id.
-
-        The key of a partitioned table holds more than the id. With the condition on the user, Postgres looks in one
-        partition, and never takes a row that may not be found, should another partition have the same id.
-        """
-        return self.searched if table.is_partitioned else "true"
-
 
 def postgres_rows(owner: str | Everyone, arguments: Arguments, table: MemoryTable) -> SearchedRows:
     """Return the conditions on visible and on searched rows for Postgres.
 
     Raises:
-        InvalidInput: one user's memories are searched, but the table has no column `user_id`.
+        InvalidInput: one user's memories are searched, but the table has no column `user_id`; or no value of this
+            column is written like the user's id.
     """
 
-    def user_id(reader: str) -> str:
-        return f"{arguments.placeholder(reader)}::{table.columns['user_id']}"
-
     def own(reader: str) -> str:
-        return f"m.user_id = {user_id(reader)}"
+        return owned_by(table, "m", arguments.placeholder(owner_named(table, reader)))
 
     present, public = "m.deleted_at IS NULL", f"NOT {table.sensitive('m')}"
     if isinstance(owner, str):
-        _require_owners(table.columns)
-        user = user_id(owner)
-        belongs = f"m.user_id = {user}"
+        placeholder = arguments.placeholder(owner_named(table, owner))
+        belongs = owned_by(table, "m", placeholder)
         seen = belongs if table.partitioned_by_user else f"({public} OR {belongs})"
-        return SearchedRows(f"{present} AND {seen}", f"{present} AND {belongs}", user)
+        return SearchedRows(f"{present} AND {seen}", f"{present} AND {belongs}", owner_value(table, placeholder))
     visible = f"{present} AND {_findable(owner, public, own, owned='user_id' in table.columns)}"
     return SearchedRows(visible, visible)
+
+
+def reader_of(owner: str | Everyone, table: MemoryTable) -> str | None:
+    """Return the user who asks, written like the owners of memories, or None if nobody is named."""
+    reader = owner.reader if isinstance(owner, Everyone) else owner
+    return reader if reader is None or "user_id" not in table.columns else owner_named(table, reader)
 
 
 def sqlite_rows(owner: str | Everyone, columns: Container[str]) -> tuple[str, list[object]]:
@@ -113,7 +116,7 @@ def sqlite_rows(owner: str | Everyone, columns: Container[str]) -> tuple[str, li
 
     present = "m.deleted_at IS NULL" if "deleted_at" in columns else "true"
     if isinstance(owner, str):
-        _require_owners(columns)
+        require_owners(columns)
         return f"{present} AND {own(owner)}", values
     public = "NOT coalesce(m.is_sensitive, 1)" if "is_sensitive" in columns else "true"
     return f"{present} AND {_findable(owner, public, own, owned='user_id' in columns)}", values
@@ -128,11 +131,3 @@ def _findable(everyone: Everyone, public: str, own: Callable[[str], str], *, own
     if everyone.reader is None:
         return public if owned else "true"
     return f"({public} OR {own(everyone.reader)})" if owned else public
-
-
-def _require_owners(columns: Container[str]) -> None:
-    if "user_id" not in columns:
-        raise InvalidInput(
-            "The table of memories has no column user_id, so it does not say whose a memory is.",
-            "Search EVERYONE's memories.",
-        )

@@ -128,6 +128,7 @@ async def test_a_click_on_a_concept_makes_it_the_middle_and_back_returns(bench: 
         await asyncio.to_thread(look, found)
 
 
+@pytest.mark.promise("page-loads-nothing")
 async def test_hostile_text_is_shown_as_text(bench: Workbench) -> None:
     """In the picture, in its names for screen readers and beside it; nothing of it becomes an element or runs."""
     await graph(bench)
@@ -179,6 +180,7 @@ async def test_the_keyboard_alone_reaches_and_names_everything(bench: Workbench)
         await asyncio.to_thread(look, found)
 
 
+@pytest.mark.promise("graph-page-without-sensitive-memory")
 async def test_an_unknown_concept_is_said_with_a_remedy_and_leaves_the_picture(bench: Workbench) -> None:
     """Also one that only a sensitive, a deleted or another user's memory has; their texts are nowhere in the page."""
     await graph(bench)
@@ -211,6 +213,7 @@ async def test_everybodys_memories_are_shown_to_who_asked_for_them_without_the_p
         await asyncio.to_thread(look, found)
 
 
+@pytest.mark.promise("graph-page-without-sensitive-memory")
 @pytest.mark.parametrize(
     "change", ["is_sensitive = true", "deleted_at = now()", "user_id = 'tobin'"], ids=["sensitive", "deleted", "moved"]
 )

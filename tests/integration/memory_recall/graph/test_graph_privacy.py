@@ -101,6 +101,7 @@ async def _move(connection: Any) -> None:
     await connection.execute("UPDATE memory_concepts SET memory_id = 1 WHERE memory_id = 2")
 
 
+@pytest.mark.promise("graph-without-sensitive-rows")
 @pytest.mark.parametrize("write", [_insert, _copy, _move])
 @pytest.mark.parametrize("change", PRIVATE[:3])
 async def test_nobody_can_insert_links_of_a_private_row(
@@ -170,6 +171,7 @@ async def test_nothing_is_filled_while_a_rule_is_missing(bench: Workbench) -> No
         assert (state.links, state.filled, state.differences) == (0, False, "trigger zz_memory_graph_update")
 
 
+@pytest.mark.promise("graph-without-sensitive-rows")
 async def test_the_graph_holds_numbers_and_times_only(bench: Workbench) -> None:
     """No column of its tables could hold a name or a text."""
     await enabled(bench, *TEXTS)

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import pytest
 from selenium.webdriver.common.keys import Keys
 
 from memory_recall.evaluation.evaluate import parse_questions
@@ -27,8 +28,8 @@ class WithMarkup(FakeStore):
     async def pool(self, question: Asked) -> list[int]:
         return self.pools.get(question.query_id, [1, 3])
 
-    async def read(self, memory_id: int) -> ShownMemory | None:
-        return ShownMemory(MARKUP) if memory_id == 3 else await super().read(memory_id)
+    async def read(self, memory_id: int, *, user: str | None) -> ShownMemory | None:
+        return ShownMemory(MARKUP) if memory_id == 3 else await super().read(memory_id, user=user)
 
 
 @asynccontextmanager
@@ -86,6 +87,7 @@ def judge_the_rest(address: str, output: Path) -> None:
         page.send("q")
 
 
+@pytest.mark.promise("page-loads-nothing")
 async def test_twenty_questions_are_labelled_by_keyboard_across_two_sessions_and_exported(tmp_path: Path) -> None:
     """Browser and server end in the middle. Two questions are written on the page, and one of 21 is left out."""
     path, output = tmp_path / "labels.json", tmp_path / "labels.questions.jsonl"

@@ -56,12 +56,21 @@ async def test_a_seed_draws_the_same_memories_again_and_never_a_sensitive_or_del
 
 async def test_a_sensitive_or_deleted_memory_cannot_be_read(stored: Any) -> None:
     store, _, _ = stored
-    assert [await store.read(one) for one in (1, 2, ROWS + 1)] == [None, None, None]
-    shown = await store.read(3)
+    assert [await store.read(one, user=None) for one in (1, 2, ROWS + 1)] == [None, None, None]
+    shown = await store.read(3, user=None)
     assert isinstance(shown, ShownMemory)
     assert shown.content == "note 3 on peppers"
 
 
+@pytest.mark.finding("database F0")
+async def test_a_memory_of_another_user_than_the_questions_cannot_be_read(stored: Any) -> None:
+    store, _, _ = stored
+    assert await store.read(3, user="ana") == await store.read(3, user=None)
+    assert await store.read(3, user="ben") is None
+    assert 4 not in await store.pool(Asked(query_id="q", text="anything", stratum="s", conv="ana", known=[4]))
+
+
+@pytest.mark.promise("labelling-without-sensitive-memory")
 @pytest.mark.parametrize("conv", [None, "ana"])
 async def test_a_pool_holds_what_every_leg_and_fusion_finds_and_nothing_sensitive(
     conv: str | None, stored: Any

@@ -188,6 +188,7 @@ async def test_a_memory_is_superseded_only_while_both_texts_stand(memories: Any,
     assert (older, None) in await recalled(memories, embedder, replace(QUERY, user_id=Everyone()))
 
 
+@pytest.mark.promise("journal-reveals-no-text")
 @pytest.mark.parametrize(
     "change",
     [
@@ -209,6 +210,7 @@ async def test_a_text_cannot_be_guessed_from_the_journal_once_it_is_gone(
     assert not any(await memories.pool.fetchrow("SELECT text_hash, successor_hash FROM memory_supersessions"))
 
 
+@pytest.mark.promise("proposals-without-sensitive-text")
 async def test_a_memory_that_becomes_sensitive_while_pairs_are_sought_is_not_read(
     memories: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

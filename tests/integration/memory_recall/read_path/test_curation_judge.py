@@ -68,6 +68,7 @@ async def find(database: Database, file: Path, chat: ChatServer, *more: str) -> 
     return code, json.loads(output) if output else {}, errors
 
 
+@pytest.mark.promise("judge-gets-two-texts")
 async def test_the_model_decides_and_is_shown_two_texts_and_their_dates(
     memories: Any, database: Database, chat: ChatServer, tmp_path: Path
 ) -> None:
@@ -109,6 +110,7 @@ async def test_an_answer_that_is_neither_yes_nor_no_leaves_the_score_of_the_rule
     assert (result.judged, result.unusable, result.changed) == (0, 1, 0)
 
 
+@pytest.mark.promise("unfit-judge-gets-nothing")
 @pytest.mark.parametrize("answer", [said("Yes"), likely(Yes=0.5, No=0.5)], ids=["unsaid how likely", "always alike"])
 async def test_a_model_that_is_not_fit_ends_the_command_and_is_sent_no_memory(
     memories: Any, database: Database, tmp_path: Path, answer: Answer
@@ -125,6 +127,7 @@ async def test_a_model_that_is_not_fit_ends_the_command_and_is_sent_no_memory(
     assert not file.exists()
 
 
+@pytest.mark.promise("judge-misled-for-own-pairs")
 @pytest.mark.parametrize("demand", [YES, NO, likely(SUPERSEDE=1.0), said('{"id": 1, "superseded_by": 2}')])
 async def test_a_hostile_text_can_do_no_more_than_change_the_score_of_its_own_pair(
     memories: Any, database: Database, chat: ChatServer, tmp_path: Path, demand: Answer
@@ -156,6 +159,7 @@ CHANGES = [
 ]
 
 
+@pytest.mark.promise("judge-gets-two-texts")
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("place", [0, 1])
 async def test_a_memory_that_changes_while_the_model_answers_is_neither_sent_nor_proposed(
@@ -177,6 +181,7 @@ async def test_a_memory_that_changes_while_the_model_answers_is_neither_sent_nor
     assert (result.judged, result.left_out, result.not_judged) == (1, 1, 0)
 
 
+@pytest.mark.promise("proposals-without-sensitive-text")
 @pytest.mark.parametrize("change", CHANGES)
 async def test_a_memory_that_changes_after_it_was_sent_is_not_proposed(
     memories: Any, chat: ChatServer, change: str
@@ -193,6 +198,7 @@ async def test_a_memory_that_changes_after_it_was_sent_is_not_proposed(
     assert (result.judgements, result.judged, result.left_out) == ([], 0, 1)
 
 
+@pytest.mark.promise("judge-gets-two-texts")
 async def test_without_consent_to_its_address_nothing_is_read(
     memories: Any, database: Database, tmp_path: Path
 ) -> None:

@@ -48,6 +48,7 @@ class Healthy(Dead):
         return [1.0] * 8
 
 
+@pytest.mark.finding("D11")
 @pytest.mark.parametrize(
     ("embedder", "options", "reasons", "wanted"),
     [

@@ -174,6 +174,7 @@ async def test_parallel_legs_give_the_same_with_further_words(
     assert "hunter2" not in repr(two)
 
 
+@pytest.mark.promise("expansion-learns-the-query")
 async def test_further_words_lead_to_no_memory_that_the_query_may_not_find(
     memories: Any, chat: ChatServer, expanding: Expanding
 ) -> None:
@@ -192,6 +193,7 @@ async def test_further_words_lead_to_no_memory_that_the_query_may_not_find(
     assert len(everybody.ids) == 3
 
 
+@pytest.mark.promise("expansion-learns-the-query")
 async def test_nothing_but_the_text_of_a_query_is_sent_and_of_a_sensitive_query_nothing(
     memories: Any, embedder: Any, chat: ChatServer, expanding: Expanding
 ) -> None:

@@ -200,6 +200,7 @@ async def test_an_empty_query_lists_by_importance_as_the_api_does(memories: Any,
     assert embedder.calls == []
 
 
+@pytest.mark.promise("statements-bind-values")
 @pytest.mark.parametrize(
     "query",
     [

@@ -63,6 +63,7 @@ async def everything_shown(recall: Any) -> list[set[tuple[Any, ...]]]:
     return shown
 
 
+@pytest.mark.promise("replica-answers-checked")
 @pytest.mark.parametrize(("change", "readable"), CHANGES.values(), ids=CHANGES)
 async def test_a_memory_that_changed_a_moment_ago_is_shown_as_the_primary_has_it(
     replicated: Replicated, embedder: ChosenEmbedder, change: str, readable: bool
@@ -93,6 +94,7 @@ async def test_so_it_is_when_both_legs_run_on_two_connections(
     assert "the kettle whistles" in str(shown)
 
 
+@pytest.mark.promise("replica-answers-checked")
 async def test_the_text_of_a_memory_that_became_sensitive_reaches_no_reranker(
     replicated: Replicated, embedder: ChosenEmbedder
 ) -> None:
@@ -137,6 +139,7 @@ async def test_a_replica_that_has_caught_up_answers_as_the_primary_does(
             assert found.reason is None
 
 
+@pytest.mark.promise("replica-answers-checked")
 async def test_an_answer_of_a_replica_is_refused_without_a_primary(
     replicated: Replicated, embedder: ChosenEmbedder, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -71,6 +71,7 @@ async def test_a_superseded_memory_alone_has_a_further_field(memories: Any, embe
     assert (second["id"], set(second), second["superseded_by"]) == (older, FIELDS | {"superseded_by"}, newer)
 
 
+@pytest.mark.promise("own-memories-alone")
 async def test_the_route_returns_only_the_callers_own_memories_unless_the_api_shares_all(
     memories: Any, embedder: Any
 ) -> None:

@@ -64,6 +64,8 @@ def memories_of(results: list[RecallResult]) -> list[Any]:
     return [result.memories for result in results]
 
 
+@pytest.mark.promise("sensitive-memory-hidden")
+@pytest.mark.finding("M7")
 @pytest.mark.parametrize("way", ["one statement", "parallel legs", "large table"])
 @pytest.mark.parametrize(
     "options", [{}, {"fusion": Fusion(method="rrf")}, {"lexical": "ts_rank"}], ids=["convex", "rrf", "ts_rank"]
@@ -90,6 +92,7 @@ async def test_no_answer_tells_of_a_sensitive_memory_of_another_user(
         assert len(set(fetched.sessions)) == 2, "some recalls used two connections"
 
 
+@pytest.mark.promise("owner-finds-masked-memory")
 @pytest.mark.parametrize("mode", ["hybrid", "lexical", "dense"])
 async def test_the_owner_finds_a_sensitive_memory_lexically_and_without_its_content(
     memories: Any, embedder: Any, mode: str

@@ -99,6 +99,7 @@ async def hole(database: Any) -> AsyncIterator[BlackHole]:
         yield made
 
 
+@pytest.mark.promise("recall-time-budget")
 @pytest.mark.usefixtures("complaints")
 async def test_an_exhausted_pool_refuses_the_recall_and_serves_the_next(memories: Any, database: Any) -> None:
     """Waiting for a connection is part of the budget; the connection is not lost to the pool."""
@@ -114,6 +115,7 @@ async def test_an_exhausted_pool_refuses_the_recall_and_serves_the_next(memories
         await recall.close()
 
 
+@pytest.mark.promise("silent-server-delays-itself")
 @pytest.mark.parametrize("warm", [True, False], ids=["amid its statements", "while it connects"])
 @pytest.mark.usefixtures("complaints")
 async def test_a_server_that_no_longer_answers_refuses_the_recall_and_serves_again_when_it_is_back(

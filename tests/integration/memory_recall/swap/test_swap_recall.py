@@ -94,6 +94,7 @@ async def test_recalls_follow_when_the_old_embedder_is_gone(swaps: SwapBench) ->
         assert (await recall.recall(make_query("text 7", mode="dense"))).reason is None
 
 
+@pytest.mark.promise("addresses-from-the-database")
 async def test_an_untrusted_embedder_address_is_not_followed(swaps: SwapBench) -> None:
     """A person who can write to the database must not be able to redirect queries to any address."""
     await swaps.swap()

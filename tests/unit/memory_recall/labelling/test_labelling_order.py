@@ -107,6 +107,7 @@ async def test_an_answer_to_a_task_that_is_no_longer_shown_changes_nothing(tmp_p
     assert by.labels == before
 
 
+@pytest.mark.promise("labelling-without-sensitive-memory")
 async def test_a_memory_that_has_become_sensitive_is_not_shown_and_neither_is_its_question(tmp_path: Path) -> None:
     """It was drawn, a question was written for it and its pool was made; then its owner marks it."""
     store = FakeStore()
@@ -122,6 +123,7 @@ async def test_a_memory_that_has_become_sensitive_is_not_shown_and_neither_is_it
     assert other.labels.pools == {"q1": [1, 3]}
 
 
+@pytest.mark.promise("question-forgotten-with-its-memory")
 async def test_a_question_about_a_memory_that_has_become_sensitive_is_sent_nowhere_and_kept_nowhere(
     tmp_path: Path,
 ) -> None:

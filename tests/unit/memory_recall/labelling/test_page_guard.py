@@ -41,6 +41,7 @@ async def page(tmp_path: Path) -> AsyncIterator[Page]:
         yield made
 
 
+@pytest.mark.promise("page-reveals-nothing")
 @pytest.mark.parametrize("path", ["", "/", "/wrong/", "/wrong/screen", "/correct-token", "/correct-tokens/screen"])
 async def test_nothing_is_answered_without_the_token(path: str, page: Page) -> None:
     found = await page.client.get(f"http://{ADDRESS}{path}")
@@ -48,6 +49,7 @@ async def test_nothing_is_answered_without_the_token(path: str, page: Page) -> N
     assert "memory" not in found.text
 
 
+@pytest.mark.promise("page-reveals-nothing")
 @pytest.mark.parametrize("host", ["evil.example:8123", "localhost:8123", "127.0.0.1", "127.0.0.1:8124"])
 async def test_a_name_that_leads_here_is_refused(host: str, page: Page) -> None:
     """As a web site that lets its own name lead to 127.0.0.1 sends it, even if it knew the token."""
@@ -56,6 +58,7 @@ async def test_a_name_that_leads_here_is_refused(host: str, page: Page) -> None:
     assert "memory" not in found.text
 
 
+@pytest.mark.promise("page-changed-by-its-user")
 @pytest.mark.parametrize("origin", [None, "null", "http://evil.example", f"https://{ADDRESS}", "http://127.0.0.1:8124"])
 async def test_another_site_can_change_nothing(origin: str | None, page: Page) -> None:
     """A form of another site sends its own origin, or none."""
@@ -69,6 +72,7 @@ async def test_another_site_can_change_nothing(origin: str | None, page: Page) -
     assert page.stopped == []
 
 
+@pytest.mark.promise("page-loads-nothing")
 @pytest.mark.parametrize("path", ["", "page.js", "page.css", "screen", "/nowhere"])
 async def test_every_answer_forbids_to_load_from_elsewhere_and_to_be_kept(path: str, page: Page) -> None:
     """Refusals too."""

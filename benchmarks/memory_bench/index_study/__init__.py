@@ -1,1 +1,0 @@
-"""Compares smaller vector indexes with HNSW over halves, by the rule of ADR 30."""

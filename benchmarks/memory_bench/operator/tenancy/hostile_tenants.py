@@ -1,0 +1,131 @@
+"""Measure what one hostile tenant costs another: delays of edits, pauses of the operator's event loop, restarts.
+
+The honest tenant's object is edited again and again, before and while the hostile tenant gives its inputs. The delay is
+the difference of the longest edits. It is measured from the edit until the status has observed it.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from devcluster.install import OPERATOR_NAMESPACE
+from memory_bench.operator.api import INDEXES, Api
+from memory_bench.operator.hostile import operator_restarts
+from memory_bench.operator.manifests import EMBEDDER_URL
+from memory_bench.operator.platform import Platform
+from memory_bench.operator.tenancy.hostile_inputs import GROUPS, Group, give, start_server
+from memory_bench.operator.tenants import INDEX, Tenant
+from memory_bench.operator.texts import rows
+
+_EDITS_BEFORE = 15
+_PAUSE_SECONDS = 0.7  # between two edits
+_POLL_SECONDS = 0.02
+_LONGEST_SECONDS = 60.0
+_METRIC = "memory_operator_event_loop_pause_seconds "
+_METRICS_PORT = 9090
+
+
+@dataclass(frozen=True)
+class Harm:
+    """What a hostile tenant has done to others."""
+
+    inputs: int
+    longest_loop_pause_ms: float
+    other_tenants_delay_s: float
+    restarts: int
+
+
+class Honest:
+    """The tenant whose object is edited."""
+
+    def __init__(self, api: Api, tenant: Tenant) -> None:
+        self._api = api
+        self._path = f"{INDEXES}/namespaces/{tenant.name}/memoryindexes/{INDEX}"
+        self._edits = 0
+
+    async def edit(self) -> float:
+        """Edit the object; return the seconds until its status has observed the edit.
+
+        The edit only changes the minimum version of pgvector, always to a version older than the installed one.
+        """
+        self._edits += 1
+        began = time.monotonic()
+        spec = {"database": {"extension": {"minimumVersion": f"0.7.{self._edits}"}}}
+        wanted = (await self._api.patch(self._path, {"spec": spec}))["metadata"]["generation"]
+        while time.monotonic() - began < _LONGEST_SECONDS:
+            found = await self._api.get(self._path)
+            if found.get("status", {}).get("observedGeneration", -1) >= wanted:
+                break
+            await asyncio.sleep(_POLL_SECONDS)
+        return time.monotonic() - began
+
+    async def longest(self, edits: int) -> float:
+        """Edit the object so many times; return the seconds of the longest edit."""
+        longest = 0.0
+        for _ in range(edits):
+            longest = max(longest, await self.edit())
+            await asyncio.sleep(_PAUSE_SECONDS)
+        return longest
+
+
+async def measure_harm(platform: Platform, api: Api, say: Callable[[str], None]) -> Harm:
+    """Let a hostile tenant give all its inputs beside an honest one, and return what that does to others."""
+    honest, hostile = (Tenant(platform.postgres, name, platform.image) for name in ("honest", "hostile-tenant"))
+    with ExitStack() as stack:
+        for tenant in (honest, hostile):
+            stack.callback(tenant.remove)
+            tenant.create()
+        say("preparing both tenants")
+        await asyncio.to_thread(prepare, honest)
+        await asyncio.to_thread(prepare, hostile)
+        await asyncio.to_thread(start_server, hostile)
+        other, restarts = Honest(api, honest), operator_restarts(platform.cluster)
+        say("the honest tenant alone")
+        before = await other.longest(_EDITS_BEFORE)
+        during, pause = 0.0, 0.0
+        for name, group in GROUPS.items():
+            say(name)
+            giving = asyncio.create_task(asyncio.to_thread(give_all, hostile, group))
+            ends = time.monotonic() + group.seconds
+            while not giving.done() or time.monotonic() < ends:
+                during = max(during, await other.edit())
+                pause = max(pause, await loop_pause(platform, api))
+                await asyncio.sleep(_PAUSE_SECONDS)
+            await giving
+        again = operator_restarts(platform.cluster)
+        say(f"longest edit {before:.2f} s alone, {during:.2f} s beside the hostile tenant")
+    return Harm(
+        inputs=sum(len(group.inputs) for group in GROUPS.values()),
+        longest_loop_pause_ms=round(1000 * pause, 1),
+        other_tenants_delay_s=round(max(0.0, during - before), 2),
+        restarts=_total(again) - _total(restarts),
+    )
+
+
+def prepare(tenant: Tenant) -> None:
+    """Give the tenant a table and an object that is Ready."""
+    tenant.store(rows(12))
+    tenant.apply_index(embedder={"external": {"url": EMBEDDER_URL}})
+    tenant.wait_ready()
+
+
+def give_all(tenant: Tenant, group: Group) -> None:
+    """Give all inputs of a group."""
+    for write in group.inputs.values():
+        give(tenant, write)
+
+
+async def loop_pause(platform: Platform, api: Api) -> float:
+    """Return the longest pause of the event loop, in seconds, that the operator's pods report."""
+    longest = 0.0
+    for pod in platform.operator_pods():
+        page = await api.text(f"/api/v1/namespaces/{OPERATOR_NAMESPACE}/pods/{pod}:{_METRICS_PORT}/proxy/metrics")
+        lines = [line.removeprefix(_METRIC) for line in page.splitlines() if line.startswith(_METRIC)]
+        longest = max([longest, *map(float, lines)])
+    return longest
+
+
+def _total(restarts: str) -> int:
+    return sum(map(int, restarts.split()))

@@ -1,0 +1,127 @@
+"""Stop what sends texts or holds a Secret when its permission is withdrawn, and resume it when it is given back.
+
+A permission is withdrawn when an annotation, a label, a permitted host or the claim on the table is taken away, or when
+the connection URI leads elsewhere. What runs was started under the former permission. Therefore the embedders and the
+Secrets of the live objects are compared with what is permitted now, not only the specification, which may name others
+by now. Nothing is lost: rows stay pending, a swap continues from its record in the database, and a stopped Job keeps
+its place until it is resumed. A stopped Job is suspended, so that its pods, and the Secrets that they mount, go.
+
+An object with `spec.suspend` begins nothing and resumes nothing, but a withdrawn permission stops it all the same.
+Embedders keep running, since nothing sends them texts through the operator any more.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from memory_operator.api.conditions import ConditionType, Verdict
+from memory_operator.api.reasons import Reason
+from memory_operator.api.spec import Manifest, MemoryIndex
+from memory_operator.reconcile.active_embedder import may_receive
+from memory_operator.reconcile.authorization.permissions import Permitted
+from memory_operator.reconcile.facts import JobFacts, JobState, Observed
+from memory_operator.reconcile.plan import Action, Apply, Delete, Patch, Step
+from memory_operator.resources.common import ANNOTATION_STOPPED
+from memory_operator.resources.worker_pods import configured_embedder, destinations, mounted_secrets
+
+
+@dataclass(frozen=True)
+class Halt:
+    """The writes that stop and resume workers, and the names of the workers that are stopped afterwards."""
+
+    actions: tuple[Action, ...] = ()
+    stopped: tuple[str, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """A sentence about what is stopped; empty if nothing is."""
+        if not self.stopped:
+            return ""
+        return f"Until then {', '.join(self.stopped)} {'is' if len(self.stopped) == 1 else 'are'} stopped; rows wait."
+
+
+def plan_halt(
+    index: MemoryIndex,
+    observed: Observed,
+    permitted: Permitted,
+    refused: Verdict | None,
+    *,
+    resumes: bool,
+    planned: Iterable[Action],
+) -> Halt:
+    """Return what is stopped now, and with `resumes` True what is resumed.
+
+    `refused` says why the whole object is refused, or is None. `planned` are the other writes of this reconcile: what
+    they end needs no stop.
+    """
+    writes = tuple(planned)
+    deleted = {one.uid for one in writes if isinstance(one, Delete)}
+    jobs = [job for job in observed.jobs if job.state is JobState.ACTIVE and not job.deleting]
+    named = _named_secrets(index, observed)
+
+    def must_stop(sends_to: frozenset[str], secrets: frozenset[str]) -> bool:
+        return refused is not None or not (
+            secrets <= named and all(may_receive(index, url, permitted) for url in sends_to)
+        )
+
+    actions: list[Action] = []
+    stopped: list[str] = []
+    sync = observed.children.get(("Deployment", f"{index.name}-sync"))
+    if sync is not None and not _is_applied(sync, writes):
+        template = sync["spec"]["template"]
+        if must_stop(destinations(template), mounted_secrets(template)):
+            actions += [_scaled_to_zero(sync)] if sync["spec"].get("replicas", 1) else []
+            stopped.append(f"Deployment {index.namespace}/{index.name}-sync")
+    for job in (job for job in jobs if job.uid not in deleted):
+        stops = must_stop(job.sends_to, job.secrets)
+        if stops and not job.suspended:
+            actions.append(_suspended(index, job, suspend=True))
+        elif job.stopped and not stops and resumes:
+            actions.append(_suspended(index, job, suspend=False))
+        stopped += [f"Job {job.name}"] if stops else []
+    return Halt(tuple(actions), tuple(stopped))
+
+
+def with_halt(steps: Mapping[ConditionType, Step], halt: Halt, refused: Verdict | None) -> dict[ConditionType, Step]:
+    """Return the steps where that of Backfilled stops and resumes workers, and says so if the object is refused."""
+    step = steps[ConditionType.BACKFILLED]
+    verdict = step.verdict
+    if refused and halt.stopped:
+        verdict = Verdict.no(Reason.WAITING, f"{refused.message} {halt.text}")
+    return {**steps, ConditionType.BACKFILLED: Step(verdict, (*halt.actions, *step.actions))}
+
+
+def with_stopped(refused: Verdict, halt: Halt) -> Verdict:
+    """Return the verdict of a refused object with a sentence about what is stopped."""
+    return replace(refused, message=f"{refused.message} {halt.text}".strip())
+
+
+def _named_secrets(index: MemoryIndex, observed: Observed) -> frozenset[str]:
+    """Return the Secrets whose consent this reconcile has checked.
+
+    The Secret of the embedder that the sync worker is configured for is among them.
+    """
+    sync = observed.children.get(("Deployment", f"{index.name}-sync"))
+    former = configured_embedder(sync) if sync else None
+    keys = (index.local_key, index.spec.embedding.api_key, former.key if former else None)
+    return frozenset({index.secret_name, *(key.secret_name for key in keys if key)})
+
+
+def _is_applied(sync: Manifest, writes: Iterable[Action]) -> bool:
+    """Return whether a planned write ends the present pods of the sync worker by another template or number."""
+    return any(
+        isinstance(one, Apply)
+        and (one.manifest["kind"], one.manifest["metadata"]["name"]) == ("Deployment", sync["metadata"]["name"])
+        and (one.manifest["spec"]["template"] != sync["spec"]["template"] or not one.manifest["spec"]["replicas"])
+        for one in writes
+    )
+
+
+def _scaled_to_zero(deployment: Manifest) -> Patch:
+    meta = deployment["metadata"]
+    return Patch("Deployment", meta["namespace"], meta["name"], meta["uid"], {"spec": {"replicas": 0}})
+
+
+def _suspended(index: MemoryIndex, job: JobFacts, *, suspend: bool) -> Patch:
+    annotations = {ANNOTATION_STOPPED: "true" if suspend else None}
+    changes = {"metadata": {"annotations": annotations}, "spec": {"suspend": suspend}}
+    return Patch("Job", index.namespace, job.name, job.uid, changes)

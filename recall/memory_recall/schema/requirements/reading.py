@@ -1,0 +1,67 @@
+"""Reads from the catalog what the requirements on a table are decided by."""
+# ruff: noqa: S608  (statements are put together from our own expressions; values are bound)
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from memory_recall.postgres.connection import AnyConnection
+from memory_recall.postgres.driver_errors import translated
+from memory_recall.schema.graph_relations import GRAPH_TABLES
+from memory_recall.schema.requirements.faults import Fault, require_none
+from memory_recall.schema.requirements.row_security import hides_rows, row_security_faults
+from memory_recall.schema.requirements.unique_ids import READ_ID_INDEXES, IdIndex, id_faults
+from memory_recall.schema.supersessions import SUPERSESSIONS
+from memory_recall.schema.table import ACTIVE, STANDBY, MemoryTable
+
+_OWN_TABLES = ("memory_index_state", "memory_index_models", ACTIVE.failures, STANDBY.failures, SUPERSESSIONS)
+
+
+async def table_faults(connection: AnyConnection, table: MemoryTable) -> list[Fault]:
+    """Return what is wrong with a table for those who write vectors; nothing of a table that does not exist."""
+    row = await _read(connection, table, READ_ID_INDEXES, writes=True)
+    if row is None:
+        return []
+    indexes = IdIndex.all_from_json(row["id_indexes"])
+    ids = [] if table.is_partitioned or "id" not in table.columns else id_faults(table.qualified, indexes)
+    return [*ids, *_hidden(table, row, writes=True)]
+
+
+async def require_every_row(connection: AnyConnection, table: MemoryTable) -> None:
+    """Refuse to read a table of which the role is not shown every row.
+
+    Raises:
+        SchemaUnsupported: row-level security hides rows from the role.
+    """
+    row = await _read(connection, table, "NULL AS id_indexes", writes=False)
+    if row is not None:
+        require_none(_hidden(table, row, writes=False))
+
+
+async def has_row_security(connection: AnyConnection, table: MemoryTable) -> bool:
+    """Return whether row-level security is enabled on the table, whichever role it applies to."""
+    with translated("looking at the table of memories"):
+        enabled: bool = await connection.fetchval(
+            "SELECT coalesce((SELECT relrowsecurity FROM pg_class WHERE oid = to_regclass($1)), false)",
+            table.qualified,
+        )
+    return enabled
+
+
+def _hidden(table: MemoryTable, row: Any, *, writes: bool) -> list[Fault]:  # noqa: ANN401  (a record of any driver)
+    hidden: Sequence[str] = json.loads(row["hidden"])
+    return row_security_faults(table, row["role"], hidden, writes=writes)
+
+
+async def _read(connection: AnyConnection, table: MemoryTable, more: str, *, writes: bool) -> Any:  # noqa: ANN401
+    own = [table.own(name) for name in (*_OWN_TABLES, *GRAPH_TABLES)]
+    with translated("looking at the table of memories"):
+        return await connection.fetchrow(
+            "SELECT current_user::text AS role, (SELECT coalesce(json_agg(name ORDER BY place), '[]') "
+            "FROM jsonb_array_elements_text($1::jsonb) WITH ORDINALITY AS given(name, place) "
+            f"WHERE CASE WHEN place = 1 THEN {hides_rows('to_regclass(name)', writes=writes)} "
+            f"ELSE {hides_rows('to_regclass(name)', writes=False)} END)::text AS hidden, {more} "
+            "FROM pg_class c WHERE c.oid = to_regclass($2)",
+            json.dumps([table.qualified, *own]),
+            table.qualified,
+        )

@@ -1,0 +1,163 @@
+"""The metrics of workers and operator: what Prometheus gets, and that idle connections do not keep it out."""
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from http.client import HTTPConnection
+
+import pytest
+from prometheus_client import CollectorRegistry, Gauge
+from prometheus_client.parser import text_string_to_metric_families
+
+from memory_recall.indexing.progress import WorkerMetrics
+from memory_recall.metrics_server import MetricsServer, ServerLimits
+
+HOST = "127.0.0.1"
+PROMETHEUS = (
+    "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,"
+    "text/plain;version=0.0.4;q=0.3,*/*;q=0.1"
+)  # what Prometheus 3 sends, shortened
+Serve = Callable[..., MetricsServer]
+
+
+@pytest.fixture
+def serve() -> Iterator[Serve]:
+    with ExitStack() as stack:
+
+        def make(registry: CollectorRegistry | None = None, **limits: float) -> MetricsServer:
+            if registry is None:
+                registry = CollectorRegistry()
+                Gauge("memory_test", "A test.", registry=registry).set(7)
+            server = MetricsServer(registry, 0, host=HOST, limits=ServerLimits(**limits))  # type: ignore[arg-type]
+            stack.callback(server.close)
+            return server
+
+        yield make
+
+
+def connected(server: MetricsServer, sent: bytes = b"") -> socket.socket:
+    connection = socket.create_connection((HOST, server.port), timeout=30)
+    connection.sendall(sent)
+    return connection
+
+
+def scraped(server: MetricsServer) -> str:
+    connection = HTTPConnection(HOST, server.port, timeout=30)
+    connection.request("GET", "/metrics")
+    answer = connection.getresponse().read().decode()
+    connection.close()
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("accept", "kind"),
+    [
+        (PROMETHEUS, "application/openmetrics-text; version=1.0.0"),
+        ("text/plain;version=0.0.4", "text/plain; version=0.0.4"),
+        ("", "text/plain; version=0.0.4"),
+        ("text/plain;version=much", "text/plain; version=0.0.4"),
+    ],
+)
+def test_prometheus_scrapes_again_and_again_on_one_connection(serve: Serve, accept: str, kind: str) -> None:
+    connection = HTTPConnection(HOST, serve().port, timeout=30)
+    for _ in range(3):
+        connection.request("GET", "/metrics", headers={"Accept": accept, "Accept-Encoding": "gzip"})
+        answer = connection.getresponse()
+        assert (answer.status, answer.will_close) == (200, False)
+        assert answer.headers["content-type"].startswith(kind)
+        families = list(text_string_to_metric_families(answer.read().decode()))
+        assert [(family.name, family.samples[0].value) for family in families] == [("memory_test", 7.0)]
+    connection.close()
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"), [("HEAD", "/metrics", 200), ("GET", "/", 404), ("POST", "/metrics", 405)]
+)
+def test_other_requests_are_told_what_is_here(serve: Serve, method: str, path: str, status: int) -> None:
+    connection = HTTPConnection(HOST, serve().port, timeout=30)
+    connection.request(method, path, body=b"x" if method == "POST" else None)
+    answer = connection.getresponse()
+    assert answer.status == status
+    assert answer.will_close is (method == "POST")  # its body is not read
+    connection.close()
+
+
+@pytest.mark.parametrize("sent", [b"no request\r\n\r\n", b"GET /metrics HTTP/1.1\r\nX: " + b"x" * 70_000])
+def test_what_is_no_request_ends_its_connection(serve: Serve, sent: bytes) -> None:
+    server = serve()
+    with connected(server) as connection:
+        try:
+            connection.sendall(sent)
+            assert connection.recv(1) == b""
+        except ConnectionError:
+            pass  # a reset says the same
+    assert "memory_test 7.0" in scraped(server)
+
+
+@pytest.mark.finding("security L11")
+@pytest.mark.parametrize("sent", [b"", b"GET /metrics HTTP/1.1\r\n"])
+def test_connections_that_send_nothing_take_no_threads_and_keep_no_scrape_out(serve: Serve, sent: bytes) -> None:
+    """They have a number, and a new one takes the place of the one that has waited longest."""
+    server = serve()
+    threads = threading.active_count()
+    with ExitStack() as held:
+        connections = [held.enter_context(connected(server, sent)) for _ in range(64)]
+        assert "memory_test 7.0" in scraped(server)
+        assert threading.active_count() == threads
+        connections[0].settimeout(30)
+        assert closed(connections[0])
+
+
+def closed(connection: socket.socket) -> bool:
+    try:
+        return connection.recv(1) == b""
+    except ConnectionError:
+        return True
+
+
+@pytest.mark.finding("security L11")
+@pytest.mark.parametrize(
+    ("limit", "sent"),
+    [({"idle_seconds": 0.05}, b""), ({"head_seconds": 0.05}, b"GET /metrics HTTP/1.1\r\nHost: x")],
+    ids=["idle", "half a head"],
+)
+def test_a_connection_ends_if_it_waits_for_its_client_too_long(
+    serve: Serve, limit: dict[str, float], sent: bytes
+) -> None:
+    with connected(serve(**limit), sent) as connection:
+        assert closed(connection)
+
+
+@pytest.mark.finding("security L11")
+def test_a_connection_ends_if_its_answer_is_not_read(serve: Serve) -> None:
+    """More of it than the system keeps for both sides."""
+    registry = CollectorRegistry()
+    Gauge("memory_test", "x" * (32 << 20), registry=registry)
+    with connected(serve(registry, answer_seconds=0.05), b"GET /metrics HTTP/1.1\r\n\r\n") as connection:
+        received = 0
+        while True:
+            try:
+                part = connection.recv(1 << 20)
+            except ConnectionError:
+                break
+            if not part:
+                break
+            received += len(part)
+            threading.Event().wait(0.1)  # a reader that is always too slow
+    assert received < 32 << 20
+
+
+def test_a_port_that_is_taken_is_an_error(serve: Serve) -> None:
+    with pytest.raises(OSError, match="address already in use"):
+        MetricsServer(CollectorRegistry(), serve().port, host=HOST)
+
+
+def test_a_worker_serves_its_metrics_until_its_process_ends() -> None:
+    with socket.create_server((HOST, 0)) as listener:
+        port = listener.getsockname()[1]
+    WorkerMetrics().serve(port)
+    connection = HTTPConnection(HOST, port, timeout=30)
+    connection.request("GET", "/metrics")
+    assert b"memory_worker_rows_total" in connection.getresponse().read()
+    connection.close()
