@@ -24,6 +24,7 @@ COMMANDS = {
     "embedder-flood": "memory_bench.embedder_flood.command:embedder_flood",
     "judging-model": "memory_bench.curation.model_file:judging_model",
     "second-model": "memory_bench.second_model.command:second_model",
+    "keep": "memory_bench.kept:keep",
     "validate": "memory_bench.harness.command:validate",
     "stats": "memory_bench.harness.command:stats",
     "run": "memory_bench.harness.command:run_retrievers",

@@ -1,4 +1,4 @@
-"""Makes the reference pages from the code: fields, values, commands, HTTP, metrics, settings, reasons, promises.
+"""Makes the reference pages from the code: fields, values, commands, HTTP, metrics, settings, columns, promises.
 
 Each module returns the text of one page. No page holds a fact that is also written by hand elsewhere.
 """
@@ -6,7 +6,7 @@ Each module returns the text of one page. No page holds a fact that is also writ
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from documentation.references import chart, commands, http, metrics, reasons, resource, security, settings
+from documentation.references import chart, columns, commands, http, metrics, reasons, resource, security, settings
 
 REPOSITORY = Path(__file__).parents[2]
 FOLDER = REPOSITORY / "docs" / "reference"
@@ -19,6 +19,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "metrics.md": metrics.page,
     "settings.md": settings.page,
     "reasons.md": reasons.page,
+    "columns.md": columns.page,
     "security.md": security.page,
 }
 

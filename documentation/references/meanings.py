@@ -87,6 +87,7 @@ REASONS: dict[Reason, str] = {
         "the message has its words."
     ),
     Reason.DATABASE_UNREACHABLE: "Nothing answers at the address of the connection URI.",
+    Reason.SERVER_NOT_VERIFIED: "The certificate of the database server is not the host's, or no trusted authority's.",
     Reason.AUTHENTICATION_FAILED: "Postgres refuses the role, its password or the database.",
     Reason.POOLER_REFUSED: "A connection pooler answers, and the work needs a session of its own.",
     Reason.PROTOCOL_VIOLATION: "The server sends more than may be received, or not what Postgres's protocol demands.",

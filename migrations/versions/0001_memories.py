@@ -39,7 +39,3 @@ def upgrade() -> None:
         steps.run('CREATE INDEX IF NOT EXISTS "idx_{name}_search" ON {table} USING gin (search_vector)')
         steps.run('CREATE INDEX IF NOT EXISTS "idx_{name}_user" ON {table} (user_id)')
         steps.run('CREATE INDEX IF NOT EXISTS "idx_{name}_updated" ON {table} (updated_at)')
-
-
-def downgrade() -> None:
-    """Keep the table, because its rows belong to the user, even if a migration created it."""

@@ -26,31 +26,13 @@ def upgrade() -> None:
         _create_constraint(steps)
         steps.build_index(
             "idx_{name}_embedding_pending",
-            "ON {table} (id) WHERE (embedding IS NULL AND (NOT (is_sensitive {sensitive}) AND deleted_at IS NULL))",
+            "ON {table} (id) WHERE (embedding IS NULL AND (content IS NOT NULL AND "
+            "(NOT (is_sensitive {sensitive}) AND deleted_at IS NULL)))",
         )
         steps.build_index(
             "idx_{name}_embedding_withheld",
             "ON {table} (id) WHERE NOT (NOT (is_sensitive {sensitive}) AND deleted_at IS NULL)",
         )
-
-
-def downgrade() -> None:
-    """Remove what this revision added, and the HNSW index; an embedding column that the revision did not add stays."""
-    with context.config.attributes["steps"]() as steps:
-        adopted = steps.value('SELECT column_adopted FROM {schema}."memory_index_state{suffix}"')
-        steps.run("DROP TRIGGER IF EXISTS zz_memory_index_insert ON {table}")
-        steps.run("DROP TRIGGER IF EXISTS zz_memory_index_update ON {table}")
-        steps.drop_index("idx_{name}_embedding_pending")
-        steps.drop_index("idx_{name}_embedding_withheld")
-        steps.drop_index("idx_{name}_embedding")
-        steps.run("ALTER TABLE {table} DROP CONSTRAINT IF EXISTS memory_index_no_private_embedding")
-        if adopted is not True:
-            steps.run("ALTER TABLE {table} DROP COLUMN IF EXISTS embedding")
-        steps.run('DROP FUNCTION IF EXISTS {schema}."memory_index_guard{suffix}"()')
-        steps.run('DROP FUNCTION IF EXISTS {schema}."memory_index_text_hash{suffix}"(text)')
-        steps.run('DROP TABLE IF EXISTS {schema}."memory_embedding_failures{suffix}"')
-        steps.run('DROP TABLE IF EXISTS {schema}."memory_index_state{suffix}"')
-        steps.run('DROP TABLE IF EXISTS {schema}."memory_index_models{suffix}"')
 
 
 def _create_own_tables(steps: Any) -> None:  # noqa: ANN401  (revisions import nothing of ours, types included)

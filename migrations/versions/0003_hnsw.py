@@ -11,7 +11,3 @@ depends_on = None
 
 def upgrade() -> None:
     """Do nothing."""
-
-
-def downgrade() -> None:
-    """Do nothing."""

@@ -1,7 +1,7 @@
 """Adds what a model swap stores: a table of swaps, embedders' addresses, and the rows that could not be embedded.
 
 No revision adds the standby column itself, because only a swap knows its dimensions: `memory swap start` adds the
-column with its triggers and constraint. `memory swap finish`, `memory swap abort` and the downgrade of this revision
+column with its triggers and constraint. `memory swap finish`, `memory swap abort` and `memory migrate --to base`
 remove it.
 """
 
@@ -77,24 +77,3 @@ def upgrade() -> None:
             'CREATE OR REPLACE FUNCTION {schema}."memory_index_column_model{suffix}"() RETURNS integer '
             f"LANGUAGE sql STABLE PARALLEL SAFE AS 'SELECT {active}'"
         )
-
-
-def downgrade() -> None:
-    """Remove what this revision added, and the standby column with its vectors if a swap left one."""
-    with context.config.attributes["steps"]() as steps:
-        steps.run_together(
-            [
-                "LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE",
-                "DROP TRIGGER IF EXISTS zz_memory_index_standby_insert ON {table}",
-                "DROP TRIGGER IF EXISTS zz_memory_index_standby_update ON {table}",
-                "ALTER TABLE {table} DROP CONSTRAINT IF EXISTS memory_index_no_private_standby",
-                "ALTER TABLE {table} DROP COLUMN IF EXISTS embedding_standby",
-                'DELETE FROM {schema}."memory_standby_failures{suffix}"',
-            ]
-        )
-        steps.run('DROP FUNCTION IF EXISTS {schema}."memory_index_guard_standby{suffix}"()')
-        steps.run('DROP FUNCTION IF EXISTS {schema}."memory_index_column_model{suffix}"()')
-        steps.run('UPDATE {schema}."memory_index_state{suffix}" SET next_model = NULL')
-        steps.run('DROP TABLE IF EXISTS {schema}."memory_index_swaps{suffix}"')
-        steps.run('DROP TABLE IF EXISTS {schema}."memory_standby_failures{suffix}"')
-        steps.run('ALTER TABLE {schema}."memory_index_models{suffix}" DROP COLUMN IF EXISTS embedder_url')

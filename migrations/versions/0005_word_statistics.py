@@ -25,10 +25,3 @@ def upgrade() -> None:
         if steps.value(TARGET) in {-1, 300}:  # 300: a run that was killed before it had looked at the rows
             steps.run("ALTER TABLE {table} ALTER COLUMN search_vector SET STATISTICS 300")
             steps.run("ANALYZE {table} (search_vector)")
-
-
-def downgrade() -> None:
-    """Reset the statistics target if it still is 300; any other target is kept."""
-    with context.config.attributes["steps"]() as steps:
-        if steps.value(TARGET) == 300:
-            steps.run("ALTER TABLE {table} ALTER COLUMN search_vector SET STATISTICS -1")

@@ -29,9 +29,3 @@ def upgrade() -> None:
                 "INSERT INTO {schema}.memory_index_alembic_version VALUES ('0005')",
             ]
         )
-
-
-def downgrade() -> None:
-    """Remove the column for the table's OID. The version tables are dropped by the code that runs the migrations."""
-    with context.config.attributes["steps"]() as steps:
-        steps.run('ALTER TABLE {schema}."memory_index_state{suffix}" DROP COLUMN IF EXISTS table_oid')

@@ -12,9 +12,3 @@ def upgrade() -> None:
     """Add the column `wanted_at`, which recalls write. Releases whose last schema revision is before 0007 ignore it."""
     with context.config.attributes["steps"]() as steps:
         steps.run('ALTER TABLE {schema}."memory_index_state{suffix}" ADD COLUMN IF NOT EXISTS wanted_at timestamptz')
-
-
-def downgrade() -> None:
-    """Remove the column `wanted_at`."""
-    with context.config.attributes["steps"]() as steps:
-        steps.run('ALTER TABLE {schema}."memory_index_state{suffix}" DROP COLUMN IF EXISTS wanted_at')

@@ -40,9 +40,3 @@ def upgrade() -> None:
             'CREATE INDEX IF NOT EXISTS "memory_supersessions_successor{suffix}" '
             'ON {schema}."memory_supersessions{suffix}" (superseded_by) WHERE undone_at IS NULL'
         )
-
-
-def downgrade() -> None:
-    """Drop the journal."""
-    with context.config.attributes["steps"]() as steps:
-        steps.run('DROP TABLE IF EXISTS {schema}."memory_supersessions{suffix}"')

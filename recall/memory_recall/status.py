@@ -2,15 +2,17 @@
 
 from dataclasses import dataclass
 
-from memory_recall.errors import DatabaseRejected, SchemaUnsupported
+from memory_recall.errors import DatabaseRejected
 from memory_recall.graph import GraphState, graph_state
 from memory_recall.hnsw.definition import IndexFacts, inspect_index
 from memory_recall.postgres.connection import AnyConnection
 from memory_recall.postgres.identity_sql import DatabaseIdentity, read_identity
 from memory_recall.schema.claims_sql import TableClaim, read_claim
+from memory_recall.schema.columns.used import Need
 from memory_recall.schema.models_sql import RecordedModel, Roles, read_roles
 from memory_recall.schema.requirements.faults import Fault
 from memory_recall.schema.requirements.reading import table_faults
+from memory_recall.schema.requirements.used_columns import column_faults, shape_faults
 from memory_recall.schema.revisions import HEAD_REVISION, current_revision
 from memory_recall.schema.rules.differences import describe_differences, has_own_tables
 from memory_recall.schema.status_sql import count_rows, read_server, seconds_since_wanted
@@ -21,7 +23,7 @@ from memory_recall.swap.state_sql import SwapRecord
 
 @dataclass(frozen=True)
 class RowCounts:
-    """Counts of the rows that are not deleted, by state. `total` is the sum of the counts of all states."""
+    """Counts of the rows that have a text and are not deleted, by state. `total` is the sum of the other counts."""
 
     total: int = 0
     embedded: int = 0
@@ -136,17 +138,14 @@ async def _identity(connection: AnyConnection) -> DatabaseIdentity | None:
 
 
 async def _differences(connection: AnyConnection, table: MemoryTable) -> str:
-    try:
-        table.require_reachable()
-    except SchemaUnsupported as error:
-        return error.message
+    if shape_faults(table) or column_faults(table, Need.ALWAYS):
+        return ""  # rules are compared by their text, which depends on the columns
     if not await has_own_tables(connection, table, HEAD_REVISION):
         return "what the migrations made is gone"
     return await describe_differences(connection, table)
 
 
 async def _count(connection: AnyConnection, table: MemoryTable, *, with_queue: bool) -> RowCounts:
-    if not table.exists:
+    if not table.exists or column_faults(table, Need.ALWAYS):
         return NO_ROWS
-    table.require_supported()
     return RowCounts(**await count_rows(connection, table, with_queue=with_queue))

@@ -31,7 +31,7 @@ from memory_bench.harness.dataset import Dataset, Query, load_dataset
 from memory_bench.harness.scoring import Scorer
 from memory_bench.harness.vectors import EmbeddedSet, embed_dataset
 from memory_bench.postgres import BenchmarkDatabase
-from memory_bench.report import REPOSITORY, KeepOption, OutputOption, console, results_directory, write_json
+from memory_bench.report import REPOSITORY, OutputOption, console, results_directory, write_json
 from memory_bench.servers import DEFAULT_MODEL_FILE, ServerDidNotStartError, llama_server, memory_embedder
 from memory_recall import ChatClient, MemoryIndexError
 from memory_recall.cli.output import load_settings
@@ -46,7 +46,6 @@ _CONTEXT = 8_192  # tokens; the longest pair of the sets and the examples take 2
 
 def curation(  # noqa: PLR0917  (typer makes options of them; nobody calls this by position)
     output: OutputOption = None,
-    keep: KeepOption = False,
     judge_url: Annotated[
         str | None, typer.Option("--judge", metavar="URL", help="Also ask the language model at this address.")
     ] = None,
@@ -95,7 +94,7 @@ def curation(  # noqa: PLR0917  (typer makes options of them; nobody calls this 
         raise typer.Exit(1) from None
     finally:
         database.close()
-    directory = results_directory("curation", output, keep=keep)
+    directory = results_directory("curation", output)
     write_json(directory / "summary.json", figures)
     if weights:
         write_json(directory / "token-weights.json", weights)

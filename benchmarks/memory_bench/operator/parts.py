@@ -18,6 +18,7 @@ from memory_bench.operator.scale.measure import measure_scale
 from memory_bench.operator.situations.part import run_situations
 from memory_bench.operator.tenancy.hostile_tenants import measure_harm
 from memory_bench.operator.tenancy.withdrawals import run_withdrawals
+from memory_bench.operator.tls import measure_tls
 
 KEYS = (
     "takeovers",
@@ -38,6 +39,7 @@ KEYS = (
     "copies",
     "withdrawals",
     "hostile_tenants",
+    "tls",
 )
 
 
@@ -150,7 +152,14 @@ async def _withdrawals(given: Surroundings) -> PartResult:
 
 
 async def _hostile_tenants(given: Surroundings) -> PartResult:
-    return PartResult({"hostile_tenants": asdict(await measure_harm(given.platform, given.api, given.say))})
+    harm, longest_edits = await measure_harm(given.platform, given.api, given.say)
+    return PartResult({"hostile_tenants": asdict(harm)}, longest_edits)
+
+
+async def _tls(given: Surroundings) -> PartResult:
+    found = asdict(await asyncio.to_thread(measure_tls, given.platform, given.say))
+    details = {"recalls": found.pop("recalls")}
+    return PartResult({"tls": found}, details)
 
 
 @dataclass(frozen=True)
@@ -175,4 +184,5 @@ PARTS = {
     "copies": Part(_copies, 6),
     "withdrawals": Part(_withdrawals, 6),
     "hostile_tenants": Part(_hostile_tenants, 7),
+    "tls": Part(_tls, 6),
 }

@@ -13,7 +13,6 @@ from enum import StrEnum
 from typing import Any
 
 from memory_operator.api.reasons import DELIVERED_BY_OTHERS, Reason
-from memory_recall.visible_text import visible_line
 
 MESSAGE_LIMIT = 1024  # enough for a scheduler's message; the API allows 32768
 GRACE_PERIOD = timedelta(seconds=120)  # for what others deliver, before the object stalls
@@ -92,14 +91,11 @@ class Verdict:
 
     @property
     def text(self) -> str:
-        """Return the message as a sentence, followed by the remedy if the condition does not hold.
-
-        A message may quote servers and other objects. Therefore it is one line without control characters.
-        """
+        """Return the message as a sentence, followed by the remedy if the condition does not hold."""
         remedy = self.reason.remedy if self.remedy is None else self.remedy
         message = self.message if self.message.endswith((".", "!", "?", "}")) else f"{self.message}."
         parts = (message, "" if self.holds else remedy)
-        return visible_line(" ".join(part for part in parts if part))[:MESSAGE_LIMIT]
+        return " ".join(part for part in parts if part)[:MESSAGE_LIMIT]
 
 
 def timestamp(moment: datetime) -> str:

@@ -129,6 +129,11 @@ class Reason(Enum):
         "Check that host and port of the connection URI answer from the operator's pod.",
         False,
     )
+    SERVER_NOT_VERIFIED = (
+        "ServerNotVerified",
+        "Correct the host of the connection URI, or name the server's authority in spec.database.tls.caSecret.",
+        True,
+    )
     AUTHENTICATION_FAILED = (
         "AuthenticationFailed",
         "Put the role's current password and an existing database into the Secret.",
@@ -329,6 +334,7 @@ DELIVERED_BY_OTHERS = frozenset(
         Reason.SECRET_MISSING,
         Reason.SECRET_KEY_MISSING,
         Reason.AUTHENTICATION_FAILED,
+        Reason.SERVER_NOT_VERIFIED,
         Reason.CLUSTER_MISSING,
         Reason.CLUSTER_NOT_HEALTHY,
         Reason.CNPG_MISSING,

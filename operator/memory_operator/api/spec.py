@@ -3,6 +3,8 @@
 By the custom resource definition, the API server refuses invalid objects and fills in defaults. The defaults are
 repeated here only for objects that were written before a field existed. Unknown fields are ignored, so that a newer
 custom resource definition does not stop an older operator.
+
+Longer than 300 lines because the parts of the specification are one model.
 """
 
 from datetime import datetime
@@ -41,6 +43,20 @@ class Extension(Section):
     minimum_version: str = "0.8.4"
 
 
+class CaSecret(Section):
+    """The key of a Secret in the namespace of the MemoryIndex that holds certificates of an authority."""
+
+    name: str
+    key: str = "ca.crt"
+
+
+class DatabaseTls(Section):
+    """How the database server is verified; a field that is None has a default that depends on the database."""
+
+    mode: Literal["VerifyFull", "VerifyCA", "Require"] | None = None
+    ca_secret: CaSecret | None = None
+
+
 class Database(Section):
     """The database and the table of memories."""
 
@@ -48,6 +64,7 @@ class Database(Section):
     table: str = "memories"
     cluster: ClusterRef | None = None
     credentials: Credentials = Credentials()
+    tls: DatabaseTls = DatabaseTls()
     existing_vectors: Literal["Refuse", "Keep", "Discard"] = "Refuse"
     extension: Extension = Extension()
 
@@ -228,6 +245,18 @@ class MemoryIndex(BaseModel):
         """Return the name of the Secret with the connection URI; by default it is CloudNativePG's Secret."""
         named = self.spec.database.credentials.secret_name
         return named or (f"{self.spec.database.cluster.name}-app" if self.spec.database.cluster else "")
+
+    @property
+    def database_tls_mode(self) -> str | None:
+        """Return how the database server is verified at least; None if the connection URI alone decides."""
+        tls = self.spec.database.tls
+        return tls.mode or ("VerifyFull" if self.spec.database.cluster or tls.ca_secret else None)
+
+    @property
+    def has_database_ca(self) -> bool:
+        """Return whether the database server is verified by an authority of its own, not by the public ones."""
+        verified = self.database_tls_mode in {"VerifyFull", "VerifyCA"}
+        return verified and bool(self.spec.database.cluster or self.spec.database.tls.ca_secret)
 
     @property
     def hosted(self) -> bool:

@@ -121,7 +121,14 @@ def cluster_facts(cluster: Manifest) -> ClusterFacts:
         hibernated=annotations.get("cnpg.io/hibernation") == "on",
         replica=_is_replica(meta["name"], (cluster.get("spec") or {}).get("replica") or {}),
         reconciliation_disabled=annotations.get("cnpg.io/reconciliationLoop") == "disabled",
+        ca_secret=_ca_secret(meta["name"], cluster.get("spec") or {}, status),
     )
+
+
+def _ca_secret(name: str, spec: Mapping[str, Any], status: Mapping[str, Any]) -> str:
+    """Return the Secret with the servers' certificate authority, which CloudNativePG makes unless another is given."""
+    given = (part.get("certificates") or {} for part in (status, spec))
+    return next((str(one["serverCASecret"]) for one in given if one.get("serverCASecret")), f"{name}-ca")
 
 
 def _application_database(spec: Mapping[str, Any]) -> ApplicationDatabase | None:

@@ -31,6 +31,7 @@ from memory_operator.reconcile.indexing.graph import pending_changes
 from memory_operator.reconcile.jobs import active_job
 from memory_operator.reconcile.plan import Action, Apply, Delete, Patch, Plan
 from memory_operator.reconcile.status import with_refusals
+from memory_operator.reconcile.withdrawal import stop_all
 from memory_operator.resources.common import Images
 from memory_operator.resources.events import Subject, cluster_elsewhere
 
@@ -159,12 +160,17 @@ class Controller:
         return self._intervals.stalled if refusals else plan.requeue_after
 
     async def _refuse(self, manifest: Manifest, error: InvalidSpecError) -> float:
-        """Report an invalid specification, or remove the operator's finalizer if the object is being deleted.
+        """Stop the workers of an object with an invalid specification, and report it.
+
+        If the object is being deleted, remove the operator's finalizer instead.
 
         Return the seconds until the next reconcile.
         """
         if "deletionTimestamp" not in manifest["metadata"]:
-            await self._reporter.report_invalid(manifest, error)
+            halt = stop_all(manifest["metadata"]["namespace"], *await self._observer.workers(manifest))
+            for patch in halt.actions:
+                await self._patch(patch)
+            await self._reporter.report_invalid(manifest, f"{error}. {halt.text}".strip(". "))
         elif FINALIZER in manifest["metadata"].get("finalizers") or ():
             await self._release(manifest, f"What cannot be known from a specification with {error}.")
         return self._intervals.settled
@@ -282,6 +288,9 @@ class Controller:
             case Delete(kind, namespace, name, uid):
                 _log.info("delete", kind=kind, object=f"{namespace}/{name}", **context)
                 await self._kube.delete(kind, namespace, name, uid)
-            case Patch(kind, namespace, name, uid, changes):
-                _log.info("patch", kind=kind, object=f"{namespace}/{name}", changes=changes["spec"], **context)
-                await self._kube.patch(kind, namespace, name, uid, changes)
+            case Patch():
+                await self._patch(action)
+
+    async def _patch(self, patch: Patch) -> None:
+        _log.info("patch", kind=patch.kind, object=f"{patch.namespace}/{patch.name}", changes=patch.changes["spec"])
+        await self._kube.patch(patch.kind, patch.namespace, patch.name, patch.uid, patch.changes)

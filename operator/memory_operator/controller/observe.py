@@ -24,11 +24,13 @@ from memory_operator.controller.objects import Objects
 from memory_operator.reconcile.active_embedder import before_swap, embedder_of_active, needs_swap
 from memory_operator.reconcile.authorization.claims import holder_to_read, is_claimed_by
 from memory_operator.reconcile.authorization.consent import check_cluster, check_secret
+from memory_operator.reconcile.authorization.database_tls import ca_secret, certificates_of, database_tls
 from memory_operator.reconcile.facts import (
     ClusterFacts,
     Credentials,
     DeletionFacts,
     Inspection,
+    JobFacts,
     Observed,
     Peers,
     Problem,
@@ -39,10 +41,11 @@ from memory_operator.resources.cnpg import DatabaseObject, own_labels
 from memory_operator.resources.embedder import COMPONENT, NEXT_COMPONENT
 from memory_operator.resources.ownership import controller_uid
 from memory_operator.resources.worker_pods import configured_embedder
+from memory_recall.postgres.connection import DsnText
 from memory_recall.schema.claims_sql import TableClaim
 from memory_recall.status import DatabaseFacts
 
-Inspect = Callable[[str, str], Awaitable[Inspection]]
+Inspect = Callable[[DsnText, str, str], Awaitable[Inspection]]
 NOT_INSPECTED = Inspection(None)
 
 
@@ -77,12 +80,14 @@ class Observer:
         pods = tuple(object_facts.pod_facts(pod, controllers) for pod in children["Pod"])
         dsn = _dsn(index, secret, cluster)
         credentials = dsn if isinstance(dsn, Problem) else object_facts.credentials(dsn, *_dsn_key(index))
-        inspection = await self._database(index, dsn, credentials, cluster)
+        certificates = await self._certificates(index, cluster)
+        inspection = await self._database(index, dsn, credentials, cluster, certificates)
         return Observed(
             credentials=credentials,
             cluster=cluster,
             database_objects=database_objects,
             database=inspection.found,
+            database_ca=certificates if isinstance(certificates, str) else "",
             query_seconds=inspection.query_seconds,
             peers=await self._peers(index, inspection.found),
             jobs=tuple(object_facts.job_facts(job, children["Pod"]) for job in children["Job"]),
@@ -100,6 +105,14 @@ class Observer:
             kubernetes=await self.objects.kubernetes(),
             children={(kind, item["metadata"]["name"]): item for kind in CHILDREN for item in children[kind]},
         )
+
+    async def workers(self, manifest: Manifest) -> tuple[Manifest | None, tuple[JobFacts, ...]]:
+        """Return the Deployment of the sync worker and the Jobs that an object controls, whatever its specification."""
+        meta = manifest["metadata"]
+        listed = [await self.objects.children(kind, meta["namespace"], meta["name"]) for kind in ("Deployment", "Job")]
+        deployments, jobs = ([item for item in items if controller_uid(item) == meta["uid"]] for items in listed)
+        sync = next((item for item in deployments if item["metadata"]["name"] == f"{meta['name']}-sync"), None)
+        return sync, tuple(object_facts.job_facts(job, ()) for job in jobs)
 
     async def observe_deletion(self, index: MemoryIndex) -> DeletionFacts:
         """Return the facts from which a deletion decides what to undo before the finalizer is removed."""
@@ -151,12 +164,27 @@ class Observer:
         dsn: str | Problem,
         credentials: Credentials | Problem,
         cluster: ClusterFacts | Problem | None,
+        certificates: str | Problem,
     ) -> Inspection:
         if isinstance(dsn, Problem) or isinstance(credentials, Problem) or isinstance(cluster, Problem):
             return NOT_INSPECTED
         if credentials.database != index.spec.database.name or (cluster and not cluster.answers):
             return NOT_INSPECTED
-        return await self._inspect(dsn, index.spec.database.table)
+        if isinstance(certificates, Problem):
+            return Inspection(certificates)
+        source = DsnText(dsn, tls=database_tls(index, certificates))
+        return await self._inspect(source, index.spec.database.table, index.namespace)
+
+    async def _certificates(self, index: MemoryIndex, cluster: ClusterFacts | Problem | None) -> str | Problem:
+        """Return the certificates of the authority that the database server is verified by; empty if none are used."""
+        secret = ca_secret(index, cluster if isinstance(cluster, ClusterFacts) else None)
+        if secret is None:
+            return ""
+        namespace, name, key = secret
+        location = f"{namespace}/{name}"
+        found = await self._kube.get("Secret", namespace, name)
+        holds = "the certificate authority of the database"
+        return certificates_of(object_facts.secret_value(found, location, key, holds=holds), location)
 
     async def _peers(self, index: MemoryIndex, database: DatabaseFacts | Problem | None) -> Peers:
         """Return the other MemoryIndex objects, which are needed to decide who may claim the table.

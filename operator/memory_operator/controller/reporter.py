@@ -44,9 +44,9 @@ class Reporter:
         if ready != _ready(before):
             _log.info("ready", namespace=meta["namespace"], name=meta["name"], status=ready[0], reason=ready[1])
 
-    async def report_invalid(self, manifest: Manifest, error: Exception) -> None:
+    async def report_invalid(self, manifest: Manifest, message: str) -> None:
         """Report in the status that the specification is invalid."""
-        await self.report(manifest, refuse(manifest, Verdict.no(Reason.INVALID_SPEC, str(error)), self._clock()))
+        await self.report(manifest, refuse(manifest, Verdict.no(Reason.INVALID_SPEC, message), self._clock()))
 
     async def report_failure(self, manifest: Manifest, error: Exception) -> None:
         """Report in the status that the object cannot be observed.

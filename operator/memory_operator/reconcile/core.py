@@ -90,7 +90,7 @@ def reconcile(
     if graph:
         steps = {**steps, ConditionType.GRAPH_READY: graph}
     steps = with_admissions(steps, observed)
-    wanted = manifests(steps.values())
+    wanted = () if refused else manifests(steps.values())
     if paused:
         steps = {kind: _paused(step, paused) for kind, step in steps.items()}
     planned = tuple(action for step in steps.values() for action in step.actions)

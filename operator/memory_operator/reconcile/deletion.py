@@ -16,6 +16,7 @@ from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import FINALIZER, MemoryIndex
 from memory_operator.reconcile.authorization.claims import check_claim, is_claimed_by
 from memory_operator.reconcile.authorization.consent import missing_consent
+from memory_operator.reconcile.authorization.database_tls import plan_database_ca
 from memory_operator.reconcile.authorization.identity import identified
 from memory_operator.reconcile.authorization.refusal import WRONG_DATABASE
 from memory_operator.reconcile.database import plan_database
@@ -182,7 +183,8 @@ def _guarded(index: MemoryIndex, observed: Observed, step: Step) -> Step:
     if FOREGROUND in index.finalizers:
         return Step(Verdict.no(Reason.DELETING, "Waiting until Kubernetes has deleted the children."))
     ports = () if isinstance(observed.credentials, Problem) else observed.credentials.ports
-    return replace(step, actions=(*apply_drifted(observed, worker_policy(index, ports)), *step.actions))
+    before = (*plan_database_ca(index, observed), *apply_drifted(observed, worker_policy(index, ports)))
+    return replace(step, actions=(*before, *step.actions))
 
 
 def _undo_migrations(index: MemoryIndex, observed: Observed, images: Images, now: datetime) -> Step | None:

@@ -51,6 +51,7 @@ class ClusterFacts:
         system_id: the system identifier that its instances report; empty while no instance reports one.
         allowed_namespaces: the other namespaces whose MemoryIndex objects may use this Cluster.
         addresses: the IP addresses of its instances; empty where CloudNativePG does not report them.
+        ca_secret: the Secret in the Cluster's namespace with the authority that signs the servers' certificates.
     """
 
     namespace: str
@@ -66,6 +67,7 @@ class ClusterFacts:
     hibernated: bool = False
     replica: bool = False
     reconciliation_disabled: bool = False
+    ca_secret: str = ""
 
     def __str__(self) -> str:
         return f"Cluster {self.namespace}/{self.name}"
@@ -235,6 +237,7 @@ class Observed:
         external: what an external embedder serves, or what is wrong with it or with the Secret of the API key.
         active_external: the same of the active model's external embedder during a swap; only a problem with the Secret
             if the operator runs that embedder; None if there is none, or if it was not asked.
+        database_ca: the certificates of the authority that the database server is verified by; empty if none are used.
         operator_namespace: where the operator itself runs; empty if it runs outside the cluster.
         admissions: by kind and name, how the API server changed what the operator sent for its objects, where known.
         kubernetes: the uid of the namespace kube-system, which identifies the Kubernetes cluster.
@@ -263,6 +266,7 @@ class Observed:
     idle_since: datetime | None = None
     graph_idle_since: datetime | None = None
     rollout_admitted: bool = True
+    database_ca: str = ""
     operator_namespace: str = ""
     kubernetes: str = ""
 

@@ -5,7 +5,7 @@ an empty table. Rates are rounded to two significant digits, which also avoids w
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -49,7 +49,7 @@ def with_conditions(
     That is the generation of the specification, and the last reconcile that somebody has requested.
     """
     written = index.status.get("conditions") or ()
-    conditions = render(verdicts, written, generation=index.generation, now=now)
+    conditions = _visible(render(verdicts, written, generation=index.generation, now=now))
     return {
         **{name: _fitted(section) for name, section in sections.items()},
         **_handled(index.requested_at),
@@ -73,7 +73,7 @@ def refuse(manifest: Manifest, verdict: Verdict, now: datetime) -> Manifest:
     }
     generation = manifest["metadata"].get("generation", 0)
     requested_at = (manifest["metadata"].get("annotations") or {}).get(ANNOTATION_RECONCILE_AT, "")
-    conditions = render(verdicts, written.get("conditions") or (), generation=generation, now=now)
+    conditions = _visible(render(verdicts, written.get("conditions") or (), generation=generation, now=now))
     kept = [condition for condition in written.get("conditions") or () if condition["type"] not in verdicts]
     return {**written, **_handled(requested_at), "observedGeneration": generation, "conditions": [*conditions, *kept]}
 
@@ -268,6 +268,11 @@ def _device(loads: tuple[EmbedderLoad, ...]) -> Manifest:
 def _last_device(index: MemoryIndex) -> Manifest:
     last = index.status.get("embedder") or {}
     return {key: last[key] for key in ("device", "gpuLayersOffloaded") if key in last}
+
+
+def _visible(conditions: Iterable[Manifest]) -> list[Manifest]:
+    """Return the conditions with each message, which may quote a server, as one line without control characters."""
+    return [{**condition, "message": visible_line(condition["message"])} for condition in conditions]
 
 
 def _fitted(section: Any) -> Any:  # noqa: ANN401 - a section of the status, or an entry of the written one

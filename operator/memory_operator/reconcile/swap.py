@@ -92,19 +92,14 @@ def plan_swap(
     swap = waiting_for("the database")
     if ready:
         swap = _swap(index, observed, images, now, facts, waits=waits, served_by=served_by)
+    withdrawn = withdrawal(index, observed, facts, permitted)
     no_index = "The HNSW index of the active model is not valid; the swap builds a new one."
     return {
         **before,
         ConditionType.SCHEMA_READY: schema,
         ConditionType.EMBEDDER_READY: embedder,
         ConditionType.BACKFILLED: _sync(
-            index,
-            observed,
-            images,
-            now,
-            facts,
-            schema=schema.verdict,
-            withdrawn=withdrawal(index, observed, facts, permitted),
+            index, observed, images, now, facts, schema=schema.verdict, withdrawn=withdrawn
         ),
         ConditionType.INDEX_READY: Step(VALID_INDEX if facts.index.valid else Verdict.no(Reason.WAITING, no_index)),
         ConditionType.MODEL_ACTIVE: swap,

@@ -6,6 +6,9 @@ Secrets of the live objects are compared with what is permitted now, not only th
 by now. Nothing is lost: rows stay pending, a swap continues from its record in the database, and a stopped Job keeps
 its place until it is resumed. A stopped Job is suspended, so that its pods, and the Secrets that they mount, go.
 
+Workers of an object whose specification cannot be read are stopped, too, because nothing tells what they may use: an
+author could keep a withdrawn permission by such a specification otherwise.
+
 An object with `spec.suspend` begins nothing and resumes nothing, but a withdrawn permission stops it all the same.
 Embedders keep running, since nothing sends them texts through the operator any more.
 """
@@ -28,7 +31,7 @@ from memory_operator.resources.worker_pods import configured_embedder, destinati
 class Halt:
     """The writes that stop and resume workers, and the names of the workers that are stopped afterwards."""
 
-    actions: tuple[Action, ...] = ()
+    actions: tuple[Patch, ...] = ()
     stopped: tuple[str, ...] = ()
 
     @property
@@ -63,22 +66,25 @@ def plan_halt(
             secrets <= named and all(may_receive(index, url, permitted) for url in sends_to)
         )
 
-    actions: list[Action] = []
-    stopped: list[str] = []
     sync = observed.children.get(("Deployment", f"{index.name}-sync"))
-    if sync is not None and not _is_applied(sync, writes):
-        template = sync["spec"]["template"]
-        if must_stop(destinations(template), mounted_secrets(template)):
-            actions += [_scaled_to_zero(sync)] if sync["spec"].get("replicas", 1) else []
-            stopped.append(f"Deployment {index.namespace}/{index.name}-sync")
-    for job in (job for job in jobs if job.uid not in deleted):
-        stops = must_stop(job.sends_to, job.secrets)
-        if stops and not job.suspended:
-            actions.append(_suspended(index, job, suspend=True))
-        elif job.stopped and not stops and resumes:
-            actions.append(_suspended(index, job, suspend=False))
-        stopped += [f"Job {job.name}"] if stops else []
-    return Halt(tuple(actions), tuple(stopped))
+    if sync is not None and _is_applied(sync, writes):
+        sync = None
+    template = sync["spec"]["template"] if sync else {}
+    stops_sync = sync is not None and must_stop(destinations(template), mounted_secrets(template))
+    kept = [job for job in jobs if job.uid not in deleted]
+    stops = [job for job in kept if must_stop(job.sends_to, job.secrets)]
+    halt = stop_all(index.namespace, sync if stops_sync else None, stops)
+    resumed = [job for job in kept if job.stopped and job not in stops] if resumes else []
+    return replace(halt, actions=(*halt.actions, *(_suspended(index.namespace, job, suspend=False) for job in resumed)))
+
+
+def stop_all(namespace: str, sync: Manifest | None, jobs: Iterable[JobFacts]) -> Halt:
+    """Return the stop of the sync worker, if it is given, and of these Jobs."""
+    running = [job for job in jobs if job.state is JobState.ACTIVE and not job.deleting]
+    actions = [_scaled_to_zero(sync)] if sync and sync["spec"].get("replicas", 1) else []
+    actions += [_suspended(namespace, job, suspend=True) for job in running if not job.suspended]
+    names = [f"Deployment {namespace}/{sync['metadata']['name']}"] if sync else []
+    return Halt(tuple(actions), (*names, *(f"Job {job.name}" for job in running)))
 
 
 def with_halt(steps: Mapping[ConditionType, Step], halt: Halt, refused: Verdict | None) -> dict[ConditionType, Step]:
@@ -121,7 +127,7 @@ def _scaled_to_zero(deployment: Manifest) -> Patch:
     return Patch("Deployment", meta["namespace"], meta["name"], meta["uid"], {"spec": {"replicas": 0}})
 
 
-def _suspended(index: MemoryIndex, job: JobFacts, *, suspend: bool) -> Patch:
+def _suspended(namespace: str, job: JobFacts, *, suspend: bool) -> Patch:
     annotations = {ANNOTATION_STOPPED: "true" if suspend else None}
     changes = {"metadata": {"annotations": annotations}, "spec": {"suspend": suspend}}
-    return Patch("Job", index.namespace, job.name, job.uid, changes)
+    return Patch("Job", namespace, job.name, job.uid, changes)

@@ -3,7 +3,10 @@
 import re
 from decimal import Decimal
 
-_QUANTITY = re.compile(r"^([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+))([eE][+-]?[0-9]+)?([KMGTPE]i|[numkMGTPE])?$")
+# Whoever edits an object may write longer numbers and exponents; they are compared as texts.
+_QUANTITY = re.compile(
+    r"^([+-]?(?:[0-9]{1,40}\.?[0-9]{0,40}|\.[0-9]{1,40}))([eE][+-]?[0-9]{1,3})?([KMGTPE]i|[numkMGTPE])?$"
+)
 _FACTORS = {
     "n": Decimal("1e-9"), "u": Decimal("1e-6"), "m": Decimal("1e-3"), "k": Decimal(10) ** 3, "M": Decimal(10) ** 6,
     "G": Decimal(10) ** 9, "T": Decimal(10) ** 12, "P": Decimal(10) ** 15, "E": Decimal(10) ** 18,

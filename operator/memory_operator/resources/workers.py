@@ -67,7 +67,8 @@ def _pods_fingerprint(index: MemoryIndex, images: Images, component: str) -> str
     keys = [key for key in (used.local_key, used.hosted_key) if key]
     secrets = [index.spec.database.credentials.key, *(part for key in keys for part in (key.secret_name, key.key))]
     given = [section.model_dump(mode="json") for section in (index.spec.backfill, index.spec.embedder.pod_template)]
-    return fingerprint([images.operator, images.pull_policy, secrets, given])
+    verified = [index.database_tls_mode, index.has_database_ca]
+    return fingerprint([images.operator, images.pull_policy, secrets, given, verified])
 
 
 def work_of(config: str) -> str:

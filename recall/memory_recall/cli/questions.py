@@ -256,6 +256,7 @@ async def _opened_store(settings: Settings, *, pooling: bool) -> AsyncIterator["
     from memory_recall.labelling.store import PostgresStore
     from memory_recall.postgres.connection import create_pool, opened
     from memory_recall.schema.requirements.reading import require_every_row
+    from memory_recall.schema.requirements.used_columns import require_columns
     from memory_recall.schema.table import describe
     from memory_recall.search.hybrid_recall import HybridRecall
 
@@ -263,7 +264,7 @@ async def _opened_store(settings: Settings, *, pooling: bool) -> AsyncIterator["
         async with opened(settings.dsn(), _APPLICATION) as connection:
             table = await describe(connection, settings.table)
             table.require_exists()
-            table.require_supported()
+            require_columns(table)
             await require_every_row(connection, table)
         pool = await create_pool(settings.dsn(), min_size=1, max_size=_CONNECTIONS, application_name=_APPLICATION)
         closing.push_async_callback(pool.close)

@@ -16,6 +16,7 @@ from memory_recall.postgres.connection import opened
 from memory_recall.postgres.session_sql import require_session
 from memory_recall.private_file import create_private_file
 from memory_recall.schema.requirements.reading import require_every_row
+from memory_recall.schema.requirements.used_columns import require_columns
 from memory_recall.schema.table import describe
 from memory_recall.settings import Settings
 from memory_recall.transfer.export_jsonl import exporting
@@ -67,7 +68,7 @@ async def _import(settings: Settings, file: str) -> dict[str, Any]:
         async with opened(settings.dsn(), "memory-import") as connection:
             await require_session(connection)
             table = await describe(connection, settings.table)
-            table.require_supported()
+            require_columns(table)
             with Console(stderr=True).status("Importing") as status:
 
                 def show(count: int) -> None:
@@ -128,7 +129,7 @@ async def _export(settings: Settings, file: str) -> dict[str, Any]:
     async with opened(settings.dsn(), "memory-export") as connection:
         table = await describe(connection, settings.table)
         table.require_exists()
-        table.require_supported()
+        require_columns(table)
         await require_every_row(connection, table)
         with _opened_for_writing(file) as stream, progress_bar() as bar:
             async with exporting(connection, table) as export:

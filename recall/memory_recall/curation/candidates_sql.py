@@ -11,7 +11,9 @@ from memory_recall.curation.features import Frequencies, Memory, Pair
 from memory_recall.errors import InvalidInput, SchemaUnsupported
 from memory_recall.postgres.connection import AnyConnection
 from memory_recall.postgres.driver_errors import translated
+from memory_recall.schema.columns.moments import moment
 from memory_recall.schema.columns.owners import owned_by, owner_named
+from memory_recall.schema.requirements.used_columns import require_searchable
 from memory_recall.schema.rules.expected import TEXT_HASH
 from memory_recall.schema.supersessions import LINKS, SUPERSESSIONS
 from memory_recall.schema.table import ACTIVE, MemoryTable, quoted
@@ -31,7 +33,7 @@ def require_curatable(table: MemoryTable) -> None:
     Raises:
         SchemaUnsupported: a column is missing.
     """
-    table.require_searchable()
+    require_searchable(table)
     missing = [name for name in _NEEDED if name not in table.columns]
     if missing:
         raise SchemaUnsupported(
@@ -99,7 +101,8 @@ async def read_pairs(
         InvalidInput: there are too many memories for one run, or the table has no such user.
     """
     user = user if user is None else owner_named(table, user)
-    newer = f"{_searched(table, 'n', links=links)} AND ($2::timestamptz IS NULL OR n.created_at >= $2)"
+    made = moment(table, "created_at", "n")
+    newer = f"{_searched(table, 'n', links=links)} AND ($2::timestamptz IS NULL OR {made} >= $2)"
     # The settings of the index scan end with the transaction, because a pooler may give the session to somebody else.
     with translated("looking for memories that belong together"):
         async with connection.transaction(readonly=True):
@@ -147,7 +150,8 @@ async def _read_memories(
     With `user` None, they may be any owner's.
     """
     rows = await connection.fetch(
-        f"SELECT m.id, m.content, {_tags(table)} AS tags, tsvector_to_array(m.search_vector) AS terms, m.created_at,"
+        f"SELECT m.id, m.content, {_tags(table)} AS tags, tsvector_to_array(m.search_vector) AS terms,"
+        f" {moment(table, 'created_at')} AS created_at,"
         f" {table.own(TEXT_HASH)}(m.content) AS text_hash FROM {table.qualified} m"
         f" WHERE m.id = ANY($2::bigint[]) AND {current(table, 'm', links=links)}{_owned(table, 'm')}",
         user,

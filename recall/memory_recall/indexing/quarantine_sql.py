@@ -1,8 +1,8 @@
 """Records rows whose embedding failed: how often, with which class of error, and when each row is tried again.
 
 A failure belongs to a text: it counts only while the row's text has the recorded hash, so an edited row starts from
-zero. Times come from the database's clock, because the clocks of workers may jump. The next attempt at a quarantined
-row is recorded as infinity.
+zero. A row whose text itself is refused, which no repetition mends, is quarantined at once. Times come from the
+database's clock, because the clocks of workers may jump. The next attempt at a quarantined row is recorded as infinity.
 """
 # ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
 
@@ -10,13 +10,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from memory_recall.errors import LockNotAvailable
+from memory_recall.errors import EmbedderRejected, LockNotAvailable, UnusableText
 from memory_recall.indexing.queue_sql import PendingRow
 from memory_recall.postgres.connection import Connection
 from memory_recall.postgres.driver_errors import translated
 from memory_recall.schema.table import ACTIVE, NOTIFY_CHANNEL, MemoryTable, VectorColumn
 
 MAX_DELAY_SECONDS = 60.0
+EMPTY_TEXT = "EmptyText"
+PERMANENT = (EMPTY_TEXT, EmbedderRejected.reason, UnusableText.reason)  # errors of a text that no repetition mends
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,8 @@ class FailedRow:
 
 _RECORD = """
 INSERT INTO {failures} AS f (id, text_hash, attempts, error_class, next_attempt)
-SELECT v.id, v.hash, 1, v.error, CASE WHEN 1 >= $4 THEN 'infinity' ELSE now() + make_interval(secs => $5) END
+SELECT v.id, v.hash, 1, v.error,
+       CASE WHEN 1 >= $4 OR v.error = ANY($7::text[]) THEN 'infinity' ELSE now() + make_interval(secs => $5) END
   FROM unnest($1::bigint[], $2::text[], $3::text[]) AS v(id, hash, error)
   JOIN {table} m ON m.id = v.id AND {shareable} AND {hashed} = v.hash
  ORDER BY v.id
@@ -53,7 +56,7 @@ ON CONFLICT (id) DO UPDATE SET
     updated_at = now(),
     attempts = CASE WHEN f.text_hash = excluded.text_hash THEN f.attempts + 1 ELSE 1 END,
     next_attempt = CASE
-        WHEN f.text_hash <> excluded.text_hash THEN excluded.next_attempt
+        WHEN f.text_hash <> excluded.text_hash OR excluded.next_attempt = 'infinity' THEN excluded.next_attempt
         WHEN f.attempts + 1 >= $4 THEN 'infinity'
         ELSE now() + make_interval(secs => least($5 * power(4, f.attempts), $6)) END
 RETURNING next_attempt = 'infinity' AS quarantined
@@ -89,6 +92,7 @@ async def record_failures(
                 policy.max_attempts,
                 policy.first_delay_seconds,
                 MAX_DELAY_SECONDS,
+                PERMANENT,
             )
     except LockNotAvailable:
         if len(ordered) == 1:

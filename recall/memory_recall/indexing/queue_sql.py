@@ -210,12 +210,12 @@ async def still_shareable(connection: Connection, table: MemoryTable, rows: Sequ
     return [row for row in rows if row.id in allowed]
 
 
-async def first_shareable(connection: Connection, table: MemoryTable, limit: int) -> list[PendingRow]:
-    """Read the first `limit` rows by id that are neither sensitive nor deleted, whether or not they have a vector."""
+async def first_embeddable(connection: Connection, table: MemoryTable, limit: int) -> list[PendingRow]:
+    """Read the first `limit` rows by id that may have a vector, whether or not they have a vector."""
     with translated("reading texts"):
         records = await connection.fetch(
             f"SELECT id, content, {table.own('memory_index_text_hash')}(content) AS hash FROM {table.qualified} "
-            f"WHERE {table.shareable()} ORDER BY id LIMIT $1",
+            f"WHERE {table.embeddable()} ORDER BY id LIMIT $1",
             limit,
         )
     return [PendingRow(record["id"], record["content"], record["hash"]) for record in records]

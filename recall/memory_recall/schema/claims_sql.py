@@ -50,11 +50,11 @@ class TableClaim:
         try:
             found = json.loads(text)
             parts = {field.name: str(found[field.name]) for field in fields(cls)}
-            if max(map(len, parts.values())) > _LONGEST_PART:
-                raise ValueError
-            return cls(**parts)
         except (ValueError, KeyError, TypeError, RecursionError):
-            raise InvalidInput("The claim is malformed.", "Leave --claim to the operator.") from None
+            parts = {}
+        if not parts or max(map(len, parts.values())) > _LONGEST_PART:
+            raise InvalidInput("The claim is malformed.", "Leave --claim to the operator.")
+        return cls(**parts)
 
     def on_same_server(self, other: Self) -> bool:
         """Return whether both claims name the same server; a physical copy of a server is another one."""

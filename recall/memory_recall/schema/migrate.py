@@ -42,7 +42,6 @@ from memory_recall.schema.requirements.reading import table_faults
 from memory_recall.schema.revision_steps import revision_steps
 from memory_recall.schema.revisions import (
     HEAD_REVISION,
-    VERSION_TABLE,
     current_revision,
     own_revision,
     shared_revision,
@@ -50,7 +49,8 @@ from memory_recall.schema.revisions import (
 )
 from memory_recall.schema.rules.differences import describe_differences, differences, has_own_tables
 from memory_recall.schema.rules.expected import triggers
-from memory_recall.schema.rules.repair import adopt, drop_directionless, keep_key, mark_adopted, remove_rules, restore
+from memory_recall.schema.rules.removal import remove_additions
+from memory_recall.schema.rules.repair import adopt, drop_directionless, keep_key, mark_adopted, restore
 from memory_recall.schema.table import EMBEDDING_COLUMN, MemoryTable, describe, quoted
 from memory_recall.schema.table_locks import locked_session
 
@@ -93,7 +93,7 @@ async def migrate(source: DsnSource, request: MigrationRequest) -> MigrationResu
 
 
 async def remove(source: DsnSource, request: MigrationRequest) -> MigrationResult:
-    """Undo the migrations in reverse order; memories stay, and so does everything that existed before the migrations.
+    """Remove what the migrations have added, by what is there; memories stay, and what was there before.
 
     Raises:
         TableTaken: another MemoryIndex has claimed the table.
@@ -112,20 +112,19 @@ class _Run:
 
     async def up(self) -> MigrationResult:
         table = await self._described_claimable()
+        require_none(await table_faults(self._connection, table))
         if await current_revision(self._connection, table) is None or not table.exists:
             await self._alembic(table, command.upgrade, "0001")
-            table = await self._described()
-        table.require_supported()
-        require_none(await table_faults(self._connection, table))
+            table = await describe(self._connection, self._request.table)
         await self._require_extension(table)
         await self._check(table)
         await self._require_unique_ids_in_partitions(table)
-        table = await self._described()
+        table = await describe(self._connection, self._request.table)
         await self._begin_own_version_table(table)
         await self._begin_anew_where_tables_are_gone(table)
         if (await current_revision(self._connection, table) or "") < HEAD_REVISION:
             await self._alembic(table, command.upgrade, HEAD_REVISION)
-            table = await self._described()
+            table = await describe(self._connection, self._request.table)
         await self._adopt_model(table)
         await self._restore_rules(table)
         await write_claim(self._connection, table, self._request.claim, self._request.replaces)
@@ -164,24 +163,11 @@ class _Run:
 
     async def down(self) -> MigrationResult:
         table = await self._described_claimable()
-        await self._begin_own_version_table(table)
-        if await own_revision(self._connection, table) is not None:
-            await remove_rules(self._changes(table))
-            await self._alembic(table, command.downgrade, "base")
-            with translated("dropping the version table"):
-                await self._connection.execute(f"DROP TABLE {table.in_schema(version_table(table))}")
-                if not table.suffix:
-                    await self._connection.execute(f"DROP TABLE IF EXISTS {table.in_schema(VERSION_TABLE)}")
+        await remove_additions(self._changes(table))
         return MigrationResult(None, [])
 
-    async def _described(self) -> MemoryTable:
-        table = await describe(self._connection, self._request.table)
-        if table.exists:
-            table.require_reachable()
-        return table
-
     async def _described_claimable(self) -> MemoryTable:
-        table = await self._described()
+        table = await describe(self._connection, self._request.table)
         await require_claimable(self._connection, table, self._request.claim, self._request.replaces)
         return table
 
@@ -212,11 +198,6 @@ class _Run:
         """Refuse a table whose embedding column does not fit the model, unless the column may be replaced."""
         model = self._request.model
         column = table.columns.get(EMBEDDING_COLUMN)
-        if column is not None and column.rpartition(".")[2] != "halfvec":
-            raise SchemaUnsupported(
-                f"{table.schema}.{table.name}.embedding is {column}, not halfvec({model.dimensions}).",
-                "Rename or drop that column; its vectors can be made again.",
-            )
         if column is not None and table.embedding_dimensions != model.dimensions:
             if await self._may_be_replaced(table):
                 await self._drop_empty_column(table)

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
-from memory_recall.errors import SchemaUnsupported
 from memory_recall.schema.names import index_name, index_subject
+from memory_recall.schema.requirements.faults import Fault
 
 _KINDS = {"f": "a foreign table", "p": "partitioned itself"}
 
@@ -49,22 +49,27 @@ class TablePartition:
         return index_name(self.name, index_subject(table, index))
 
 
-def require_supported(table: str, partitions: Sequence[TablePartition]) -> None:
-    """Refuse partitions whose rows the rules would not reach, or that have no index of their own.
+def partition_faults(table: str, partitions: Sequence[TablePartition]) -> list[Fault]:
+    """Return a fault for each partition whose rows the rules would not reach, or that has no index of its own.
 
-    Raises:
-        SchemaUnsupported: a partition is a foreign table, partitioned itself, or half detached.
+    It is a foreign table, partitioned itself, or half detached. `table` is the full name quoted for SQL.
     """
+    faults = []
     for one in partitions:
         where = f"{one.schema}.{one.name}"
         if one.detaching:
-            raise SchemaUnsupported(
-                f"Partition {where} of {table} is half detached.",
-                f"Run ALTER TABLE {table} DETACH PARTITION {where} FINALIZE.",
+            faults.append(
+                Fault(
+                    f"Partition {where} of {table} is half detached.",
+                    f"Run ALTER TABLE {table} DETACH PARTITION {where} FINALIZE.",
+                )
             )
-        if one.kind in _KINDS:
-            raise SchemaUnsupported(
-                f"Partition {where} of {table} is {_KINDS[one.kind]}.",
-                f"Detach it with ALTER TABLE {table} DETACH PARTITION {where}; each partition must be an ordinary "
-                "table.",
+        elif one.kind in _KINDS:
+            faults.append(
+                Fault(
+                    f"Partition {where} of {table} is {_KINDS[one.kind]}.",
+                    f"Detach it with ALTER TABLE {table} DETACH PARTITION {where}; each partition must be an ordinary "
+                    "table.",
+                )
             )
+    return faults

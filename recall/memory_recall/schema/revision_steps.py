@@ -42,10 +42,6 @@ class RevisionSteps:
         """Create an index without blocking writers; `name` is given without quotes."""
         await_only(self.changes.build_index(self._index(name), definition.format_map(self.names)))
 
-    def drop_index(self, name: str) -> None:
-        """Drop an index without blocking writers; `name` is given without quotes."""
-        await_only(self.changes.drop_index(self._index(name)))
-
     def _index(self, name: str) -> str:
         """Return the name of an index that a revision calls `idx_{name}_` and what it is for."""
         return index_name(self.changes.table.name, name.removeprefix("idx_{name}_"))

@@ -58,7 +58,6 @@ async def require_schema(connection: AnyConnection, table: str) -> MemoryTable:
             row-level security hides rows from the role.
     """
     memories = await describe(connection, table)
-    memories.require_reachable()
     require_none(await table_faults(connection, memories))
     where, remedy = f"{memories.schema}.{memories.name}", "Run memory migrate."
     revision = await current_revision(connection, memories)

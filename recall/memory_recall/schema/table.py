@@ -19,19 +19,20 @@ have plain names, as releases whose last schema revision is before 0006 expect. 
 # ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
 
 import json
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
 from memory_recall.errors import DatabaseRejected, SchemaUnsupported
 from memory_recall.postgres.connection import AnyConnection
 from memory_recall.postgres.driver_errors import translated
+from memory_recall.schema.columns.used import Generated
 from memory_recall.schema.names import index_name, own_suffix
-from memory_recall.schema.partitions import READ_PARTITIONS, TablePartition, require_supported
+from memory_recall.schema.partitions import READ_PARTITIONS, TablePartition
 
 NOTIFY_CHANNEL = "memory_index_pending"
 GUARDED_WRITER = "memory_index.writer"  # a setting of our writers' sessions, which name the model of what they write
 GUARDED = "guarded"
-_INTEGERS = ("smallint", "integer", "bigint")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +64,11 @@ SELECT wanted.schema, c.relkind::text AS kind,
            AS vector_schema,
        (SELECT coalesce(jsonb_object_agg(a.attname, format_type(a.atttypid, NULL)), '{{}}')::text
           FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped) AS columns,
+       (SELECT coalesce(jsonb_object_agg(a.attname, CASE a.attgenerated WHEN 's' THEN 'stored' ELSE 'virtual' END),
+                        '{{}}')::text
+          FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attgenerated <> '' AND NOT a.attisdropped) AS generated,
+       (SELECT coalesce(jsonb_agg(a.attname), '[]')::text FROM pg_attribute a
+         WHERE a.attrelid = c.oid AND a.attnum > 0 AND a.attnotnull AND NOT a.attisdropped) AS not_null,
        (SELECT a.atttypmod FROM pg_attribute a
          WHERE a.attrelid = c.oid AND a.attname = $2 AND NOT a.attisdropped) AS dimensions,
        (SELECT a.atttypmod FROM pg_attribute a
@@ -101,6 +107,8 @@ class MemoryTable:
     partitions: tuple[TablePartition, ...] = ()
     partition_key: tuple[str | None, ...] = ()
     id_indexed: bool = True
+    generated: Mapping[str, Generated] = field(default_factory=dict)
+    not_null: Collection[str] = ()
 
     @property
     def exists(self) -> bool:
@@ -165,13 +173,18 @@ class MemoryTable:
         deleted = f"{row}.deleted_at" if row else "deleted_at"
         return f"((NOT {self.sensitive(row)}) AND ({deleted} IS NULL))"
 
+    def embeddable(self, row: str = "") -> str:
+        """Return an SQL expression for whether a row may have a vector: it is shareable and has a text."""
+        content = f"{row}.content" if row else "content"
+        return f"(({content} IS NOT NULL) AND {self.shareable(row)})"
+
     def pending(self, row: str = "", column: str = EMBEDDING_COLUMN) -> str:
         """Return an SQL expression for whether a row may have a vector and has none.
 
         The partial index over pending rows has the same expression as its condition.
         """
         embedding = f"{row}.{column}" if row else column
-        return f"(({embedding} IS NULL) AND {self.shareable(row)})"
+        return f"(({embedding} IS NULL) AND {self.embeddable(row)})"
 
     def require_exists(self) -> None:
         """Refuse to work on a table that does not exist.
@@ -181,68 +194,6 @@ class MemoryTable:
         """
         if not self.exists:
             raise SchemaUnsupported(f"There is no table {self.schema}.{self.name}.", "Run memory migrate first.")
-
-    def require_supported(self) -> None:
-        """Refuse an existing table that lacks a column which the rules need.
-
-        Raises:
-            SchemaUnsupported: a column is missing or of an unsuitable type.
-        """
-        if not self.exists:
-            return
-        missing = [name for name in ("id", "content", "is_sensitive", "deleted_at") if name not in self.columns]
-        if missing:
-            raise SchemaUnsupported(
-                f"Table {self.schema}.{self.name} has no column {', '.join(missing)}.",
-                "Let the memory API run its own migrations first, or name the right table.",
-            )
-        if self.columns["id"] not in _INTEGERS:
-            raise SchemaUnsupported(
-                f"{self.schema}.{self.name}.id is {self.columns['id']}, not an integer.", "Use an integer key."
-            )
-        if self.columns["is_sensitive"] not in ("boolean", *_INTEGERS):
-            raise SchemaUnsupported(
-                f"{self.schema}.{self.name}.is_sensitive is {self.columns['is_sensitive']}.",
-                "Make it boolean or integer.",
-            )
-
-    def require_searchable(self) -> None:
-        """Refuse to recall from a table that lacks a column which every recall needs.
-
-        Raises:
-            SchemaUnsupported: a column is missing or of an unsuitable type.
-        """
-        self.require_supported()
-        if self.exists and "search_vector" not in self.columns:
-            raise SchemaUnsupported(
-                f"Table {self.schema}.{self.name} has no column search_vector, in which recalls look for words.",
-                f"ALTER TABLE {self.qualified} ADD COLUMN search_vector tsvector"
-                " GENERATED ALWAYS AS (to_tsvector('english', content)) STORED;"
-                f" CREATE INDEX ON {self.qualified} USING gin (search_vector);",
-            )
-
-    def require_reachable(self) -> None:
-        """Refuse a relation that has rows which triggers or indexes would not reach.
-
-        Raises:
-            SchemaUnsupported: the relation is a view or a foreign table, or tables inherit from it. Or it is
-                partitioned, and not every partition is an ordinary table, or no index begins with `id`.
-        """
-        if self.is_partitioned:
-            require_supported(self.qualified, self.partitions)
-            if not self.id_indexed:
-                raise SchemaUnsupported(
-                    f"Table {self.schema}.{self.name} is partitioned and has no index that begins with id.",
-                    f"CREATE INDEX ON {self.qualified} (id), or begin the primary key with id.",
-                )
-            return
-        if self.has_children:
-            raise SchemaUnsupported(
-                f"Other tables inherit from {self.schema}.{self.name}; triggers do not reach their rows.",
-                "End the inheritance with ALTER TABLE ... NO INHERIT.",
-            )
-        if self.kind != "r":
-            raise SchemaUnsupported(f"{self.schema}.{self.name} is not a table.", "Name the table of memories.")
 
 
 async def describe(connection: AnyConnection, table: str) -> MemoryTable:
@@ -277,4 +228,6 @@ async def describe(connection: AnyConnection, table: str) -> MemoryTable:
         partitions=TablePartition.all_from_json(row["partitions"]),
         partition_key=tuple(json.loads(row["partition_key"])),
         id_indexed=row["id_indexed"],
+        generated=json.loads(row["generated"]),
+        not_null=json.loads(row["not_null"]),
     )

@@ -23,6 +23,7 @@ the score that a memory with every word of the query would have.
 from memory_recall.graph.definition import EXTRACTION, differences
 from memory_recall.postgres.connection import AnyConnection
 from memory_recall.postgres.driver_errors import translated
+from memory_recall.schema.columns.moments import moment
 from memory_recall.schema.graph_relations import CONCEPTS, GRAPH
 from memory_recall.schema.table import MemoryTable
 from memory_recall.search.fusion import GRAPH_KEPT, GRAPH_STARTS, GRAPH_WEIGHT
@@ -131,8 +132,8 @@ graph AS MATERIALIZED (
 
 def _added(plan: RecallPlan, arguments: Arguments, rows: SearchedRows, cosine: str, mean: str) -> str:
     """Return the CTE `added` of the reached rows that no other leg found, with the columns of the CTE `pool`."""
-    created, importance = (optional(plan.table.columns, name) for name in ("created_at", "importance"))
-    timed = f", {closeness(plan.period, arguments, f'{created}::timestamptz')} AS closeness" if plan.period else ""
+    created, importance = moment(plan.table, "created_at"), optional(plan.table.columns, "importance")
+    timed = f", {closeness(plan.period, arguments, created)} AS closeness" if plan.period else ""
     successor, join, chains = "", "", ""
     if plan.superseding:
         chains = f",{successors(plan.table, rows.user, name='graph_successors', rows='graph')}"

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from datetime import datetime
+from decimal import Decimal
 from enum import StrEnum
 from typing import Any
 
@@ -109,6 +110,8 @@ def memory_from(row: Mapping[str, Any]) -> RecalledMemory:
     """
     evidence = Evidence(**{name: row[name] for name in EVIDENCE_FIELDS}, graph_score=row.get("graph_score"))
     memory = {name: row[name] for name in MEMORY_FIELDS}
+    if isinstance(memory["importance"], Decimal):
+        memory["importance"] = float(memory["importance"])
     return RecalledMemory(**memory, evidence=evidence, superseded_by=row.get("superseded_by"))
 
 

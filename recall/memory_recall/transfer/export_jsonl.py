@@ -47,7 +47,7 @@ class Export:
         """
         with translated("exporting memories"):
             async for row in self._connection.cursor(export_statement(self._table), prefetch=_PREFETCH_ROWS):
-                if not row["content"].strip():
+                if not (row["content"] or "").strip():
                     self.blank += 1
                     continue
                 self.exported += 1

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from memory_recall.postgres.connection import Connection
+from memory_recall.schema.columns.moments import moment, moment_value
 from memory_recall.schema.columns.owners import absent_owner, owner_text, owner_value
 from memory_recall.schema.table import MemoryTable
 from memory_recall.transfer.jsonl import MemoryLine
@@ -43,7 +44,7 @@ def export_statement(table: MemoryTable) -> str:
     """
     # Through text, single precision keeps its short form: 0.3, not 0.30000001192092896.
     written = {name: f"m.{name}::text::float8" for name, kind in table.columns.items() if kind == "real"}
-    written["user_id"] = owner_text(table, "m")
+    written |= {"user_id": owner_text(table, "m"), "created_at": moment(table, "created_at")}
     exported = [name for name in _EXPORTED if name in table.columns]
     selected = ", ".join(f"{written.get(name, f'm.{name}')} AS {name}" for name in exported)
     return f"SELECT {selected} FROM {table.qualified} m WHERE {table.shareable('m')} ORDER BY m.id"
@@ -91,12 +92,17 @@ async def merge(connection: Connection, table: MemoryTable) -> tuple[int, int, i
 
     Return how many rows were inserted, how many rows were updated, and how many lines are marked as sensitive.
     """
-    stored = [name for name in _TYPES if name != "line" and name in table.columns]
+    written = table.columns.keys() - table.generated.keys()
+    stored = [name for name in _TYPES if name != "line" and name in written]
     compared = [name for name in stored if name not in ("id", "created_at")]
-    touched = ", updated_at = now()" if "updated_at" in table.columns else ""
+    touched = f", updated_at = {moment_value(table, 'updated_at', 'now()')}" if "updated_at" in written else ""
     given = {name: f"i.{name}" for name in stored}
     absent = dict(_ABSENT)
-    if "user_id" in table.columns:
+    if "created_at" in stored:
+        given["created_at"], absent["created_at"] = (
+            moment_value(table, "created_at", time) for time in ("i.created_at", "now()")
+        )
+    if "user_id" in stored:
         given["user_id"], absent["user_id"] = owner_value(table, "i.user_id"), absent_owner(table)
     merged = {name: f"coalesce({given[name]}, m.{name})" for name in compared}
     fresh = {name: f"coalesce({given[name]}, {absent[name]})" if name in absent else given[name] for name in stored}

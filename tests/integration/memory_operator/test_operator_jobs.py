@@ -19,9 +19,10 @@ from memory_operator.reconcile.authorization.identity import identified
 from memory_operator.reconcile.indexing.graph import plan_graph
 from memory_operator.resources import workers
 from memory_operator.resources.common import Images
+from memory_recall.postgres.connection import DsnText
 from memory_recall.status import DatabaseFacts
 from tests.integration.conftest import Database
-from tests.unit.memory_operator.conftest import START, World
+from tests.unit.memory_operator.conftest import START, World, anywhere
 
 NEEDS_PERSON = 4
 
@@ -42,7 +43,7 @@ class Bench:
     dsn_file: Path
 
     async def facts(self) -> DatabaseFacts:
-        found = (await DatabaseClient().inspect(self.database.dsn, "memories")).found
+        found = (await DatabaseClient(anywhere).inspect(DsnText(self.database.dsn), "memories", "team")).found
         assert isinstance(found, DatabaseFacts), found
         return found
 

@@ -15,6 +15,7 @@ NEEDED: Rights = {
     ("", "pods"): {"list", "watch"},
     ("", "services"): {"get", "list", "watch", "create", "patch", "delete"},
     ("", "persistentvolumeclaims"): {"get", "list", "watch", "create", "patch", "delete"},
+    ("", "configmaps"): {"get", "list", "watch", "create", "patch", "delete"},
     ("apps", "deployments"): {"get", "list", "watch", "create", "patch", "delete"},
     ("apps", "replicasets"): {"list", "watch"},
     ("batch", "jobs"): {"get", "list", "watch", "create", "patch", "delete"},
@@ -23,6 +24,8 @@ NEEDED: Rights = {
     ("", "events"): {"create"},
 }
 DATABASES: Rights = {
+    ("", "services"): {"get"},
+    ("", "secrets"): {"get"},
     ("postgresql.cnpg.io", "clusters"): {"get"},
     ("postgresql.cnpg.io", "databases"): {"get", "list", "create", "patch", "delete"},
     ("", "events"): {"create"},

@@ -123,6 +123,7 @@ GOOD: dict[str, Any] = {
     "copies": {"situations": 4, "wrong_database_touched": 0},
     "withdrawals": {"tried": 6, "longest_s": 60, "texts_after": 0},
     "hostile_tenants": {"inputs": 40, "longest_loop_pause_ms": 500, "other_tenants_delay_s": 1, "restarts": 0},
+    "tls": {"verified": True, "wrong_ca_refused": True, "rotations_under_load": 1, "recall_errors": 0},
 }  # fmt: skip
 BAD = {
     "takeovers": 1, "hostile": 11, "namespaces_deleted": "11/12", "lies": 1, "situations": 59, "fault_points": 149,
@@ -132,6 +133,7 @@ BAD = {
     "copies": {"situations": 3, "wrong_database_touched": 1},
     "withdrawals": {"tried": 5, "longest_s": 60.1, "texts_after": 1},
     "hostile_tenants": {"inputs": 39, "longest_loop_pause_ms": 501, "other_tenants_delay_s": 1.1, "restarts": 1},
+    "tls": {"verified": False, "wrong_ca_refused": False, "rotations_under_load": 0, "recall_errors": 1},
 }  # fmt: skip
 
 

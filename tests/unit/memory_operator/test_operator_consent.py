@@ -80,6 +80,24 @@ async def test_a_withdrawn_consent_stops_the_sync_worker_and_leaves_the_rest(ben
     assert bench.api.index["status"]["rows"]["embedded"] == 90
 
 
+@pytest.mark.finding("security S4")
+async def test_no_author_keeps_a_permission_by_a_specification_that_cannot_be_read(bench: Bench) -> None:
+    bench.database = replace(FULL, rows=RowCounts(total=100, embedded=90, sensitive=10))
+    await bench.reconcile(2)
+    sync = ("Deployment", "team", "mem-sync")
+    assert bench.api.objects[sync]["spec"]["replicas"] == 1
+    embedder = bench.api.index["spec"]["embedder"]
+    embedder["external"] = {"url": "http://emb.ml.svc:0"}
+    await bench.reconcile(2)
+    assert bench.api.objects[sync]["spec"]["replicas"] == 0
+    ready = bench.api.condition("Ready")
+    assert ready["reason"] == "InvalidSpec"
+    assert "Deployment team/mem-sync is stopped" in ready["message"]
+    del embedder["external"]
+    await bench.reconcile(2)
+    assert bench.api.objects[sync]["spec"]["replicas"] == 1
+
+
 @pytest.mark.promise("secret-by-label")
 async def test_a_secret_without_the_label_is_never_used_as_a_connection_uri(bench: Bench) -> None:
     bench.put_dsn(DSN, app="other")

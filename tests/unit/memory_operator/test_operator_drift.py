@@ -124,3 +124,10 @@ def test_quantities_are_compared_as_numbers(written: object, stored: object) -> 
 def test_what_is_no_quantity_is_not_taken_for_one(value: object) -> None:
     assert quantity(value) is None
     assert not same_quantity(value, value)
+
+
+@pytest.mark.finding("security L2")
+@pytest.mark.parametrize("value", ["1e99999999", "9" * 100_000, "1." + "0" * 100_000, "\N{SUPERSCRIPT TWO}"])
+def test_a_number_that_somebody_has_written_into_an_object_is_compared_whatever_its_size(value: str) -> None:
+    assert not same_quantity(value, "1")
+    assert same_quantity("1000m", "1")

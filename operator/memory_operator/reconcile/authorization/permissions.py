@@ -16,6 +16,7 @@ from memory_operator.api.conditions import Verdict
 from memory_operator.api.embedder import PodTemplate
 from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import MemoryIndex
+from memory_operator.reconcile.authorization.addresses import CLUSTER_DOMAIN, is_listed
 from memory_operator.resources.common import Images
 
 
@@ -30,6 +31,7 @@ class Permitted:
     pod_label_prefixes: tuple[str, ...] = ()
     environment_variables: tuple[str, ...] = ()
     external_hosts: tuple[str, ...] = ()
+    database_hosts: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return json.dumps({name: value for name, value in asdict(self).items() if value})
@@ -101,9 +103,8 @@ def check_external(index: MemoryIndex, permitted: Permitted) -> Verdict | None:
 
 def _is_host_permitted(index: MemoryIndex, host: str, permitted: Permitted) -> bool:
     """Return whether texts may be sent to this host: it is in the object's namespace, or `permitted` lists it."""
-    own = tuple(f".{index.namespace}.{suffix}" for suffix in ("svc", "svc.cluster.local"))
-    listed = tuple(name.lower() for name in permitted.external_hosts)
-    return host in listed or host.endswith((*own, *(name for name in listed if name.startswith("."))))
+    own = tuple(f".{index.namespace}.{suffix}" for suffix in ("svc", f"svc.{CLUSTER_DOMAIN}"))
+    return is_listed(host, permitted.external_hosts) or host.endswith(own)
 
 
 def _refusal(choices: Iterable[_Choice]) -> Verdict | None:

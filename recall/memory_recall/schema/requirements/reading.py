@@ -7,10 +7,12 @@ from typing import Any
 
 from memory_recall.postgres.connection import AnyConnection
 from memory_recall.postgres.driver_errors import translated
+from memory_recall.schema.columns.used import Need
 from memory_recall.schema.graph_relations import GRAPH_TABLES
 from memory_recall.schema.requirements.faults import Fault, require_none
 from memory_recall.schema.requirements.row_security import hides_rows, row_security_faults
 from memory_recall.schema.requirements.unique_ids import READ_ID_INDEXES, IdIndex, id_faults
+from memory_recall.schema.requirements.used_columns import column_faults, shape_faults
 from memory_recall.schema.supersessions import SUPERSESSIONS
 from memory_recall.schema.table import ACTIVE, STANDBY, MemoryTable
 
@@ -23,8 +25,9 @@ async def table_faults(connection: AnyConnection, table: MemoryTable) -> list[Fa
     if row is None:
         return []
     indexes = IdIndex.all_from_json(row["id_indexes"])
-    ids = [] if table.is_partitioned or "id" not in table.columns else id_faults(table.qualified, indexes)
-    return [*ids, *_hidden(table, row, writes=True)]
+    has_ids = table.kind == "r" and "id" in table.columns
+    ids = id_faults(table.qualified, indexes) if has_ids else []
+    return [*shape_faults(table), *column_faults(table, Need.ALWAYS), *ids, *_hidden(table, row, writes=True)]
 
 
 async def require_every_row(connection: AnyConnection, table: MemoryTable) -> None:

@@ -250,7 +250,7 @@ def partial_indexes(table: MemoryTable) -> dict[str, str]:
     """Return the partial indexes of the active column, each with its condition."""
     return {
         ACTIVE.pending_index(table.name): table.pending(),
-        index_name(table.name, f"{ACTIVE.name}_withheld"): f"(NOT {table.shareable()})",
+        index_name(table.name, f"{ACTIVE.name}_withheld"): f"(NOT {table.embeddable()})",
     }
 
 

@@ -1,17 +1,14 @@
-"""Restores the rules of a table, clears vectors that it must not have, and removes the rules again."""
+"""Restores the rules of a table, clears vectors that it must not have, and adopts partitions."""
 # ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
 
 from memory_recall.schema.ddl import TableChanges, literal
 from memory_recall.schema.definitions import ADOPTED, Function, look_up
-from memory_recall.schema.graph_relations import drop_graph, forget_graph
+from memory_recall.schema.graph_relations import forget_graph
 from memory_recall.schema.rules.differences import Differences
 from memory_recall.schema.rules.expected import (
     DIRECTION_TRIGGER,
-    FUNCTIONS,
     KEPT_KEY,
-    STANDBY_TRIGGERS,
     TEXT_HASH,
-    TRUNCATE_TRIGGER,
     constraint,
     has_no_direction,
     partial_indexes,
@@ -122,17 +119,6 @@ def _replace(table: MemoryTable, function: Function) -> list[str]:
     unkept = f"COMMENT ON FUNCTION {table.own(TEXT_HASH)}(text) IS NULL"
     marks = f"DO LANGUAGE plpgsql {literal(ended)}"
     return [*rehash, *forget, marks, forget_graph(table), *function.create(table), unkept]
-
-
-async def remove_rules(changes: TableChanges) -> None:
-    """Drop the triggers and functions; the revisions drop the columns and tables afterwards."""
-    table = changes.table
-    for statement in drop_graph(table):
-        await changes.run(statement)
-    for trigger in (*triggers(table), TRUNCATE_TRIGGER, *STANDBY_TRIGGERS):
-        await changes.run(f"DROP TRIGGER IF EXISTS {trigger.name} ON {table.qualified}")
-    for name in FUNCTIONS:
-        await changes.run(f"DROP FUNCTION IF EXISTS {table.own(name)}")
 
 
 async def keep_key(changes: TableChanges) -> None:

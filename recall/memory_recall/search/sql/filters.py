@@ -15,6 +15,7 @@ from pydantic import AfterValidator, AwareDatetime, Field
 from pydantic_core import PydanticCustomError
 
 from memory_recall.errors import InvalidInput
+from memory_recall.schema.columns.moments import moment_value
 from memory_recall.schema.table import MemoryTable
 from memory_recall.search.validation import check_fields
 
@@ -36,8 +37,9 @@ Text = Annotated[str, AfterValidator(_storable)]
 class Condition:
     """The condition that a filter puts on the row `m`: its column, its help text, and its SQL for Postgres and SQLite.
 
-    In the SQL, `{value}` stands for the filter's value and `{type}` for the type of the column in the searched table.
-    The value is cast to this type because 0.7 in a column of type `real` would be less than 0.7 in double precision.
+    In the SQL, `{value}` stands for the filter's value, `{moment}` for a time as the column has it, and `{type}` for
+    the type of the column in the searched table. The value is cast to this type because 0.7 in a column of type `real`
+    would be less than 0.7 in double precision.
     """
 
     column: str
@@ -75,7 +77,7 @@ class Filters:
         Condition(
             "created_at",
             "Only memories created at this time (ISO 8601 with a time zone) or later.",
-            "m.created_at >= {value}::timestamptz",
+            "m.created_at >= {moment}",
             "julianday(m.created_at) >= julianday({value})",
         ),
     ] = None
@@ -84,7 +86,7 @@ class Filters:
         Condition(
             "created_at",
             "Only memories created before this time (ISO 8601 with a time zone).",
-            "m.created_at < {value}::timestamptz",
+            "m.created_at < {moment}",
             "julianday(m.created_at) < julianday({value})",
         ),
     ] = None
@@ -143,7 +145,12 @@ def postgres_conditions(filters: Filters, arguments: Arguments, table: MemoryTab
     for condition, value in filters.conditions():
         _require_column(condition, table.columns)
         placeholder = arguments.placeholder(list(value) if isinstance(value, tuple) else value)
-        clauses.append(f" AND {condition.postgres.format(value=placeholder, type=table.columns[condition.column])}")
+        written = condition.postgres.format(
+            value=placeholder,
+            moment=moment_value(table, condition.column, f"{placeholder}::timestamptz"),
+            type=table.columns[condition.column],
+        )
+        clauses.append(f" AND {written}")
     return "".join(clauses)
 
 

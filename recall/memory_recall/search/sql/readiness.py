@@ -13,6 +13,7 @@ from memory_recall.hnsw.search_effort import UNKNOWN_GRAPH, SearchedGraph
 from memory_recall.postgres.connection import AnyConnection
 from memory_recall.postgres.driver_errors import translated
 from memory_recall.schema.requirements.reading import require_every_row
+from memory_recall.schema.requirements.used_columns import require_searchable
 from memory_recall.schema.rules.expected import COLUMN_MODEL
 from memory_recall.schema.table import ACTIVE, MemoryTable, VectorColumn, describe
 from memory_recall.search.graph_sql import graph_is_filled
@@ -48,7 +49,7 @@ class Readiness:
     def iterative_scan(self) -> bool:
         """Whether this version of pgvector can continue an index scan until enough rows match the filters."""
         parts = (self.extension_version or "0").split(".")[:2]
-        return tuple(int(part) for part in parts if part.isdigit()) >= _ITERATIVE_SCAN_SINCE
+        return tuple(int(part) for part in parts if part.isdecimal() and len(part) < 10) >= _ITERATIVE_SCAN_SINCE
 
     def refusal(self, *, require_index: bool) -> Degraded | None:
         """Return why the dense leg cannot take part, or None if it can."""
@@ -82,7 +83,7 @@ async def read_readiness(connection: AnyConnection, name: str, column: VectorCol
             role.
     """
     table = await describe(connection, name)
-    table.require_searchable()
+    require_searchable(table)
     await require_every_row(connection, table)
     with translated("reading the catalog"):
         row = await connection.fetchrow(

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from memory_recall.schema.columns.moments import moment
 from memory_recall.schema.columns.owners import owner_text
 from memory_recall.schema.models_sql import RECORDED_COLUMNS
 from memory_recall.schema.rules.expected import COLUMN_MODEL
@@ -18,7 +19,7 @@ from memory_recall.schema.table import ACTIVE, MemoryTable, quoted
 from memory_recall.search.graph_sql import graph_leg
 from memory_recall.search.result import EVIDENCE_FIELDS
 from memory_recall.search.sql.bm25 import bm25_leg
-from memory_recall.search.sql.expressions import memory_columns, optional
+from memory_recall.search.sql.expressions import MOMENT_FIELDS, memory_columns, optional
 from memory_recall.search.sql.filters import Arguments, postgres_conditions
 from memory_recall.search.sql.fusion import closeness, fused
 from memory_recall.search.sql.own_columns import own_select_list
@@ -184,8 +185,8 @@ def pool(
     `extra_scores_sql` adds further scores of rows that a leg found. Rows that are not to be searched any more are left
     out.
     """
-    created, importance = (optional(plan.table.columns, name) for name in ("created_at", "importance"))
-    timed = f", {closeness(plan.period, arguments, f'{created}::timestamptz')} AS closeness" if plan.period else ""
+    created, importance = moment(plan.table, "created_at"), optional(plan.table.columns, "importance")
+    timed = f", {closeness(plan.period, arguments, created)} AS closeness" if plan.period else ""
     successor, join, chains = "", "", ""
     if plan.superseding:
         chains, successor = f",{successors(plan.table, rows.user)}", ", s.successor, s.hops"
@@ -272,6 +273,10 @@ def _shown_columns(plan: RecallPlan) -> str:
     """Return the select list of what an answer shows of the row `m`, whose score is in `o`."""
     table = plan.table
     columns = memory_columns(
-        table.columns, sensitive=table.sensitive("m"), owner=owner_text(table, "m"), score="o.score"
+        table.columns,
+        sensitive=table.sensitive("m"),
+        owner=owner_text(table, "m"),
+        score="o.score",
+        moments={name: moment(table, name) for name in MOMENT_FIELDS},
     )
     return columns + own_select_list(table) if plan.own_columns else columns

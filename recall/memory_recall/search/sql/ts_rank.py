@@ -10,6 +10,7 @@ score of a row of mean length that contains every term of the query once.
 """
 # ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
 
+from memory_recall.schema.columns.moments import moment
 from memory_recall.schema.table import MemoryTable
 from memory_recall.search.fusion import SortBy
 from memory_recall.search.sql.expressions import blended, optional
@@ -22,7 +23,7 @@ _REACH = f"reach AS (SELECT {_EVERY_TERM_ONCE!r}::float8 AS max_lexical_score)"
 
 def _order(table: MemoryTable, rank: str, sort_by: SortBy) -> str:
     if sort_by is SortBy.RECENCY:
-        return f"extract(epoch FROM {optional(table.columns, 'created_at')}::timestamptz)"
+        return f"extract(epoch FROM {moment(table, 'created_at')})"
     return blended(rank, sort_by, optional(table.columns, "importance"))
 
 
@@ -49,7 +50,7 @@ def ts_rank_leg(
         return _all_rows(table, where, sort_by, depth)
     text = arguments.add(query, "text")
     every, some = "ts_rank(m.search_vector, p.every)", "ts_rank(m.search_vector, p.some)"
-    key, made = _order(table, every, sort_by), optional(table.columns, "created_at")
+    key, made = _order(table, every, sort_by), moment(table, "created_at")
     final = "made DESC, id" if sort_by is SortBy.RECENCY else "broad, key DESC, id"
     return f"""
 parsed AS MATERIALIZED (
@@ -57,13 +58,13 @@ parsed AS MATERIALIZED (
     FROM (SELECT plainto_tsquery('english', {text}) AS words) given
 ),
 complete AS MATERIALIZED (
-  SELECT m.id, ({key})::float8 AS key, {some}::float8 AS score, {made}::timestamptz AS made
+  SELECT m.id, ({key})::float8 AS key, {some}::float8 AS score, {made} AS made
     FROM {table.qualified} m, parsed p
    WHERE {where} AND m.search_vector @@ p.every
    ORDER BY 2 DESC, m.id LIMIT {depth}
 ),
 broadened AS MATERIALIZED (
-  SELECT m.id, {some}::float8 AS key, {some}::float8 AS score, {made}::timestamptz AS made
+  SELECT m.id, {some}::float8 AS key, {some}::float8 AS score, {made} AS made
     FROM {table.qualified} m, parsed p
    WHERE (SELECT count(*) FROM complete) < {depth}
      AND {where} AND m.search_vector @@ p.some AND {some} > {OR_BROADEN_MIN_RANK}

@@ -1,0 +1,88 @@
+"""Removes what the migrations have added to a table, by what is there: also after a first migration that failed.
+
+Memories stay, and so does everything that existed before the migrations. Nothing is done for a table that no migration
+has touched, since our tables of plain names may then belong to another table of its schema.
+"""
+# ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
+
+from memory_recall.schema.ddl import TableChanges, literal
+from memory_recall.schema.graph_relations import drop_graph
+from memory_recall.schema.names import index_name
+from memory_recall.schema.revisions import VERSION_TABLE, version_table
+from memory_recall.schema.rules.expected import (
+    FUNCTIONS,
+    STANDBY_TRIGGERS,
+    TRUNCATE_TRIGGER,
+    partial_indexes,
+    triggers,
+)
+from memory_recall.schema.supersessions import SUPERSESSIONS
+from memory_recall.schema.table import ACTIVE, EMBEDDING_COLUMN, STANDBY, MemoryTable
+
+_STATISTICS_TARGET = 300  # of revision 0005
+_OWN_TABLES = (
+    "memory_index_swaps", STANDBY.failures, ACTIVE.failures, SUPERSESSIONS, "memory_index_state", "memory_index_models",
+)  # fmt: skip
+
+
+async def remove_additions(changes: TableChanges) -> None:
+    """Drop our triggers, columns, constraints, indexes, functions and tables, and the versions last.
+
+    A run that was interrupted is repeated. The column `embedding` stays if it was there before the migrations, or if
+    no record tells that it was not.
+    """
+    table = changes.table
+    if not await _was_migrated(changes):
+        return
+    adopted = await _adopted(changes)
+    if table.exists:
+        await _remove_from_memories(changes, adopted=adopted)
+    for statement in drop_graph(table) if table.exists else ():
+        await changes.run(statement)
+    for name in FUNCTIONS:
+        await changes.run(f"DROP FUNCTION IF EXISTS {table.own(name)}")
+    for name in _OWN_TABLES:
+        await changes.run(f"DROP TABLE IF EXISTS {table.own(name)}")
+    await changes.run(f"DROP TABLE IF EXISTS {table.in_schema(version_table(table))}")
+    if not table.suffix:
+        await changes.run(f"DROP TABLE IF EXISTS {table.in_schema(VERSION_TABLE)}")
+
+
+async def _remove_from_memories(changes: TableChanges, *, adopted: bool) -> None:
+    table = changes.table
+    for trigger in (*triggers(table), TRUNCATE_TRIGGER, *STANDBY_TRIGGERS):
+        await changes.run(f"DROP TRIGGER IF EXISTS {trigger.name} ON {table.qualified}")
+    for name in (*partial_indexes(table), index_name(table.name, EMBEDDING_COLUMN)):
+        await changes.drop_index(name)
+    dropped = [f"DROP CONSTRAINT IF EXISTS {column.constraint}" for column in (STANDBY, ACTIVE)]
+    dropped.append(f"DROP COLUMN IF EXISTS {STANDBY.name}")
+    if not adopted:
+        dropped.append(f"DROP COLUMN IF EXISTS {EMBEDDING_COLUMN}")
+    await changes.run(f"ALTER TABLE {table.qualified} {', '.join(dropped)}")
+    target = (
+        f"SELECT attstattarget FROM pg_attribute WHERE attrelid = {literal(table.qualified)}::regclass "
+        "AND attname = 'search_vector' AND NOT attisdropped"
+    )
+    if await changes.value(target) == _STATISTICS_TARGET:
+        await changes.run(f"ALTER TABLE {table.qualified} ALTER COLUMN search_vector SET STATISTICS -1")
+
+
+async def _was_migrated(changes: TableChanges) -> bool:
+    table = changes.table
+    return bool(await _there(changes, version_table(table)) or await _there(changes, _state(table)))
+
+
+async def _adopted(changes: TableChanges) -> bool:
+    """Return whether the column `embedding` was there before the migrations, or nobody knows that it was not."""
+    if not await _there(changes, _state(changes.table)):
+        return True
+    recorded = await changes.value(f"SELECT column_adopted FROM {changes.table.own('memory_index_state')}")
+    return recorded is not False
+
+
+async def _there(changes: TableChanges, relation: str) -> bool:
+    return await changes.value(f"SELECT to_regclass({literal(changes.table.in_schema(relation))})::text") is not None
+
+
+def _state(table: MemoryTable) -> str:
+    return f"memory_index_state{table.suffix}"

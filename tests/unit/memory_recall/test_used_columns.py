@@ -1,0 +1,100 @@
+"""All faults of a table's columns are named at once, each with the statement that mends it in this very table."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from memory_recall.schema.columns.used import USED_COLUMNS, Need
+from memory_recall.schema.requirements.used_columns import column_faults, shape_faults
+from memory_recall.schema.table import MemoryTable
+
+COLUMNS = {used.name: used.types[0] for used in USED_COLUMNS}
+TABLE = MemoryTable("app", "notes", COLUMNS, "public", None)
+pytestmark = [pytest.mark.finding("database F10"), pytest.mark.finding("database F15")]
+
+
+def faulty(**types: str) -> str:
+    faults = column_faults(replace(TABLE, columns=COLUMNS | types), Need.ALWAYS)
+    return " ".join(f"{fault.message} {fault.remedy}" for fault in faults)
+
+
+@pytest.mark.parametrize("used", USED_COLUMNS, ids=lambda used: used.name)
+def test_each_type_of_the_list_is_taken_and_another_one_is_named(used: object) -> None:
+    name, types = used.name, used.types  # type: ignore[attr-defined]
+    assert [faulty(**{name: kind}) for kind in types] == [""] * len(types)
+    said = faulty(**{name: "jsonb"})
+    assert f'Column {name} of "app"."notes" is jsonb, not' in said
+    assert all(kind in said for kind in types)
+    assert f'ALTER TABLE "app"."notes" ALTER COLUMN {name} TYPE {types[0]} USING ' in said
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("deleted_at", "boolean"), ("deleted_at", "bigint"), ("importance", "text"), ("search_vector", "text"),
+        ("content", "bytea"), ("content", "jsonb"), ("created_at", "double precision"), ("id", "uuid"),
+        ("user_id", "citext"), ("user_id", "character"), ("tags", "text[]"), ("category", "integer"),
+    ],
+)  # fmt: skip
+def test_what_was_taken_and_failed_later_is_refused(name: str, kind: str) -> None:
+    assert f"Column {name}" in faulty(**{name: kind})
+
+
+def test_all_faults_are_named_at_once_with_what_recalls_need() -> None:
+    types = {"importance": "text", "deleted_at": "boolean", "embedding": "vector"}
+    columns = {name: kind for name, kind in (COLUMNS | types).items() if name not in {"content", "search_vector"}}
+    faults = column_faults(replace(TABLE, columns=columns, embedding_dimensions=384), Need.ALWAYS)
+    assert [fault.remedy.removeprefix('ALTER TABLE "app"."notes" ') for fault in faults] == [
+        "ADD COLUMN content text;",
+        (
+            "ALTER COLUMN deleted_at TYPE timestamp with time zone USING CASE WHEN deleted_at THEN now() END; "
+            "or, if it means something else, rename it."
+        ),
+        "ADD COLUMN search_vector tsvector GENERATED ALWAYS AS (to_tsvector('english', content)) STORED;",
+        "ALTER COLUMN importance TYPE real USING importance::real; or, if it means something else, rename it.",
+        'ALTER COLUMN embedding TYPE "public".halfvec(384) USING embedding::"public".halfvec(384);',
+    ]
+
+
+def test_a_table_without_search_vector_may_be_indexed_and_not_recalled_from() -> None:
+    table = replace(TABLE, columns={name: kind for name, kind in COLUMNS.items() if name != "search_vector"})
+    assert column_faults(table, Need.ALWAYS) == []
+    assert [fault.message[:50] for fault in column_faults(table, Need.ALWAYS, Need.RECALL)] == [
+        '"app"."notes" has no column search_vector. The wor'
+    ]
+
+
+@pytest.mark.parametrize("name", ["id", "content", "is_sensitive", "deleted_at"])
+@pytest.mark.parametrize("kind", ["stored", "virtual"])
+@pytest.mark.finding("database F7")
+@pytest.mark.finding("security L7")
+def test_what_the_rules_read_is_no_generated_column(name: str, kind: str) -> None:
+    generated: dict[str, object] = {name: kind}
+    faults = column_faults(replace(TABLE, generated=generated), Need.ALWAYS)  # type: ignore[arg-type]
+    (fault,) = faults
+    assert f'Column {name} of "app"."notes" is a generated column ({kind})' in fault.message
+    assert ("DROP EXPRESSION" if kind == "stored" else "DROP COLUMN") in fault.remedy
+
+
+def test_a_date_of_deletion_that_is_never_null_is_refused() -> None:
+    (fault,) = column_faults(replace(TABLE, not_null=["id", "deleted_at"]), Need.ALWAYS)
+    assert "every memory counts as deleted" in fault.message
+
+
+def test_nothing_is_wrong_with_a_table_that_does_not_exist() -> None:
+    table = replace(TABLE, columns={})
+    assert column_faults(table, Need.ALWAYS, Need.RECALL) == shape_faults(table) == []
+
+
+def test_a_view_is_no_table() -> None:
+    (fault,) = shape_faults(replace(TABLE, kind="v"))
+    assert '"app"."notes" is not a table' in fault.message
+
+
+def test_the_field_of_the_resource_names_the_columns_that_are_needed() -> None:
+    definition = (Path(__file__).parents[3] / "charts/memory-index/crds/memoryindexes.yaml").read_text()
+    described = " ".join(definition.partition("The table of memories, found")[2].partition("Immutable.")[0].split())
+    *needed, last = [used.name for used in USED_COLUMNS if used.need is Need.ALWAYS]
+    (for_recalls,) = [used.name for used in USED_COLUMNS if used.need is Need.RECALL]
+    assert f"the columns {', '.join(needed)} and {last} and, for recalls, {for_recalls}" in described
