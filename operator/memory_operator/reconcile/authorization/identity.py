@@ -65,6 +65,7 @@ def identified(
     return index.model_copy(
         update={
             "system_identifier": facts.system_identifier or "",
+            "kubernetes": kubernetes,
             "cluster_name": facts.cluster_name,
             "kubernetes": kubernetes,
             "cluster_namespace": cluster.namespace if isinstance(cluster, ClusterFacts) and certain else "",
