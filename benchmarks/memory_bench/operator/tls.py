@@ -89,9 +89,7 @@ def _wrong_refused(tenant: Tenant) -> bool:
     tenant.cluster.apply(other)
     tenant.apply_index(database__tls={"caSecret": {"name": _WRONG}})
     tenant.wait_condition("DatabaseReachable", "ServerNotVerified")
-    tenant.kubectl(
-        "patch", "memoryindex", INDEX, "--type=json", '--patch=[{"op":"remove","path":"/spec/database/tls"}]'
-    )
+    tenant.apply_index()
     return tenant.wait_ready().ready
 
 

@@ -82,7 +82,13 @@ authority's key. Bound to namespaces, it polls these objects in place of watchin
     {{- end }}
 {{- if .Values.watchNamespaces }}
 - apiGroups: [""]
-  resources: [services, secrets]
+  resources: [services]
+  verbs: [get]
+- apiGroups: [""]
+  resources: [secrets]
+  {{- with .Values.cnpg.authoritySecrets }}
+  resourceNames: {{ toJson . }}
+  {{- end }}
   verbs: [get]
 {{- end }}
 {{- include "memory-index.rules.events" . }}

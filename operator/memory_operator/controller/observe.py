@@ -7,6 +7,8 @@ nothing else can delay the deletion.
 The order matters in two places. Consent is checked before the value of a Secret is used. CloudNativePG's Database
 objects are read before the database itself, so that a missing extension has one explanation: if CloudNativePG has
 already applied an object that requests the extension, somebody has removed the extension.
+
+Longer than 300 lines because one observation is one sequence of reads.
 """
 
 import asyncio
@@ -19,12 +21,13 @@ from memory_operator.clients import object_facts
 from memory_operator.clients.embedder import EmbedderProbe
 from memory_operator.clients.kube import EVERY_NAMESPACE, KindMissingError, Kube, KubeError
 from memory_operator.controller.cache import ObjectCache
+from memory_operator.controller.database_authority import read_authority
 from memory_operator.controller.entries import CHILDREN
 from memory_operator.controller.objects import Objects
 from memory_operator.reconcile.active_embedder import before_swap, embedder_of_active, needs_swap
 from memory_operator.reconcile.authorization.claims import holder_to_read, is_claimed_by
 from memory_operator.reconcile.authorization.consent import check_cluster, check_secret
-from memory_operator.reconcile.authorization.database_tls import ca_secret, certificates_of, database_tls
+from memory_operator.reconcile.authorization.database_tls import database_tls
 from memory_operator.reconcile.facts import (
     ClusterFacts,
     Credentials,
@@ -80,7 +83,7 @@ class Observer:
         pods = tuple(object_facts.pod_facts(pod, controllers) for pod in children["Pod"])
         dsn = _dsn(index, secret, cluster)
         credentials = dsn if isinstance(dsn, Problem) else object_facts.credentials(dsn, *_dsn_key(index))
-        certificates = await self._certificates(index, cluster)
+        certificates = await read_authority(self._kube, index, cluster)
         inspection = await self._database(index, dsn, credentials, cluster, certificates)
         return Observed(
             credentials=credentials,
@@ -174,17 +177,6 @@ class Observer:
             return Inspection(certificates)
         source = DsnText(dsn, tls=database_tls(index, certificates))
         return await self._inspect(source, index.spec.database.table, index.namespace)
-
-    async def _certificates(self, index: MemoryIndex, cluster: ClusterFacts | Problem | None) -> str | Problem:
-        """Return the certificates of the authority that the database server is verified by; empty if none are used."""
-        secret = ca_secret(index, cluster if isinstance(cluster, ClusterFacts) else None)
-        if secret is None:
-            return ""
-        namespace, name, key = secret
-        location = f"{namespace}/{name}"
-        found = await self._kube.get("Secret", namespace, name)
-        holds = "the certificate authority of the database"
-        return certificates_of(object_facts.secret_value(found, location, key, holds=holds), location)
 
     async def _peers(self, index: MemoryIndex, database: DatabaseFacts | Problem | None) -> Peers:
         """Return the other MemoryIndex objects, which are needed to decide who may claim the table.

@@ -75,7 +75,7 @@ def reconcile(
     observed = with_start_problems(index, observed, now)
     database = plan_database(index, observed)
     if observed.database_facts is not None and database.verdict.holds:
-        index = identified(index, observed.database_facts, observed.kubernetes)
+        index = identified(index, observed.cluster, observed.database_facts, observed.kubernetes)
     else:
         observed = replace(observed, database=None)  # the facts may be those of another database than the specified one
     refused = refusal(index, observed, images, permitted, database=database.verdict)

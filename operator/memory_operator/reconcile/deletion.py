@@ -170,7 +170,7 @@ def _pause_graph(index: MemoryIndex, observed: Observed, images: Images, now: da
         return Step(replace(database, status=ConditionStatus.FALSE, message=message))
     if facts is None or facts.schema_revision is None or not is_claimed_by(index, facts):
         return None
-    step = plan_pause(identified(index, facts, observed.kubernetes), observed, images, now)
+    step = plan_pause(identified(index, observed.cluster, facts, observed.kubernetes), observed, images, now)
     return _guarded(index, observed, step) if step else None
 
 
@@ -200,7 +200,7 @@ def _undo_migrations(index: MemoryIndex, observed: Observed, images: Images, now
         return Step(replace(database, status=ConditionStatus.FALSE, message=message, remedy=f"{remedy} {retain}"))
     if facts is None or facts.schema_revision is None or not _may_undo(index, observed, facts):
         return None
-    index = identified(index, facts, observed.kubernetes)
+    index = identified(index, observed.cluster, facts, observed.kubernetes)
     stops = _stop_workers(index, observed)
     if stops:
         return Step(Verdict.no(Reason.DELETING, "Stopping the workers before the migrations are undone."), stops)

@@ -34,7 +34,8 @@ REQUEST_LIMIT = 64  # characters of an annotation's value that are repeated in t
 # The maxLength of each field of the status that is a text, as the custom resource definition has it.
 LONGEST_TEXTS = {
     "active": 253, "next": 253, "embeddedPercent": 16, "job": 253, "url": 2048, "ready": 32, "selector": 512,
-    "device": 253, "extensionVersion": 64, "schemaRevision": 64, "systemIdentifier": 32, "tableSchema": 63,
+    "device": 253, "extensionVersion": 64, "schemaRevision": 64, "systemIdentifier": 32, "clusterName": 64,
+    "tableSchema": 63,
 }  # fmt: skip
 _LARGEST_INTEGER = 2**63 - 1
 NOT_STALLED = Verdict.no(Reason.NOT_STALLED, "Nobody needs to act.")
@@ -213,6 +214,7 @@ def _database(index: MemoryIndex, facts: DatabaseFacts | None) -> dict[str, Any]
                 "schemaRevision": facts.schema_revision,
                 "indexValid": facts.index.valid,
                 "systemIdentifier": facts.system_identifier,
+                "clusterName": facts.cluster_name,
                 "tableSchema": facts.table_schema or None,
             }
         ),

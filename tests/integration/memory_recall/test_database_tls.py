@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from memory_recall import status
-from memory_recall.errors import DatabaseUnreachable, InvalidConfiguration, ServerNotVerified
+from memory_recall.errors import AuthenticationFailed, DatabaseUnreachable, InvalidConfiguration, ServerNotVerified
 from memory_recall.postgres.connection import DsnText, connect, create_pool, opened
 from memory_recall.postgres.tls import DatabaseTls, TlsMode
 from memory_recall.settings import Settings
@@ -87,6 +87,14 @@ async def test_a_server_without_tls_is_used_only_where_tls_is_not_demanded(datab
         for tls in (DatabaseTls(TlsMode.REQUIRE), DatabaseTls(ca=CA)):
             with pytest.raises(DatabaseUnreachable, match="TLS"):
                 await reached(through(front, database), tls)
+
+
+async def test_a_refused_password_is_not_sent_again_without_tls(database: Database) -> None:
+    async with TlsFront(database.server.port, OURS.server("pg")) as front:
+        dsn = through(front, database).replace("app-password-canary", "wrong")
+        with pytest.raises(AuthenticationFailed):
+            await reached(dsn, DatabaseTls())
+        assert (front.encrypted, front.plain) == (1, 0)
 
 
 async def test_the_second_server_is_used_where_the_first_is_not_verified(database: Database) -> None:

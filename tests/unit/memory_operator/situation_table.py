@@ -130,7 +130,7 @@ DATABASE = (
     Situation("a Secret that does not consent", "False", "ConsentMissing", FAILED,
               problem("credentials", Reason.CONSENT_MISSING)),
     Situation("another Postgres server", "False", "DatabaseIdentityMismatch", FAILED,
-              db(identity=DatabaseIdentity("7400000000000000002", "app")), **NOTHING),
+              db(identity=DatabaseIdentity("7400000000000000002", "app", "pg")), **NOTHING),
     Situation("another object's table", "False", "TableTaken", FAILED,
               db(identity=IDENTITY, claim=replace(CLAIM, name="other", uid="u-0"))),
     Situation("an image that is not permitted", "False", "NotPermitted", FAILED,

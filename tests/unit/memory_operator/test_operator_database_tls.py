@@ -8,6 +8,7 @@ import pytest
 from devcluster.node.pki import Authority
 from memory_operator.api.reasons import Reason
 from memory_operator.clients import object_facts
+from memory_operator.clients.kube import KubeError
 from memory_operator.reconcile.authorization.database_tls import ca_secret, database_tls
 from memory_operator.reconcile.plan import Apply, Delete, Plan
 from memory_operator.resources import workers
@@ -107,6 +108,23 @@ async def test_an_authority_that_cannot_be_had_is_named_and_nothing_is_connected
     assert "dbaas/pg-ca" in condition["message"]
     assert "spec.database.tls.caSecret" in condition["message"]
     assert bench.sources == []
+
+
+async def test_an_authority_that_the_operator_may_not_read_is_named_with_the_value_that_grants_it(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    get = bench.api.get
+
+    async def refusing(kind: str, namespace: str, name: str) -> dict[str, Any] | None:
+        if (kind, name) == ("Secret", "pg-ca"):
+            raise KubeError("reading", 403, "forbidden", refused=True)
+        return await get(kind, namespace, name)
+
+    monkeypatch.setattr(bench.api, "get", refusing)
+    await bench.reconcile()
+    condition = bench.api.condition("DatabaseReachable")
+    assert condition["reason"] == "NotPermitted"
+    assert "cnpg.authoritySecrets" in condition["message"]
 
 
 async def test_without_the_clusters_consent_its_authority_is_not_read(bench: Bench) -> None:

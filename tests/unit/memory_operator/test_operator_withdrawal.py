@@ -45,17 +45,21 @@ def of_host(cluster: Cluster, observed: Observed) -> Observed:
 
 def of_claim(_: Cluster, observed: Observed) -> Observed:
     assert observed.database_facts
-    theirs = TableClaim(SERVER, "other", "mem", "u-2", "2025-01-01T00:00:00Z", "k-1")
+    theirs = TableClaim(SERVER, "other", "mem", "u-2", "2025-01-01T00:00:00Z", "k-1", cluster_name="pg")
     return replace(observed, database=replace(observed.database_facts, claim=theirs))
 
 
 def of_server(_: Cluster, observed: Observed) -> Observed:
     assert observed.database_facts
-    return replace(observed, database=replace(observed.database_facts, identity=DatabaseIdentity("7", "app")))
+    return replace(observed, database=replace(observed.database_facts, identity=DatabaseIdentity("7", "app", "pg")))
 
 
 def of_database(_: Cluster, observed: Observed) -> Observed:
     return replace(observed, credentials=Credentials("staging"), database=None)
+
+
+def of_database_host(_: Cluster, observed: Observed) -> Observed:
+    return replace(observed, database=Problem(Reason.NOT_PERMITTED, "The host is db.example, which is not permitted."))
 
 
 WITHDRAWALS = [
@@ -66,6 +70,7 @@ WITHDRAWALS = [
     (of_claim, "TableTaken"),
     (of_server, "DatabaseIdentityMismatch"),
     (of_database, "DatabaseNameMismatch"),
+    (of_database_host, "NotPermitted"),
 ]
 each_kind = pytest.mark.parametrize(("withdraw", "reason"), WITHDRAWALS, ids=lambda one: getattr(one, "__name__", None))
 

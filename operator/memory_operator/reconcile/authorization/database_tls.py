@@ -48,6 +48,13 @@ def certificates_of(text: str | Problem, location: str) -> str | Problem:
     return found
 
 
+def unreadable_authority(location: str) -> Problem:
+    """Return the problem of a Secret that the operator's own rights do not let it read."""
+    message = f"The operator may not read Secret {location}, which holds the certificate authority of the database."
+    remedy = f"Have it added to databaseNamespaces and cnpg.authoritySecrets of the operator's chart, or {_OTHERWISE}."
+    return Problem(Reason.NOT_PERMITTED, message, remedy)
+
+
 def plan_database_ca(index: MemoryIndex, observed: Observed) -> tuple[Action, ...]:
     """Return the writes that keep the workers' copy of the certificates as it is in the Secret they come from."""
     if not index.has_database_ca:
