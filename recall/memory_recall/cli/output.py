@@ -108,8 +108,10 @@ def _spelt(value: object) -> str:
         return "yes" if value else "no"
     if isinstance(value, int):
         return f"{value:,}"
-    if isinstance(value, list):
-        return ", ".join(str(item) for item in value) or "none"
+    if isinstance(value, Mapping):
+        return " ".join(str(part) for part in value.values())
+    if isinstance(value, (list, tuple)):
+        return ", ".join(_spelt(item) if isinstance(item, Mapping) else str(item) for item in value) or "none"
     return str(value)
 
 

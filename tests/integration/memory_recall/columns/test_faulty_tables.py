@@ -35,7 +35,7 @@ _EVERYTHING = """
 SELECT string_agg(name, ' ' ORDER BY name) FROM (
     SELECT c.relname || '.' || a.attname || ' ' || format_type(a.atttypid, a.atttypmod) AS name
       FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid WHERE c.relnamespace = 'public'::regnamespace
-       AND a.attnum > 0
+       AND a.attnum > 0 AND NOT a.attisdropped
     UNION ALL SELECT tgname FROM pg_trigger
     UNION ALL SELECT proname FROM pg_proc WHERE proname LIKE 'memory%') found
 """

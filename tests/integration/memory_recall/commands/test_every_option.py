@@ -34,6 +34,7 @@ from tests.integration.memory_recall.read_path.test_evaluate_command import TEXT
 from tests.integration.memory_recall.swap.conftest import SwapBench, swaps
 from tests.integration.memory_recall.voyage_server import VoyageServer
 from tests.integration.memory_recall.workbench import DIMENSIONS, Workbench, until
+from tests.option_tree import options_given, options_of
 from tests.unit.memory_recall.test_status_of_a_memory_index import ApiServer, api, kubeconfig, resource, serve
 
 __all__ = ["api", "kubeconfig", "swaps"]  # fixtures
@@ -245,6 +246,7 @@ async def hostile(bench: Workbench) -> Workbench:
 @pytest.mark.finding("database F8")
 def test_every_option_is_in_a_line() -> None:
     given = options_given(create_app(), [line for text in STORIES.values() for line in lines_of(text)])
+    assert len(options_of(create_app())) > 30
     assert sorted(options_of(create_app()) - given) == []
 
 
