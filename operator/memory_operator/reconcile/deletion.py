@@ -15,7 +15,7 @@ from memory_operator.api.conditions import ConditionStatus, Verdict
 from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import FINALIZER, MemoryIndex
 from memory_operator.reconcile.authorization.claims import check_claim, is_claimed_by
-from memory_operator.reconcile.authorization.consent import missing_consent
+from memory_operator.reconcile.authorization.consent import no_database_consent
 from memory_operator.reconcile.authorization.database_tls import plan_database_ca
 from memory_operator.reconcile.authorization.identity import identified
 from memory_operator.reconcile.authorization.refusal import WRONG_DATABASE
@@ -89,7 +89,7 @@ def with_stops(index: MemoryIndex, observed: Observed, step: Step) -> Step:
     If the object may not use its Cluster or a Secret any more, or if the connection URI leads elsewhere, every Job is
     stopped.
     """
-    refused = missing_consent(observed) or plan_database(index, observed).verdict.reason in WRONG_DATABASE
+    refused = no_database_consent(observed) or plan_database(index, observed).verdict.reason in WRONG_DATABASE
     jobs = [job for job in observed.jobs if job.state is JobState.ACTIVE and not job.deleting]
     stopped = [job for job in jobs if refused or job.component in ASKING]
     stops = (

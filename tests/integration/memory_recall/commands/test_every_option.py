@@ -29,7 +29,6 @@ from memory_recall.postgres.identity_sql import read_identity
 from memory_recall.schema.claims_sql import TableClaim
 from memory_recall.search.fusion import Fusion
 from tests.integration.memory_recall.chat_server import NO, ChatServer
-from tests.integration.memory_recall.commands.option_tree import options_given, options_of
 from tests.integration.memory_recall.read_path.test_evaluate_command import TEXTS, fill
 from tests.integration.memory_recall.swap.conftest import SwapBench, swaps
 from tests.integration.memory_recall.voyage_server import VoyageServer
