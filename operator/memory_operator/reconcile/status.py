@@ -35,7 +35,8 @@ NOTHING_TO_DO = frozenset({Reason.DISABLED, Reason.FILLING, Reason.GRAPH_NOT_PRO
 # The maxLength of each field of the status that is a text, as the custom resource definition has it.
 LONGEST_TEXTS = {
     "active": 253, "next": 253, "embeddedPercent": 16, "job": 253, "url": 2048, "ready": 32, "selector": 512,
-    "device": 253, "extensionVersion": 64, "schemaRevision": 64, "systemIdentifier": 32, "clusterName": 64, "tableSchema": 63,
+    "device": 253, "extensionVersion": 64, "schemaRevision": 64, "systemIdentifier": 32, "clusterName": 64,
+    "tableSchema": 63,
 }  # fmt: skip
 _LARGEST_INTEGER = 2**63 - 1
 NOT_STALLED = Verdict.no(Reason.NOT_STALLED, "Nobody needs to act.")
