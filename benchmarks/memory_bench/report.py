@@ -1,9 +1,9 @@
 """Functions that all benchmarks use for their results: tables, charts, JSON files, and facts about the machine.
 
 Results have two parts: summaries, reports and charts, and beside them a folder `raw` with the results of single
-questions and single measurements. By default both are written to `build/benchmarks`, which git ignores, so that no run
-changes a tracked file. `--keep` writes to `benchmarks/results`, where the repository keeps the first part. Files with
-results of single texts are readable only by their owner.
+questions and single measurements. Both are written to `build/benchmarks`, which git ignores, so that no run changes a
+tracked file; `memory_bench.kept` writes what the repository keeps of them. Files with results of single texts are
+readable only by their owner.
 """
 
 import json
@@ -23,21 +23,17 @@ from memory_recall.private_file import create_private_file
 
 console = Console(stderr=True, highlight=False)
 RAW = "raw"
+_COLOURS = 64  # of a PNG
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 OutputOption = Annotated[
     Path | None, typer.Option(help="The directory of the results; default: build/benchmarks/<benchmark>.")
 ]
-KeepOption = Annotated[
-    bool, typer.Option("--keep", help="Write the results to benchmarks/results, over those that the repository keeps.")
-]
 
 
-def results_directory(benchmark: str, output: Path | None, *, keep: bool) -> Path:
-    """Return the directory of a benchmark's results: `output` if it is given, else the kept or the ignored one."""
-    if output is not None:
-        return output
-    return REPOSITORY / ("benchmarks/results" if keep else "build/benchmarks") / benchmark
+def results_directory(benchmark: str, output: Path | None) -> Path:
+    """Return the directory of a benchmark's results: `output` if it is given, else the one that git ignores."""
+    return output or REPOSITORY / "build" / "benchmarks" / benchmark
 
 
 def machine() -> dict[str, object]:
@@ -106,18 +102,22 @@ def chart(path: Path, *, rows: int = 1, columns: int = 1, size: tuple[float, flo
     """Yield the axes of a new matplotlib figure of `size` inches, and write the figure to `path` when the block ends.
 
     With one row and one column the yielded value is a single `Axes`, otherwise an array of them. Axes in one column
-    share their x axis.
+    share their x axis. A PNG has few colours, so that the repository can keep it.
     """
     import matplotlib as mpl
 
     mpl.use("Agg")  # no display is needed, nor looked for
     from matplotlib import pyplot as plt
+    from PIL import Image
 
     figure, axes = plt.subplots(rows, columns, figsize=size, layout="constrained", sharex=rows > 1)
     try:
         yield axes
         path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path, dpi=110, metadata={"Date": None} if path.suffix == ".svg" else None)
+        figure.savefig(path, dpi=110)
+        if path.suffix == ".png":
+            with Image.open(path) as drawn:
+                drawn.convert("RGB").quantize(_COLOURS).save(path, optimize=True)
     finally:
         plt.close(figure)
 

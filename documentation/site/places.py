@@ -23,7 +23,7 @@ PAGES = {
     "devcluster/README.md": "devcluster-package.md",
     "terraform/modules/memory-operator/README.md": "terraform-memory-operator.md",
     "terraform/modules/memory-index/README.md": "terraform-memory-index.md",
-    "benchmarks/results/recall/report.md": "recall-report.md",
+    "benchmarks/README.md": "benchmarks.md",
 }
 # Folders whose pages have a list of their own on the site.
 FOLDERS = {"docs/adr": "adr/index.md", "docs/reference": "reference/index.md"}

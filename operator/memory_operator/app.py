@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from threading import Timer
 from typing import Any, cast
+from urllib.parse import urlsplit
 
 import kopf
 import structlog
@@ -21,9 +22,11 @@ from kubernetes.aio.client import ApiClient
 
 from memory_operator.clients import connection, http
 from memory_operator.clients.database import DatabaseClient
+from memory_operator.clients.destinations import Destinations
 from memory_operator.clients.embedder import EmbedderProbe
 from memory_operator.clients.kube import Kube, KubeError
 from memory_operator.clients.lease import LeaderElection
+from memory_operator.clients.resolver import NameResolver, UnresolvedError
 from memory_operator.controller import handlers
 from memory_operator.controller.cache import WATCHED, WATCHED_OF_CNPG, ObjectCache
 from memory_operator.controller.controller import Controller
@@ -32,6 +35,8 @@ from memory_operator.controller.loop_pauses import LoopPauses
 from memory_operator.controller.metrics import Metrics
 from memory_operator.controller.observe import Observer
 from memory_operator.controller.queue import WorkQueue
+from memory_operator.reconcile.authorization.addresses import is_forbidden
+from memory_operator.reconcile.authorization.permissions import Permitted
 from memory_operator.reconcile.core import RequeueIntervals
 from memory_operator.resources.common import MANAGER
 from memory_operator.settings import Settings
@@ -73,12 +78,15 @@ async def serve(settings: Settings) -> bool:
         stack.callback(MetricsServer(metrics.registry, METRICS_PORT).close)
         configuration = await connection.configuration()
         kube = Kube(await stack.enter_async_context(ApiClient(configuration)), metrics.count_write, cache.remember)
-        api_server = await http.addresses_of(configuration.host)
-        web = await stack.enter_async_context(http.opened(partial(http.may_be_called, api_server=api_server)))
-        probe = EmbedderProbe(web.get, settings.permitted)
+        names = NameResolver()
+        stack.callback(names.close)
+        api_server = await _addresses_of(configuration.host, names)
+        destinations = Destinations(partial(kube.get, "Service"), names, settings.permitted, api_server)
+        web = await stack.enter_async_context(http.opened(partial(_may_be_called, settings.permitted, api_server)))
+        probe = EmbedderProbe(web.get, settings.permitted, destinations.embedder)
         observer = Observer(
             kube,
-            DatabaseClient().inspect,
+            DatabaseClient(destinations.database).inspect,
             probe,
             settings.namespaces,
             cache,
@@ -103,6 +111,18 @@ async def serve(settings: Settings) -> bool:
             _end_process_within(END_SECONDS)
         _log.info("stopped")
         return ended
+
+
+async def _addresses_of(url: str, names: NameResolver) -> frozenset[str]:
+    """Return the IP addresses of a URL's host, or an empty set if the host name cannot be resolved."""
+    try:
+        return frozenset(await names.addresses("", urlsplit(url).hostname or ""))
+    except UnresolvedError:
+        return frozenset()
+
+
+def _may_be_called(permitted: Permitted, api_server: frozenset[str], address: str) -> bool:
+    return address in permitted.external_hosts or not is_forbidden(address, api_server=api_server)
 
 
 def _end_process_within(seconds: float) -> None:

@@ -37,7 +37,7 @@ class Settings(BaseSettings):
         default=Permitted(),
         description="What authors of a MemoryIndex may choose, as JSON: lists by the names image_prefixes, "
         "priority_classes, runtime_classes, pod_annotation_prefixes, pod_label_prefixes, environment_variables, "
-        "external_hosts.",
+        "external_hosts, database_hosts.",
     )
     namespaces: Annotated[tuple[str, ...], NoDecode] = Field(
         default=(), description="The namespaces whose objects are reconciled, separated by commas; empty: all."

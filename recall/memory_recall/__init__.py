@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from memory_recall.integrations.fastapi import create_recall_router
     from memory_recall.integrations.prometheus import RecallMetrics
     from memory_recall.integrations.sqlite import SqliteRecall
+    from memory_recall.postgres.connection import DsnFile, DsnText, create_pool
+    from memory_recall.postgres.tls import DatabaseTls, TlsMode
     from memory_recall.search.dates import find_period
     from memory_recall.search.fusion import Fusion, SortBy
     from memory_recall.search.hybrid_recall import HybridRecall
@@ -54,8 +56,11 @@ __all__ = [
     "EVERYONE",
     "ChatClient",
     "DatabaseRejected",
+    "DatabaseTls",
     "DatabaseUnreachable",
     "Degraded",
+    "DsnFile",
+    "DsnText",
     "EmbeddedQuery",
     "EmbedderClient",
     "EmbedderUnavailable",
@@ -90,7 +95,9 @@ __all__ = [
     "SortBy",
     "SqliteRecall",
     "Timings",
+    "TlsMode",
     "VoyageClient",
+    "create_pool",
     "create_recall_router",
     "find_period",
 ]
@@ -98,8 +105,11 @@ __all__ = [
 _MODULES = {
     "ChatClient": "memory_recall.embedding.chat_client",
     "DatabaseRejected": "memory_recall.errors",
+    "DatabaseTls": "memory_recall.postgres.tls",
     "DatabaseUnreachable": "memory_recall.errors",
     "Degraded": "memory_recall.search.result",
+    "DsnFile": "memory_recall.postgres.connection",
+    "DsnText": "memory_recall.postgres.connection",
     "EVERYONE": "memory_recall.search.sql.visibility",
     "EmbeddedQuery": "memory_recall.search.query",
     "EmbedderClient": "memory_recall.embedding.client",
@@ -135,7 +145,9 @@ _MODULES = {
     "SortBy": "memory_recall.search.fusion",
     "SqliteRecall": "memory_recall.integrations.sqlite",
     "Timings": "memory_recall.search.result",
+    "TlsMode": "memory_recall.postgres.tls",
     "VoyageClient": "memory_recall.embedding.voyage",
+    "create_pool": "memory_recall.postgres.connection",
     "create_recall_router": "memory_recall.integrations.fastapi",
     "find_period": "memory_recall.search.dates",
 }

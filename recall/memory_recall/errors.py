@@ -226,16 +226,19 @@ class EmbedderRejected(MemoryIndexError):
     """The embedder refused a text, for instance because it is empty or too long."""
 
 
+class UnusableText(EmbedderRejected):
+    """The embedder's model computes no finite vector for a text, now or ever. `place` is that of the text in its list.
+
+    It is None if the embedder names no place.
+    """
+
+    def __init__(self, message: str, remedy: str = "", *, place: int | None = None) -> None:
+        super().__init__(message, remedy)
+        self.place = place
+
+
 class EmbedderBroken(MemoryIndexError):
     """The embedder's answer cannot be decoded, has the wrong number of vectors, or has values that are not finite."""
-
-
-class JudgingStopped(MemoryIndexError):
-    """A language model stopped answering while it judged proposals, or was interrupted; the rules scored the rest."""
-
-
-class JudgeUnfit(MemoryIndexError):
-    """A language model cannot tell restatements from other notes in examples with known answers."""
 
 
 class KubernetesUnreachable(MemoryIndexError):

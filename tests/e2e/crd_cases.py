@@ -81,9 +81,26 @@ DATABASE = (
     Case(
         "an unknown management",
         {"spec.database.extension.management": "Install"},
-        '"Database", "ImageVolume", "Observe"',
+        '"Database", "Observe"',
     ),
     Case("an image tag as version", {"spec.database.extension.minimumVersion": "v0.8.4-pg16"}, "such as 0.8.4"),
+    Case("an unknown TLS mode", {"spec.database.tls": {"mode": "verify-full"}}, '"VerifyFull", "VerifyCA", "Require"'),
+    Case(
+        "an authority that nothing is verified by",
+        {"spec.database.tls": {"mode": "Require", "caSecret": {"name": "ca"}}},
+        "leave caSecret out, or use VerifyFull or VerifyCA",
+    ),
+    Case("an authority without a name", {"spec.database.tls": {"caSecret": {"key": "x"}}}, "name: Required value"),
+    Case(
+        "an authority's file",
+        {"spec.database.tls": {"caSecret": {"name": "/etc/ca.crt"}}},
+        "must be the name of a Secret",
+    ),
+    Case(
+        "an authority's key with a slash",
+        {"spec.database.tls": {"caSecret": {"name": "ca", "key": "a/b"}}},
+        "must be a key of the Secret",
+    ),
     Case("a pgvector without halfvec", {"spec.database.extension.minimumVersion": "0.6.2"}, "must be 0.7.0 or later"),
 )
 
@@ -333,6 +350,11 @@ WORK = (
         "a pod field that gives rights",
         {"spec.embedder.podTemplate": {"serviceAccountName": "admin"}},
         'unknown field "spec.embedder.podTemplate.serviceAccountName"',
+    ),
+    Case(
+        "a toleration of workers without the taint's key",
+        {"spec.embedder.podTemplate": {"tolerations": [{"operator": "Equal", "value": "memory"}]}},
+        "operator Equal needs the taint's key",
     ),
     Case("graph as text", {"spec.graph.enabled": "on"}, "spec.graph.enabled"),
     Case("an unknown scaler", {"spec.embedder.scaling": "Keda"}, 'supported values: "Operator", "External"'),

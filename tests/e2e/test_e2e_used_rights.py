@@ -32,6 +32,7 @@ EXPLAINED = {
         "get", "memory-index.dev", "memoryindexes"
     ): "read live only in a namespace that was being deleted at the start",
     Right("get", CNPG, "clusters"): "read live only while no Cluster is known, and where Clusters are not watched",
+    Right("delete", "", "configmaps"): "only where the database's authority is no longer needed",
     Right("delete", "batch", "jobs"): "a Job is replaced only where it cannot run, or its work is not wanted any more",
     **{
         Right(verb, "policy", "poddisruptionbudgets"): "only an embedder of several pods has a budget"
@@ -43,6 +44,9 @@ USED_CLUSTER_WIDE = {
     Right("delete", "", "services"),
     Right("delete", "networking.k8s.io", "networkpolicies"),
     *(Right(verb, CNPG, "databases") for verb in ("get", "create", "patch")),
+    Right("get", "", "services"),
+    Right("get", "", "secrets"),
+    *(Right(verb, "", "configmaps") for verb in ("get", "create", "patch")),
     *(Right(verb, "", "persistentvolumeclaims") for verb in ("get", "create", "patch", "delete")),
 }
 

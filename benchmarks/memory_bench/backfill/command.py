@@ -11,14 +11,13 @@ import typer
 from memory_bench.backfill import killed_worker, null_embedder, real_embedder, results
 from memory_bench.harness.dataset import Dataset, DatasetError, load_dataset
 from memory_bench.postgres import MeasuredServer
-from memory_bench.report import KeepOption, OutputOption, console, machine, results_directory
+from memory_bench.report import OutputOption, console, machine, results_directory
 from memory_bench.servers import CACHE
 
 
 def backfill(  # noqa: PLR0917  (typer makes options of them; nobody calls this by position)
     dataset: Annotated[Path, typer.Option(help="A labelled set, whose memories the real embedder embeds.")],
     output: OutputOption = None,
-    keep: KeepOption = False,
     model: Annotated[str, typer.Option(help="Profile of the real embedder's model.")] = "all-MiniLM-L6-v2",
     model_file: Annotated[
         Path | None, typer.Option(help="Its GGUF file; by default the one that `make setup` made.")
@@ -58,7 +57,7 @@ def backfill(  # noqa: PLR0917  (typer makes options of them; nobody calls this 
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # the server and the embedder end with us
     measured = asyncio.run(measure())
-    output = results_directory("backfill", output, keep=keep)
+    output = results_directory("backfill", output)
     results.write(output, measured)
     console.print(f"Results are in {output}.")
     print(json.dumps(results.headline(measured)))

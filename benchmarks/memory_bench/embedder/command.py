@@ -14,7 +14,6 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 from devcluster.errors import DevclusterError
 from devcluster.progress import ConsoleReporter
 from devcluster.settings import Settings
-from memory_bench.embedder.charts import draw
 from memory_bench.embedder.gpu.peer import peer_is_installed
 from memory_bench.embedder.gpu.plan import gpu_plan
 from memory_bench.embedder.llama_server_build import llama_server_program
@@ -23,8 +22,8 @@ from memory_bench.embedder.models import bge_large_shaped, random_cross_encoder
 from memory_bench.embedder.plan import LARGE, Extent, ModelPlan, plan
 from memory_bench.embedder.records import Measurements
 from memory_bench.embedder.run import ModelRun
-from memory_bench.embedder.summary import details, summary
-from memory_bench.report import RAW, KeepOption, OutputOption, console, now, results_directory, write_json
+from memory_bench.embedder.summary import details, summary, table
+from memory_bench.report import RAW, OutputOption, console, now, results_directory, write_json
 from memory_embedder.errors import EmbedderError
 
 
@@ -35,7 +34,6 @@ def embedder(  # noqa: PLR0917 -- options, all named
     full: Annotated[bool, typer.Option("--full", help="More rounds and bge-large's shape at every point.")] = False,
     gpu: Annotated[bool, typer.Option("--gpu", help="All layers on the GPU; needs a CUDA build of the wheel.")] = False,
     output: OutputOption = None,
-    keep: KeepOption = False,
     peer: Annotated[
         bool,
         typer.Option(
@@ -52,7 +50,7 @@ def embedder(  # noqa: PLR0917 -- options, all named
 
     Example: python -m memory_bench embedder --quick --output /tmp/results
     """
-    output = results_directory("embedder-gpu" if gpu else "embedder", output, keep=keep)
+    output = results_directory("embedder-gpu" if gpu else "embedder", output)
     extent = Extent.QUICK if quick else Extent.FULL if full else Extent.DEFAULT
     try:
         machine = describe_machine() | (require_gpu() if gpu else {})
@@ -82,16 +80,11 @@ class Results:
             "machine": self.machine,
             "summary": summary(found),
             "details": details(found),
+            "table": table(found),
             "calibration": {"raw loop": found.raw_calibration, "llama-server": found.server_calibration},
         }
         write_json(self.directory / f"{found.model}.json", kept)
         write_json(self.directory / RAW / f"{found.model}.json", found.as_dict())
-
-    def draw(self, found: Measurements) -> None:
-        """Draw the model's chart into the output folder."""
-        gpu = self.machine.get("gpu")
-        title = f"{gpu or self.machine['processor']}" + ("" if gpu else f", {self.machine['threads']} threads")
-        draw(found, title, self.directory / f"{found.model}.png")
 
 
 def _program(given: Path | None, *, peer: bool) -> Path | None:
@@ -126,7 +119,6 @@ def _measure(
             )
             measured.append(run.measure())
             progress.update(task, completed=total)  # fewer were made without llama-server
-            results.draw(measured[-1])
             sys.stderr.write(f"{one.model}: {json.dumps(details(measured[-1]))}\n")
     return measured
 

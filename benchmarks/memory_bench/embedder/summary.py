@@ -70,6 +70,27 @@ def details(found: Measurements) -> dict[str, float | None]:
     }
 
 
+def table(found: Measurements) -> dict[str, dict[str, float]]:
+    """Return the medians over all rounds: documents a second by length, and milliseconds of a query alone by length."""
+    documents = {one.tokens for one in found.documents}
+    rates = {tokens: document_rates(found, tokens, ACCEPTANCE_CONCURRENCY) for tokens in sorted(documents)}
+    subjects = {one.subject for one in found.queries}
+    return {
+        **{
+            f"documents a second, {tokens} tokens": {name: _rounded(median(each)) for name, each in by_subject.items()}
+            for tokens, by_subject in rates.items()
+        },
+        **{
+            f"a query of {tokens} tokens alone, p50 ms": {
+                name: value
+                for name in sorted(subjects)
+                if (value := _milliseconds(_idle(found, name, tokens))) is not None
+            }
+            for tokens in sorted({one.tokens for one in found.queries})
+        },
+    }
+
+
 def document_ratio(
     found: Measurements,
     other: str,

@@ -22,7 +22,7 @@ from memory_bench.latency.store import (
     has_huge_pages,
 )
 from memory_bench.postgres import MeasuredServer
-from memory_bench.report import KeepOption, OutputOption, console, results_directory
+from memory_bench.report import OutputOption, console, results_directory
 from memory_bench.servers import CACHE
 
 _SIZES = [5_000, 100_000, LARGE]
@@ -44,7 +44,6 @@ def latency(  # noqa: PLR0917  (typer makes options of them; nobody calls this b
         int, typer.Option(min=1, help="Questions whose results are compared with those of exact search.")
     ] = 40,
     output: OutputOption = None,
-    keep: KeepOption = False,
     cache: Annotated[Path, typer.Option(help="Where the databases are kept between runs.")] = CACHE / "latency",
     build_only: Annotated[bool, typer.Option("--build-only", help="Only fill the databases.")] = False,
     graph: Annotated[
@@ -80,7 +79,7 @@ def latency(  # noqa: PLR0917  (typer makes options of them; nobody calls this b
         server.close()
     done = [one for one in results if one is not None]
     if done:
-        write(done, in_turn, results_directory("latency", output, keep=keep))
+        write(done, in_turn, results_directory("latency", output))
         console.print(table(done), markup=False, highlight=False, soft_wrap=True)
         print(json.dumps(figures(done, in_turn)))
 

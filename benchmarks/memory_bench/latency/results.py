@@ -1,4 +1,4 @@
-"""Writes the results of the latency benchmark: JSON with the main figures, tables, and a chart over table size.
+"""Writes the results of the latency benchmark: JSON with the main figures, and tables.
 
 Ratios are those of two designs under the same condition, warm or cold caches (see `conditions`). A figure that does not
 say `cold` is one of warm caches.
@@ -13,10 +13,9 @@ import numpy as np
 
 from memory_bench.latency.conditions import COLD, CONDITIONS, WARM, Condition, Measured
 from memory_bench.latency.designs import EMBEDDER_STOPPED, LEXICAL_ONLY, OURS, PLAIN, WITH_GRAPH
-from memory_bench.report import RAW, chart, machine, markdown_table, now, write_json
+from memory_bench.report import RAW, machine, markdown_table, now, write_json
 
 SMALL, LARGE = 5_000, 1_000_000
-_SHOWN = (OURS, PLAIN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +186,7 @@ def _cells(measured: Measured) -> tuple[str, str, str]:
 
 
 def write(results: Sequence[SizeResult], in_turn: InTurn | None, directory: Path) -> None:
-    """Write figures, tables and chart, and the single times into a folder that git ignores."""
+    """Write figures and tables, and the single times into a folder that git ignores."""
     kept = {
         "made_at": now(),
         "machine": machine(),
@@ -198,27 +197,3 @@ def write(results: Sequence[SizeResult], in_turn: InTurn | None, directory: Path
     write_json(directory / "latency.json", kept)
     write_json(directory / RAW / "milliseconds.json", [asdict(one) for one in results])
     (directory / "latency.md").write_text(table(results), encoding="utf-8")
-    plot(results, directory / "latency.svg")
-
-
-def plot(results: Sequence[SizeResult], path: Path) -> None:
-    """Draw the times against the number of rows on logarithmic axes of the same range, warm and cold side by side."""
-    rows = [one.rows for one in results]
-    shown: list[float] = []
-    with chart(path, columns=len(CONDITIONS), size=(10, 4.2)) as panels:
-        for axes, condition in zip(panels, CONDITIONS, strict=True):
-            for arm, colour in zip(_SHOWN, ("tab:blue", "tab:orange"), strict=True):
-                for percent, style in ((50, "-"), (95, "--")):
-                    times = [one.p(arm, percent, condition) for one in results]
-                    shown += times
-                    axes.plot(rows, times, style, marker="o", color=colour, label=f"{arm} design p{percent}")
-                    axes.annotate(f"{times[-1]:.0f}", (rows[-1], times[-1]), textcoords="offset points", xytext=(5, 3))
-            axes.set(xscale="log", yscale="log", xlabel="rows", ylabel="ms, database part")
-            axes.set_title(f"{condition} caches")
-            axes.set_xlim(rows[0] * 0.8, rows[-1] * 2)
-            axes.set_xticks(rows, [f"{one:,}" for one in rows])
-            axes.minorticks_off()
-            axes.grid(alpha=0.3)
-            axes.legend()
-        for axes in panels:
-            axes.set_ylim(min(shown) * 0.8, max(shown) * 1.5)

@@ -16,7 +16,7 @@ from memory_bench.operator.faults.points import SHARE
 from memory_bench.operator.parts import PARTS, PartResult, Surroundings
 from memory_bench.operator.platform import Platform, running_platform
 from memory_bench.operator.results import failures, headline, write
-from memory_bench.report import KeepOption, OutputOption, console, results_directory
+from memory_bench.report import OutputOption, console, results_directory
 
 
 class _Display:
@@ -68,7 +68,6 @@ def operator(
         float, typer.Option(min=0.01, max=1, help="The share of the fault points that is tried.")
     ] = SHARE,
     output: OutputOption = None,
-    keep: KeepOption = False,
 ) -> None:
     """Measure the operator on a real cluster with CloudNativePG; needs root or Docker, and some 70 minutes in all.
 
@@ -82,7 +81,7 @@ def operator(
     unknown = set(names) - set(PARTS)
     if unknown:
         raise typer.BadParameter(f"There is no part {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}.")
-    directory = results_directory("operator", output, keep=keep)
+    directory = results_directory("operator", output)
     with running_platform() as platform:
         results = asyncio.run(_run(platform, names, sample, directory))
     figures = headline(results)

@@ -87,7 +87,8 @@ def foreign_server(scene: Scene, author: Author) -> None:
     """
     scene.victim.postgres.allow(author.namespace)
     author.write_dsn(scene.own_dsn)
-    author.apply_index(deletionPolicy="Delete")
+    # Verified by the Cluster's authority, the other server would be refused before it says who it is.
+    author.apply_index(deletionPolicy="Delete", database__tls={"mode": "Require"})
     author.wait_refused("DatabaseIdentityMismatch")
     author.kubectl("delete", "memoryindex", INDEX, "--wait=false")
     eventually(

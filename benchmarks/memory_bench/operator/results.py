@@ -26,8 +26,12 @@ NAMESPACES_DELETED = "12/12"
 WITHIN: dict[str, dict[str, float]] = {
     "withdrawals": {"tried": 6, "longest_s": 60, "texts_after": 0},
     "hostile_tenants": {"inputs": 40, "longest_loop_pause_ms": 500, "other_tenants_delay_s": 1, "restarts": 0},
+    "tls": {"verified": True, "wrong_ca_refused": True, "rotations_under_load": 1, "recall_errors": 0},
+    "admission": {"mutations": 6, "applies_per_min_settled": 0},
+    "copies": {"situations": 4, "wrong_database_touched": 0},
 }
-COUNTED = {"tried", "inputs"}
+COUNTED = {"tried", "inputs", "verified", "wrong_ca_refused", "rotations_under_load", "mutations", "situations"}
+ALL_READY = {"ready": "all"}
 
 
 def headline(results: Mapping[str, PartResult]) -> dict[str, Any]:
@@ -63,6 +67,8 @@ def failures(figures: Mapping[str, Any], *, share: float) -> list[str]:
     ]
     if measured.get("namespaces_deleted", NAMESPACES_DELETED) != NAMESPACES_DELETED:
         lines.append(f"{measured['namespaces_deleted']} namespaces were deleted in time")
+    if measured.get("admission", ALL_READY)["ready"] != "all":
+        lines.append(f"{measured['admission']['ready']} objects became Ready under admission")
     converged, points = measured.get("fault_points_converged"), measured.get("fault_points")
     if converged != points:
         lines.append(f"{converged} of {points} fault points converged")
@@ -70,7 +76,7 @@ def failures(figures: Mapping[str, Any], *, share: float) -> list[str]:
 
 
 def write(directory: Path, results: Mapping[str, PartResult], seconds: Mapping[str, float]) -> None:
-    """Write `summary.json` and, if the part `scale` has run, the chart `scale.svg`.
+    """Write `summary.json` and, if the part `scale` has run, the chart `scale.png`.
 
     The summary keeps the parts of earlier runs that did not run again.
     """
@@ -82,7 +88,7 @@ def write(directory: Path, results: Mapping[str, PartResult], seconds: Mapping[s
     kept = {name: PartResult(part["figures"], part["details"]) for name, part in parts.items()}
     write_json(path, {"headline": headline(kept), "parts": parts})
     if "scale" in results and results["scale"].figures:
-        _draw(directory / "scale.svg", parts["scale"]["details"]["sizes"])
+        _draw(directory / "scale.png", parts["scale"]["details"]["sizes"])
 
 
 def _draw(path: Path, sizes: list[dict[str, Any]]) -> None:

@@ -27,7 +27,7 @@ from memory_bench.recall.prompts import compare_settings, in_prompts
 from memory_bench.recall.published import exact_recall_by_stratum, read_published, reword_as_published
 from memory_bench.recall.settings import settings
 from memory_bench.recall.tables import SetMeasurements, figures, write
-from memory_bench.report import REPOSITORY, KeepOption, OutputOption, console, results_directory
+from memory_bench.report import REPOSITORY, OutputOption, console, results_directory
 from memory_bench.servers import CACHE, DEFAULT_MODEL, ServerDidNotStartError, memory_embedder
 from memory_recall import MemoryIndexError
 
@@ -49,9 +49,8 @@ _PUBLISHED = "published/mteb_LoCoMo.tsv"
 
 
 def recall(  # noqa: PLR0917  (typer makes options of them; nobody calls this by position)
-    datasets: Annotated[Path, typer.Argument(help="A directory of labelled sets (docs/recall.md).")],
+    datasets: Annotated[Path, typer.Argument(help="A directory of labelled sets (benchmarks/README.md).")],
     output: OutputOption = None,
-    keep: KeepOption = False,
     only: Annotated[list[str] | None, typer.Option(help="Repeatable: only the sets of these names.")] = None,
     model: Annotated[
         list[str] | None,
@@ -75,7 +74,7 @@ def recall(  # noqa: PLR0917  (typer makes options of them; nobody calls this by
 
     Example: python -m memory_bench recall ../shared/datasets --model all-MiniLM-L6-v2 --model bge-small-en-v1.5
     """
-    output = results_directory("recall", output, keep=keep)
+    output = results_directory("recall", output)
     files = _files(model or [DEFAULT_MODEL], model_file or [])
     sets = [one for one in _load(datasets) if not only or one.name in only]
     if not sets:

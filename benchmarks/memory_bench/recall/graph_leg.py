@@ -111,6 +111,14 @@ def ablation(sets: Mapping[str, Runs], *, seed: int) -> Iterator[Sequence[str]]:
                 yield [name, stratum or "all", count, measure, *means, *differences]
 
 
+def legs(sets: Mapping[str, Runs]) -> dict[str, dict[str, float]]:
+    """Return recall@10 of all arms by set."""
+    return {
+        name: {arm: round(runs[retriever].means()["recall@10"], 4) for arm, retriever in ARMS.items()}
+        for name, runs in sets.items()
+    }
+
+
 def _multihop(runs: Runs) -> Iterator[tuple[Mapping[str, float], Mapping[str, float]]]:
     for plain, graph in zip(runs[HYBRID].answers, runs[GRAPH].answers, strict=True):
         if plain.stratum == MULTIHOP:

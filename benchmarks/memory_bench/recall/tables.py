@@ -1,4 +1,4 @@
-"""Writes the tables and the chart of the recall report, and computes the benchmark's main figures."""
+"""Writes the tables of the recall report, and computes the benchmark's main figures."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -17,7 +17,7 @@ from memory_bench.recall.named_times import TimedQuestions
 from memory_bench.recall.production import DENSE, HYBRID, LEGS, LEXICAL
 from memory_bench.recall.prompts import PromptScores
 from memory_bench.recall.settings import DEFAULT
-from memory_bench.report import chart, grouped_bars, markdown_table, write_json
+from memory_bench.report import markdown_table, write_json
 from memory_recall.evaluation.significance import Comparison, compare
 
 
@@ -102,7 +102,7 @@ def write(
     seed: int,
     compared: Iterator[Sequence[str]] | None = None,
 ) -> None:
-    """Write the recall report of one model, its chart, and its tables as JSON.
+    """Write the recall report of one model, and its tables as JSON.
 
     `compared` holds the rows of a table that compares this model with others.
     """
@@ -110,7 +110,7 @@ def write(
     runs = {one.name: one.results for one in measured}
     spent = {one.name: one.costs for one in measured}
     sections = [
-        f"# Recall on every set\n\n{model}; recall@10 / nDCG@10 unless said otherwise. See `docs/recall.md`.\n",
+        f"# Recall on every set\n\n{model}; recall@10 / nDCG@10 unless said otherwise. See `benchmarks/README.md`.\n",
         *(_section(title, rows) for title, rows in production.sections(runs, seed=seed).items()),
         *(_section(title, rows) for title, rows in costs.sections(spent).items()),
         _section("By stratum", _strata(measured, seed)),
@@ -132,6 +132,7 @@ def write(
     data = {
         "model": model,
         "figures": figures(measured, seed=seed),
+        "legs": graph_leg.legs(runs),
         "lexical": {one.name: asdict(one.lexical) for one in measured},
         "fusion": {
             one.name: {"without": _means(one.without_prior), "with": _means(one.with_prior)} for one in measured
@@ -139,7 +140,6 @@ def write(
         "folds": [asdict(fold) for fold in folds],
     }
     write_json(directory / "summary.json", data)
-    _plot(measured, directory / "recall.svg")
 
 
 def _means(found: SetScores) -> dict[str, dict[str, float]]:
@@ -269,18 +269,3 @@ def _published(measured: Sequence[SetMeasurements], published: Mapping[str, floa
         for stratum, value in published.items() if one.reworded_recall else ():
             alike, own = one.reworded_recall[stratum], one.results["dense-exact"].means(stratum)["recall@10"]
             yield [stratum, f"{value:.4f}", f"{alike:.4f}", f"{alike - value:+.4f}", f"{own:.4f}"]
-
-
-def _plot(measured: Sequence[SetMeasurements], path: Path) -> None:
-    arms = {
-        "ts_rank (the API's)": "pg-ts-rank",
-        "BM25": "pg-bm25",
-        "dense": "dense-hnsw",
-        "RRF k=60, ts_rank": "plain-rrf-60",
-        "our default": HYBRID,
-    }
-    with chart(path, size=(8, 4)) as axes:
-        heights = {label: [one.results[arm].means()["recall@10"] for one in measured] for label, arm in arms.items()}
-        grouped_bars(axes, [one.name for one in measured], heights)
-        axes.set(ylabel="recall@10", ylim=(0, 1))
-        axes.legend(fontsize=8, ncols=3, loc="lower center", bbox_to_anchor=(0.5, 1.0), frameon=False)

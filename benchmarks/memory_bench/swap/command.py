@@ -16,7 +16,7 @@ import asyncpg
 import typer
 
 from memory_bench.postgres import MeasuredServer
-from memory_bench.report import REPOSITORY, KeepOption, OutputOption, console, machine, results_directory
+from memory_bench.report import REPOSITORY, OutputOption, console, machine, results_directory
 from memory_bench.swap import results
 from memory_bench.swap.light import LightSetting
 from memory_bench.swap.load import Load, Recalled
@@ -231,9 +231,8 @@ async def _detects_wrong_model(bench: SwapBench, detector: Detector) -> bool:
     return found > 0 and sum(detector.crossings(one) for one in made) >= _SEEN * found
 
 
-def swap(  # noqa: PLR0917  (typer makes options of them; nobody calls this by position)
+def swap(
     output: OutputOption = None,
-    keep: KeepOption = False,
     models: Annotated[Models, typer.Option(help="Light models, or two real ones of one dimension.")] = Models.LIGHT,
     rows: Annotated[int | None, typer.Option(help="Invented memories in the table; default 20000, real: 500.")] = None,
     recalls: Annotated[float | None, typer.Option(help="Recalls a second; default 50, real: 10.")] = None,
@@ -251,7 +250,7 @@ def swap(  # noqa: PLR0917  (typer makes options of them; nobody calls this by p
         raise typer.BadParameter(f"{SECOND_MODEL_FILE} is missing; make it with: make second-model")
     measured = asyncio.run(_measure(models, rows, recalls, writes))
     measured["machine"] = machine()
-    output = results_directory("swap" if models is Models.LIGHT else "swap-real", output, keep=keep)
+    output = results_directory("swap" if models is Models.LIGHT else "swap-real", output)
     results.write(output, measured)
     console.print(f"Results are in {output}.")
     print(json.dumps(results.headline(measured)))

@@ -1,4 +1,4 @@
-"""Writes the results of the swap benchmark: four main figures, a time line in steps of half a second, and a chart."""
+"""Writes the results of the swap benchmark: four main figures, a time line in steps of two seconds, and a chart."""
 
 from collections.abc import Mapping
 from itertools import pairwise
@@ -9,11 +9,11 @@ from typing import Any
 from memory_bench.report import chart, write_json
 from memory_bench.swap.load import Record
 
-_BIN = 0.5
+_BIN = 2.0
 
 
 def aggregate(record: Record, crossings: int) -> dict[str, Any]:
-    """Return counts, the longest durations and the run's time line in steps of half a second.
+    """Return counts, the longest durations and the run's time line in steps of two seconds.
 
     `crossings` is the number of comparisons across models in the results of the recalls. `semantic_gap_s` is the
     longest time without a recall to which the dense leg contributed.
@@ -80,9 +80,9 @@ def headline(results: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def write(directory: Path, results: Mapping[str, Any]) -> None:
-    """Write `results.json` and `swap.svg`."""
+    """Write `results.json` and `swap.png`."""
     write_json(directory / "results.json", {"headline": headline(results), **results})
-    _chart(directory / "swap.svg", results)
+    _chart(directory / "swap.png", results)
 
 
 def _stages(events: list[dict[str, Any]]) -> list[tuple[float, str]]:

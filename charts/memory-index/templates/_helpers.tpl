@@ -62,7 +62,8 @@ app.kubernetes.io/instance: {{ .Release.Name }}
   "pod_annotation_prefixes" ($permitted.podAnnotationPrefixes | default $none)
   "pod_label_prefixes" ($permitted.podLabelPrefixes | default $none)
   "environment_variables" ($permitted.environmentVariables | default $none)
-  "external_hosts" ($permitted.externalHosts | default $none) | toJson }}
+  "external_hosts" ($permitted.externalHosts | default $none)
+  "database_hosts" ($permitted.databaseHosts | default $none) | toJson }}
 {{- end }}
 
 {{/*

@@ -17,7 +17,7 @@ wildcard.
   resources: [pods]
   verbs: [list, watch]
 - apiGroups: [""]
-  resources: [services, persistentvolumeclaims]
+  resources: [services, persistentvolumeclaims, configmaps]
   verbs: [get, list, watch, create, patch, delete]
 - apiGroups: [apps]
   resources: [deployments]
@@ -59,8 +59,9 @@ the MemoryIndex objects.
 {{- end }}
 
 {{/*
-What it may do in the namespaces of databases: request the extension, unless that is withheld; Clusters are only read.
-Bound to namespaces, it polls these objects in place of watching them.
+What it may do in the namespaces of databases: request the extension, unless that is withheld; Clusters are only read,
+and so are the Services that connection URIs name and the certificate authority of a Cluster, whose Secret also holds the
+authority's key. Bound to namespaces, it polls these objects in place of watching them.
 */}}
 {{- define "memory-index.rules.databases" -}}
 - apiGroups: [postgresql.cnpg.io]
@@ -79,6 +80,17 @@ Bound to namespaces, it polls these objects in place of watching them.
     - patch
     - delete
     {{- end }}
+{{- if .Values.watchNamespaces }}
+- apiGroups: [""]
+  resources: [services]
+  verbs: [get]
+- apiGroups: [""]
+  resources: [secrets]
+  {{- with .Values.cnpg.authoritySecrets }}
+  resourceNames: {{ toJson . }}
+  {{- end }}
+  verbs: [get]
+{{- end }}
 {{- include "memory-index.rules.events" . }}
 {{- end }}
 

@@ -13,12 +13,14 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.request import getproxies
 
 import httpx
 import stamina
 import structlog
 
 from memory_embedder.errors import EmbedderError, ErrorKind
+from memory_embedder.models.fetch_addresses import CheckedTransport
 from memory_embedder.models.model_file import ModelFile
 
 _ATTEMPTS = 8  # in a row without progress
@@ -68,9 +70,9 @@ def fetch_file(
     A later call continues a partial file, unless the file is too large or has another digest; such a file is deleted.
 
     Raises:
-        EmbedderError: the address or the digest is malformed, the server refuses the request, redirects without end or
-            to plain HTTP, the file has more than `most_bytes`, eight attempts in a row bring no further bytes, the file
-            cannot be written, or the digest differs.
+        EmbedderError: the address or the digest is malformed, the host has forbidden addresses alone, the server
+            refuses the request, redirects without end or to plain HTTP, the file has more than `most_bytes`, eight
+            attempts in a row bring no further bytes, the file cannot be written, or the digest differs.
     """
     _check_address(url)
     _check_digest(sha256)
@@ -87,13 +89,16 @@ def fetch_file(
         if target.exists() and _matches(target, sha256):
             return
         partial = _partial(target)
-        with httpx.Client(transport=transport, follow_redirects=True, timeout=_TIMEOUT, event_hooks=hooks) as client:
+        chosen = transport or _checked_transport()
+        with httpx.Client(transport=chosen, follow_redirects=True, timeout=_TIMEOUT, event_hooks=hooks) as client:
             _download(_Download(client, url, partial, most_bytes))
-        try:
-            _verify(partial, sha256)
-        except EmbedderError:
+        if not _matches(partial, sha256):
             partial.unlink()  # resuming a wrong file would never end well
-            raise
+            raise EmbedderError(
+                ErrorKind.MODEL_NOT_VERIFIED,
+                "The file that was fetched has another digest than the one that was given; it is deleted. Correct the "
+                "URL or the digest.",
+            )
         _rename(partial, target)
     except OSError as error:
         raise EmbedderError(
@@ -122,6 +127,11 @@ def copy_file(source: Path, target: Path, sha256: str | None) -> None:
         raise EmbedderError(
             ErrorKind.CONFIGURATION, f"{source} cannot be copied to {target}: {error.strerror}; check the mounts."
         ) from error
+
+
+def _checked_transport() -> httpx.BaseTransport | None:
+    """Return the transport that refuses forbidden addresses; None if a proxy is configured, which then connects."""
+    return None if getproxies().keys() & {"http", "https", "all"} else CheckedTransport(httpx.HTTPTransport())
 
 
 def _check_address(url: str) -> None:

@@ -3,6 +3,8 @@
 By the custom resource definition, the API server refuses invalid objects and fills in defaults. The defaults are
 repeated here only for objects that were written before a field existed. Unknown fields are ignored, so that a newer
 custom resource definition does not stop an older operator.
+
+Longer than 300 lines because the parts of the specification are one model.
 """
 
 from datetime import datetime
@@ -37,8 +39,22 @@ class Credentials(Section):
 class Extension(Section):
     """How pgvector is installed in the database, and the oldest version that is accepted."""
 
-    management: Literal["Database", "ImageVolume", "Observe"] = "Database"
+    management: Literal["Database", "Observe"] = "Database"
     minimum_version: str = "0.8.4"
+
+
+class CaSecret(Section):
+    """The key of a Secret in the namespace of the MemoryIndex that holds certificates of an authority."""
+
+    name: str
+    key: str = "ca.crt"
+
+
+class DatabaseTls(Section):
+    """How the database server is verified; a field that is None has a default that depends on the database."""
+
+    mode: Literal["VerifyFull", "VerifyCA", "Require"] | None = None
+    ca_secret: CaSecret | None = None
 
 
 class Database(Section):
@@ -48,6 +64,7 @@ class Database(Section):
     table: str = "memories"
     cluster: ClusterRef | None = None
     credentials: Credentials = Credentials()
+    tls: DatabaseTls = DatabaseTls()
     existing_vectors: Literal["Refuse", "Keep", "Discard"] = "Refuse"
     extension: Extension = Extension()
 
@@ -179,8 +196,10 @@ class Spec(Section):
 class MemoryIndex(BaseModel):
     """One MemoryIndex object: its identity, its specification and the status that was last written.
 
-    `system_identifier` is the system identifier of the Postgres server. It is taken from the status until the operator
-    has read it from the server. `kubernetes` identifies the Kubernetes cluster, once the server is known.
+    `system_identifier` and `cluster_name` are the system identifier and the setting `cluster_name` of the Postgres
+    server. They are taken from the status until the operator has read them from the server; a name that was never read
+    is None. `cluster_namespace` is the namespace of the server's Cluster if the server is certainly one of its
+    instances, else empty. `kubernetes` identifies the Kubernetes cluster, once the server is known.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -193,6 +212,8 @@ class MemoryIndex(BaseModel):
     spec: Spec
     system_identifier: str = ""
     kubernetes: str = ""
+    cluster_name: str | None = None
+    cluster_namespace: str = ""
     status: Manifest = Field(default_factory=dict)
     finalizers: tuple[str, ...] = ()
     deleted_at: datetime | None = None
@@ -224,6 +245,18 @@ class MemoryIndex(BaseModel):
         """Return the name of the Secret with the connection URI; by default it is CloudNativePG's Secret."""
         named = self.spec.database.credentials.secret_name
         return named or (f"{self.spec.database.cluster.name}-app" if self.spec.database.cluster else "")
+
+    @property
+    def database_tls_mode(self) -> str | None:
+        """Return how the database server is verified at least; None if the connection URI alone decides."""
+        tls = self.spec.database.tls
+        return tls.mode or ("VerifyFull" if self.spec.database.cluster or tls.ca_secret else None)
+
+    @property
+    def has_database_ca(self) -> bool:
+        """Return whether the database server is verified by an authority of its own, not by the public ones."""
+        verified = self.database_tls_mode in {"VerifyFull", "VerifyCA"}
+        return verified and bool(self.spec.database.cluster or self.spec.database.tls.ca_secret)
 
     @property
     def hosted(self) -> bool:
@@ -291,6 +324,7 @@ def parse(manifest: Manifest) -> MemoryIndex:
         generation=metadata.get("generation", 0),
         spec=spec,
         system_identifier=(status.get("database") or {}).get("systemIdentifier", ""),
+        cluster_name=(status.get("database") or {}).get("clusterName"),
         status=status,
         finalizers=tuple(metadata.get("finalizers") or ()),
         deleted_at=metadata.get("deletionTimestamp"),

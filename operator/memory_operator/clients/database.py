@@ -7,33 +7,42 @@ memory: its connection is cut.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from time import monotonic
 
 from memory_operator.api.reasons import Reason
 from memory_operator.reconcile.facts import Inspection, Problem
 from memory_recall import status
-from memory_recall.errors import MemoryIndexError
+from memory_recall.errors import DatabaseUnreachable, MemoryIndexError
 from memory_recall.postgres.connection import AnyConnection, DsnText, connect
+from memory_recall.postgres.connection_uri import parse
 from memory_recall.postgres.receive_limit import receiving_at_most
 
+AddressesOf = Callable[[str, str], Awaitable[tuple[str, ...] | Problem]]  # of a host that a namespace's object names
 CONNECT_SECONDS = 3.0
 QUERY_SECONDS = 20.0  # of all statements together
 RECEIVED_BYTES = 1024 * 1024  # of one observation; about 10 KiB are usual, and 110 KiB with 1,500 columns of long names
 
 
 class DatabaseClient:
-    """Observes databases; keeps no state."""
+    """Observes databases; keeps no state. `addresses_of` finds the addresses of a host that an object names."""
 
-    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
+    def __init__(self, addresses_of: AddressesOf, clock: Callable[[], float] = monotonic) -> None:
+        self._addresses_of = addresses_of
         self._clock = clock
 
-    async def inspect(self, dsn: str, table: str) -> Inspection:
-        """Connect to the database and return its catalog facts, or a problem if they cannot be read."""
+    async def inspect(self, source: DsnText, table: str, namespace: str) -> Inspection:
+        """Connect to the database that an object of this namespace names and return its catalog facts.
+
+        If they cannot be read, a problem is returned in their place.
+        """
+        addresses = await self._addresses(source, namespace)
+        if isinstance(addresses, Problem):
+            return Inspection(addresses)
         began = None
         try:
-            async with _connected(dsn) as connection:
+            async with _connected(source, addresses) as connection:
                 began = self._clock()
                 async with asyncio.timeout(QUERY_SECONDS):
                     found = _writable(await status.inspect(connection, table))
@@ -44,17 +53,37 @@ class DatabaseClient:
             found = Problem(Reason.DATABASE_UNREACHABLE, message)
         return Inspection(found, 0.0 if began is None else self._clock() - began)
 
+    async def _addresses(self, source: DsnText, namespace: str) -> Mapping[str, tuple[str, ...]] | Problem:
+        """Return the addresses of each host of the connection URI, or the problem if no host has any."""
+        try:
+            hosts = dict.fromkeys(server.host for server in parse(source.dsn).servers)
+        except MemoryIndexError as error:
+            return Problem(Reason.SECRET_INVALID, error.message, error.remedy)
+        listed = await asyncio.gather(*(self._addresses_of(namespace, host) for host in hosts))
+        found = {host: one for host, one in zip(hosts, listed, strict=True) if not isinstance(one, Problem)}
+        return found or next(one for one in listed if isinstance(one, Problem))
+
 
 @asynccontextmanager
-async def _connected(dsn: str) -> AsyncIterator[AnyConnection]:
-    with receiving_at_most(RECEIVED_BYTES) as loop:
-        connection = await connect(
-            DsnText(dsn),
-            application_name="memory-operator",
-            connect_timeout=CONNECT_SECONDS,
-            command_timeout=QUERY_SECONDS,
-            loop=loop,
-        )
+async def _connected(source: DsnText, addresses: Mapping[str, tuple[str, ...]]) -> AsyncIterator[AnyConnection]:
+    with receiving_at_most(RECEIVED_BYTES, addresses) as loop:
+        try:
+            connection = await connect(
+                source,
+                application_name="memory-operator",
+                connect_timeout=CONNECT_SECONDS,
+                command_timeout=QUERY_SECONDS,
+                loop=loop,
+            )
+        except DatabaseUnreachable as error:
+            if type(error) is not DatabaseUnreachable or error.sqlstate:
+                raise
+            # Whether a port is closed, silent or another server's is not told: the author may not reach it.
+            raise DatabaseUnreachable(
+                "No Postgres server answers at the host and port of the connection URI.",
+                "Check that the server runs, that host and port are right and reachable from the operator's pod, and "
+                "that the server offers TLS where TLS is demanded.",
+            ) from None
         try:
             yield connection
         finally:

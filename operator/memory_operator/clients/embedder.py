@@ -9,10 +9,10 @@ import asyncio
 import json
 import math
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
-from typing import Any
+from typing import Any, Protocol
 
 from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import MemoryIndex
@@ -22,7 +22,7 @@ from memory_operator.reconcile.facts import EmbedderLoad, PodFacts, Problem, Ser
 from memory_operator.resources.embedder import PROBE_PORT, embedder_url
 
 MOST_PODS = 10  # of one MemoryIndex, whose metrics are requested in one observation
-Get = Callable[[str, Mapping[str, str]], Awaitable[Answer]]
+AddressesOf = Callable[[str, str], Awaitable[tuple[str, ...] | Problem]]  # of a host that a namespace's object names
 _MODELS_IN_A_MESSAGE = 5
 _LONGEST_WORD = 100
 _MOST_SAMPLES = 100  # of metrics; the embedder has fewer than ten of these names
@@ -37,12 +37,21 @@ _SAMPLE = re.compile(
 _LABEL = re.compile(r'(?P<name>[a-z_]{1,30})="(?P<value>[^"\\]*)"(?:,|$)')
 
 
+class Get(Protocol):
+    """Sends a GET request to one of the addresses of the URL's host; without any, the URL has an address itself."""
+
+    async def __call__(self, url: str, headers: Mapping[str, str], addresses: Sequence[str] = ()) -> Answer:
+        """Return the answer, or raise NoAnswerError."""
+        ...
+
+
 class EmbedderProbe:
     """Reads the metrics of embedder and worker pods, and the model list of an external embedder."""
 
-    def __init__(self, get: Get, permitted: Permitted) -> None:
+    def __init__(self, get: Get, permitted: Permitted, addresses_of: AddressesOf) -> None:
         self._get = get
         self._permitted = permitted
+        self._addresses_of = addresses_of
 
     async def loads(self, pods: Iterable[PodFacts]) -> tuple[EmbedderLoad, ...]:
         """Return the load that each pod reports; a pod that does not answer is left out.
@@ -62,23 +71,34 @@ class EmbedderProbe:
 
         No request is sent if the embedder may not be called or may not be given the API key, nor to a hosted provider.
         """
-        refused, url = check_external(index, self._permitted), embedder_url(index)
+        found = await self._models(index, api_key)
+        return found if isinstance(found, Problem) else model_problem(index, found) or served_model(index, found)
+
+    async def _models(self, index: MemoryIndex, api_key: str | None) -> list[dict[str, Any]] | Problem:
+        """Return the models that the external embedder lists, or the problem that prevents it."""
+        refused, url, external = (
+            check_external(index, self._permitted),
+            embedder_url(index),
+            index.spec.embedder.external,
+        )
         if refused:
             return Problem(refused.reason, refused.message, refused.remedy or "")
-        if index.hosted or index.spec.embedder.external is None:
+        if index.hosted or external is None:
             return Problem(Reason.NOT_PERMITTED, f"The embedder at {url} is not asked.")
+        addresses = await self._addresses_of(index.namespace, external.host)
+        if isinstance(addresses, Problem):
+            return addresses
         headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
         try:
-            answer = await self._get(f"{url}/v1/models", headers)
+            answer = await self._get(f"{url}/v1/models", headers, addresses)
         except NoAnswerError as error:
             return Problem(Reason.EXTERNAL_UNREACHABLE, f"The embedder at {url} does not answer: {error}.")
         if answer.code != 200:
             reason = Reason.EMBEDDER_UNAUTHORIZED if answer.code in {401, 403} else Reason.EXTERNAL_UNREACHABLE
             return Problem(reason, f"The embedder at {url} answers GET /v1/models with {answer.code}.")
+        no_list = Problem(Reason.EXTERNAL_UNREACHABLE, f"The embedder at {url} answers with no list of models.")
         models = parse_models(answer.body)
-        if models is None:
-            return Problem(Reason.EXTERNAL_UNREACHABLE, f"The embedder at {url} answers with no list of models.")
-        return model_problem(index, models) or served_model(index, models)
+        return no_list if models is None else models
 
     async def _load(self, pod: PodFacts) -> EmbedderLoad | None:
         metrics = await self._metrics(pod)

@@ -27,6 +27,7 @@ KINDS = {
     "MemoryIndex": ("memory-index.dev", "v1alpha1", "memoryindexes"),
     "Namespace": ("", "v1", "namespaces"),
     "Secret": ("", "v1", "secrets"),
+    "ConfigMap": ("", "v1", "configmaps"),
     "Pod": ("", "v1", "pods"),
     "Service": ("", "v1", "services"),
     "PersistentVolumeClaim": ("", "v1", "persistentvolumeclaims"),

@@ -14,7 +14,7 @@ from memory_operator.api.spec import API_VERSION, Manifest
 from memory_operator.resources.common import LABEL_INSTANCE
 from memory_operator.resources.ownership import controller
 
-CHILDREN = ("Deployment", "Service", "NetworkPolicy", "PodDisruptionBudget", "PersistentVolumeClaim")
+CHILDREN = ("Deployment", "Service", "NetworkPolicy", "PodDisruptionBudget", "PersistentVolumeClaim", "ConfigMap")
 Owner = tuple[str, str]  # the namespace, and the name of the MemoryIndex, or what stands for it
 
 # By kind, the fields that are kept beside apiVersion, kind and parts of the metadata.
@@ -22,6 +22,7 @@ _FIELDS: dict[str, tuple[str, ...]] = {
     "MemoryIndex": ("spec", "status"),
     **dict.fromkeys(CHILDREN, ("spec",)),
     "Deployment": ("spec", "status"),
+    "ConfigMap": ("data",),
     "Job": ("spec", "status"),
     "ReplicaSet": (),
     "Pod": ("status",),

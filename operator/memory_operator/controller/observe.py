@@ -7,6 +7,8 @@ nothing else can delay the deletion.
 The order matters in two places. Consent is checked before the value of a Secret is used. CloudNativePG's Database
 objects are read before the database itself, so that a missing extension has one explanation: if CloudNativePG has
 already applied an object that requests the extension, somebody has removed the extension.
+
+Longer than 300 lines because one observation is one sequence of reads.
 """
 
 import asyncio
@@ -19,11 +21,13 @@ from memory_operator.clients import object_facts
 from memory_operator.clients.embedder import EmbedderProbe
 from memory_operator.clients.kube import EVERY_NAMESPACE, KindMissingError, Kube, KubeError
 from memory_operator.controller.cache import ObjectCache
+from memory_operator.controller.database_authority import read_authority
 from memory_operator.controller.entries import CHILDREN
 from memory_operator.controller.objects import Objects
 from memory_operator.reconcile.active_embedder import before_swap, embedder_of_active, needs_swap
 from memory_operator.reconcile.authorization.claims import holder_to_read, is_claimed_by
 from memory_operator.reconcile.authorization.consent import check_cluster, check_secret
+from memory_operator.reconcile.authorization.database_tls import database_tls
 from memory_operator.reconcile.facts import (
     ClusterFacts,
     Credentials,
@@ -40,10 +44,11 @@ from memory_operator.resources.cnpg import DatabaseObject, own_labels
 from memory_operator.resources.embedder import COMPONENT, NEXT_COMPONENT
 from memory_operator.resources.ownership import controller_uid
 from memory_operator.resources.worker_pods import configured_embedder
+from memory_recall.postgres.connection import DsnText
 from memory_recall.schema.claims_sql import TableClaim
 from memory_recall.status import DatabaseFacts
 
-Inspect = Callable[[str, str], Awaitable[Inspection]]
+Inspect = Callable[[DsnText, str, str], Awaitable[Inspection]]
 NOT_INSPECTED = Inspection(None)
 
 
@@ -78,12 +83,14 @@ class Observer:
         pods = tuple(object_facts.pod_facts(pod, controllers) for pod in children["Pod"])
         dsn = _dsn(index, secret, cluster)
         credentials = dsn if isinstance(dsn, Problem) else object_facts.credentials(dsn, *_dsn_key(index))
-        inspection = await self._database(index, dsn, credentials, cluster)
+        certificates = await read_authority(self._kube, index, cluster)
+        inspection = await self._database(index, dsn, credentials, cluster, certificates)
         return Observed(
             credentials=credentials,
             cluster=cluster,
             database_objects=database_objects,
             database=inspection.found,
+            database_ca=certificates if isinstance(certificates, str) else "",
             query_seconds=inspection.query_seconds,
             peers=await self._peers(index, inspection.found),
             jobs=tuple(object_facts.job_facts(job, children["Pod"]) for job in children["Job"]),
@@ -160,12 +167,16 @@ class Observer:
         dsn: str | Problem,
         credentials: Credentials | Problem,
         cluster: ClusterFacts | Problem | None,
+        certificates: str | Problem,
     ) -> Inspection:
         if isinstance(dsn, Problem) or isinstance(credentials, Problem) or isinstance(cluster, Problem):
             return NOT_INSPECTED
         if credentials.database != index.spec.database.name or (cluster and not cluster.answers):
             return NOT_INSPECTED
-        return await self._inspect(dsn, index.spec.database.table)
+        if isinstance(certificates, Problem):
+            return Inspection(certificates)
+        source = DsnText(dsn, tls=database_tls(index, certificates))
+        return await self._inspect(source, index.spec.database.table, index.namespace)
 
     async def _peers(self, index: MemoryIndex, database: DatabaseFacts | Problem | None) -> Peers:
         """Return the other MemoryIndex objects, which are needed to decide who may claim the table.

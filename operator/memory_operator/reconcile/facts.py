@@ -3,6 +3,8 @@
 The types are frozen and have no behaviour except small derived properties. They hold no secrets: of a connection URI
 they hold only the name of the database and the ports. Therefore no decision, status or log that is built from them can
 contain a password.
+
+Longer than 300 lines because the facts of one reconcile are described in one place.
 """
 
 from collections.abc import Mapping
@@ -47,8 +49,11 @@ class ClusterFacts:
     """The known facts about a CloudNativePG Cluster.
 
     Attributes:
+        phase: CloudNativePG's word for the state of the Cluster; `phase_reason` is what it says about it.
         system_id: the system identifier that its instances report; empty while no instance reports one.
         allowed_namespaces: the other namespaces whose MemoryIndex objects may use this Cluster.
+        ca_secret: the Secret in the Cluster's namespace with the authority that signs the servers' certificates.
+        addresses: the IP addresses of its instances; empty where CloudNativePG does not report them.
     """
 
     namespace: str
@@ -56,12 +61,15 @@ class ClusterFacts:
     uid: str = ""
     system_id: str = ""
     allowed_namespaces: frozenset[str] = frozenset()
+    addresses: frozenset[str] = frozenset()
     application: ApplicationDatabase | None = None
     phase: str = ""
+    phase_reason: str = ""
     healthy: bool = True
     hibernated: bool = False
     replica: bool = False
     reconciliation_disabled: bool = False
+    ca_secret: str = ""
 
     def __str__(self) -> str:
         return f"Cluster {self.namespace}/{self.name}"
@@ -231,6 +239,7 @@ class Observed:
         external: what an external embedder serves, or what is wrong with it or with the Secret of the API key.
         active_external: the same of the active model's external embedder during a swap; only a problem with the Secret
             if the operator runs that embedder; None if there is none, or if it was not asked.
+        database_ca: the certificates of the authority that the database server is verified by; empty if none are used.
         operator_namespace: where the operator itself runs; empty if it runs outside the cluster.
         admissions: by kind and name, how the API server changed what the operator sent for its objects, where known.
         kubernetes: the uid of the namespace kube-system, which identifies the Kubernetes cluster.
@@ -259,6 +268,7 @@ class Observed:
     idle_since: datetime | None = None
     graph_idle_since: datetime | None = None
     rollout_admitted: bool = True
+    database_ca: str = ""
     operator_namespace: str = ""
     kubernetes: str = ""
 

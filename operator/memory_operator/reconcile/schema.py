@@ -10,6 +10,7 @@ from memory_operator.api.conditions import Verdict
 from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import MemoryIndex
 from memory_operator.reconcile.authorization.claims import is_claimed_by
+from memory_operator.reconcile.authorization.database_tls import plan_database_ca
 from memory_operator.reconcile.facts import Observed, Problem
 from memory_operator.reconcile.jobs import JobRequest, plan_job
 from memory_operator.reconcile.plan import Step, apply_drifted, waiting_for
@@ -42,7 +43,8 @@ def plan_schema(
         ("Deployment", f"{index.name}-{component}") in observed.children for component in (COMPONENT, NEXT_COMPONENT)
     )
     policy = worker_policy(index, observed.credentials.ports, own_pods=own_pods, former=former)
-    return Step(step.verdict, (*apply_drifted(observed, policy), *step.actions))
+    before = (*plan_database_ca(index, observed), *apply_drifted(observed, policy))
+    return Step(step.verdict, (*before, *step.actions))
 
 
 def _plan_migration(

@@ -20,6 +20,17 @@ DNS_PORT, HTTPS_PORT = 53, 443
 POSTGRES_PORT = 5432
 LABEL_NAMESPACE = "kubernetes.io/metadata.name"  # Kubernetes itself sets it on every namespace
 EVERY_POD: Manifest = {"namespaceSelector": {}}
+# Every address but those of a node's link and of metadata services. Some network plugins do not count pods among them.
+ELSEWHERE: list[Manifest] = [
+    EVERY_POD,
+    {
+        "ipBlock": {
+            "cidr": "0.0.0.0/0",
+            "except": ["169.254.0.0/16", "100.100.100.200/32", "168.63.129.16/32", "192.0.0.192/32"],
+        }
+    },
+    {"ipBlock": {"cidr": "::/0", "except": ["fe80::/10", "fd00:ec2::254/128", "fd20:ce::254/128"]}},
+]
 DNS: Manifest = {"ports": [{"port": DNS_PORT, "protocol": protocol} for protocol in ("UDP", "TCP")]}
 HTTPS: Manifest = {"ports": [{"port": HTTPS_PORT, "protocol": "TCP"}]}
 
@@ -50,10 +61,11 @@ def fetch_policy(index: MemoryIndex, source: HttpSource) -> Manifest:
     """Return the NetworkPolicy of the Job that fetches a model file.
 
     The Job may connect to DNS, to the host of the URL and to any other host over HTTPS, because servers of files often
-    redirect to another host. No pod may connect to the Job.
+    redirect to another host. Nodes' links and metadata services are excepted. No pod may connect to the Job.
     """
     host = _to_host(source.url)
-    egress = [DNS, HTTPS, *([host] if host != HTTPS else [])]
+    rules = [rule if "to" in rule else {"to": ELSEWHERE, **rule} for rule in (HTTPS, host)]
+    egress = [DNS, *rules[: 1 if host == HTTPS else 2]]
     return _policy(index, FETCH_COMPONENT, {"matchLabels": selector(index, FETCH_COMPONENT)}, [], egress)
 
 

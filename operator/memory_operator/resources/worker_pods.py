@@ -23,12 +23,14 @@ from memory_operator.resources.common import (
     pod_security,
     secret_file,
 )
+from memory_operator.resources.database_ca import CA_FILE, ca_mount, ca_volume
 from memory_operator.resources.embedder import local_url
 from memory_operator.resources.pod_template import completed
 from memory_recall.embedding.served_model import VOYAGE_URL
 from memory_recall.postgres.identity_sql import DatabaseIdentity
 
 DSN_DIRECTORY = "/var/run/memory-index"
+_TLS_MODES = {"Require": "require", "VerifyCA": "verify-ca", "VerifyFull": "verify-full"}  # as libpq names them
 ASKING = frozenset({"backfill", "sync", "swap"})  # the components that send texts to an embedder
 
 
@@ -92,12 +94,14 @@ def pod_template(
                     "securityContext": container_security(),
                     "volumeMounts": [
                         *({"name": name, "mountPath": path, "readOnly": True} for name, (path, _) in files.items()),
+                        *([ca_mount()] if index.has_database_ca else []),
                         {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 - a private emptyDir, the only writable path
                     ],
                 }
             ],
             "volumes": [
                 *({"name": name, "secret": secret} for name, (_, secret) in files.items()),
+                *([ca_volume(index)] if index.has_database_ca else []),
                 {"name": "tmp", "emptyDir": {"sizeLimit": "64Mi"}},
             ],
         },
@@ -182,7 +186,11 @@ def settings(index: MemoryIndex, metrics_port: int, used: UsedEmbedders) -> list
     spec = index.spec
     values = {
         "MEMORY_DATABASE_URL_FILE": f"{DSN_DIRECTORY}/dsn",
-        "MEMORY_DATABASE_IDENTITY": str(DatabaseIdentity(index.system_identifier, spec.database.name)),
+        "MEMORY_DATABASE_IDENTITY": str(
+            DatabaseIdentity(index.system_identifier, spec.database.name, index.cluster_name)
+        ),
+        "MEMORY_DATABASE_TLS_MODE": _TLS_MODES.get(index.database_tls_mode or "", ""),
+        "MEMORY_DATABASE_CA_FILE": CA_FILE if index.has_database_ca else "",
         "MEMORY_TABLE": spec.database.table,
         "MEMORY_MODEL": spec.embedding.model,
         "MEMORY_DIMENSIONS": str(spec.embedding.dimensions),

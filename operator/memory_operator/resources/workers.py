@@ -67,7 +67,8 @@ def _pods_fingerprint(index: MemoryIndex, images: Images, component: str) -> str
     keys = [key for key in (used.local_key, used.hosted_key) if key]
     secrets = [index.spec.database.credentials.key, *(part for key in keys for part in (key.secret_name, key.key))]
     given = [section.model_dump(mode="json") for section in (index.spec.backfill, index.spec.embedder.pod_template)]
-    return fingerprint([images.operator, images.pull_policy, secrets, given])
+    verified = [index.database_tls_mode, index.has_database_ca]
+    return fingerprint([images.operator, images.pull_policy, secrets, given, verified])
 
 
 def work_of(config: str) -> str:
@@ -178,9 +179,15 @@ def swap_abort_job(index: MemoryIndex, images: Images, sequence: int) -> Manifes
 
 def _claim(index: MemoryIndex) -> list[str]:
     """Return the command option that makes a Job refuse a table that another MemoryIndex has claimed."""
-    created_at = timestamp(index.created_at)
     claim = TableClaim(
-        index.system_identifier, index.namespace, index.name, index.uid, created_at, kubernetes=index.kubernetes
+        index.system_identifier,
+        index.namespace,
+        index.name,
+        index.uid,
+        timestamp(index.created_at),
+        kubernetes=index.kubernetes,
+        cluster_name=index.cluster_name or "",
+        cluster_namespace=index.cluster_namespace,
     )
     return ["--claim", claim.to_json()]
 
@@ -229,7 +236,7 @@ def sync_deployment(index: MemoryIndex, images: Images, *, replicas: int) -> Man
         "periodSeconds": 3,
         "timeoutSeconds": 5,
     }
-    pod["metadata"]["annotations"] = _scrape(METRICS_PORT)
+    pod["metadata"]["annotations"] = {**pod["metadata"].get("annotations", {}), **_scrape(METRICS_PORT)}
     manifest = with_fingerprint(
         {
             "apiVersion": "apps/v1",

@@ -102,12 +102,10 @@ def _flat(result: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
 def _spelt(value: object) -> str:
     if value is None:
         return "-"
-    if isinstance(value, float):
-        return f"{value:,.2f}"
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if isinstance(value, int):
-        return f"{value:,}"
+    if isinstance(value, int | float):
+        return f"{value:,}" if isinstance(value, int) else f"{value:,.2f}"
     if isinstance(value, Mapping):
         return " ".join(str(part) for part in value.values())
     if isinstance(value, (list, tuple)):

@@ -17,6 +17,7 @@ from typing import Any
 import httpx
 
 _IDENTITY = {"accept-encoding": "identity"}
+_CODE_LENGTH = 60
 _DEEPEST = 16  # levels of nesting
 _NESTING = {0x5B: 1, 0x7B: 1, 0x5D: -1, 0x7D: -1}  # of [ { ] }
 _NO_BRACKETS = bytes(set(range(256)) - set(_NESTING))
@@ -76,6 +77,22 @@ class Answer:
             return json.loads(self.body.decode())
         except (ValueError, RecursionError):
             raise UnusableAnswerError("it is not JSON") from None
+
+    def error(self) -> dict[str, Any]:
+        """Return the object that describes an error in OpenAI's format, or an empty one if there is none."""
+        try:
+            found = self.json()["error"]
+        except (UnusableAnswerError, KeyError, TypeError):
+            return {}
+        return found if isinstance(found, dict) else {}
+
+    def error_code(self) -> str:
+        """Return the code or the type of an error, or ""; never its message, which might echo the request's texts."""
+        error = self.error()
+        code = error.get("code") or error.get("type")
+        if not isinstance(code, str) or len(code) > _CODE_LENGTH:
+            return ""
+        return code if code.replace("_", "").replace("-", "").isalnum() else ""
 
 
 async def fetch(http: httpx.AsyncClient, request: Request) -> Answer:

@@ -10,6 +10,7 @@ service's own message is dropped, its machine-readable code is kept.
 
 import base64
 import binascii
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -33,6 +34,7 @@ from memory_recall.errors import (
     MemoryIndexError,
     ModelMismatch,
     Resend,
+    UnusableText,
 )
 
 Vectors = npt.NDArray[np.float32]
@@ -42,7 +44,6 @@ MODELS_PATH = "/v1/models"
 RERANK_PATH = "/v1/rerank"
 _DEFAULT_RETRY_AFTER = 1.0
 _RETRYABLE = frozenset({408, 425, 500, 502, 503, 504})
-_CODE_LENGTH = 60
 _MOST_DIMENSIONS = 4000  # of a vector that Postgres can index; assumed where the number is not known
 _MOST_STORED_DIMENSIONS = 16_000  # of a vector that Postgres can store
 _NUMBER_BYTES = 24  # of a number in a list, which takes most; base64 takes 5
@@ -50,6 +51,8 @@ _OTHER_BYTES = 65_536  # of an answer: whatever is no vector
 _ENTRY_VALUES = 16  # of each text, beside its vector
 _OTHER_VALUES = 1024
 _FEW = Bounds(_OTHER_BYTES, _OTHER_VALUES)
+_UNUSABLE = "unusable_vector"  # the service's code for a text without a finite vector
+_PLACE = re.compile(r"input\[(\d{1,6})\]")
 _MOST_COUNTED = 1 << 40
 _LARGEST_HALF = float(np.finfo(np.float16).max)  # vectors are stored as halfvec
 
@@ -199,19 +202,22 @@ class WireFormat:
         )
 
     def _refusal(self, answer: Answer) -> MemoryIndexError:
-        status, code = answer.status, _code(answer)
-        where = f"The embedder at {self.base_url} answered {status}{code}."
+        status, code = answer.status, answer.error_code()
+        where = f"The embedder at {self.base_url} answered {status}{code and f' ({code})'}."
         if status == 429:
             remedy = "Its queue is full; repeat the request after the time that it named."
             return EmbedderBusy(where, remedy, retry_after=_retry_after(answer))
         if status in _RETRYABLE:
             remedy = "It is loading or draining; repeat the request later, and read its pod's log if this lasts."
-            resend = Resend.FREELY if code == " (draining)" else Resend.NEVER
+            resend = Resend.FREELY if code == "draining" else Resend.NEVER
             return EmbedderUnavailable(where, remedy, retry_after=_retry_after(answer), resend=resend)
         if status in {401, 403}:
             return EmbedderUnauthorized(where, "Give the API key that the embedder was started with.")
         if status == 404:
             return ModelMismatch(where, f"It does not serve the model {self.model!r}; see its /v1/models.")
+        if code == _UNUSABLE:
+            remedy = "Leave this text out, or change it; the model can embed the others."
+            return UnusableText(where, remedy, place=_place(answer))
         return EmbedderRejected(where, "The request itself is refused; repeating it will not help.")
 
     def unusable(self, what: str) -> EmbedderBroken:
@@ -283,12 +289,7 @@ def _retry_after(answer: Answer) -> float:
     return _DEFAULT_RETRY_AFTER if answer.retry_after is None else answer.retry_after
 
 
-def _code(answer: Answer) -> str:
-    """Return the service's error code in brackets, or ""; never its message, which might echo the request's texts."""
-    try:
-        error = answer.json()["error"]
-        code = error.get("code") or error.get("type")
-    except (UnusableAnswerError, KeyError, TypeError, AttributeError):
-        return ""
-    known = isinstance(code, str) and len(code) <= _CODE_LENGTH and code.replace("_", "").replace("-", "").isalnum()
-    return f" ({code})" if known else ""
+def _place(answer: Answer) -> int | None:
+    """Return the place of the text that the service names as the field at fault, such as `input[3]`."""
+    found = _PLACE.fullmatch(str(answer.error().get("param")))
+    return int(found[1]) if found else None

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from memory_recall.errors import EmbedderRejected, LockNotAvailable
+from memory_recall.errors import EmbedderRejected, LockNotAvailable, UnusableText
 from memory_recall.indexing.queue_sql import PendingRow
 from memory_recall.postgres.connection import Connection
 from memory_recall.postgres.driver_errors import translated
@@ -18,7 +18,7 @@ from memory_recall.schema.table import ACTIVE, NOTIFY_CHANNEL, MemoryTable, Vect
 
 MAX_DELAY_SECONDS = 60.0
 EMPTY_TEXT = "EmptyText"
-PERMANENT = (EMPTY_TEXT, EmbedderRejected.reason)  # errors of a text that no repetition mends
+PERMANENT = (EMPTY_TEXT, EmbedderRejected.reason, UnusableText.reason)  # errors of a text that no repetition mends
 
 
 @dataclass(frozen=True)
@@ -56,8 +56,8 @@ ON CONFLICT (id) DO UPDATE SET
     updated_at = now(),
     attempts = CASE WHEN f.text_hash = excluded.text_hash THEN f.attempts + 1 ELSE 1 END,
     next_attempt = CASE
-        WHEN f.text_hash <> excluded.text_hash THEN excluded.next_attempt
-        WHEN f.attempts + 1 >= $4 OR excluded.error_class = ANY($7::text[]) THEN 'infinity'
+        WHEN f.text_hash <> excluded.text_hash OR excluded.next_attempt = 'infinity' THEN excluded.next_attempt
+        WHEN f.attempts + 1 >= $4 THEN 'infinity'
         ELSE now() + make_interval(secs => least($5 * power(4, f.attempts), $6)) END
 RETURNING next_attempt = 'infinity' AS quarantined
 """

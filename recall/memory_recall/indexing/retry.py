@@ -3,8 +3,9 @@
 Failures are of three kinds. A busy embedder names the time after which to try again. An unavailable or crashing
 embedder is probed with a test text until it answers. If the same batch fails repeatedly although the embedder recovers
 each time, the batch is halved, because one of its texts may crash the embedder. A refusal or a malformed answer halves
-the batch at once. A single row is reported as failed only if the embedder can embed the test text, because a broken
-embedder must never quarantine a whole table.
+the batch at once. A refusal that names the text at fault, because the model computes no finite vector for it, costs
+that row alone: the others are sent again without it. A single row is reported as failed only if the embedder can embed
+the test text, because a broken embedder must never quarantine a whole table.
 
 No row is reported as failed because of a lost or refused API key. A worker that runs permanently waits for the right
 key, which is read anew for each request. A worker that ends after its work raises the error, so that whoever started it
@@ -29,6 +30,7 @@ from memory_recall.errors import (
     EmbedderUnauthorized,
     EmbedderUnavailable,
     MemoryIndexError,
+    UnusableText,
 )
 from memory_recall.indexing.document_embedder import DocumentEmbedder, RowEmbedder
 from memory_recall.indexing.quarantine_sql import EMPTY_TEXT
@@ -111,14 +113,19 @@ class RetryingEmbedder:
                 outcome.truncated += answer.truncated
                 return
             outcome.failed_batches += 1
-            if len(rows) > 1:
+            place = None if isinstance(self._embedder, RowEmbedder) else _place_in(rows, answer)  # that divides lists
+            if len(rows) > 1 and place is None:
                 middle = len(rows) // 2
                 await self._embed(rows[:middle], outcome)
                 await self._embed(rows[middle:], outcome)
                 return
             if await self._is_healthy():
-                outcome.failed.append((rows[0], type(answer).__name__))
-                return
+                failed = place or 0
+                outcome.failed.append((rows[failed], type(answer).__name__))
+                rows = rows[:failed] + rows[failed + 1 :]
+                if not rows:
+                    return
+                continue
             await self._await_recovery(failed_at=time.monotonic())
 
     async def _answer(self, rows: list[PendingRow]) -> tuple[list[PendingRow], EmbeddedBatch | MemoryIndexError | None]:
@@ -209,6 +216,12 @@ async def wait_until_served(
         give_up_after=outage_timeout,
         backoff=_START_BACKOFF,
     )
+
+
+def _place_in(rows: Sequence[PendingRow], error: MemoryIndexError) -> int | None:
+    """Return the place of the row whose text the embedder names as the one that its model cannot embed."""
+    place = error.place if isinstance(error, UnusableText) else None
+    return place if place is not None and place < len(rows) else None
 
 
 def _busy_seconds(error: BaseException) -> bool | float:

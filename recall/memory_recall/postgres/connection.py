@@ -32,7 +32,7 @@ AnyConnection: TypeAlias = "Connection | PoolConnectionProxy[asyncpg.Record]"
 
 CONNECT_SECONDS = 10.0
 _CONNECTING = "connecting to the database"
-_NOT_ABOUT_TLS = (ConnectionRefusedError, ConnectionAbortedError, BrokenPipeError)
+_NOT_ABOUT_TLS = (ConnectionRefusedError, ConnectionAbortedError, BrokenPipeError, asyncpg.InvalidPasswordError)
 
 
 class _VersionedConnection(asyncpg.Connection):

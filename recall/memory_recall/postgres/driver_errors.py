@@ -21,7 +21,8 @@ from memory_recall.errors import (
     ServerNotVerified,
 )
 
-_TRANSIENT_CLASSES = ("08", "53", "57")  # connection, resources (disk, memory, connections), operator intervention
+_CONNECTION = "08"
+_TRANSIENT_CLASSES = (_CONNECTION, "53", "57")  # and resources (disk, memory, connections), operator intervention
 _READ_ONLY = "25006"  # what a primary says once it has become a replica
 _RETRY = {"40001", "40P01", "55P03"}  # serialisation, deadlock, lock timeout
 _REMEDIES = {
@@ -40,7 +41,7 @@ _OTHER_NAME = (
 )
 _UNKNOWN_AUTHORITY = ("an authority has signed it that is not trusted", _AUTHORITY)
 _REFUSED_CERTIFICATES = {  # by OpenSSL's code
-    **dict.fromkeys((2, 18, 19, 20, 21, 24), _UNKNOWN_AUTHORITY),
+    **dict.fromkeys((2, 7, 18, 19, 20, 21, 24, 30), _UNKNOWN_AUTHORITY),
     9: ("the certificate is not valid yet", "Compare the clocks of both machines."),
     10: ("the certificate has expired", "Renew it: CloudNativePG does unless its operator does not run."),
     **dict.fromkeys((62, 64), _OTHER_NAME),
@@ -74,7 +75,9 @@ def _from_postgres(error: asyncpg.PostgresError, action: str) -> MemoryIndexErro
     if sqlstate in _RETRY:
         return LockNotAvailable(f"Another session held a lock while {action} ({what}).", "It is safe to try again.")
     if sqlstate.startswith(_TRANSIENT_CLASSES) or sqlstate == _READ_ONLY:
-        return DatabaseUnreachable(f"Postgres cannot serve while {action} ({what}).", remedy, sqlstate=sqlstate)
+        answered = not sqlstate.startswith(_CONNECTION)  # the driver itself names a lost connection so
+        text = f"Postgres cannot serve while {action} ({what})."
+        return DatabaseUnreachable(text, remedy, sqlstate=sqlstate if answered else "")
     return DatabaseRejected(f"Postgres refused a statement while {action} ({what}).", remedy, sqlstate=sqlstate)
 
 

@@ -7,7 +7,7 @@ connection before asyncpg sees what is not allowed.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from ssl import SSLContext
 from typing import Any, cast
@@ -16,6 +16,8 @@ from asyncpg.protocol import Protocol
 
 from memory_recall.errors import ProtocolViolation
 from memory_recall.postgres.server_messages import MalformedMessageError, ServerMessages
+
+_FIRST_MESSAGES = (b"R", b"E", b"N", b"v")  # with which Postgres begins: authentication, error, notice, other version
 
 
 class _Allowance:
@@ -42,6 +44,7 @@ class _LimitedProtocol(asyncio.Protocol):
         self._allowance = allowance
         # Another protocol of asyncpg's asks the server for TLS. The answer is one byte and not a message.
         self._messages = ServerMessages(allowance.limit) if isinstance(protocol, Protocol) else None
+        self._is_postgres = self._messages is None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Keep the transport, to be able to close it."""
@@ -50,6 +53,10 @@ class _LimitedProtocol(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Pass on the complete messages, unless a limit has been broken."""
+        self._is_postgres = self._is_postgres or data[:1] in _FIRST_MESSAGES
+        if not self._is_postgres and self.transport is not None:
+            cast("asyncio.Transport", self.transport).abort()  # as if nothing listened there
+            return
         self._allowance.take(len(data))
         allowed = data
         if self._messages and not self._allowance.violation:
@@ -97,11 +104,14 @@ class _LimitedTransport:
 
 
 class _LimitedLoop:
-    """The running event loop, except that its connections over TCP are limited."""
+    """The running event loop, except that its connections over TCP are limited and lead to known addresses only."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, allowance: _Allowance) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, allowance: _Allowance, addresses: Mapping[str, Sequence[str]]
+    ) -> None:
         self._loop = loop
         self._allowance = allowance
+        self._addresses = addresses
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401  (everything else is the event loop's)
         return getattr(self._loop, name)
@@ -109,11 +119,23 @@ class _LimitedLoop:
     async def create_connection(
         self, factory: Callable[[], asyncio.Protocol], host: str, port: int, *, ssl: SSLContext | None = None
     ) -> tuple[_LimitedTransport, asyncio.Protocol]:
-        """Open a connection, with TLS from its first byte if `ssl` is given."""
-        transport, limited = await self._loop.create_connection(
-            lambda: _LimitedProtocol(factory(), self._allowance), host, port, ssl=ssl
-        )
-        return _LimitedTransport(transport, self._allowance), limited.protocol
+        """Open a connection to an address of the host, with TLS from its first byte if `ssl` is given.
+
+        Raises:
+            OSError: the host has no known address, or none that accepts the connection.
+        """
+        addresses = self._addresses.get(host, ())
+        for number, address in enumerate(addresses, start=1):
+            try:
+                transport, limited = await self._loop.create_connection(
+                    lambda: _LimitedProtocol(factory(), self._allowance), address, port, ssl=ssl
+                )
+            except OSError:
+                if number == len(addresses):
+                    raise
+            else:
+                return _LimitedTransport(transport, self._allowance), limited.protocol
+        raise OSError
 
     async def start_tls(
         self, limited: _LimitedTransport, protocol: asyncio.Protocol, ssl: SSLContext, *, server_hostname: str
@@ -124,17 +146,18 @@ class _LimitedLoop:
 
 
 @contextmanager
-def receiving_at_most(limit: int) -> Iterator[asyncio.AbstractEventLoop]:
+def receiving_at_most(limit: int, addresses: Mapping[str, Sequence[str]]) -> Iterator[asyncio.AbstractEventLoop]:
     """Yield an event loop for `connect`, whose connections are closed once they have received `limit` bytes together.
 
-    A connection is also closed if it receives a malformed message.
+    A connection is also closed if it receives a malformed message. `addresses` are the IP addresses of each host that
+    may be connected to. No name is resolved here, but a certificate is compared with the name.
 
     Raises:
         ProtocolViolation: the block failed after a connection was closed for one of these reasons.
     """
     allowance = _Allowance(limit)
     try:
-        yield cast("asyncio.AbstractEventLoop", _LimitedLoop(asyncio.get_running_loop(), allowance))
+        yield cast("asyncio.AbstractEventLoop", _LimitedLoop(asyncio.get_running_loop(), allowance, addresses))
     except Exception:
         if not allowance.violation:
             raise

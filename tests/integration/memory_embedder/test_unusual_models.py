@@ -54,6 +54,7 @@ def test_the_other_texts_of_a_batch_have_the_vectors_that_they_have_alone(poison
     engine.close()
 
 
+@pytest.mark.promise("bad-vector-costs-itself")
 @pytest.mark.finding("embedder 1")
 def test_a_poisoned_text_fails_its_own_request_alone_and_no_sdk_repeats_it(poisoned_server: Served) -> None:
     """Forty clients at once, of which one in ten sends it; each request is sent once."""
@@ -83,6 +84,7 @@ def test_a_poisoned_text_fails_its_own_request_alone_and_no_sdk_repeats_it(poiso
     assert "memory_embedder_engine_failures_total 0.0" in metrics
 
 
+@pytest.mark.promise("model-widths-compared")
 @pytest.mark.finding("embedder 5")
 @pytest.mark.parametrize("width", [376, 128, 512])
 def test_a_file_that_gives_out_another_width_is_refused_before_it_is_loaded(
@@ -95,6 +97,7 @@ def test_a_file_that_gives_out_another_width_is_refused_before_it_is_loaded(
         LlamaEngine(EngineOptions(path=path, profile=MINILM, batch_tokens=256, contexts=1))
 
 
+@pytest.mark.promise("model-widths-compared")
 @pytest.mark.finding("embedder 5")
 def test_the_width_that_llama_cpp_itself_names_decides(
     f16_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -14,13 +14,14 @@ from memory_recall.postgres.connection import DsnText
 from memory_recall.schema.migrate import MigrationRequest, migrate
 from memory_recall.status import DatabaseFacts
 from tests.integration.memory_recall.workbench import migrate_and_index
+from tests.unit.memory_operator.conftest import anywhere
 
 MIGRATIONS = Path(__file__).resolve().parents[3] / "migrations"
 REQUEST = MigrationRequest("memories", ModelProfile("tiny", 8, 256, "mean"), MIGRATIONS)
 
 
 async def facts(dsn: str) -> DatabaseFacts:
-    found = (await DatabaseClient().inspect(dsn, "memories")).found
+    found = (await DatabaseClient(anywhere).inspect(DsnText(dsn), "memories", "team")).found
     assert isinstance(found, DatabaseFacts), found
     return found
 
@@ -106,7 +107,7 @@ async def test_a_failed_connection_is_reported_without_the_connection_uri(
     bare_database: Any, old: str, new: str, reason: Reason
 ) -> None:
     dsn = bare_database.dsn.replace(old, new)
-    problem = (await DatabaseClient().inspect(dsn, "memories")).found
+    problem = (await DatabaseClient(anywhere).inspect(DsnText(dsn), "memories", "team")).found
     assert isinstance(problem, Problem)
     assert problem.reason is reason
     said = f"{problem.message} {problem.remedy}"
@@ -117,7 +118,7 @@ async def test_a_failed_connection_is_reported_without_the_connection_uri(
 
 async def test_a_stopped_server_is_unreachable(own_database: Any) -> None:
     own_database.server.stop("immediate")
-    problem = (await DatabaseClient().inspect(own_database.dsn, "memories")).found
+    problem = (await DatabaseClient(anywhere).inspect(DsnText(own_database.dsn), "memories", "team")).found
     own_database.server.start()  # the fixture drops its database
     assert isinstance(problem, Problem)
     assert problem.reason is Reason.DATABASE_UNREACHABLE

@@ -19,9 +19,10 @@ from memory_operator.reconcile.authorization.identity import identified
 from memory_operator.reconcile.indexing.graph import plan_graph
 from memory_operator.resources import workers
 from memory_operator.resources.common import Images
+from memory_recall.postgres.connection import DsnText
 from memory_recall.status import DatabaseFacts
 from tests.integration.conftest import Database
-from tests.unit.memory_operator.conftest import START, World
+from tests.unit.memory_operator.conftest import START, World, anywhere
 
 NEEDS_PERSON = 4
 
@@ -42,13 +43,13 @@ class Bench:
     dsn_file: Path
 
     async def facts(self) -> DatabaseFacts:
-        found = (await DatabaseClient().inspect(self.database.dsn, "memories")).found
+        found = (await DatabaseClient(anywhere).inspect(DsnText(self.database.dsn), "memories", "team")).found
         assert isinstance(found, DatabaseFacts), found
         return found
 
     async def index(self, name: str, uid: str) -> MemoryIndex:
         index = World().index(database={"name": self.database.name})
-        return identified(index.model_copy(update={"name": name, "uid": uid}), await self.facts())
+        return identified(index.model_copy(update={"name": name, "uid": uid}), None, await self.facts(), "")
 
     async def run(self, job: dict[str, Any]) -> Ended:
         (container,) = job["spec"]["template"]["spec"]["containers"]

@@ -20,6 +20,7 @@ from memory_recall.schema.revisions import require_schema
 from memory_recall.status import DatabaseFacts
 from memory_recall.swap import state_sql
 from tests.integration.conftest import Database
+from tests.unit.memory_operator.conftest import anywhere
 
 MIGRATIONS = Path(__file__).resolve().parents[3] / "migrations"
 REQUEST = MigrationRequest("memories", ModelProfile("tiny", 8, 256, "mean"), MIGRATIONS)
@@ -96,10 +97,10 @@ async def test_the_operator_observes_without_the_right_to_read_texts(
     await state(database)
     role = await observer()
     begun = len(database.server.log.read_text())
-    facts = (await DatabaseClient().inspect(role.dsn, "memories")).found
+    facts = (await DatabaseClient(anywhere).inspect(DsnText(role.dsn), "memories", "team")).found
     sent = _SENT.findall(database.server.log.read_text()[begun:])
     assert isinstance(facts, DatabaseFacts), facts
-    assert facts == (await DatabaseClient().inspect(database.dsn, "memories")).found
+    assert facts == (await DatabaseClient(anywhere).inspect(DsnText(database.dsn), "memories", "team")).found
     assert (facts.schema_current, facts.rows.quarantined, facts.rows.sensitive) == (True, 1, 1)
     assert sum("memories" in statement for statement in sent) > 1
     named = re.compile(rf"\b({'|'.join(TEXTS)})\b")

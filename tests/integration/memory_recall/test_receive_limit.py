@@ -10,12 +10,13 @@ from memory_recall.postgres.driver_errors import translated
 from memory_recall.postgres.receive_limit import receiving_at_most
 
 LIMIT = 100_000
+HERE = {"127.0.0.1": ["127.0.0.1"]}
 TEXT = "SELECT repeat('x', 1000000)"
 
 
 async def received(database: Any, *statements: str) -> None:
     """Read each statement's rows over a connection of its own; together they may receive 100,000 bytes."""
-    with receiving_at_most(LIMIT) as loop:
+    with receiving_at_most(LIMIT, HERE) as loop:
         for statement in statements:
             connection = await connect(DsnText(database.dsn), loop=loop)
             with translated("reading"):
@@ -48,7 +49,7 @@ async def test_a_connection_serves_until_its_limit(bare_database: Any) -> None:
 
 async def test_a_statement_is_cancelled_on_a_limited_connection(bare_database: Any) -> None:
     """Cancelling opens another connection, by the same event loop."""
-    with receiving_at_most(LIMIT) as loop:
+    with receiving_at_most(LIMIT, HERE) as loop:
         connection = await connect(DsnText(bare_database.dsn), loop=loop)
         with pytest.raises(TimeoutError):
             await connection.execute("SELECT pg_sleep(600)", timeout=0.05)
@@ -61,7 +62,7 @@ async def test_values_of_the_permitted_types_are_read_however_often_a_statement_
         "SELECT true, 'c'::\"char\", 'n'::name, 1::bigint, 2::smallint, 3, 'text', 4::oid, 5.5::float8": 9,
         "SELECT '{}'::json, '{\"a\": 1}'::jsonb, now(), 'pg_class'::regclass, 'v'::varchar, NULL::text": 6,
     }
-    with receiving_at_most(LIMIT) as loop:
+    with receiving_at_most(LIMIT, HERE) as loop:
         connection = await connect(DsnText(bare_database.dsn), loop=loop)
         for statement, columns in [*statements.items(), *statements.items()]:
             assert len(await connection.fetchrow(statement)) == columns

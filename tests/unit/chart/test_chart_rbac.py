@@ -15,6 +15,7 @@ NEEDED: Rights = {
     ("", "pods"): {"list", "watch"},
     ("", "services"): {"get", "list", "watch", "create", "patch", "delete"},
     ("", "persistentvolumeclaims"): {"get", "list", "watch", "create", "patch", "delete"},
+    ("", "configmaps"): {"get", "list", "watch", "create", "patch", "delete"},
     ("apps", "deployments"): {"get", "list", "watch", "create", "patch", "delete"},
     ("apps", "replicasets"): {"list", "watch"},
     ("batch", "jobs"): {"get", "list", "watch", "create", "patch", "delete"},
@@ -23,6 +24,8 @@ NEEDED: Rights = {
     ("", "events"): {"create"},
 }
 DATABASES: Rights = {
+    ("", "services"): {"get"},
+    ("", "secrets"): {"get"},
     ("postgresql.cnpg.io", "clusters"): {"get"},
     ("postgresql.cnpg.io", "databases"): {"get", "list", "create", "patch", "delete"},
     ("", "events"): {"create"},
@@ -91,7 +94,14 @@ def test_watched_namespaces_replace_every_cluster_wide_right_but_that_to_let_a_n
         namespace: rights(*(role for role in roles(objects, "Role") if role["metadata"]["namespace"] == namespace))
         for namespace in ("memory", "dbaas")
     }
-    assert by_namespace == {"memory": NEEDED | DATABASES, "dbaas": DATABASES}
+    assert by_namespace == {"memory": DATABASES | NEEDED, "dbaas": DATABASES}
+
+
+def test_the_secrets_that_may_be_read_beside_databases_can_be_named(render: Render) -> None:
+    values = {"watchNamespaces": ["memory"], "databaseNamespaces": ["dbaas"], "cnpg": {"authoritySecrets": ["pg-ca"]}}
+    found = [role for role in roles(render(values), "Role") if role["metadata"]["namespace"] == "dbaas"]
+    rules = [rule for role in found for rule in role["rules"] if "secrets" in rule["resources"]]
+    assert rules == [{"apiGroups": [""], "resources": ["secrets"], "resourceNames": ["pg-ca"], "verbs": ["get"]}]
 
 
 @pytest.mark.promise("token-without-databases")

@@ -205,6 +205,7 @@ def test_what_the_values_permit_reaches_the_operator(render: Render, monkeypatch
         "podLabelPrefixes": ["team.example/"],
         "environmentVariables": ["OMP_WAIT_POLICY"],
         "externalHosts": [".example.com", "embedder.ml.svc"],
+        "databaseHosts": [".db.example", "10.0.0.7"],
     }
     monkeypatch.setenv(
         "MEMORY_OPERATOR_PERMITTED", environment(render({"permitted": values}))["MEMORY_OPERATOR_PERMITTED"]
@@ -217,6 +218,7 @@ def test_what_the_values_permit_reaches_the_operator(render: Render, monkeypatch
         pod_label_prefixes=("team.example/",),
         environment_variables=("OMP_WAIT_POLICY",),
         external_hosts=(".example.com", "embedder.ml.svc"),
+        database_hosts=(".db.example", "10.0.0.7"),
     )
 
 

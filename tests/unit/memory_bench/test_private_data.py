@@ -46,18 +46,17 @@ def test_no_tracked_file_is_ignored() -> None:
 
 
 @pytest.mark.parametrize("benchmark", sorted(COMMANDS))
-def test_results_are_not_tracked_unless_they_are_to_be_kept(benchmark: str) -> None:
-    """Only with `--keep` does a benchmark write to the folder of tracked results."""
-    ignored = results_directory(benchmark, None, keep=False) / "summary.json"
+def test_results_are_not_tracked(benchmark: str) -> None:
+    """No benchmark writes to the folder of tracked results; `keep` does so afterwards."""
+    ignored = results_directory(benchmark, None) / "summary.json"
     assert git("check-ignore", "--no-index", "--quiet", str(ignored)).returncode == 0
-    assert results_directory(benchmark, None, keep=True).parent == ROOT / "benchmarks" / "results"
-    assert results_directory(benchmark, Path("elsewhere"), keep=False) == Path("elsewhere")
+    assert results_directory(benchmark, Path("elsewhere")) == Path("elsewhere")
 
 
 def test_no_benchmark_names_the_folder_of_kept_results_by_itself() -> None:
     """A default that leads there would overwrite tracked files unasked."""
     sources = (ROOT / "benchmarks" / "memory_bench").rglob("*.py")
-    naming = [file.name for file in sources if "benchmarks/results" in file.read_text() and file.name != "report.py"]
+    naming = [file.name for file in sources if "benchmarks/results" in file.read_text() and file.name != "kept.py"]
     recipes = [line for line in (ROOT / "Makefile").read_text().splitlines() if line.startswith("\t")]
     assert not naming
     assert not [line for line in recipes if "benchmarks/results" in line]

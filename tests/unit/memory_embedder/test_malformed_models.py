@@ -67,6 +67,7 @@ NUMBERS = (
 )
 
 
+@pytest.mark.promise("model-widths-compared")
 @pytest.mark.finding("security L6")
 @pytest.mark.finding("embedder 5")
 @pytest.mark.parametrize("value", [-384, -1, 2**31, 2**63, 2**64 - 1])
@@ -130,6 +131,7 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
 }
 
 
+@pytest.mark.promise("conversion-bounded")
 @pytest.mark.finding("security L5")
 @pytest.mark.usefixtures("little_memory")
 @pytest.mark.parametrize("damage", DAMAGES)
@@ -144,6 +146,7 @@ def test_a_malformed_directory_is_refused_by_one_sentence(tmp_path: Path, damage
     assert not (tmp_path / "out.gguf").exists()
 
 
+@pytest.mark.promise("conversion-bounded")
 @pytest.mark.finding("security L5")
 @pytest.mark.usefixtures("little_memory")
 @pytest.mark.parametrize("inner", [False, True], ids=["the archive", "the archive inside"])

@@ -22,6 +22,7 @@ async def post(client: httpx.AsyncClient, texts: list[str], **more: Any) -> http
     return await client.post("/v1/embeddings", json={"input": texts, **more})
 
 
+@pytest.mark.promise("bad-vector-costs-itself")
 @pytest.mark.finding("embedder 1")
 @pytest.mark.parametrize("input_type", ["query", "document"])
 async def test_a_text_without_a_finite_vector_fails_nobody_elses_request(

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from devcluster.node.pki import Authority
 from memory_operator.api.spec import FINALIZER, Manifest, MemoryIndex, parse
 from memory_operator.clients import object_facts
 from memory_operator.reconcile.authorization.permissions import Permitted
@@ -44,8 +45,8 @@ from memory_recall.swap.state_sql import SwapRecord
 
 START = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
 SERVER = "7400000000000000001"
-IDENTITY = DatabaseIdentity(SERVER, "app")
-CLAIM = TableClaim(SERVER, "team", "mem", "u-1", "2026-01-01T11:00:00Z", "k-1")
+IDENTITY = DatabaseIdentity(SERVER, "app", "pg")
+CLAIM = TableClaim(SERVER, "team", "mem", "u-1", "2026-01-01T11:00:00Z", "k-1", cluster_name="pg")
 PASSWORD = "s3cret-pa55word"
 MODEL = RecordedModel(1, "all-MiniLM-L6-v2", None, 384)
 NEXT_MODEL = RecordedModel(2, "bge-small-en-v1.5", None, 384)
@@ -67,10 +68,16 @@ FULL = replace(
     rows=RowCounts(total=100, embedded=90, pending=0, sensitive=10),
     index=VALID_INDEX,
 )
+CERTIFICATES = Authority().certificate.decode()
 CLUSTER = ClusterFacts(
     "dbaas", "pg", phase=object_facts.HEALTHY_PHASE, uid="c-1", system_id=SERVER,
-    allowed_namespaces=frozenset({"team"}), application=ApplicationDatabase("app", "owner"),
+    allowed_namespaces=frozenset({"team"}), application=ApplicationDatabase("app", "owner"), ca_secret="pg-ca",
 )  # fmt: skip
+
+
+async def anywhere(_namespace: str, host: str) -> tuple[str, ...]:
+    """The address of a host that is an address itself, wherever it is."""
+    return (host,)
 
 
 def swap_record(stage: str, message: str = "", outcome: str | None = None) -> SwapRecord:
@@ -136,7 +143,10 @@ class World:
         return parse(self.manifest(**spec))
 
     def observed(self, **facts: Any) -> Observed:
-        base = {"credentials": Credentials("app"), "cluster": CLUSTER, "database": FULL, "kubernetes": "k-1"}
+        base: dict[str, Any] = {
+            "credentials": Credentials("app"), "cluster": CLUSTER, "database": FULL, "database_ca": CERTIFICATES,
+            "kubernetes": "k-1",
+        }  # fmt: skip
         return Observed(**{name: known(value) for name, value in {**base, **facts}.items()})
 
     def decide(self, index: MemoryIndex | None = None, **facts: Any) -> Plan:

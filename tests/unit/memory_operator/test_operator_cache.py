@@ -268,14 +268,15 @@ def counted(bench: Bench, world: World) -> Counted:
 
 
 @pytest.mark.finding("D20")
-async def test_a_settled_object_reads_its_secret_and_connects_once_and_writes_nothing(counted: Counted) -> None:
+async def test_a_settled_object_reads_two_secrets_and_connects_once_and_writes_nothing(counted: Counted) -> None:
+    """One holds the connection URI, the other the certificates of the Cluster's authority."""
     bench = counted.bench
     await bench.reconcile(3)
     counted.reads.clear()
     bench.dsns.clear()
     bench.api.writes.clear()
     await bench.reconcile()
-    assert counted.reads == ["Secret"]
+    assert counted.reads == ["Secret", "Secret"]
     assert len(bench.dsns) == 1
     assert bench.api.writes == []
 
@@ -288,6 +289,7 @@ async def test_no_object_is_applied_twice_while_the_watches_are_late(counted: Co
         assert bench.api.writes == [
             "finalizer",
             "Database",
+            "ConfigMap",
             "NetworkPolicy",
             "NetworkPolicy",
             "Service",

@@ -21,8 +21,18 @@ from memory_operator.controller.queue import WorkQueue
 from memory_operator.controller.reporter import log_fields
 from memory_operator.reconcile.core import LONGEST_REQUEUE_SECONDS, MAX_QUERY_DUTY_CYCLE
 from memory_operator.reconcile.facts import Inspection, Problem
+from memory_recall.postgres.connection import DsnText
 from memory_recall.status import NO_INDEX, DatabaseFacts, RowCounts
-from tests.unit.memory_operator.conftest import EMPTY, FULL, SERVER, World, deep_update, known
+from tests.unit.memory_operator.conftest import (
+    CERTIFICATES,
+    EMPTY,
+    FULL,
+    SERVER,
+    World,
+    anywhere,
+    deep_update,
+    known,
+)
 
 KEY = ("team", "mem")
 CLUSTER_OBJECT = {
@@ -131,13 +141,17 @@ class Bench:
         self.api = Api(world.manifest())
         self.database: DatabaseFacts | Problem = EMPTY
         self.dsns: list[str] = []
+        self.sources: list[DsnText] = []
         self.urls: list[str] = []
         self.metrics = Metrics()
         self.queue = WorkQueue(lambda: 0.0)
         self.query_seconds = 0.0
         self.put_dsn(DSN)
         self.put("Cluster", "dbaas", "pg", CLUSTER_OBJECT)
-        self.probe = EmbedderProbe(self.answer, world.permitted)
+        authority = {"ca.crt": CERTIFICATES, "ca.key": PASSWORD}
+        data = {key: base64.b64encode(value.encode()).decode() for key, value in authority.items()}
+        self.put("Secret", "dbaas", "pg-ca", {"data": data})
+        self.probe = EmbedderProbe(self.answer, world.permitted, anywhere)
         self.controller = Controller(
             kube=self.api,  # type: ignore[arg-type]
             observer=Observer(self.api, self.inspect, self.probe),  # type: ignore[arg-type]
@@ -158,11 +172,12 @@ class Bench:
         data = {"uri": base64.b64encode(dsn.encode()).decode()}
         self.api.objects["Secret", "team", "dsn"] = {"metadata": meta, "data": data}
 
-    async def inspect(self, dsn: str, _table: str) -> Inspection:
-        self.dsns.append(dsn)
+    async def inspect(self, source: DsnText, *_: str) -> Inspection:
+        self.dsns.append(source.dsn)
+        self.sources.append(source)
         return Inspection(known(self.database), self.query_seconds)
 
-    async def answer(self, url: str, _headers: Any) -> Answer:
+    async def answer(self, url: str, *_: Any) -> Answer:
         self.urls.append(url)
         return Answer(503, b"")
 
@@ -182,7 +197,7 @@ async def bench(world: World) -> Bench:
 async def test_a_reconcile_writes_objects_first_and_the_status_last(bench: Bench) -> None:
     await bench.reconcile()
     assert bench.api.writes == [
-        "finalizer", "Database", "NetworkPolicy", "NetworkPolicy", "Service", "Deployment", "status",
+        "finalizer", "Database", "ConfigMap", "NetworkPolicy", "NetworkPolicy", "Service", "Deployment", "status",
     ]  # fmt: skip
     assert bench.api.condition("ExtensionReady")["reason"] == "Installing"
 

@@ -9,6 +9,8 @@ from memory_operator.clients import database
 from memory_operator.clients.database import DatabaseClient
 from memory_operator.reconcile.facts import Problem
 from memory_recall.errors import DatabaseUnreachable
+from memory_recall.postgres.connection import DsnText
+from tests.unit.memory_operator.conftest import anywhere
 
 DSN = "postgresql://owner@pg:5432/app"
 
@@ -45,13 +47,13 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Server:
 
 @pytest.mark.promise("silent-server-delays-itself")
 async def test_a_connection_is_given_three_seconds(server: Server) -> None:
-    await DatabaseClient().inspect(DSN, "memories")
+    await DatabaseClient(anywhere).inspect(DsnText(DSN), "memories", "team")
     assert server.limits["connect_timeout"] == 3.0
 
 
 async def test_the_time_of_the_statements_counts_although_they_failed(server: Server) -> None:
     server.seconds = 7.0
-    inspection = await DatabaseClient(clock=server.time).inspect(DSN, "memories")
+    inspection = await DatabaseClient(anywhere, server.time).inspect(DsnText(DSN), "memories", "team")
     assert isinstance(inspection.found, Problem)
     assert inspection.found.reason is Reason.DATABASE_UNREACHABLE
     assert inspection.query_seconds == 7.0
@@ -66,4 +68,4 @@ async def test_the_time_of_connecting_does_not_count(server: Server, monkeypatch
         raise DatabaseUnreachable("No answer.", "")
 
     monkeypatch.setattr(database, "connect", refuse)
-    assert (await DatabaseClient(clock=server.time).inspect(DSN, "memories")).query_seconds == 0.0
+    assert (await DatabaseClient(anywhere, server.time).inspect(DsnText(DSN), "memories", "team")).query_seconds == 0.0

@@ -48,7 +48,7 @@ async def test_a_refused_write_is_the_condition_of_its_step_and_stops_no_other_s
     assert "denied by policy" in condition["message"]
     assert bench.api.condition("DatabaseReachable")["status"] == "True"
     assert bench.api.condition("Ready")["reason"] == "WriteRefused"
-    assert bench.api.writes == ["Deployment", "status"], "the sync worker alone"
+    assert bench.api.writes == ["ConfigMap", "Deployment", "status"], "the sync worker and what it mounts"
     assert ("Deployment", "team", "mem-sync") in bench.api.objects
 
 

@@ -115,7 +115,7 @@ def test_under_foreground_deletion_the_job_starts_only_after_kubernetes_has_dele
 def test_the_jobs_networkpolicy_is_there_before_the_job(world: World) -> None:
     """Under foreground deletion Kubernetes has deleted it with the other children."""
     kinds = [one.manifest["kind"] for one in end(world, deleted(world, **WANTED)).actions if isinstance(one, Apply)]
-    assert kinds == ["NetworkPolicy", "Job"]
+    assert kinds == ["ConfigMap", "NetworkPolicy", "Job"]
 
 
 @pytest.mark.parametrize(

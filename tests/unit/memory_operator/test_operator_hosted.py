@@ -21,7 +21,7 @@ from memory_recall.indexing.progress import WorkerMetrics
 from memory_recall.retrying import Awaited
 from memory_recall.schema.models_sql import RecordedModel
 from memory_recall.status import NO_INDEX, RowCounts
-from tests.unit.memory_operator.conftest import Cluster, World
+from tests.unit.memory_operator.conftest import Cluster, World, anywhere
 
 VOYAGE = RecordedModel(1, "voyage-3.5", None, 1024)
 HOSTED: dict[str, Any] = {
@@ -50,9 +50,9 @@ def full(world: World, **changes: Any) -> Any:
 
 def test_a_hosted_index_runs_workers_and_no_embedder(world: World) -> None:
     plan = world.decide(world.index(**HOSTED), database=full(world))
-    assert kinds(plan) == ["Deployment", "NetworkPolicy"]
+    assert kinds(plan) == ["ConfigMap", "Deployment", "NetworkPolicy"]
     names = [action.manifest["metadata"]["name"] for action in plan.actions if hasattr(action, "manifest")]
-    assert sorted(names) == ["mem-sync", "mem-workers"]
+    assert sorted(names) == ["mem-database-ca", "mem-sync", "mem-workers"]
     assert condition(plan, "EmbedderReady")["status"] == "True"
     assert "Voyage" in condition(plan, "EmbedderReady")["message"]
 
@@ -196,7 +196,7 @@ async def test_the_operator_reads_from_the_sync_workers_metrics_whether_its_key_
     async def get(_url: str, _headers: Mapping[str, str]) -> Answer:
         return Answer(200, generate_latest(metrics.registry))
 
-    probe = EmbedderProbe(get, world.permitted)
+    probe = EmbedderProbe(get, world.permitted, anywhere)
     pods = [PodFacts("mem-sync-0", "sync", ip="10.0.0.7", running=True, controlled=True)]
     assert await probe.key_refused(pods) is refused
     metrics.outage_ended(Awaited.EMBEDDER)

@@ -15,6 +15,8 @@ from devcluster.node.pki import Authority
 from memory_operator.api.reasons import Reason
 from memory_operator.clients.database import RECEIVED_BYTES, DatabaseClient
 from memory_operator.reconcile.facts import Problem
+from memory_recall.postgres.connection import DsnText
+from tests.unit.memory_operator.conftest import anywhere
 
 WAIT_SECONDS = 60.0  # after which a test fails that would hang
 OFFERED_BYTES = 64 * 1024 * 1024
@@ -113,7 +115,9 @@ def certificate(tmp_path: Path) -> ssl.SSLContext:
 async def protocol_violation(server: HostileServer, sslmode: str) -> Problem:
     """Observe the server's database, and return the problem, which must be what the server did and not quote it."""
     dsn = f"postgresql://owner:secret@127.0.0.1:{server.port}/app?sslmode={sslmode}"
-    found = (await asyncio.wait_for(DatabaseClient().inspect(dsn, "memories"), WAIT_SECONDS)).found
+    found = (
+        await asyncio.wait_for(DatabaseClient(anywhere).inspect(DsnText(dsn), "memories", "team"), WAIT_SECONDS)
+    ).found
     assert isinstance(found, Problem)
     assert found.reason is Reason.PROTOCOL_VIOLATION, found
     assert CANARY.decode() not in found.message + found.remedy

@@ -6,11 +6,13 @@ import pytest
 
 from memory_operator.api.spec import MemoryIndex
 from memory_operator.clients import object_facts
+from memory_operator.reconcile.authorization.addresses import is_forbidden
 from memory_operator.reconcile.facts import Credentials
 from memory_operator.reconcile.plan import Apply, Plan
 from memory_operator.resources import embedder, model_fetch, workers
 from memory_operator.resources.drift import drifted
 from memory_operator.resources.network_policies import (
+    ELSEWHERE,
     WORKER_COMPONENTS,
     embedder_policy,
     fetch_policy,
@@ -88,15 +90,32 @@ def test_the_embedder_calls_nobody_wherever_its_model_comes_from(world: World) -
     assert embedder_policy(fetched(world, "https://models.example/m.gguf"))["spec"]["egress"] == []
 
 
-HTTPS = {"ports": [{"port": 443, "protocol": "TCP"}]}
+def elsewhere(port: int) -> dict[str, Any]:
+    return {"to": ELSEWHERE, "ports": [{"port": port, "protocol": "TCP"}]}
+
+
+HTTPS = elsewhere(443)
+ANY_HTTPS = {"ports": [{"port": 443, "protocol": "TCP"}]}
+
+
+@pytest.mark.finding("security L4")
+def test_the_job_that_fetches_a_model_calls_no_metadata_service() -> None:
+    blocks = [peer["ipBlock"] for peer in ELSEWHERE if "ipBlock" in peer]
+    refused = [excepted for block in blocks for excepted in block["except"]]
+    assert {block["cidr"] for block in blocks} == {"0.0.0.0/0", "::/0"}
+    assert all(is_forbidden(network.partition("/")[0]) for network in refused)
+    assert "169.254.0.0/16" in refused
 
 
 @pytest.mark.parametrize(
     ("url", "rules"),
     [
         ("https://models.example/m.gguf", [HTTPS]),
-        ("http://models.example/m.gguf", [HTTPS, {"ports": [{"port": 80, "protocol": "TCP"}]}]),
-        ("https://models.example:8443/m.gguf", [HTTPS, {"ports": [{"port": 8443, "protocol": "TCP"}]}]),
+        ("http://models.example/m.gguf", [HTTPS, elsewhere(80)]),
+        (
+            "https://models.example:8443/m.gguf",
+            [HTTPS, elsewhere(8443)],
+        ),
         (
             "http://files.ml.svc/m.gguf",
             [HTTPS, {"to": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "ml"}}}]}],
@@ -166,7 +185,7 @@ def test_workers_call_a_hosted_provider_over_https_as_long_as_texts_may_leave(wo
     index = world.index(embedding={**embedding, "queryEgress": "Allowed"})
     *_, local, hosted = worker_policy(index, (5432,))["spec"]["egress"]
     assert local["ports"] == [{"port": 8080, "protocol": "TCP"}]
-    assert hosted == HTTPS
+    assert hosted == ANY_HTTPS
     assert to_embedder(world, embedding={**embedding, "queryEgress": "Denied"}) == local
 
 

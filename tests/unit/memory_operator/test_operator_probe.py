@@ -16,9 +16,10 @@ from memory_operator.api.spec import InvalidSpecError, parse
 from memory_operator.clients import http
 from memory_operator.clients.embedder import MOST_PODS, EmbedderProbe, parse_metrics, parse_models
 from memory_operator.clients.http import Answer, HttpClient, NoAnswerError
+from memory_operator.reconcile.authorization.addresses import is_forbidden
 from memory_operator.reconcile.authorization.permissions import Permitted
 from memory_operator.reconcile.facts import PodFacts, Problem
-from tests.unit.memory_operator.conftest import World
+from tests.unit.memory_operator.conftest import World, anywhere
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
 MODELS = json.dumps({"data": [{"id": "all-MiniLM-L6-v2", "dimensions": 384}]}).encode()
@@ -130,43 +131,45 @@ async def test_a_redirect_is_not_followed(client: HttpClient) -> None:
 
 @pytest.mark.promise("hostile-embedder-bounded")
 @pytest.mark.finding("M9")
-@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::ffff:127.0.0.1]", ANY])
+@pytest.mark.parametrize("host", ["127.0.0.1", "[::ffff:127.0.0.1]", ANY])
 async def test_a_refused_address_gets_no_connection_whatever_it_is_called(host: str) -> None:
-    async with http.opened(http.may_be_called) as client, serving(answering(MODELS)) as (server, url):
+    async with http.opened(lambda address: not is_forbidden(address)) as client, serving(answering(MODELS)) as found:
+        server, url = found
         with pytest.raises(NoAnswerError, match="does not connect to"):
             await client.get(url.replace("127.0.0.1", host), {"Authorization": "Bearer key"})
+        with pytest.raises(NoAnswerError, match="does not connect to"):
+            await client.get(url.replace("127.0.0.1", "embedder.team.svc"), {}, ["127.0.0.1"])
     assert server.requests == []
 
 
-@pytest.mark.parametrize(
-    "address",
-    ["127.0.0.1", "127.8.8.8", "::1", ANY, "::", "169.254.169.254", "fe80::1", "fe80::1%eth0", "224.0.0.1",
-     "::ffff:169.254.169.254", "64:ff9b::169.254.169.254", "10.96.0.1", "::ffff:10.96.0.1"],
-)  # fmt: skip
-def test_addresses_of_the_node_its_link_and_the_api_server_are_refused(address: str) -> None:
-    assert not http.may_be_called(address, api_server=frozenset({"10.96.0.1"}))
+@pytest.mark.finding("security S3")
+@pytest.mark.finding("security S10")
+async def test_the_given_address_is_connected_to_and_no_name_is_resolved(client: HttpClient) -> None:
+    async with serving(answering(MODELS)) as (server, url):
+        named = url.replace("127.0.0.1", "embedder.team.svc")
+        assert await client.get(f"{named}/v1/models", {}, ["127.0.0.1"]) == Answer(200, MODELS)
+        with pytest.raises(NoAnswerError):
+            await client.get(url.replace("127.0.0.1", "localhost"), {})
+    (request,) = server.requests
+    assert b"Host: embedder.team.svc:" in request
 
 
-@pytest.mark.parametrize("address", ["10.96.0.2", "192.168.1.7", "93.184.216.34", "2001:db8::1", "fd00::7"])
-def test_addresses_of_the_cluster_and_beyond_it_are_connected_to(address: str) -> None:
-    assert http.may_be_called(address, api_server=frozenset({"10.96.0.1"}))
-
-
-async def test_the_addresses_of_the_api_server_are_those_of_its_url() -> None:
-    assert await http.addresses_of("https://10.96.0.1:443") == {"10.96.0.1"}
-    assert await http.addresses_of("https://no-such-host.invalid") == frozenset()
+async def test_the_next_address_is_tried_where_one_refuses(client: HttpClient) -> None:
+    async with serving(answering(MODELS)) as (_, url):
+        named = url.replace("127.0.0.1", "embedder.team.svc")
+        assert (await client.get(named, {}, ["127.0.0.2", "127.0.0.1"])).code == 200
 
 
 def probing(world: World, answer: Answer | NoAnswerError) -> tuple[EmbedderProbe, list[str]]:
     urls: list[str] = []
 
-    async def get(url: str, _headers: Any) -> Answer:
+    async def get(url: str, *_: Any) -> Answer:
         urls.append(url)
         if isinstance(answer, NoAnswerError):
             raise answer
         return answer
 
-    return EmbedderProbe(get, world.permitted), urls
+    return EmbedderProbe(get, world.permitted, anywhere), urls
 
 
 EXTERNAL = {"embedder": {"external": {"url": "http://e:8080"}}}

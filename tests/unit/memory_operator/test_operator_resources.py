@@ -209,13 +209,13 @@ def test_jobs_that_ask_no_embedder_hold_no_key_of_one_and_start_without_its_secr
         workers.graph_job(index, world.images, 0),
     ):
         pod = pod_spec(job)
-        assert [volume["name"] for volume in pod["volumes"]] == ["dsn", "tmp"], job["metadata"]["name"]
+        assert [volume["name"] for volume in pod["volumes"]] == ["dsn", "database-ca", "tmp"], job["metadata"]["name"]
         assert "MEMORY_EMBEDDER_API_KEY_FILE" not in {item["name"] for item in pod["containers"][0]["env"]}
 
 
 def test_without_a_key_no_second_secret_is_mounted(world: World) -> None:
     pod = pod_spec(workers.sync_deployment(world.index(), world.images, replicas=1))
-    assert [volume["name"] for volume in pod["volumes"]] == ["dsn", "tmp"]
+    assert [volume["name"] for volume in pod["volumes"]] == ["dsn", "database-ca", "tmp"]
 
 
 @pytest.mark.finding("D22")

@@ -18,7 +18,7 @@ from memory_operator.reconcile.authorization.permissions import Permitted
 from memory_operator.reconcile.core import reconcile
 from memory_operator.reconcile.facts import DeploymentFacts, Problem, ServedModel
 from memory_operator.reconcile.plan import Apply, Delete, Patch, Plan
-from tests.unit.memory_operator.conftest import MODEL, NEXT_MODEL, Cluster, World
+from tests.unit.memory_operator.conftest import MODEL, NEXT_MODEL, Cluster, World, anywhere
 from tests.unit.memory_operator.test_operator_swap_external import (
     FORMER,
     GATE,
@@ -190,14 +190,14 @@ class Secrets:
 async def test_the_operator_asks_the_former_external_embedder_with_its_own_key(world: World) -> None:
     requests: list[tuple[str, str]] = []
 
-    async def get(url: str, headers: Mapping[str, str]) -> Answer:
+    async def get(url: str, headers: Mapping[str, str], *_: Any) -> Answer:
         requests.append((url, headers.get("Authorization", "")))
         return Answer(200, b'{"data": [{"id": "all-MiniLM-L6-v2", "dimensions": 384, "digest": "sha256:aa"}]}')
 
     cluster = settled(world, external(FORMER, "k1"), FORMER)
     change(cluster, external(OTHER, "k2"))
     sync = cluster.children["Deployment", "mem-sync"]
-    observer = Observer(Secrets(), None, EmbedderProbe(get, world.permitted))  # type: ignore[arg-type]
+    observer = Observer(Secrets(), None, EmbedderProbe(get, world.permitted, anywhere))  # type: ignore[arg-type]
     found = await observer._active_external(cluster.index, cluster.database, sync)
     assert found == ServedModel(f"The embedder at {FORMER}", "sha256:aa")
     assert requests == [(f"{FORMER}/v1/models", "Bearer key of k1")]
@@ -217,7 +217,7 @@ async def test_a_former_external_embedder_without_consent_or_permission_is_not_a
     cluster = settled(world, external(FORMER, "k1"), FORMER)
     change(cluster, external(OTHER, "k2"))
     sync = cluster.children["Deployment", "mem-sync"]
-    probe = EmbedderProbe(get, Permitted(external_hosts=permitted))
+    probe = EmbedderProbe(get, Permitted(external_hosts=permitted), anywhere)
     observer = Observer(Secrets(refused), None, probe)  # type: ignore[arg-type]  # only what is needed here
     found = await observer._active_external(cluster.index, cluster.database, sync)
     assert isinstance(found, Problem)
@@ -238,7 +238,7 @@ async def test_a_key_that_only_the_running_sync_worker_mounts_needs_its_label_to
     cluster = settled(world, external(FORMER, "k1"), FORMER)
     sync = cluster.children["Deployment", "mem-sync"]
     cluster.manifest["spec"]["embedder"] = external(OTHER, "k2")
-    observer = Observer(Secrets("k1"), None, EmbedderProbe(get, world.permitted))  # type: ignore[arg-type]
+    observer = Observer(Secrets("k1"), None, EmbedderProbe(get, world.permitted, anywhere))  # type: ignore[arg-type]
     found = await observer._active_external(cluster.index, cluster.database, sync)
     assert isinstance(found, Problem)
     assert found.reason is Reason.CONSENT_MISSING

@@ -117,6 +117,7 @@ HOSTILE = {
 }
 
 
+@pytest.mark.promise("embedder-answers-bounded")
 @pytest.mark.finding("security S7")
 @pytest.mark.parametrize("hostile", HOSTILE)
 @pytest.mark.parametrize("ask", ASKED)
@@ -170,6 +171,7 @@ async def test_the_bound_grows_with_what_is_asked_and_a_full_answer_fits() -> No
         assert np.allclose(batch.vectors, vectors)
 
 
+@pytest.mark.promise("embedder-answers-bounded")
 @pytest.mark.finding("security S7")
 async def test_a_long_answer_is_not_parsed_on_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     """The loop may be that of an API, whose other requests would wait."""
@@ -192,6 +194,7 @@ async def test_a_long_answer_is_not_parsed_on_the_event_loop(monkeypatch: pytest
     assert parsed != [threading.get_ident()]
 
 
+@pytest.mark.promise("embedder-answers-bounded")
 @pytest.mark.finding("security S7")
 async def test_a_request_whose_answer_comes_byte_by_byte_ends_as_a_whole() -> None:
     """Its caller may have gone long before, and it would hold a connection for ever."""
@@ -204,6 +207,7 @@ async def test_a_request_whose_answer_comes_byte_by_byte_ends_as_a_whole() -> No
             await client.embed_documents(["text"])
 
 
+@pytest.mark.promise("embedder-answers-bounded")
 @pytest.mark.finding("security S7")
 async def test_a_recall_does_not_wait_longer_than_its_budget_for_an_answer_without_end() -> None:
     """The request goes on, so that its connection stays usable, but nobody waits for it."""
@@ -217,6 +221,7 @@ def entry(index: object, *numbers: float) -> dict[str, object]:
     return {"index": index, "embedding": base64.b64encode(np.array(numbers, dtype="<f4").tobytes()).decode()}
 
 
+@pytest.mark.promise("vectors-checked-at-entry")
 @pytest.mark.finding("security S7")
 @pytest.mark.parametrize(
     "data",

@@ -53,6 +53,7 @@ def test_the_printed_form_has_no_password() -> None:
     assert CANARY not in repr(parse(f"postgresql://u:{CANARY}@h/d"))
 
 
+@pytest.mark.promise("uri-opens-no-file")
 @pytest.mark.finding("security S1")
 @pytest.mark.parametrize(
     "name",
@@ -133,6 +134,7 @@ class Driver:
         raise asyncpg.InvalidPasswordError("no")
 
 
+@pytest.mark.promise("uri-opens-no-file")
 @pytest.mark.finding("security S1")
 async def test_the_driver_takes_nothing_from_variables_and_files_of_this_machine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

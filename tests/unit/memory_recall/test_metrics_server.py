@@ -95,6 +95,7 @@ def test_what_is_no_request_ends_its_connection(serve: Serve, sent: bytes) -> No
     assert "memory_test 7.0" in scraped(server)
 
 
+@pytest.mark.promise("metrics-connections-bounded")
 @pytest.mark.finding("security L11")
 @pytest.mark.parametrize("sent", [b"", b"GET /metrics HTTP/1.1\r\n"])
 def test_connections_that_send_nothing_take_no_threads_and_keep_no_scrape_out(serve: Serve, sent: bytes) -> None:
@@ -116,6 +117,7 @@ def closed(connection: socket.socket) -> bool:
         return True
 
 
+@pytest.mark.promise("metrics-connections-bounded")
 @pytest.mark.finding("security L11")
 @pytest.mark.parametrize(
     ("limit", "sent"),

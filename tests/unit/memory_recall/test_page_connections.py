@@ -53,6 +53,7 @@ async def is_closed(reader: asyncio.StreamReader) -> bool:
         return True
 
 
+@pytest.mark.promise("page-connections-bounded")
 @pytest.mark.finding("security L8")
 @pytest.mark.parametrize("sent", [b"", HALF])
 async def test_half_sent_requests_keep_the_pages_user_not_out(url: str, sent: bytes) -> None:
@@ -66,6 +67,7 @@ async def test_half_sent_requests_keep_the_pages_user_not_out(url: str, sent: by
             writer.close()
 
 
+@pytest.mark.promise("page-connections-bounded")
 @pytest.mark.finding("security L8")
 @pytest.mark.parametrize("first", [b"", b"GET /screen HTTP/1.1\r\nHost: evil.example\r\n\r\n"], ids=["first", "second"])
 async def test_the_head_of_a_request_must_come_in_time(url: str, first: bytes, monkeypatch: pytest.MonkeyPatch) -> None:

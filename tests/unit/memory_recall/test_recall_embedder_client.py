@@ -24,6 +24,7 @@ from memory_recall.errors import (
     InvalidConfiguration,
     MemoryIndexError,
     ModelMismatch,
+    UnusableText,
 )
 
 TEXT = "the launch code canary is 0000"
@@ -255,6 +256,22 @@ async def test_an_error_code_is_quoted_and_an_error_message_is_not() -> None:
         with pytest.raises(EmbedderRejected) as caught:
             await embedder.embed_query(TEXT)
     assert "input_empty" in caught.value.message
+    assert TEXT not in str(caught.value)
+
+
+@pytest.mark.finding("embedder 1")
+@pytest.mark.parametrize(
+    ("param", "place"),
+    [("input[3]", 3), ("input", None), ("input[-1]", None), ("input[1234567]", None), (None, None), ([3], None)],
+)
+async def test_a_text_without_a_finite_vector_is_told_by_its_place(param: object, place: int | None) -> None:
+    """It is a refusal, so that nothing is repeated and no circuit breaker opens."""
+    body = {"error": {"message": TEXT, "code": "unusable_vector", "param": param}}
+    async with client(lambda _: httpx.Response(422, json=body)) as embedder:
+        with pytest.raises(UnusableText) as caught:
+            await embedder.embed_documents(["a"] * 5)
+    assert isinstance(caught.value, EmbedderRejected)
+    assert caught.value.place == place
     assert TEXT not in str(caught.value)
 
 

@@ -15,7 +15,8 @@ from memory_bench.__main__ import app as benchmarks_app
 
 ROOT = Path(__file__).parents[3]
 BENCHMARKS = "python -m memory_bench"
-DOCUMENTS = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
+PAGES = ("README.md", "CONTRIBUTING.md", "benchmarks/README.md")
+DOCUMENTS = sorted([*(ROOT / page for page in PAGES), *(ROOT / "docs").rglob("*.md")])
 FENCE = re.compile(r"^ *```(?:console|bash|sh|shell)\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
 
 

@@ -12,7 +12,7 @@ PATH = re.compile(r"[\w.-]+(/[\w.*-]+)*/?")
 FORMER = re.compile(r"\bcommit\s+[0-9a-f]{8}\b")
 FILES = [path.relative_to(ROOT).as_posix() for path in tracked()]
 FOLDERS = {name.split("/")[0] for name in FILES if "/" in name}
-DOCUMENTS = [path for path in tracked("*.md") if not path.is_relative_to(ROOT / "benchmarks")]
+DOCUMENTS = tracked("*.md")
 
 
 def named_paths(document: Path) -> set[str]:

@@ -124,7 +124,7 @@ def test_the_search_finds_every_page(site: Path, pages: dict[str, Reader]) -> No
 
 def test_every_document_is_a_page() -> None:
     """No document of the repository is left out but those that accompany data or a program's own folder."""
-    left_out = ("tests/", "examples/", "benchmarks/results/", "terraform/", ".")
+    left_out = ("tests/", "examples/", "terraform/", ".")
     documents = {path.relative_to(ROOT).as_posix() for path in tracked("*.md")}
     outside = {path for path in documents if not path.startswith(("docs/", *left_out))}
     assert outside - set(places.PAGES) == set()

@@ -131,7 +131,9 @@ def _hibernated(place: Place) -> None:
 
 
 def _written(key: str) -> Object:
-    return {"database__cluster": {"name": key, "namespace": WRITTEN_CLUSTERS}}
+    """Return a reference to a copied Cluster, which has no certificate authority in its namespace."""
+    cluster = {"name": key, "namespace": WRITTEN_CLUSTERS}
+    return {"database__cluster": cluster, "database__tls": {"mode": "Require"}}
 
 
 def _unsupported(place: Place) -> None:
@@ -182,7 +184,11 @@ SITUATIONS = (
     Situation("rotated", missing("a password that was rotated away", "AuthenticationFailed"), settled=True,
               disturb=_wrong_password),
     Situation("server", refused("another Postgres server", "DatabaseIdentityMismatch"),
+              {"database__name": "app", "database__tls": {"mode": "Require"}}, prepare=_other_server),
+    Situation("authority", missing("a server of another authority than the Cluster's", "ServerNotVerified"),
               {"database__name": "app"}, prepare=_other_server),
+    Situation("unlisted", refused("a host that is neither a Service nor listed", "NotPermitted"),
+              prepare=lambda p: p.write_dsn("postgresql://situations:x@db.example.com:5432/situations")),
     Situation("nowhere", (*waiting("a database that does not answer", "DatabaseUnreachable"),
                           Expected("a database that has not answered for two minutes", Kstatus.IN_PROGRESS,
                                    ("DatabaseUnreachable",), late=True)), prepare=lambda p: p.write_dsn(_NOWHERE)),
@@ -216,8 +222,6 @@ SITUATIONS = (
               {"database__extension__minimumVersion": "0.99.0"}),
     Situation("old-version", refused("an old version in the catalog", "ExtensionTooOld"), _OBSERVE,
               prepare=_old_version, own_database=True),
-    Situation("image-volume", ready("an image volume on Postgres 18"),
-              {"database__extension__management": "ImageVolume"}, settled=True),
     Situation("unsupported", refused("a table that cannot be indexed", "SchemaUnsupported"), prepare=_unsupported),
     Situation("vectors", refused("vectors that nobody recorded the model of", "ExistingVectors"),
               prepare=_existing_vectors),

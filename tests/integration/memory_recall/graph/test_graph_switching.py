@@ -43,7 +43,7 @@ async def test_a_paused_graph_still_loses_the_links_of_what_becomes_sensitive(be
     async with bench.database.connection() as connection:
         table = await describe(connection, "memories")
         await enable(connection, table)
-        await bench.execute("INSERT INTO memory_concepts VALUES (1, 7), (2, 7)")
+        await bench.execute("TRUNCATE memory_graph_changes; INSERT INTO memory_concepts VALUES (1, 7), (2, 7)")
         await pause(connection, table)
         await bench.execute("UPDATE memories SET is_sensitive = true WHERE id = 1")
         assert await bench.value("SELECT array_agg(memory_id) FROM memory_concepts") == [2]
@@ -80,7 +80,7 @@ async def test_the_state_tells_a_graph_that_is_kept_from_one_that_is_gone(bench:
         table = await describe(connection, "memories")
         assert await graph_state(connection, table) == GraphState()
         await enable(connection, table)
-        await bench.execute("INSERT INTO memory_concepts VALUES (1, 7), (2, 7)")
+        await bench.execute("TRUNCATE memory_graph_changes; INSERT INTO memory_concepts VALUES (1, 7), (2, 7)")
         state = await graph_state(connection, table)
         assert (state.exists, state.enabled, state.kept, state.queued) == (True, True, False, True)
         await pause(connection, table)

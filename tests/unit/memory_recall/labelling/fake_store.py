@@ -13,7 +13,7 @@ class FakeStore:
         self.error: Exception | None = None
         self.embedded: list[str] = []  # the questions that pooling has sent to the embedder
 
-    async def read(self, memory_id: int, *, user: str | None) -> ShownMemory | None:
+    async def read(self, memory_id: int, *, user: str | None) -> ShownMemory | None:  # noqa: ARG002 - as the store has it
         if self.error is not None:
             raise self.error
         if memory_id in self.hidden:

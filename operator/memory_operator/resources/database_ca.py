@@ -1,0 +1,42 @@
+"""Build the ConfigMap with the certificates of the authority that the workers trust for the database.
+
+The certificates are copied, because a CloudNativePG Cluster keeps them in a Secret of its own namespace, together with
+the authority's private key. They are no secret. Workers read the file anew at each connect, so a rotated authority is
+followed without a restart.
+"""
+
+from memory_operator.api.spec import Manifest, MemoryIndex
+from memory_operator.resources.common import metadata, with_fingerprint
+
+KIND = "ConfigMap"
+KEY = "ca.crt"
+CA_DIRECTORY = "/var/run/memory-index-database-ca"
+CA_FILE = f"{CA_DIRECTORY}/{KEY}"
+_COMPONENT = "database-ca"
+
+
+def ca_name(index: MemoryIndex) -> str:
+    """Return the name of the ConfigMap."""
+    return f"{index.name}-{_COMPONENT}"
+
+
+def ca_config_map(index: MemoryIndex, certificates: str) -> Manifest:
+    """Return the ConfigMap that holds these certificates and nothing else."""
+    return with_fingerprint(
+        {
+            "apiVersion": "v1",
+            "kind": KIND,
+            "metadata": metadata(index, ca_name(index), _COMPONENT),
+            "data": {KEY: certificates},
+        }
+    )
+
+
+def ca_volume(index: MemoryIndex) -> Manifest:
+    """Return the volume by which a pod sees the certificates as a file."""
+    return {"name": _COMPONENT, "configMap": {"name": ca_name(index), "items": [{"key": KEY, "path": KEY}]}}
+
+
+def ca_mount() -> Manifest:
+    """Return where a container sees that file."""
+    return {"name": _COMPONENT, "mountPath": CA_DIRECTORY, "readOnly": True}
