@@ -16,7 +16,7 @@ from memory_recall import DatabaseTls, DsnFile, EmbedderClient, HybridRecall, Me
 
 _CONNECTIONS = 4
 _FOLLOWED_SECONDS = 150  # in which the kubelet has brought the new authority
-_BUDGETS = {"embedding_budget": 5.0, "time_budget": 10.0}  # no recall is refused because the machine is busy
+_EMBEDDING_SECONDS, _RECALL_SECONDS = 5.0, 10.0  # no recall is refused because the machine is busy
 
 
 def source() -> DsnFile:
@@ -27,14 +27,16 @@ def source() -> DsnFile:
 
 
 async def recall_until(ended: threading.Event, recall: HybridRecall, seen: Counter[str]) -> None:
-    """Recall one after the other and count what came of it."""
-    while not ended.is_set():
+    """Recall one after the other, at least once, and count what came of it."""
+    while True:
         try:
             await recall.recall(RecallQuery("what do we keep", user_id="default", limit=5))
             seen["recalls"] += 1
         except MemoryIndexError as error:
             seen["errors"] += 1
             seen[error.reason] += 1
+        if ended.is_set():
+            return
         await asyncio.sleep(0.05)
 
 
@@ -52,13 +54,19 @@ async def verified_anew() -> bool:
                 return bool(found)
 
 
+def end_with_input(ended: threading.Event) -> None:
+    """Wait for the end of standard input."""
+    sys.stdin.read()
+    ended.set()
+
+
 async def main() -> None:
     """Recall on several connections at once."""
     ended, seen = threading.Event(), Counter[str]()
-    threading.Thread(target=lambda: (sys.stdin.read(), ended.set()), daemon=True).start()
+    threading.Thread(target=end_with_input, args=(ended,), daemon=True).start()
     pool = await create_pool(source(), min_size=_CONNECTIONS, max_size=_CONNECTIONS)
     async with EmbedderClient(os.environ["MEMORY_EMBEDDER_URL"], os.environ["MEMORY_MODEL"]) as embedder:
-        recall = HybridRecall(pool, embedder, **_BUDGETS)
+        recall = HybridRecall(pool, embedder, embedding_budget=_EMBEDDING_SECONDS, time_budget=_RECALL_SECONDS)
         async with asyncio.TaskGroup() as running:
             for _ in range(_CONNECTIONS):
                 running.create_task(recall_until(ended, recall, seen))
