@@ -121,8 +121,15 @@ def copy_of(original: Postgres, namespace: str, name: str) -> Postgres:
         }
     )
     postgres = Postgres(cluster, namespace, name)
+    eventually(lambda: _is_copied(original, postgres), bool, what=f"{name} is copied", seconds=300, poll=5)
     postgres.wait_ready()
     return postgres
+
+
+def _is_copied(original: Postgres, copied: Postgres) -> bool:
+    """Return whether the copy is ready; ask the original for the checkpoint that pg_basebackup waits for."""
+    original.psql("CHECKPOINT")
+    return copied.is_ready()
 
 
 def _copy_secret(cluster: Cluster, namespace: str, target: str, name: str) -> None:
