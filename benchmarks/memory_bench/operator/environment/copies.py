@@ -48,11 +48,15 @@ class Scene:
         return author
 
     def object_of(self, name: str, server: Postgres, reached: Postgres, database: Tenant, **changes: Any) -> Author:  # noqa: ANN401  (any part of a specification)
-        """Create a MemoryIndex that names the Cluster `server`, and whose Secret leads to the server `reached`."""
+        """Create a MemoryIndex that names the Cluster `server`, and whose Secret leads to the server `reached`.
+
+        Certificates are not verified, since a wrong server would be refused by its certificate alone.
+        """
         author = self.author(name, database)
         server.allow(author.namespace)
         author.write_dsn(database.dsn.replace(self.original.host, reached.host))
-        author.apply_index(database__cluster={"name": server.name, "namespace": server.namespace}, **changes)
+        cluster = {"name": server.name, "namespace": server.namespace}
+        author.apply_index(database__cluster=cluster, database__tls={"mode": "Require"}, **changes)
         return author
 
     def seen(self, server: Postgres) -> dict[str, str]:
