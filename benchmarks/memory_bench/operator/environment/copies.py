@@ -48,11 +48,15 @@ class Scene:
         return author
 
     def object_of(self, name: str, server: Postgres, reached: Postgres, database: Tenant, **changes: Any) -> Author:  # noqa: ANN401  (any part of a specification)
-        """Create a MemoryIndex that names the Cluster `server`, and whose Secret leads to the server `reached`."""
+        """Create a MemoryIndex that names the Cluster `server`, and whose Secret leads to the server `reached`.
+
+        Certificates are not verified, since a wrong server would be refused by its certificate alone.
+        """
         author = self.author(name, database)
         server.allow(author.namespace)
         author.write_dsn(database.dsn.replace(self.original.host, reached.host))
-        author.apply_index(database__cluster={"name": server.name, "namespace": server.namespace}, **changes)
+        cluster = {"name": server.name, "namespace": server.namespace}
+        author.apply_index(database__cluster=cluster, database__tls={"mode": "Require"}, **changes)
         return author
 
     def seen(self, server: Postgres) -> dict[str, str]:
@@ -121,8 +125,15 @@ def copy_of(original: Postgres, namespace: str, name: str) -> Postgres:
         }
     )
     postgres = Postgres(cluster, namespace, name)
+    eventually(lambda: _is_copied(original, postgres), bool, what=f"{name} is copied", seconds=300, poll=5)
     postgres.wait_ready()
     return postgres
+
+
+def _is_copied(original: Postgres, copied: Postgres) -> bool:
+    """Return whether the copy is ready; ask the original for the checkpoint that pg_basebackup waits for."""
+    original.psql("CHECKPOINT")
+    return copied.is_ready()
 
 
 def _copy_secret(cluster: Cluster, namespace: str, target: str, name: str) -> None:
