@@ -115,7 +115,7 @@ DATABASE = (
     Situation("a replica cluster", "False", "ReplicaCluster", FAILED,
               {"cluster": cluster(replica=True), "database": None}, **NOTHING, **no(REACHABLE, "ReplicaCluster")),
     Situation("a Cluster that fails over", "False", "ClusterNotReady", IN_PROGRESS,
-              {**problem("database", Reason.AUTHENTICATION_FAILED), "cluster": cluster(healthy=False, phase="Switch")},
+              {**problem("database", Reason.AUTHENTICATION_FAILED), "cluster": cluster(healthy=False, phase="Failing over")},
               lasts=LATE, **NOTHING),
     Situation("a Cluster that rolls and answers", "True", "Ready", CURRENT,
               {"cluster": cluster(healthy=False, phase="Upgrading")}),
