@@ -238,7 +238,7 @@ async def test_a_key_that_only_the_running_sync_worker_mounts_needs_its_label_to
     cluster = settled(world, external(FORMER, "k1"), FORMER)
     sync = cluster.children["Deployment", "mem-sync"]
     cluster.manifest["spec"]["embedder"] = external(OTHER, "k2")
-    observer = Observer(Secrets("k1"), None, EmbedderProbe(get, world.permitted))  # type: ignore[arg-type]
+    observer = Observer(Secrets("k1"), None, EmbedderProbe(get, world.permitted, anywhere))  # type: ignore[arg-type]
     found = await observer._active_external(cluster.index, cluster.database, sync)
     assert isinstance(found, Problem)
     assert found.reason is Reason.CONSENT_MISSING
