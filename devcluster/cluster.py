@@ -89,6 +89,10 @@ class Cluster(AbstractContextManager["Cluster"], ABC):
     def load(self, archive: Path) -> None:
         """Import all images of an image archive into the nodes."""
 
+    def tag_image(self, name: str, other: str) -> None:
+        """Give an image that the nodes have another name, as if another registry had it as well."""
+        raise UnsupportedError(f"the {self.driver} driver cannot call {name} {other}", remedy="use the node driver")
+
     def await_image(self, name: str) -> None:
         """Wait until the nodes have the image `name`, which the driver provides: `cnpg` or `postgresql`."""
 

@@ -22,7 +22,6 @@ COMMANDS = {
     "adoption": "memory_bench.adoption.command:adoption",
     "embedder": "memory_bench.embedder.command:embedder",
     "embedder-flood": "memory_bench.embedder_flood.command:embedder_flood",
-    "judging-model": "memory_bench.curation.model_file:judging_model",
     "second-model": "memory_bench.second_model.command:second_model",
     "keep": "memory_bench.kept:keep",
     "validate": "memory_bench.harness.command:validate",

@@ -97,10 +97,7 @@ def _flood(written: Written) -> Figures:
 
 
 def _curation(written: Written) -> Figures:
-    kept = ("found", "wrong", "restatements", "newer_first", "newer_first_questions", "newer_first_without_curation")
-    judged = ("by_blind_judges", "by_yes_or_no", "by_tokens", "found_less_wrong_by_person")
-    others = ("kind_right", "recall@10", "halves", "other_people", "shipped_on_what_it_was_fitted_to", "weights")
-    return {name: written[name] for name in (*kept, *others, *judged) if name in written}
+    return {name: figure for name, figure in written.items() if name != "undone"}
 
 
 KEPT: Mapping[str, Kept] = {

@@ -10,15 +10,9 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Table
 
-CONDITIONS = (
-    "DatabaseReachable",
-    "ExtensionReady",
-    "SchemaReady",
-    "EmbedderReady",
-    "Backfilled",
-    "IndexReady",
-    "Ready",
-)
+from memory_recall.memory_index.pipeline import STAGES
+
+CONDITIONS = (*STAGES.values(), "Ready")
 STYLES = {"True": "green", "False": "yellow", "Unknown": "dim"}
 
 

@@ -44,6 +44,8 @@ _KEPT_LOGS = 10
 # Ends the command when the nsenter that waits for it is killed, and keeps the working directory.
 _ENTER = 'cd "$1" 2>/dev/null; shift; exec setpriv --pdeathsig KILL -- "$@"'
 
+_CTR_IMAGES = ("ctr", "--address", str(CONTAINERD_SOCKET), "--namespace", "k8s.io", "images")
+
 
 class NodeCluster(Cluster):
     """A cluster of the `node` driver."""
@@ -92,17 +94,11 @@ class NodeCluster(Cluster):
 
     def load(self, archive: Path) -> None:
         """Import all images of an image archive into the node's containerd."""
-        command = [
-            "ctr",
-            "--address",
-            str(CONTAINERD_SOCKET),
-            "--namespace",
-            "k8s.io",
-            "images",
-            "import",
-            str(archive.absolute()),
-        ]
-        processes.run(self.exec_command(command))
+        processes.run(self.exec_command([*_CTR_IMAGES, "import", str(archive.absolute())]))
+
+    def tag_image(self, name: str, other: str) -> None:
+        """Give an image that the node has another name, as if another registry had it as well."""
+        processes.run(self.exec_command([*_CTR_IMAGES, "tag", "--force", name, other]))
 
     def await_image(self, name: str) -> None:
         """Wait until the background import of the image `name` has ended."""

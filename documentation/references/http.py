@@ -43,8 +43,7 @@ CAUSES: dict[ErrorKind, str] = {
     ErrorKind.TOKEN_INPUT: "`input` holds token ids.",
     ErrorKind.UNUSABLE_VECTOR: (
         "The model computes no finite vector, or score, for the texts whose places the message names; `param` names "
-        "the "
-        "first. It never does, so sending them again does not help. Nobody else's request fails with them."
+        "the first. It never does, so sending them again does not help. Nobody else's request fails with them."
     ),
     ErrorKind.OVERLOADED: (
         "The lane, or the memory for large requests, is full; `Retry-After` is the seconds until there is room, for "

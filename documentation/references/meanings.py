@@ -78,6 +78,14 @@ REASONS: dict[Reason, str] = {
     Reason.REPLICA_CLUSTER: "The Cluster follows another one and can be read only.",
     Reason.CLUSTER_HIBERNATED: "The Cluster has been put to sleep.",
     Reason.CLUSTER_NOT_READY: "The Cluster starts, fails over or is being changed, and serves no connection now.",
+    Reason.CLUSTER_NEEDS_ACTION: (
+        "The database does not answer, and CloudNativePG reports a state of the Cluster that only a person ends, such "
+        "as a full disk; the message has its words."
+    ),
+    Reason.CLUSTER_NOT_HEALTHY: (
+        "The database does not answer, and CloudNativePG reports a fault, or a state that this operator does not know; "
+        "the message has its words."
+    ),
     Reason.DATABASE_UNREACHABLE: "Nothing answers at the address of the connection URI.",
     Reason.SERVER_NOT_VERIFIED: "The certificate of the database server is not the host's, or no trusted authority's.",
     Reason.AUTHENTICATION_FAILED: "Postgres refuses the role, its password or the database.",
@@ -87,7 +95,6 @@ REASONS: dict[Reason, str] = {
     Reason.EXTENSION_MISSING: "pgvector has not been created in the database, and nobody has been asked to.",
     Reason.EXTENSION_NOT_AVAILABLE: "The image that Postgres runs from contains no pgvector.",
     Reason.EXTENSION_TOO_OLD: "The image holds an older pgvector than `minimumVersion`.",
-    Reason.IMAGE_VOLUME_UNSUPPORTED: "`management: ImageVolume` needs Postgres 18.",
     Reason.DATABASE_OBJECT_FOREIGN: "The `Database` object of this database is somebody else's.",
     Reason.DATABASE_OBJECT_MISSING: "This database has no `Database` object, and its owner is not known to us.",
     Reason.DATABASE_OBJECT_FAILED: "CloudNativePG reports that it could not apply the `Database` object.",

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 
 from documentation.markdown import code, document, plain, table
 from documentation.references.meanings import CONDITIONS, REASONS
-from memory_operator.api.conditions import GRACE_PERIOD, ConditionType
+from memory_operator.api.conditions import GRACE_PERIOD, STAGES, ConditionType
 from memory_operator.api.reasons import DELIVERED_BY_OTHERS, Reason
 
 INTRODUCTION = """\
@@ -26,7 +26,13 @@ def page() -> str:
         "# Conditions and reasons",
         INTRODUCTION,
         "## Conditions",
-        table(("condition", "true when"), [(code(kind.value), CONDITIONS[kind]) for kind in ConditionType]),
+        table(
+            ("condition", "true when", "stage of `memory status --kube`"),
+            [
+                (code(kind.value), CONDITIONS[kind], STAGES[kind].name if kind in STAGES else "")
+                for kind in ConditionType
+            ],
+        ),
         "## Progress and success",
         "Nothing to do.",
         table(("reason", "what it means"), [(code(reason.code), plain(REASONS[reason])) for reason in progress]),

@@ -31,7 +31,8 @@ def upgrade() -> None:
         )
         steps.build_index(
             "idx_{name}_embedding_withheld",
-            "ON {table} (id) WHERE NOT (NOT (is_sensitive {sensitive}) AND deleted_at IS NULL)",
+            "ON {table} (id) WHERE NOT (content IS NOT NULL AND "
+            "(NOT (is_sensitive {sensitive}) AND deleted_at IS NULL))",
         )
 
 

@@ -241,14 +241,6 @@ class EmbedderBroken(MemoryIndexError):
     """The embedder's answer cannot be decoded, has the wrong number of vectors, or has values that are not finite."""
 
 
-class JudgingStopped(MemoryIndexError):
-    """A language model stopped answering while it judged proposals, or was interrupted; the rules scored the rest."""
-
-
-class JudgeUnfit(MemoryIndexError):
-    """A language model cannot tell restatements from other notes in examples with known answers."""
-
-
 class KubernetesUnreachable(MemoryIndexError):
     """The Kubernetes API server gives no usable answer."""
 

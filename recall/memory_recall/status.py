@@ -38,7 +38,8 @@ class DatabaseFacts:
 
     `schema_differences` describes how the table differs from what the last revision requires; it is empty if nothing
     differs or if the table is at another revision. `identity` is None where the role may not read the server's system
-    identifier. `seconds_since_wanted` is the time since a recall last needed an embedder that did not answer, by the
+    identifier. `server_address` is the server's address as the server sees it, None through a Unix socket.
+    `seconds_since_wanted` is the time since a recall last needed an embedder that did not answer, by the
     database's clock and exact to 30 seconds; it is None where no such time is recorded. `graph` is the state of the
     concept graph, None before the first migration; its counts of a large graph are estimates. `faults` are what is
     wrong with the table that no migration can change; row-level security that hides rows makes the counts wrong, too.
@@ -60,6 +61,7 @@ class DatabaseFacts:
     swap: SwapRecord | None = None
     schema_differences: str = ""
     identity: DatabaseIdentity | None = None
+    server_address: str | None = None
     table_schema: str = ""
     claim: TableClaim | None = None
     seconds_since_wanted: float | None = None
@@ -80,6 +82,11 @@ class DatabaseFacts:
     def system_identifier(self) -> str | None:
         """The server's system identifier; None where the role may not read it."""
         return self.identity.system_identifier if self.identity else None
+
+    @property
+    def cluster_name(self) -> str | None:
+        """The server's setting `cluster_name`; None where the role may not read the server's identity."""
+        return self.identity.cluster_name if self.identity else None
 
     @property
     def active_name(self) -> str | None:

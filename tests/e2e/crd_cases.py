@@ -81,7 +81,7 @@ DATABASE = (
     Case(
         "an unknown management",
         {"spec.database.extension.management": "Install"},
-        '"Database", "ImageVolume", "Observe"',
+        '"Database", "Observe"',
     ),
     Case("an image tag as version", {"spec.database.extension.minimumVersion": "v0.8.4-pg16"}, "such as 0.8.4"),
     Case("an unknown TLS mode", {"spec.database.tls": {"mode": "verify-full"}}, '"VerifyFull", "VerifyCA", "Require"'),
@@ -350,6 +350,11 @@ WORK = (
         "a pod field that gives rights",
         {"spec.embedder.podTemplate": {"serviceAccountName": "admin"}},
         'unknown field "spec.embedder.podTemplate.serviceAccountName"',
+    ),
+    Case(
+        "a toleration of workers without the taint's key",
+        {"spec.embedder.podTemplate": {"tolerations": [{"operator": "Equal", "value": "memory"}]}},
+        "operator Equal needs the taint's key",
     ),
     Case("graph as text", {"spec.graph.enabled": "on"}, "spec.graph.enabled"),
     Case("an unknown scaler", {"spec.embedder.scaling": "Keda"}, 'supported values: "Operator", "External"'),

@@ -60,6 +60,10 @@ _REQUIRED, _PREFERRED = (f"{strength}DuringSchedulingIgnoredDuringExecution" for
 POD_TEMPLATE: dict[str, Any] = {
     "spec.embedder.podTemplate": {
         "labels": {"team.example/name": "memory"},
+        "annotations": {"linkerd.io/inject": "disabled"},
+        "nodeSelector": {"kubernetes.io/arch": "amd64"},
+        "tolerations": [{"key": "dedicated", "operator": "Equal", "value": "memory", "effect": "NoSchedule"}],
+        "priorityClassName": "home",
         "affinity": {
             "nodeAffinity": {
                 _REQUIRED: {"nodeSelectorTerms": [_TERM]},

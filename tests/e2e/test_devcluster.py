@@ -15,6 +15,7 @@ from devcluster.node import cgroups, launch
 from devcluster.node.layout import Layout, Plan
 from devcluster.retrying import until
 from devcluster.settings import Settings
+from memory_operator.resources.quantities import same_quantity
 from tests.e2e.devcluster_traces import Traces, traces_of
 
 pytestmark = pytest.mark.cluster
@@ -145,7 +146,7 @@ def test_an_extended_resource_is_scheduled_by_count(cluster: Cluster) -> None:
     """It is offered at once and stays through kubelet's own updates of the status."""
     cluster.patch_extended_resource("example.com/seat", 2)
     (node,) = cluster.kubectl_json("get", "nodes")["items"]
-    assert node["status"]["allocatable"]["example.com/seat"] == "2"
+    assert same_quantity(node["status"]["allocatable"]["example.com/seat"], 2)
     cluster.patch_extended_resource("example.com/seat", None)
     (node,) = cluster.kubectl_json("get", "nodes")["items"]
     assert "example.com/seat" not in node["status"]["capacity"]

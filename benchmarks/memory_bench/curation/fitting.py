@@ -6,8 +6,7 @@ were fitted to are too good.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields, replace
-from typing import Self
+from dataclasses import dataclass, fields
 
 import numpy as np
 import numpy.typing as npt
@@ -59,10 +58,6 @@ class Material:
         """One for each pair of the closure, and zero for all others."""
         return np.array([pair in self.truth.closure for pair in self.ids], dtype=np.float64)
 
-    def without(self, name: str) -> Self:
-        """Return the same pairs without one of the features that `NAMES` lists."""
-        return replace(self, features=np.delete(self.features, NAMES.index(name), axis=1))
-
 
 def logistic(value: Array) -> Array:
     """Return the logistic function of each element."""
@@ -78,25 +73,16 @@ def as_array(features: Sequence[Features]) -> Array:
 def regress(features: Array, labels: Array) -> tuple[float, Array]:
     """Return the bias and the weights of a logistic regression. The penalty applies to standardised features."""
     mean, deviation = features.mean(axis=0), features.std(axis=0) + 1e-9
-    bias, weights = newton((features - mean) / deviation, labels, np.zeros(len(labels)), _PENALTY)
-    slopes = weights / deviation
-    return float(bias - slopes @ mean), slopes
-
-
-def newton(rows: Array, labels: Array, offsets: Array, penalty: float) -> tuple[float, Array]:
-    """Return the bias and the weights of a logistic regression by Newton's method.
-
-    `offsets` are log-odds that are known of each row beforehand. The quadratic penalty applies to all but the bias.
-    """
-    columns = np.column_stack([np.ones(len(rows)), rows])
-    penalties = np.diag([0.0, *[penalty] * rows.shape[1]])
+    columns = np.column_stack([np.ones(len(labels)), (features - mean) / deviation])
+    penalties = np.diag([0.0, *[_PENALTY] * features.shape[1]])
     found = np.zeros(columns.shape[1])
     for _ in range(_STEPS):
-        likely = logistic(columns @ found + offsets)
+        likely = logistic(columns @ found)
         gradient = columns.T @ (labels - likely) - penalties @ found
         curvature = (columns.T * (likely * (1 - likely))) @ columns + penalties
         found = found + np.linalg.solve(curvature, gradient)
-    return float(found[0]), found[1:]
+    slopes = found[1:] / deviation
+    return float(found[0] - slopes @ mean), slopes
 
 
 def fit(material: Material, chosen: Chosen) -> Fit:
@@ -144,22 +130,9 @@ def tally(material: Material, proposed: Sequence[Judgement]) -> tuple[int, int]:
     return found, sum(pair not in truth.closure | truth.judged for pair in ids)
 
 
-def tallied(material: Material, proposed: Sequence[Judgement]) -> dict[str, int]:
-    """Return the same two numbers with their names."""
-    return dict(zip(("found", "wrong"), tally(material, proposed), strict=True))
-
-
 def fitted_halves(material: Material, *, seed: int | None = None) -> Iterator[tuple[Chosen, Fit, Array]]:
     """Yield for each half its pairs, the fit to the other half, and the scores of all pairs by that fit."""
     half = np.array(material.truth.halves(material.ids, seed=seed))
     for judged in (0, 1):
         fitted = fit(material, half != judged)
         yield half == judged, fitted, fitted.scores(material.features)
-
-
-def kinds_right(material: Material, proposed: Sequence[Judgement]) -> str:
-    """Return how many of the found restatements got the action of their kind: SUPERSEDE for those that replace."""
-    kinds = material.truth.kinds
-    known = [(one, kinds.get(one.pair.ids)) for one in proposed]
-    right = sum(kind is not None and (one.action is Action.SUPERSEDE) == (kind == "replaces") for one, kind in known)
-    return f"{right} of {sum(kind is not None for _, kind in known)}"

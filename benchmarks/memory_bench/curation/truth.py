@@ -2,7 +2,6 @@
 
 import json
 import random
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -12,9 +11,6 @@ from typing import Literal
 Kind = Literal["says_again", "replaces"]
 PairOfIds = tuple[int, int]
 """The ids of the older and of the newer memory."""
-
-JUDGES = 3
-"""How many judges each pair of a file of blind judgements has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,19 +40,12 @@ class Truth:
         return [half_of[self.chains[newer]] if newer in self.chains else newer % 2 for _, newer in pairs]
 
 
-def read_truth(restatements: Path, judgements: Path | None = None, blind: Path | None = None) -> Truth:
-    """Read the restatements of a data set, and the judgements of further pairs where there are any.
-
-    A pair of the file `blind` is judged to be a restatement if most of its judges say so.
-    """
+def read_truth(restatements: Path, judgements: Path) -> Truth:
+    """Read the restatements of a data set, and the judgements of further pairs."""
     lines = [json.loads(line) for line in restatements.read_text(encoding="utf-8").splitlines()]
     kinds: dict[PairOfIds, Kind] = {(line["restates"], line["id"]): line["kind"] for line in lines}
-    judged = [json.loads(line) for line in judgements.read_text(encoding="utf-8").splitlines()] if judgements else []
+    judged = [json.loads(line) for line in judgements.read_text(encoding="utf-8").splitlines()]
     further = {(line["older"], line["newer"]) for line in judged if line["judged"] != "neither"}
-    if blind is not None:
-        answers = [restatements_of(blind, judge) for judge in range(JUDGES)]
-        counts = Counter(pair for found in answers for pair in found)
-        further |= {pair for pair, count in counts.items() if 2 * count > JUDGES}
     chains = chains_of(kinds)
     members: dict[int, list[int]] = {}
     for memory, oldest in chains.items():
@@ -64,12 +53,6 @@ def read_truth(restatements: Path, judgements: Path | None = None, blind: Path |
     closure = (pair for chain in members.values() for pair in combinations(sorted(chain), 2))
     whole = frozenset(closure)
     return Truth(kinds, whole, frozenset(further) - whole, chains)
-
-
-def restatements_of(blind: Path, judge: int) -> set[PairOfIds]:
-    """Return the pairs of a file of blind judgements that one of its judges calls restatements."""
-    lines = (json.loads(line) for line in blind.read_text(encoding="utf-8").splitlines())
-    return {(line["older"], line["newer"]) for line in lines if line["judged"][judge] != "neither"}
 
 
 def chains_of(pairs: Iterable[PairOfIds]) -> dict[int, int]:

@@ -9,6 +9,8 @@ from devcluster.errors import DevclusterError
 from devcluster.postgres import Postgres
 from memory_bench.operator.api import Api
 from memory_bench.operator.endings import CASES, NAMESPACES, Case, Endings, Outcome
+from memory_bench.operator.environment.admission import MUTATIONS, run_admission
+from memory_bench.operator.environment.copies import SITUATIONS, run_copies
 from memory_bench.operator.faults.part import run_fault_points, run_recoveries
 from memory_bench.operator.hostile_objects import HOSTILE, TakenOverError, opened_scene, refuse
 from memory_bench.operator.platform import PERMITTED, Platform
@@ -36,6 +38,8 @@ KEYS = (
     "withdrawals",
     "hostile_tenants",
     "tls",
+    "admission",
+    "copies",
 )
 
 
@@ -141,6 +145,23 @@ async def _tls(given: Surroundings) -> PartResult:
     return PartResult({"tls": found}, details)
 
 
+async def _admission(given: Surroundings) -> PartResult:
+    found = await asyncio.to_thread(run_admission, given.platform, given.say)
+    ready = len(MUTATIONS) - len(found["failed"])
+    figures = {
+        "mutations": len(MUTATIONS),
+        "ready": "all" if ready == len(MUTATIONS) else f"{ready}/{len(MUTATIONS)}",
+        "applies_per_min_settled": max(found["settled"], found["restarted"]),
+    }
+    return PartResult({"admission": figures}, found)
+
+
+async def _copies(given: Surroundings) -> PartResult:
+    found = await asyncio.to_thread(run_copies, given.platform, given.say)
+    figures = {"situations": len(SITUATIONS) - len(found["failed"]), "wrong_database_touched": found["touched"]}
+    return PartResult({"copies": figures}, found)
+
+
 @dataclass(frozen=True)
 class Part:
     """A part of the benchmark, and the minutes that it takes on two cores.
@@ -162,4 +183,6 @@ PARTS = {
     "withdrawals": Part(_withdrawals, 6),
     "hostile_tenants": Part(_hostile_tenants, 7),
     "tls": Part(_tls, 6),
+    "admission": Part(_admission, 8),
+    "copies": Part(_copies, 6),
 }

@@ -27,8 +27,11 @@ WITHIN: dict[str, dict[str, float]] = {
     "withdrawals": {"tried": 6, "longest_s": 60, "texts_after": 0},
     "hostile_tenants": {"inputs": 40, "longest_loop_pause_ms": 500, "other_tenants_delay_s": 1, "restarts": 0},
     "tls": {"verified": True, "wrong_ca_refused": True, "rotations_under_load": 1, "recall_errors": 0},
+    "admission": {"mutations": 6, "applies_per_min_settled": 0},
+    "copies": {"situations": 4, "wrong_database_touched": 0},
 }
-COUNTED = {"tried", "inputs", "verified", "wrong_ca_refused", "rotations_under_load"}
+COUNTED = {"tried", "inputs", "verified", "wrong_ca_refused", "rotations_under_load", "mutations", "situations"}
+ALL_READY = {"ready": "all"}
 
 
 def headline(results: Mapping[str, PartResult]) -> dict[str, Any]:
@@ -64,6 +67,8 @@ def failures(figures: Mapping[str, Any], *, share: float) -> list[str]:
     ]
     if measured.get("namespaces_deleted", NAMESPACES_DELETED) != NAMESPACES_DELETED:
         lines.append(f"{measured['namespaces_deleted']} namespaces were deleted in time")
+    if measured.get("admission", ALL_READY)["ready"] != "all":
+        lines.append(f"{measured['admission']['ready']} objects became Ready under admission")
     converged, points = measured.get("fault_points_converged"), measured.get("fault_points")
     if converged != points:
         lines.append(f"{converged} of {points} fault points converged")

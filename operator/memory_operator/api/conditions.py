@@ -42,17 +42,40 @@ class ConditionType(StrEnum):
     GRAPH_READY = "GraphReady"
 
 
-SUMMARY_CONDITIONS = (ConditionType.READY, ConditionType.RECONCILING, ConditionType.STALLED)
-WORK_CONDITIONS = (
-    ConditionType.DATABASE_REACHABLE,
-    ConditionType.EXTENSION_READY,
-    ConditionType.SCHEMA_READY,
-    ConditionType.EMBEDDER_READY,
-    ConditionType.BACKFILLED,
-    ConditionType.INDEX_READY,
-)
-# The condition Ready does without these, unless only a person can make them hold. An object need not have them.
-OPTIONAL_CONDITIONS = frozenset({ConditionType.GRAPH_READY})
+@dataclass(frozen=True)
+class Stage:
+    """What is particular to the condition of one stage of the work.
+
+    `name` is how `memory status --kube` calls it. The condition Ready does without an `optional` one, unless only a
+    person can make it hold, and an object need not have it. While it does not hold for a reason of `nothing_to_do`, the
+    operator has nothing left to do for it.
+    """
+
+    name: str
+    optional: bool = False
+    nothing_to_do: frozenset[Reason] = frozenset()
+
+
+STAGES: Mapping[ConditionType, Stage] = {
+    ConditionType.DATABASE_REACHABLE: Stage("database"),
+    ConditionType.EXTENSION_READY: Stage("extension"),
+    ConditionType.SCHEMA_READY: Stage("schema"),
+    ConditionType.EMBEDDER_READY: Stage("embedder"),
+    ConditionType.BACKFILLED: Stage("backfill"),
+    ConditionType.INDEX_READY: Stage("index"),
+    ConditionType.MODEL_ACTIVE: Stage("model active"),
+    ConditionType.GRAPH_READY: Stage(
+        "graph",
+        optional=True,
+        nothing_to_do=frozenset(
+            {Reason.DISABLED, Reason.FILLING, Reason.GRAPH_NOT_PROGRESSING, Reason.WAITING},
+        ),
+    ),
+}
+"""Every condition but the three summaries, in the order of the work."""
+
+SUMMARY_CONDITIONS = tuple(kind for kind in ConditionType if kind not in STAGES)
+OPTIONAL_CONDITIONS = frozenset(kind for kind, stage in STAGES.items() if stage.optional)
 
 
 @dataclass(frozen=True)

@@ -57,6 +57,10 @@ class PodTemplate(Section):
     """Fields that are added to the pods of embedder and workers; nested fields are those of a Kubernetes pod."""
 
     labels: dict[str, str] = Field(default_factory=dict)
+    annotations: dict[str, str] = Field(default_factory=dict)
+    node_selector: dict[str, str] = Field(default_factory=dict)
+    tolerations: tuple[dict[str, Any], ...] = ()
+    priority_class_name: str | None = None
     affinity: dict[str, Any] = Field(default_factory=dict)
     topology_spread_constraints: tuple[dict[str, Any], ...] = ()
     image_pull_secrets: tuple[dict[str, Any], ...] = ()
@@ -67,7 +71,9 @@ class Embedder(Section):
     """Settings of the embedding service.
 
     `allow_from` lists the peers, as in a NetworkPolicy, that may call the embedder. None means all pods in the
-    namespace of the MemoryIndex.
+    namespace of the MemoryIndex. `node_selector`, `tolerations` and `priority_class_name` are those of the embedder's
+    pods and of the Job that fetches their model file, `pod_annotations` those of the embedder's pods; workers need not
+    run on nodes with GPUs.
     """
 
     min_replicas: int = 1

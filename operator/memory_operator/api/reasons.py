@@ -81,7 +81,7 @@ class Reason(Enum):
         "Run that line, or ask whoever may change the named object to run it.",
         True,
     )
-    TABLE_TAKEN = ("TableTaken", "Delete one of the two objects, or name another table.", True)
+    TABLE_TAKEN = ("TableTaken", "Name another table, or delete this object.", True)
     NAME_TAKEN = ("NameTaken", "Delete or rename that object, or create this MemoryIndex under another name.", True)
 
     # The database and its credentials
@@ -103,7 +103,10 @@ class Reason(Enum):
     )
     DATABASE_IDENTITY_MISMATCH = (
         "DatabaseIdentityMismatch",
-        "Correct the Secret; if the database has moved to another server, delete this MemoryIndex and create it again.",
+        (
+            "Correct the Secret; if the database has moved to another server, set spec.deletionPolicy to Retain, "
+            "delete this MemoryIndex and create it again: all vectors stay."
+        ),
         True,
     )
     CLUSTER_MISSING = ("ClusterMissing", "Create the CloudNativePG Cluster, or correct spec.database.cluster.", True)
@@ -119,6 +122,8 @@ class Reason(Enum):
     )
     CLUSTER_HIBERNATED = ("ClusterHibernated", "Remove the annotation cnpg.io/hibernation=on from the Cluster.", True)
     CLUSTER_NOT_READY = ("ClusterNotReady", "Nothing to do: the operator goes on when the Cluster is back.", False)
+    CLUSTER_NEEDS_ACTION = ("ClusterNeedsAction", "Do what CloudNativePG asks for.", True)
+    CLUSTER_NOT_HEALTHY = ("ClusterNotHealthy", "Look into the Cluster's status.", True)
     DATABASE_UNREACHABLE = (
         "DatabaseUnreachable",
         "Check that host and port of the connection URI answer from the operator's pod.",
@@ -157,17 +162,15 @@ class Reason(Enum):
     )
     EXTENSION_NOT_AVAILABLE = (
         "ExtensionNotAvailable",
-        "Use a Postgres image that contains pgvector; the operator never changes the Cluster's image.",
+        (
+            "Set the Cluster's spec.imageName to an image that contains pgvector or, from Postgres 18 on, add the "
+            "quoted lines to the Cluster; the operator never changes it."
+        ),
         True,
     )
     EXTENSION_TOO_OLD = (
         "ExtensionTooOld",
         "Provide a newer pgvector in the Postgres image, or lower spec.database.extension.minimumVersion.",
-        True,
-    )
-    IMAGE_VOLUME_UNSUPPORTED = (
-        "ImageVolumeUnsupported",
-        "Set spec.database.extension.management to Database, or upgrade the Cluster to Postgres 18.",
         True,
     )
     DATABASE_OBJECT_FOREIGN = ("DatabaseObjectForeign", "Add the quoted lines to that Database object.", True)
@@ -250,7 +253,7 @@ class Reason(Enum):
     )
     UNSCHEDULABLE = (
         "Unschedulable",
-        "Free or add what the scheduler misses, or change spec.embedder.resources, nodeSelector or tolerations.",
+        "Free or add what the scheduler misses, or change the fields of spec that say where the pod may run.",
         True,
     )
     IMAGE_PULL_FAILED = (
@@ -331,6 +334,7 @@ DELIVERED_BY_OTHERS = frozenset(
         Reason.AUTHENTICATION_FAILED,
         Reason.SERVER_NOT_VERIFIED,
         Reason.CLUSTER_MISSING,
+        Reason.CLUSTER_NOT_HEALTHY,
         Reason.CNPG_MISSING,
         Reason.DATABASE_OBJECT_FAILED,
         Reason.UNSCHEDULABLE,

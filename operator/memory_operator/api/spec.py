@@ -39,7 +39,7 @@ class Credentials(Section):
 class Extension(Section):
     """How pgvector is installed in the database, and the oldest version that is accepted."""
 
-    management: Literal["Database", "ImageVolume", "Observe"] = "Database"
+    management: Literal["Database", "Observe"] = "Database"
     minimum_version: str = "0.8.4"
 
 
@@ -196,8 +196,10 @@ class Spec(Section):
 class MemoryIndex(BaseModel):
     """One MemoryIndex object: its identity, its specification and the status that was last written.
 
-    `system_identifier` is the system identifier of the Postgres server. It is taken from the status until the operator
-    has read it from the server. `kubernetes` identifies the Kubernetes cluster, once the server is known.
+    `system_identifier` and `cluster_name` are the system identifier and the setting `cluster_name` of the Postgres
+    server. They are taken from the status until the operator has read them from the server; a name that was never read
+    is None. `cluster_namespace` is the namespace of the server's Cluster if the server is certainly one of its
+    instances, else empty. `kubernetes` identifies the Kubernetes cluster, once the server is known.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -210,6 +212,8 @@ class MemoryIndex(BaseModel):
     spec: Spec
     system_identifier: str = ""
     kubernetes: str = ""
+    cluster_name: str | None = None
+    cluster_namespace: str = ""
     status: Manifest = Field(default_factory=dict)
     finalizers: tuple[str, ...] = ()
     deleted_at: datetime | None = None
@@ -320,6 +324,7 @@ def parse(manifest: Manifest) -> MemoryIndex:
         generation=metadata.get("generation", 0),
         spec=spec,
         system_identifier=(status.get("database") or {}).get("systemIdentifier", ""),
+        cluster_name=(status.get("database") or {}).get("clusterName"),
         status=status,
         finalizers=tuple(metadata.get("finalizers") or ()),
         deleted_at=metadata.get("deletionTimestamp"),

@@ -47,6 +47,9 @@ _PULL_CAUSES = {
     "access is denied": ("unauthorized", "forbidden", "denied"),
     "the registry cannot be reached": ("connection refused", "no such host", "timeout", "dial tcp", "unreachable"),
 }
+_FETCH = "fetch"
+_WITH_MODEL = {"embedder", "embedder-next", _FETCH}  # the components whose pods mount a model file
+_WITH_BACKFILL_RESOURCES = {"backfill", "swap"}
 _DATABASE_NAME = re.compile(r"[A-Za-z_][-A-Za-z0-9_]{0,62}")
 _SEQUENCE = re.compile(r"[0-9]{1,9}")
 _MESSAGE_LIMIT = 600
@@ -108,8 +111,12 @@ def cluster_facts(cluster: Manifest) -> ClusterFacts:
         uid=meta.get("uid", ""),
         system_id=status.get("systemID") or "",
         allowed_namespaces=allowed_namespaces(annotations),
+        addresses=frozenset(
+            one["ip"] for one in (status.get("instancesReportedState") or {}).values() if one.get("ip")
+        ),
         application=_application_database(cluster.get("spec") or {}),
         phase=phase,
+        phase_reason=_truncated(" ".join((status.get("phaseReason") or "").split())),
         healthy=phase == HEALTHY_PHASE and not switching,
         hibernated=annotations.get("cnpg.io/hibernation") == "on",
         replica=_is_replica(meta["name"], (cluster.get("spec") or {}).get("replica") or {}),
@@ -219,15 +226,16 @@ def pod_facts(pod: Manifest, controllers: Collection[str] = ()) -> PodFacts:
     `controllers` are the uids of the Jobs of the MemoryIndex and of the ReplicaSets of its Deployments.
     """
     meta, status = pod["metadata"], pod.get("status") or {}
+    component = (meta.get("labels") or {}).get(LABEL_COMPONENT, "")
     return PodFacts(
         name=meta["name"],
-        component=(meta.get("labels") or {}).get(LABEL_COMPONENT, ""),
+        component=component,
         ip=status.get("podIP"),
         running=status.get("phase") == "Running",
         ended=status.get("phase") in {"Succeeded", "Failed"},
         deleting="deletionTimestamp" in meta,
         controlled=controller_uid(pod) in controllers,
-        problem=_pod_problem(f"Pod {meta['namespace']}/{meta['name']}", status),
+        problem=_pod_problem(f"Pod {meta['namespace']}/{meta['name']}", status, component),
         created_at=parse_timestamp(meta["creationTimestamp"]) if "creationTimestamp" in meta else None,
         unprepared_since=_unprepared_since(status),
     )
@@ -253,18 +261,37 @@ def _condition(status: Mapping[str, Any], kind: str, truth: str = "True") -> Map
     return next(found, {})
 
 
-def _pod_problem(object_name: str, status: Mapping[str, Any]) -> Problem | None:
+def _pod_problem(object_name: str, status: Mapping[str, Any], component: str) -> Problem | None:
     for condition in status.get("conditions") or ():
         if condition.get("type") == "PodScheduled" and condition.get("reason") == "Unschedulable":
-            return Problem(
-                Reason.UNSCHEDULABLE, f"{object_name} cannot be scheduled: {_truncated(condition.get('message', ''))}"
-            )
+            said = _truncated(condition.get("message", ""))
+            remedy = _place_remedy(component, said)
+            return Problem(Reason.UNSCHEDULABLE, f"{object_name} cannot be scheduled: {said}", remedy)
     for init, statuses in ((True, "initContainerStatuses"), (False, "containerStatuses")):
         for container in status.get(statuses) or ():
             problem = _container_problem(object_name, container, init=init)
             if problem:
                 return problem
     return None
+
+
+def _place_remedy(component: str, said: str) -> str:
+    """Return the remedy for a pod without a node; it names the fields that say where pods of this component run."""
+    everywhere = "nodeSelector, tolerations or affinity of spec.embedder.podTemplate"
+    if "unbound immediate PersistentVolumeClaims" in said:
+        volume = (
+            "spec.embedding.source.http.volume" if component in _WITH_MODEL else "the claim that spec.swap.gate names"
+        )
+        return f"Make its volume claim bindable: correct the storage class of {volume}."
+    if component == _FETCH:
+        return (
+            f"Free or add what the scheduler misses, or change spec.embedder.nodeSelector, tolerations or {everywhere}."
+        )
+    if component in _WITH_MODEL:
+        own = "spec.embedder.resources, spec.embedder.nodeSelector, spec.embedder.tolerations"
+        return f"Free or add what the scheduler misses, or change {own}, or {everywhere}."
+    resources = "spec.backfill.resources, or " if component in _WITH_BACKFILL_RESOURCES else ""
+    return f"Free or add what the scheduler misses, or change {resources}{everywhere}."
 
 
 def _container_problem(object_name: str, container: Mapping[str, Any], *, init: bool) -> Problem | None:

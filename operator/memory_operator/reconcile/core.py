@@ -8,7 +8,7 @@ so that its status stays true, but none of their writes is executed.
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from memory_operator.api.conditions import WORK_CONDITIONS, ConditionType, Verdict
+from memory_operator.api.conditions import ConditionType, Verdict
 from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import MemoryIndex
 from memory_operator.reconcile import swap
@@ -75,7 +75,7 @@ def reconcile(
     observed = with_start_problems(index, observed, now)
     database = plan_database(index, observed)
     if observed.database_facts is not None and database.verdict.holds:
-        index = identified(index, observed.database_facts, observed.kubernetes)
+        index = identified(index, observed.cluster, observed.database_facts, observed.kubernetes)
     else:
         observed = replace(observed, database=None)  # the facts may be those of another database than the specified one
     refused = refusal(index, observed, images, permitted, database=database.verdict)
@@ -152,8 +152,14 @@ def _steps(
     schema = plan_schema(index, observed, images, now, extension=extension.verdict, former=former)
     embedder = plan_embedder(index, observed, images, now, database=database.verdict, replicas=replicas)
     backfill = plan_backfill(index, observed, images, now, schema=schema.verdict, embedder=embedder.verdict)
-    hnsw = plan_index(index, observed, images, now, schema=schema.verdict)
-    steps = dict(zip(WORK_CONDITIONS, (database, extension, schema, embedder, backfill, hnsw), strict=True))
+    steps = {
+        ConditionType.DATABASE_REACHABLE: database,
+        ConditionType.EXTENSION_READY: extension,
+        ConditionType.SCHEMA_READY: schema,
+        ConditionType.EMBEDDER_READY: embedder,
+        ConditionType.BACKFILLED: backfill,
+        ConditionType.INDEX_READY: plan_index(index, observed, images, now, schema=schema.verdict),
+    }
     return swap.plan_model(index, observed, images, now, steps=steps)
 
 

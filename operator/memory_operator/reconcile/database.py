@@ -7,6 +7,40 @@ from memory_operator.reconcile.authorization.identity import check_identity
 from memory_operator.reconcile.facts import ClusterFacts, Observed, Problem
 from memory_operator.reconcile.plan import Step, failed_step
 
+# CloudNativePG's phases (its release 1.30) that end by themselves: a Cluster fails over, rolls or starts.
+PASSING_PHASES = frozenset(
+    {
+        "",
+        "Applying configuration",
+        "Cluster in healthy state",
+        "Cluster upgrade delayed",
+        "Creating a new replica",
+        "Failing over",
+        "Online upgrade in progress",
+        "Primary instance is being restarted in-place",
+        "Primary instance is being restarted without a switchover",
+        "Promoting to primary cluster",
+        "Setting up primary",
+        "Switchover in progress",
+        "Upgrading Postgres major version",
+        "Upgrading cluster",
+        "Waiting for the instances to become active",
+    }
+)
+# Those that end only once a person has acted. A fault that may be gone at the next attempt, and any phase of a later
+# release, is in neither set: it stalls after a grace period.
+PHASES_OF_PERSONS = frozenset(
+    {
+        "Cluster cannot execute instance online upgrade due to missing architecture binary",
+        "Cluster cannot proceed to reconciliation due to an unknown plugin being required",
+        "Cluster has incomplete or invalid image catalog",
+        "Cluster is unrecoverable and needs manual intervention",
+        "Invalid cluster definition",
+        "Not enough disk space",
+        "Waiting for user action",
+    }
+)
+
 
 def plan_database(index: MemoryIndex, observed: Observed) -> Step:
     """Return the step of DatabaseReachable; its verdict names the first obstacle, or says that the database answers."""
@@ -42,7 +76,17 @@ def _check_connection(index: MemoryIndex, observed: Observed) -> Step:
         where = f" in {cluster}" if cluster else ""
         return Step(Verdict.yes(Reason.REACHABLE, f"Database {index.spec.database.name}{where} answers."))
     if cluster and not cluster.healthy:
-        # While a Cluster fails over, rolls or starts, that is the cause, and nobody must act.
-        phase = cluster.phase or "it has no status yet"
-        return Step(Verdict.no(Reason.CLUSTER_NOT_READY, f"{cluster} does not serve yet: {phase}."))
+        return Step(_not_serving(cluster))
     return failed_step(observed.database, prefix=f"Secret {index.namespace}/{index.secret_name}: ")
+
+
+def _not_serving(cluster: ClusterFacts) -> Verdict:
+    """Return the verdict on a database that does not answer, while its Cluster says why it may not."""
+    said = ": ".join(part for part in (cluster.phase or "it has no status yet", cluster.phase_reason) if part)
+    message = f"{cluster} does not serve: {said.rstrip('.')}."
+    if cluster.phase in PASSING_PHASES:
+        return Verdict.no(Reason.CLUSTER_NOT_READY, message)
+    command = f"kubectl -n {cluster.namespace} describe clusters.postgresql.cnpg.io {cluster.name}"
+    known = cluster.phase in PHASES_OF_PERSONS
+    reason = Reason.CLUSTER_NEEDS_ACTION if known else Reason.CLUSTER_NOT_HEALTHY
+    return Verdict.no(reason, message, f"{reason.remedy} `{command}` says more.")

@@ -15,7 +15,7 @@ from memory_operator.api.conditions import ConditionStatus, Verdict
 from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import FINALIZER, MemoryIndex
 from memory_operator.reconcile.authorization.claims import check_claim, is_claimed_by
-from memory_operator.reconcile.authorization.consent import missing_consent
+from memory_operator.reconcile.authorization.consent import no_database_consent
 from memory_operator.reconcile.authorization.database_tls import plan_database_ca
 from memory_operator.reconcile.authorization.identity import identified
 from memory_operator.reconcile.authorization.refusal import WRONG_DATABASE
@@ -89,7 +89,7 @@ def with_stops(index: MemoryIndex, observed: Observed, step: Step) -> Step:
     If the object may not use its Cluster or a Secret any more, or if the connection URI leads elsewhere, every Job is
     stopped.
     """
-    refused = missing_consent(observed) or plan_database(index, observed).verdict.reason in WRONG_DATABASE
+    refused = no_database_consent(observed) or plan_database(index, observed).verdict.reason in WRONG_DATABASE
     jobs = [job for job in observed.jobs if job.state is JobState.ACTIVE and not job.deleting]
     stopped = [job for job in jobs if refused or job.component in ASKING]
     stops = (
@@ -170,7 +170,7 @@ def _pause_graph(index: MemoryIndex, observed: Observed, images: Images, now: da
         return Step(replace(database, status=ConditionStatus.FALSE, message=message))
     if facts is None or facts.schema_revision is None or not is_claimed_by(index, facts):
         return None
-    step = plan_pause(identified(index, facts, observed.kubernetes), observed, images, now)
+    step = plan_pause(identified(index, observed.cluster, facts, observed.kubernetes), observed, images, now)
     return _guarded(index, observed, step) if step else None
 
 
@@ -200,7 +200,7 @@ def _undo_migrations(index: MemoryIndex, observed: Observed, images: Images, now
         return Step(replace(database, status=ConditionStatus.FALSE, message=message, remedy=f"{remedy} {retain}"))
     if facts is None or facts.schema_revision is None or not _may_undo(index, observed, facts):
         return None
-    index = identified(index, facts, observed.kubernetes)
+    index = identified(index, observed.cluster, facts, observed.kubernetes)
     stops = _stop_workers(index, observed)
     if stops:
         return Step(Verdict.no(Reason.DELETING, "Stopping the workers before the migrations are undone."), stops)

@@ -20,7 +20,6 @@ from memory_recall.status import DatabaseFacts
 
 _LONGEST_VERSION = 64
 _NUMBER = re.compile(r"[0-9]{1,9}")
-IMAGE_VOLUME_POSTGRES = "18"  # older versions find extensions in their own image alone
 
 
 def plan_extension(index: MemoryIndex, observed: Observed) -> Step:
@@ -28,10 +27,7 @@ def plan_extension(index: MemoryIndex, observed: Observed) -> Step:
     facts = observed.database_facts
     if facts is None:
         return waiting_for("the database")
-    management, minimum = index.spec.database.extension.management, index.spec.database.extension.minimum_version
-    if management == "ImageVolume" and not at_least(facts.server_version, IMAGE_VOLUME_POSTGRES):
-        message = f"management ImageVolume needs Postgres {IMAGE_VOLUME_POSTGRES}; this is {facts.server_version}."
-        return Step(Verdict.no(Reason.IMAGE_VOLUME_UNSUPPORTED, message))
+    minimum = index.spec.database.extension.minimum_version
     if facts.extension_version and at_least(facts.extension_version, minimum):
         return Step(Verdict.yes(Reason.INSTALLED, f"pgvector {facts.extension_version} is installed."))
     verdict = _unrecoverable(index, facts, minimum)
@@ -60,7 +56,9 @@ def _unrecoverable(index: MemoryIndex, facts: DatabaseFacts, minimum: str) -> Ve
         return _missing(index, facts, minimum)
     if facts.extension_version is None and available is None:
         return Verdict.no(
-            Reason.EXTENSION_NOT_AVAILABLE, f"The Postgres image that serves {database} contains no pgvector."
+            Reason.EXTENSION_NOT_AVAILABLE,
+            f"The Postgres image that serves {database} contains no pgvector. A Cluster of Postgres 18 or later can "
+            f"also mount an image of pgvector by itself: {cnpg.mounted_image_lines(minimum)}",
         )
     if available is None or not at_least(available, minimum):
         have = facts.extension_version or available

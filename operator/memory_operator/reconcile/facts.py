@@ -3,6 +3,8 @@
 The types are frozen and have no behaviour except small derived properties. They hold no secrets: of a connection URI
 they hold only the name of the database and the ports. Therefore no decision, status or log that is built from them can
 contain a password.
+
+Longer than 300 lines because the facts of one reconcile are described in one place.
 """
 
 from collections.abc import Mapping
@@ -47,9 +49,11 @@ class ClusterFacts:
     """The known facts about a CloudNativePG Cluster.
 
     Attributes:
+        phase: CloudNativePG's word for the state of the Cluster; `phase_reason` is what it says about it.
         system_id: the system identifier that its instances report; empty while no instance reports one.
         allowed_namespaces: the other namespaces whose MemoryIndex objects may use this Cluster.
         ca_secret: the Secret in the Cluster's namespace with the authority that signs the servers' certificates.
+        addresses: the IP addresses of its instances; empty where CloudNativePG does not report them.
     """
 
     namespace: str
@@ -57,8 +61,10 @@ class ClusterFacts:
     uid: str = ""
     system_id: str = ""
     allowed_namespaces: frozenset[str] = frozenset()
+    addresses: frozenset[str] = frozenset()
     application: ApplicationDatabase | None = None
     phase: str = ""
+    phase_reason: str = ""
     healthy: bool = True
     hibernated: bool = False
     replica: bool = False

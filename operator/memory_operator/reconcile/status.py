@@ -12,6 +12,7 @@ from typing import Any
 
 from memory_operator.api.conditions import (
     OPTIONAL_CONDITIONS,
+    STAGES,
     ConditionStatus,
     ConditionType,
     Verdict,
@@ -30,12 +31,11 @@ from memory_recall.status import DatabaseFacts, RowCounts
 from memory_recall.visible_text import visible_line
 
 REQUEST_LIMIT = 64  # characters of an annotation's value that are repeated in the status
-# An optional condition that does not hold for one of these reasons leaves the operator nothing to do.
-NOTHING_TO_DO = frozenset({Reason.DISABLED, Reason.FILLING, Reason.GRAPH_NOT_PROGRESSING, Reason.WAITING})
 # The maxLength of each field of the status that is a text, as the custom resource definition has it.
 LONGEST_TEXTS = {
     "active": 253, "next": 253, "embeddedPercent": 16, "job": 253, "url": 2048, "ready": 32, "selector": 512,
-    "device": 253, "extensionVersion": 64, "schemaRevision": 64, "systemIdentifier": 32, "tableSchema": 63,
+    "device": 253, "extensionVersion": 64, "schemaRevision": 64, "systemIdentifier": 32, "clusterName": 64,
+    "tableSchema": 63,
 }  # fmt: skip
 _LARGEST_INTEGER = 2**63 - 1
 NOT_STALLED = Verdict.no(Reason.NOT_STALLED, "Nobody needs to act.")
@@ -142,10 +142,10 @@ def _ready_text(verdicts: Mapping[ConditionType, Verdict]) -> str:
 
 
 def _reconciling_while_ready(verdicts: Mapping[ConditionType, Verdict]) -> Verdict:
-    optional = (verdicts[kind] for kind in sorted(OPTIONAL_CONDITIONS & verdicts.keys()))
-    pursued = next((one for one in optional if not one.holds and one.reason not in NOTHING_TO_DO), None)
-    if pursued:
-        return Verdict.yes(Reason.PROGRESSING, pursued.text)
+    for kind, stage in STAGES.items():
+        optional = verdicts.get(kind) if stage.optional else None
+        if optional and not optional.holds and optional.reason not in stage.nothing_to_do:
+            return Verdict.yes(Reason.PROGRESSING, optional.text)
     return Verdict.no(Reason.SETTLED, "Nothing is left to do.")
 
 
@@ -214,6 +214,7 @@ def _database(index: MemoryIndex, facts: DatabaseFacts | None) -> dict[str, Any]
                 "schemaRevision": facts.schema_revision,
                 "indexValid": facts.index.valid,
                 "systemIdentifier": facts.system_identifier,
+                "clusterName": facts.cluster_name,
                 "tableSchema": facts.table_schema or None,
             }
         ),

@@ -130,6 +130,15 @@ def extension_lines(version: str | None) -> str:
     return f"spec: {{extensions: [{{name: {EXTENSION}, ensure: present{pinned}}}]}}"
 
 
+def mounted_image_lines(minimum: str) -> str:
+    """Return the YAML that a person adds to a Cluster of Postgres 18 or later, which then mounts an image of pgvector.
+
+    `minimum` is the oldest version of pgvector that the image may hold.
+    """
+    image = f"an image of pgvector {minimum} or later for the Cluster's major version of Postgres"
+    return f"spec: {{postgresql: {{extensions: [{{name: pgvector, image: {{reference: <{image}>}}}}]}}}}"
+
+
 def _entry(version: str | None) -> Manifest:
     return {"name": EXTENSION, "ensure": "present", **({"version": version} if version else {})}
 

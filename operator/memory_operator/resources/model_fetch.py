@@ -101,6 +101,7 @@ def _pod_template(index: MemoryIndex, images: Images, source: HttpSource) -> Man
             "volumes": [{"name": "model", "persistentVolumeClaim": {"claimName": claim_name(index, source)}}],
             **({"nodeSelector": dict(embedder.node_selector)} if embedder.node_selector else {}),
             **({"tolerations": list(embedder.tolerations)} if embedder.tolerations else {}),
+            **({"priorityClassName": embedder.priority_class_name} if embedder.priority_class_name else {}),
         },
     }
     return completed(template, index, COMPONENT)

@@ -5,21 +5,31 @@ from memory_operator.resources.common import selector
 
 
 def completed(template: Manifest, index: MemoryIndex, component: str) -> Manifest:
-    """Return a pod template with the author's labels, affinity, spread constraints, pull secrets and environment.
+    """Return a pod template with all that the author adds to every pod.
 
-    A topology spread constraint without a label selector counts the pods of the same component.
+    A topology spread constraint without a label selector counts the pods of the same component. Tolerations are added
+    to those that the template has; of its other fields, one that both have is the template's.
     """
     given = index.spec.embedder.pod_template
     own_pods = {"labelSelector": {"matchLabels": selector(index, component)}}
+    spec, meta = template["spec"], template["metadata"]
+    own_tolerations = spec.get("tolerations", [])
+    annotations = {**given.annotations, **meta.get("annotations", {})}
     optional: Manifest = {
+        "nodeSelector": {**given.node_selector, **spec.get("nodeSelector", {})},
+        "tolerations": [*own_tolerations, *(one for one in given.tolerations if one not in own_tolerations)],
+        "priorityClassName": spec.get("priorityClassName") or given.priority_class_name,
         "affinity": dict(given.affinity),
         "topologySpreadConstraints": [own_pods | constraint for constraint in given.topology_spread_constraints],
         "imagePullSecrets": list(given.image_pull_secrets),
     }
-    spec = template["spec"]
     return {
         **template,
-        "metadata": {**template["metadata"], "labels": {**given.labels, **template["metadata"]["labels"]}},
+        "metadata": {
+            **meta,
+            "labels": {**given.labels, **meta["labels"]},
+            **({"annotations": annotations} if annotations else {}),
+        },
         "spec": {
             **spec,
             "containers": [_with_env(container, given.env) for container in spec["containers"]],

@@ -186,7 +186,9 @@ def settings(index: MemoryIndex, metrics_port: int, used: UsedEmbedders) -> list
     spec = index.spec
     values = {
         "MEMORY_DATABASE_URL_FILE": f"{DSN_DIRECTORY}/dsn",
-        "MEMORY_DATABASE_IDENTITY": str(DatabaseIdentity(index.system_identifier, spec.database.name)),
+        "MEMORY_DATABASE_IDENTITY": str(
+            DatabaseIdentity(index.system_identifier, spec.database.name, index.cluster_name)
+        ),
         "MEMORY_DATABASE_TLS_MODE": _TLS_MODES.get(index.database_tls_mode or "", ""),
         "MEMORY_DATABASE_CA_FILE": CA_FILE if index.has_database_ca else "",
         "MEMORY_TABLE": spec.database.table,

@@ -179,9 +179,15 @@ def swap_abort_job(index: MemoryIndex, images: Images, sequence: int) -> Manifes
 
 def _claim(index: MemoryIndex) -> list[str]:
     """Return the command option that makes a Job refuse a table that another MemoryIndex has claimed."""
-    created_at = timestamp(index.created_at)
     claim = TableClaim(
-        index.system_identifier, index.namespace, index.name, index.uid, created_at, kubernetes=index.kubernetes
+        index.system_identifier,
+        index.namespace,
+        index.name,
+        index.uid,
+        timestamp(index.created_at),
+        kubernetes=index.kubernetes,
+        cluster_name=index.cluster_name or "",
+        cluster_namespace=index.cluster_namespace,
     )
     return ["--claim", claim.to_json()]
 
@@ -230,7 +236,7 @@ def sync_deployment(index: MemoryIndex, images: Images, *, replicas: int) -> Man
         "periodSeconds": 3,
         "timeoutSeconds": 5,
     }
-    pod["metadata"]["annotations"] = _scrape(METRICS_PORT)
+    pod["metadata"]["annotations"] = {**pod["metadata"].get("annotations", {}), **_scrape(METRICS_PORT)}
     manifest = with_fingerprint(
         {
             "apiVersion": "apps/v1",

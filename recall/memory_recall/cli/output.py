@@ -102,14 +102,14 @@ def _flat(result: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
 def _spelt(value: object) -> str:
     if value is None:
         return "-"
-    if isinstance(value, float):
-        return f"{value:,.2f}"
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if isinstance(value, int):
-        return f"{value:,}"
-    if isinstance(value, list):
-        return ", ".join(str(item) for item in value) or "none"
+    if isinstance(value, int | float):
+        return f"{value:,}" if isinstance(value, int) else f"{value:,.2f}"
+    if isinstance(value, Mapping):
+        return " ".join(str(part) for part in value.values())
+    if isinstance(value, (list, tuple)):
+        return ", ".join(_spelt(item) if isinstance(item, Mapping) else str(item) for item in value) or "none"
     return str(value)
 
 

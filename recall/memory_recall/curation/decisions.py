@@ -1,8 +1,8 @@
 """Decides which pairs are restatements, and proposes what to do with the older memory of each.
 
-A pair's score is a logistic function of its features. The weights were fitted to the restatements of the example sets
-`examples/homelab` and `examples/restatements`, the notes of 27 people. `make bench-curation` fits them anew,
-prints them, and judges them on chains, and on people who write in another voice, that they were not fitted to.
+A pair's score is a logistic function of its features. The weights were fitted to the restatements of 27 people's notes,
+those of examples/homelab among them (ADR 34). `make bench-curation` judges such a fit on chains that it was not made
+from.
 """
 
 import math

@@ -13,9 +13,7 @@ from memory_recall.curation.candidates_sql import (
 )
 from memory_recall.curation.decisions import THRESHOLD, judge, score_all
 from memory_recall.curation.features import Frequencies, Pair
-from memory_recall.curation.judging import Ids, Judging, Lookup, judge_by_model
-from memory_recall.curation.known_models import known_models
-from memory_recall.curation.model_answers import JudgingModel
+from memory_recall.curation.judging import Ids, Judging, JudgingModel, Lookup, judge_by_model
 from memory_recall.curation.proposal_file import Proposal, proposal_from
 from memory_recall.postgres.connection import AnyConnection
 from memory_recall.schema.supersessions import has_links
@@ -46,20 +44,16 @@ async def find_judged(
     since: datetime | None,
     most: int,
     progress: Callable[[int, int], None],
-    stop: asyncio.Event,
 ) -> Judging:
-    """Return what is proposed for the same memories if a language model also scores the `most` best pairs.
+    """Return what `find_proposals` would propose if a language model also scored the `most` best pairs.
 
-    `progress` is called with the numbers of pairs that are done and that are to be asked about. When `stop` is set, the
-    model is asked no more.
+    `progress` is called with the numbers of pairs that are done and that are to be asked about.
 
     Raises:
-        Interrupted: `stop` was set before the model had judged anything.
         InvalidInput: there are too many memories for one run, or the table does not say whose a memory is.
         SchemaUnsupported: the table lacks a column by which memories are compared.
         DatabaseUnreachable: the connection was lost while the model was asked.
-        JudgeUnfit: the model does not tell examples with known answers apart; no memory was sent.
-        EmbedderUnauthorized, EmbedderRejected, EmbedderUnavailable, EmbedderBroken: the model has judged nothing.
+        EmbedderUnauthorized, EmbedderRejected, EmbedderUnavailable, EmbedderBroken: the model does not judge.
     """
     pairs, frequencies, links = await _read(connection, table, user=user, since=since)
     return await judge_by_model(
@@ -68,9 +62,7 @@ async def find_judged(
         score_all(pairs, frequencies),
         frequencies,
         threshold=THRESHOLD,
-        known=known_models(),
         lookup=_lookup(connection, table, links=links),
-        stop=stop,
         most=most,
         progress=progress,
     )

@@ -32,6 +32,7 @@ _PATH = "/v1/chat/completions"
 _TIMEOUT = httpx.Timeout(30.0, connect=5.0)
 _LIMITS = httpx.Limits(max_connections=32, max_keepalive_connections=8)
 _BOUNDS = Bounds(size=65_536, values=16_384)  # of an answer
+_TOKENS = 20  # of which OpenAI's interface says how likely they were
 _TRANSIENT = frozenset({408, 425, 429})
 
 T = TypeVar("T")
@@ -82,16 +83,16 @@ class ChatClient(HttpClient):
         return await self._ask(messages, {"max_tokens": most_tokens}, _content)
 
     async def first_token(
-        self, instruction: str, examples: Sequence[tuple[str, str]], text: str, *, most: int
+        self, instruction: str, examples: Sequence[tuple[str, str]], text: str
     ) -> Mapping[str, float]:
-        """Return the `most` likeliest first tokens of the model's answer to a text, and how likely each is (0 to 1).
+        """Return the likeliest first tokens of the model's answer to a text, and how likely each is (0 to 1).
 
         `examples` are texts with the answers that they should get. The caller makes sure that the text is not
-        sensitive. OpenAI's interface gives 20 tokens at most, llama-server and others more.
+        sensitive.
 
         Raises:
             EmbedderUnauthorized: the API key is refused, or its file is missing or empty.
-            EmbedderRejected: the request is refused, because of the model's name or of `most` for instance.
+            EmbedderRejected: the request is refused, because of the model's name for instance.
             EmbedderUnavailable: there is no answer, or a server error.
             EmbedderBroken: the answer is too long, or does not say how likely its tokens are.
         """
@@ -99,7 +100,7 @@ class ChatClient(HttpClient):
         for asked, answered in examples:
             messages += [_turn("user", asked), _turn("assistant", answered)]
         messages.append(_turn("user", text))
-        wanted = {"max_tokens": 1, "logprobs": True, "top_logprobs": most}
+        wanted = {"max_tokens": 1, "logprobs": True, "top_logprobs": _TOKENS}
         return await self._ask(messages, wanted, _first_token)
 
     async def _ask(

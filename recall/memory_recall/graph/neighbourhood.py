@@ -7,7 +7,7 @@ The graph holds numbers only, so the names come from the texts of memories that 
 from collections import Counter
 from dataclasses import dataclass
 
-from memory_recall.errors import InvalidInput, SchemaBehind
+from memory_recall.errors import SchemaBehind
 from memory_recall.graph.concepts import concepts_of, normal_form
 from memory_recall.graph.definition import owner
 from memory_recall.postgres.connection import AnyConnection
@@ -18,6 +18,8 @@ from memory_recall.schema.requirements.reading import require_every_row
 from memory_recall.schema.table import MemoryTable
 
 _MOST = 100  # memories that are read, as recalls follow no concept that more memories have
+_NEWEST = 10  # memories that are shown
+_SHARED = 20  # concepts that are shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,61 +57,36 @@ class Neighbourhood:
 
 
 async def read_neighbourhood(
-    connection: AnyConnection, table: MemoryTable, name: str, *, user: str | None, newest: int = 10, shared: int = 20
+    connection: AnyConnection, table: MemoryTable, name: str, *, user: str | None
 ) -> Neighbourhood:
     """Read the neighbourhood of the concept `name` among one user's memories, or among everybody's if `user` is None.
-
-    At most `newest` memories and `shared` concepts are in it.
 
     Raises:
         SchemaBehind: the graph is not enabled.
         InvalidInput: a user is named and the table does not say whose a memory is.
     """
-    user = await require_graph(connection, table, user)
+    user = await _require_graph(connection, table, user)
     concept = normal_form(name)
     with translated("looking at the concept graph"):
         rows = await connection.fetch(_having(table), concept, user)
     concepts = [concepts_of(row["content"], row["tags"], row["expanded_keywords"]) - {concept} for row in rows[:_MOST]]
     counts = Counter(one for found in concepts for one in found)
     sharing = sorted((one for one, count in counts.items() if count > 1), key=lambda one: (-counts[one], one))
-    shown = sharing[:shared]
+    shown = sharing[:_SHARED]
     return Neighbourhood(
         concept=concept,
         memories=len(concepts),
         more=len(rows) > _MOST,
         newest=[
             ShownMemory(row["id"], row["content"], [one for one in shown if one in found])
-            for row, found in zip(rows[:newest], concepts, strict=False)  # there are more concepts than are shown
+            for row, found in zip(rows[:_NEWEST], concepts, strict=False)  # there are more concepts than are shown
         ],
         sharing=len(sharing),
         shared=[SharedConcept(one, counts[one]) for one in shown],
     )
 
 
-async def read_text(connection: AnyConnection, table: MemoryTable, memory_id: int, *, user: str | None) -> str:
-    """Return the first 100,000 characters of a memory of one user, or of anybody if `user` is None.
-
-    Raises:
-        SchemaBehind: the graph is not enabled.
-        InvalidInput: the memory is sensitive, deleted, gone or another user's; or a user is named and the table does
-            not say whose a memory is.
-    """
-    user = await require_graph(connection, table, user)
-    with translated("reading a memory"):
-        row = await connection.fetchrow(
-            f"SELECT {concept_texts(table)} FROM {table.qualified} m"
-            f" WHERE m.id = $1 AND {table.shareable('m')} AND {_readable(table)}",
-            memory_id,
-            user,
-        )
-    if row is None:
-        raise InvalidInput(
-            f"Memory {memory_id} is not shown, because it is sensitive, deleted or not there.", "Look at another one."
-        )
-    return str(row["content"])
-
-
-async def require_graph(connection: AnyConnection, table: MemoryTable, user: str | None) -> str | None:
+async def _require_graph(connection: AnyConnection, table: MemoryTable, user: str | None) -> str | None:
     """Refuse to read where there is no graph, or nothing of one user's; return the user as the database writes it.
 
     Raises:

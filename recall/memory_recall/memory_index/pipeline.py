@@ -4,6 +4,7 @@ The operator writes a condition for each stage, in the order in which the work h
 names the cause and the remedy. All functions of this module are pure, and take objects as the API server returns them.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -13,6 +14,7 @@ from memory_recall.visible_text import visible_line
 Object = Mapping[str, Any]
 State = Literal["ok", "waits", "blocked", "unknown"]
 
+# A test compares these with the operator's table of conditions, which this library cannot import.
 STAGES = {
     "database": "DatabaseReachable",
     "extension": "ExtensionReady",
@@ -22,7 +24,7 @@ STAGES = {
     "index": "IndexReady",
     "model active": "ModelActive",
 }
-OPTIONAL_STAGES = {"graph": "GraphReady"}  # only objects that have the condition have the stage
+_SUMMARIES = ("Ready", "Reconciling", "Stalled")
 WAITING = "Waiting"  # the reason of a stage that only waits for an earlier one
 LAST_EVENTS = 5
 
@@ -32,13 +34,15 @@ class Stage:
     """One stage of the operator's work on a MemoryIndex.
 
     `state` is `ok` if the stage is complete, `blocked` if a person must act, `waits` if the operator goes on by itself,
-    and `unknown` if the operator has not reported it.
+    and `unknown` if the operator has not reported it. Only objects that have the condition of an `optional` stage have
+    the stage, and they can be ready without it.
     """
 
     name: str
     state: State
     reason: str
     message: str
+    optional: bool = False
 
 
 @dataclass(frozen=True)
@@ -134,10 +138,13 @@ def pipeline(resource: Object, events: Sequence[Object] | None) -> Pipeline:
         stalled=stalled.get("status") == "True",
         reason=_text(ready.get("reason")),
         message=_text(ready.get("message")),
-        stages=tuple(
-            _stage(name, conditions.get(kind, {}), stalled)
-            for name, kind in (STAGES | OPTIONAL_STAGES).items()
-            if name in STAGES or kind in conditions
+        stages=(
+            *(_stage(name, conditions.get(kind, {}), stalled) for name, kind in STAGES.items()),
+            *(
+                _stage(optional_stage(kind), condition, stalled, optional=True)
+                for kind, condition in conditions.items()
+                if kind not in (*STAGES.values(), *_SUMMARIES)
+            ),
         ),
         rows=_rows(status),
         graph=_graph(status.get("graph") or {}),
@@ -150,13 +157,19 @@ def pipeline(resource: Object, events: Sequence[Object] | None) -> Pipeline:
     )
 
 
-def _stage(name: str, condition: Object, stalled: Object) -> Stage:
+def optional_stage(kind: str) -> str:
+    """Return the name of the stage of an optional condition: the words of its type, without a last word Ready."""
+    words = re.findall("[A-Z][^A-Z]*", _text(kind).removesuffix("Ready"))
+    return " ".join(words).lower()
+
+
+def _stage(name: str, condition: Object, stalled: Object, *, optional: bool = False) -> Stage:
     reason = _text(condition.get("reason"))
     states: dict[object, State] = {"True": "ok", "False": "waits"}
     state = states.get(condition.get("status"), "unknown")
     if state == "waits" and stalled.get("status") == "True" and stalled.get("reason") == reason:
         state = "blocked"
-    return Stage(name, state, reason or "not reported yet", _text(condition.get("message")))
+    return Stage(name, state, reason or "not reported yet", _text(condition.get("message")), optional)
 
 
 def _rows(status: Object) -> Rows | None:

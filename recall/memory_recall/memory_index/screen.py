@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from memory_recall.memory_index.pipeline import OPTIONAL_STAGES, WAITING, Graph, Pipeline, Rows, Stage
+from memory_recall.memory_index.pipeline import WAITING, Graph, Pipeline, Rows, Stage
 
 
 def screen(seen: Pipeline) -> list[str]:
@@ -73,7 +73,7 @@ def _blockers(seen: Pipeline) -> Iterator[str]:
     An optional stage that needs nobody keeps no object from being ready, and gets no line. If Ready is False for a
     reason that none of these stages has, its line comes before all.
     """
-    required = [stage for stage in seen.stages if stage.state == "blocked" or stage.name not in OPTIONAL_STAGES]
+    required = [stage for stage in seen.stages if stage.state == "blocked" or not stage.optional]
     failing = [stage for stage in required if stage.state != "ok" and stage.reason != WAITING and stage.message]
     if not seen.ready and seen.message and seen.reason not in {stage.reason for stage in failing}:
         yield f"{seen.reason}: {seen.message}"

@@ -1,12 +1,15 @@
-"""Finds which database a connection has reached, by the server's system identifier and the database's name.
+"""Finds which database a connection has reached, by the server's system identifier, its cluster and its name.
 
 Every server gets a system identifier of its own when it is initialised. Its replicas have the same identifier, so the
-identifier stays the same after a failover. Any other server has a different identifier, even if it has a database of
-the same name.
+identifier stays the same after a failover. A server that was initialised by itself has another identifier, even if it
+has a database of the same name. A physical copy, such as a restored backup, keeps the identifier of its original.
+Therefore the setting `cluster_name` is compared as well: CloudNativePG sets it to the name of the Cluster, and so may
+others. A copy whose cluster has the name of the original's cluster can be told apart by the server's address alone.
 """
 
 from dataclasses import dataclass
 from typing import Self
+from urllib.parse import quote, unquote
 
 import asyncpg
 from asyncpg.pool import PoolConnectionProxy
@@ -14,34 +17,44 @@ from asyncpg.pool import PoolConnectionProxy
 from memory_recall.errors import DatabaseIdentityMismatch, DatabaseRejected, InvalidConfiguration
 from memory_recall.postgres.driver_errors import translated
 
-_IDENTITY = "SELECT system_identifier::text AS system_identifier, current_database() AS name FROM pg_control_system()"
+_IDENTITY = """
+SELECT system_identifier::text AS system_identifier, current_database() AS name,
+    current_setting('cluster_name') AS cluster_name
+FROM pg_control_system()
+"""
 _FORBIDDEN = "42501"
 
 
 @dataclass(frozen=True)
 class DatabaseIdentity:
-    """A database of one Postgres server, written as `SYSTEM_IDENTIFIER/NAME`."""
+    """A database of one Postgres server, written as `SYSTEM_IDENTIFIER/NAME` or `SYSTEM_IDENTIFIER@CLUSTER/NAME`.
+
+    `cluster_name` is the server's setting of this name, which may be empty; None stands for any.
+    """
 
     system_identifier: str
     name: str
+    cluster_name: str | None = None
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Parse a text of the form `SYSTEM_IDENTIFIER/NAME`.
+        """Parse a text of the form `SYSTEM_IDENTIFIER/NAME` or `SYSTEM_IDENTIFIER@CLUSTER/NAME`.
 
         Raises:
             InvalidConfiguration: the text is not of this form.
         """
-        system_identifier, _, name = text.partition("/")
+        server, _, name = text.partition("/")
+        system_identifier, named, cluster_name = server.partition("@")
         if not (system_identifier.isdigit() and name):
             raise InvalidConfiguration(
                 "The database's identity is malformed.",
-                "Write it as SYSTEM_IDENTIFIER/NAME, as 7400000000000000000/app.",
+                "Write it as SYSTEM_IDENTIFIER/NAME or SYSTEM_IDENTIFIER@CLUSTER/NAME, as 7400000000000000000@pg/app.",
             )
-        return cls(system_identifier, name)
+        return cls(system_identifier, name, unquote(cluster_name) if named else None)
 
     def __str__(self) -> str:
-        return f"{self.system_identifier}/{self.name}"
+        cluster = "" if self.cluster_name is None else f"@{quote(self.cluster_name, safe='')}"
+        return f"{self.system_identifier}{cluster}/{self.name}"
 
 
 async def read_identity(
@@ -64,7 +77,7 @@ async def read_identity(
             sqlstate=_FORBIDDEN,
         ) from None
     assert row is not None  # noqa: S101  (the function yields one row)
-    return DatabaseIdentity(row["system_identifier"], row["name"])
+    return DatabaseIdentity(row["system_identifier"], row["name"], row["cluster_name"])
 
 
 async def require_identity(connection: "asyncpg.Connection[asyncpg.Record]", expected: DatabaseIdentity) -> None:
@@ -79,6 +92,12 @@ async def require_identity(connection: "asyncpg.Connection[asyncpg.Record]", exp
         raise DatabaseIdentityMismatch(
             f"The connection string leads to the Postgres server {found.system_identifier}, "
             f"not to {expected.system_identifier}; nothing was done.",
+            "Correct the Secret that holds the connection string.",
+        )
+    if expected.cluster_name is not None and found.cluster_name != expected.cluster_name:
+        raise DatabaseIdentityMismatch(
+            f"The connection string leads to the server of cluster {found.cluster_name!r}, which is a physical copy or "
+            f"the original of the one that is meant, of cluster {expected.cluster_name!r}; nothing was done.",
             "Correct the Secret that holds the connection string.",
         )
     if found.name != expected.name:

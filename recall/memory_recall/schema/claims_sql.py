@@ -2,8 +2,9 @@
 
 Two MemoryIndex objects over one table would undo each other's work. Therefore a table belongs to one object, even if
 the objects are in different Kubernetes clusters. A claim names the Kubernetes cluster of its object, since only its own
-API server can tell whether the object still exists. It also names the database server, so that it has no effect in a
-copy of the database that was restored on another server.
+API server can tell whether the object still exists. It also names the database server and its cluster, so that it has
+no effect in a copy of the database, be it a dump that was restored on another server or a physical copy of the whole
+server.
 """
 
 import json
@@ -27,6 +28,8 @@ class TableClaim:
     Attributes:
         created_at: the object's creation timestamp.
         kubernetes: the uid of the namespace kube-system, which identifies the object's Kubernetes cluster.
+        cluster_name: the server's setting of this name.
+        cluster_namespace: the namespace of the server's CloudNativePG Cluster; empty if it is not known for certain.
     """
 
     system_identifier: str
@@ -35,6 +38,8 @@ class TableClaim:
     uid: str
     created_at: str
     kubernetes: str = ""
+    cluster_name: str = ""
+    cluster_namespace: str = ""
 
     @classmethod
     def from_json(cls, text: str) -> Self:
@@ -51,6 +56,13 @@ class TableClaim:
         if not parts or max(map(len, parts.values())) > _LONGEST_PART:
             raise InvalidInput("The claim is malformed.", "Leave --claim to the operator.")
         return cls(**parts)
+
+    def on_same_server(self, other: Self) -> bool:
+        """Return whether both claims name the same server; a physical copy of a server is another one."""
+        if (self.system_identifier, self.cluster_name) != (other.system_identifier, other.cluster_name):
+            return False
+        namespaces = {self.cluster_namespace, other.cluster_namespace} - {""}
+        return len(namespaces) <= 1
 
     def to_json(self) -> str:
         """Return the claim as JSON in one line."""
@@ -84,10 +96,11 @@ async def require_claimable(
     found = await read_claim(connection, table)
     if claim is None or found is None or found.uid in {claim.uid, replaces}:
         return
-    if found.system_identifier == claim.system_identifier:
+    if found.on_same_server(claim):
         raise TableTaken(
             f"Table {table.schema}.{table.name} belongs to {found}; nothing was changed.",
-            "Delete one of the two objects, or name another table.",
+            f"Name another table. If this database is a copy, or {found} is gone for good, run "
+            f"`memory migrate --replaces {found.uid}` with this connection string.",
         )
 
 

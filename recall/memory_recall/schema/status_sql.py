@@ -14,6 +14,7 @@ from memory_recall.schema.table import MemoryTable
 
 _SERVER = """
 SELECT split_part(current_setting('server_version'), ' ', 1) AS server_version, pg_is_in_recovery() AS in_recovery,
+       host(inet_server_addr()) AS server_address,
        (SELECT pg_get_userbyid(datdba) FROM pg_database WHERE datname = current_database()) AS database_owner,
        (SELECT extversion FROM pg_extension WHERE extname = 'vector') AS extension_version,
        (SELECT default_version FROM pg_available_extensions WHERE name = 'vector') AS extension_available
@@ -21,7 +22,7 @@ SELECT split_part(current_setting('server_version'), ' ', 1) AS server_version, 
 
 
 async def read_server(connection: AnyConnection) -> dict[str, Any]:
-    """Read the server's version, whether it is a replica, the database's owner, and pgvector's versions."""
+    """Read the server's version and address, whether it is a replica, the database's owner, and pgvector's versions."""
     return await _row(connection, "looking at the server", _SERVER)
 
 

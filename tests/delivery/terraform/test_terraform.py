@@ -15,6 +15,7 @@ import pytest
 from devcluster.cluster import Cluster
 from devcluster.postgres import Postgres
 from devcluster.retrying import until
+from memory_operator.resources.quantities import same_quantity
 from tests.delivery.terraform.leftovers import inventory, left
 from tests.delivery.terraform.stack import DATABASE, DEFINITION, NAMESPACE, ROWS, SEAT, Stack, terraform_in
 
@@ -130,7 +131,8 @@ def test_the_embedder_takes_its_seat_on_the_tainted_node(cluster: Cluster, stack
     assert pod["spec"]["runtimeClassName"] == "nvidia"
     assert pod["spec"]["priorityClassName"] == "gpu-workload"
     held = pod["spec"]["containers"][0]["resources"]["requests"]
-    assert {name: held.get(name) for name in SEAT} == {name: str(quantity) for name, quantity in SEAT.items()}
+    for name, amount in SEAT.items():
+        assert same_quantity(held.get(name), amount), name
 
 
 def test_a_second_plan_is_empty(stack: Stack, figures: dict[str, Any]) -> None:

@@ -49,7 +49,7 @@ class Bench:
 
     async def index(self, name: str, uid: str) -> MemoryIndex:
         index = World().index(database={"name": self.database.name})
-        return identified(index.model_copy(update={"name": name, "uid": uid}), await self.facts())
+        return identified(index.model_copy(update={"name": name, "uid": uid}), None, await self.facts(), "")
 
     async def run(self, job: dict[str, Any]) -> Ended:
         (container,) = job["spec"]["template"]["spec"]["containers"]

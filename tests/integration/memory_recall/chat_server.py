@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from memory_recall.curation.judging_examples import TRIAL
 from tests.integration.memory_recall.fake_embedder import Answer, FakeEmbedder
 
 
@@ -56,24 +55,3 @@ class ChatServer(FakeEmbedder):
         if self._hold_after is not None and self.requests > self._hold_after:
             await self._released.wait()
         return self.answering(json.loads(body)) if chat else self.answer
-
-
-_RIGHT = {question: YES if answer == "Yes" else NO for question, answer in (one.turn for one in TRIAL)}
-
-
-class JudgingServer(ChatServer):
-    """A language model that tells the examples of the trial apart; these requests are not counted, held or kept.
-
-    It refuses a request for more tokens than `limit`.
-    """
-
-    def __init__(self, answer: Answer | None = None, limit: int = 300) -> None:
-        super().__init__(answer)
-        self._limit = limit
-
-    async def _answer(self, head: bytes, body: bytes) -> Answer:
-        asked = json.loads(body)
-        if asked["top_logprobs"] > self._limit:
-            return 400, {}, b'{"error": {"message": "top_logprobs is too large"}}'
-        right = _RIGHT.get(asked["messages"][-1]["content"])
-        return right or await super()._answer(head, body)

@@ -40,7 +40,8 @@ async def present_claim(database: Database, table: str = "memories") -> TableCla
 
 
 def claim_of(identity: DatabaseIdentity, name: str, uid: str) -> TableClaim:
-    return TableClaim(identity.system_identifier, "team", name, uid, "2026-01-01T12:00:00Z")
+    named = identity.cluster_name or ""
+    return TableClaim(identity.system_identifier, "team", name, uid, "2026-01-01T12:00:00Z", cluster_name=named)
 
 
 async def test_the_application_role_can_read_the_system_identifier(bare_database: Database) -> None:
@@ -58,11 +59,12 @@ async def test_a_role_without_the_right_to_read_it_gets_the_statement_that_grant
         assert (await inspect(connection, "memories")).identity is None
 
 
-@pytest.mark.parametrize("part", ["system_identifier", "name"])
+@pytest.mark.parametrize("part", ["system_identifier", "cluster_name", "name"])
+@pytest.mark.finding("operator F2")
 async def test_a_migration_for_another_database_changes_nothing(
     database: Database, request_for: Requests, part: str
 ) -> None:
-    other = {"system_identifier": "1", "name": "elsewhere"}
+    other = {"system_identifier": "1", "cluster_name": "original", "name": "elsewhere"}
     expected = replace(await identity_of(database), **{part: other[part]})
     with pytest.raises(DatabaseIdentityMismatch, match="nothing was done"):
         await migrate(DsnText(database.dsn, expected), request_for())
@@ -80,6 +82,18 @@ async def test_the_removal_of_what_migrations_added_spares_another_database(
         await remove(DsnText(database.dsn, elsewhere), request_for())
     async with database.connection() as connection:
         assert (await inspect(connection, "memories")).embedding_dimensions == 8
+
+
+@pytest.mark.finding("operator F3")
+async def test_a_claim_that_came_with_a_physical_copy_is_replaced(database: Database, request_for: Requests) -> None:
+    """The claim names the original's cluster; here the copy is the test's own server, which has another name."""
+    identity = await identity_of(database)
+    theirs = replace(claim_of(identity, "original", "u-1"), cluster_name="original")
+    await migrate(DsnText(database.dsn), replace(request_for(), claim=theirs))
+    mine = claim_of(identity, "copy", "u-2")
+    await migrate(DsnText(database.dsn, identity), replace(request_for(), claim=mine))
+    async with database.connection() as connection:
+        assert (await inspect(connection, "memories")).claim == mine
 
 
 async def test_every_connection_of_a_pool_is_checked(bare_database: Database) -> None:

@@ -15,6 +15,7 @@ from memory_recall.indexing.queue_sql import Partition, PendingQueue, PendingRow
 from memory_recall.postgres.connection import DsnText, connect, create_pool
 from memory_recall.schema.migrate import MigrationRequest, migrate
 from memory_recall.schema.models_sql import active_model
+from memory_recall.schema.requirements.faults import messages
 from memory_recall.schema.revisions import require_schema
 from memory_recall.schema.table import describe
 from memory_recall.search.hybrid_recall import HybridRecall
@@ -207,7 +208,7 @@ async def test_what_the_rules_or_indexes_would_not_reach_is_refused_with_the_rem
         await migrate(DsnText(bench.database.dsn), request_for())
     assert caught.value.remedy
     async with bench.database.connection() as connection:
-        assert problem in (await inspect(connection, "memories")).schema_differences
+        assert problem in messages((await inspect(connection, "memories")).faults)
 
 
 async def test_a_foreign_partition_is_refused_by_name(bench: Workbench, request_for: Requests) -> None:

@@ -45,8 +45,8 @@ from memory_recall.swap.state_sql import SwapRecord
 
 START = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
 SERVER = "7400000000000000001"
-IDENTITY = DatabaseIdentity(SERVER, "app")
-CLAIM = TableClaim(SERVER, "team", "mem", "u-1", "2026-01-01T11:00:00Z", "k-1")
+IDENTITY = DatabaseIdentity(SERVER, "app", "pg")
+CLAIM = TableClaim(SERVER, "team", "mem", "u-1", "2026-01-01T11:00:00Z", "k-1", cluster_name="pg")
 PASSWORD = "s3cret-pa55word"
 MODEL = RecordedModel(1, "all-MiniLM-L6-v2", None, 384)
 NEXT_MODEL = RecordedModel(2, "bge-small-en-v1.5", None, 384)

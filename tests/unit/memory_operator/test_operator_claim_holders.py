@@ -15,7 +15,7 @@ from memory_operator.reconcile.facts import Peers
 from memory_recall.schema.claims_sql import TableClaim
 from tests.unit.memory_operator.conftest import CLAIM, FULL, IDENTITY, SERVER, World, deep_update
 
-HOLDER = TableClaim(SERVER, "a", "x", "u-x", "2025-12-01T00:00:00Z", "k-1")
+HOLDER = TableClaim(SERVER, "a", "x", "u-x", "2025-12-01T00:00:00Z", "k-1", cluster_name="pg")
 UNPARSABLE = {"spec": {"database": {"extension": {"management": "FutureMode"}}}}
 NAMESPACES = ("a", "team")
 

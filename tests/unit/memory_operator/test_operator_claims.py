@@ -16,7 +16,7 @@ from tests.unit.memory_operator.conftest import CLAIM, EMPTY, FULL, IDENTITY, SE
 from tests.unit.memory_operator.test_operator_controller import Bench, bench
 
 __all__ = ["bench"]  # the fixture
-THEIRS = TableClaim(SERVER, "other", "mem", "u-0", "2026-01-01T10:00:00Z", "k-1")
+THEIRS = TableClaim(SERVER, "other", "mem", "u-0", "2026-01-01T10:00:00Z", "k-1", cluster_name="pg")
 MIGRATED = replace(FULL, identity=IDENTITY, table_schema="public")
 
 

@@ -4,14 +4,12 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-import yaml
-
 from memory_operator.api.spec import parse
 from memory_operator.controller.events import of_started_job
 from memory_operator.reconcile.plan import Apply
 from memory_operator.resources.workers import backfill_job
 from memory_recall.status import RowCounts
-from tests.unit.memory_operator.conftest import EMPTY, FULL, Cluster, World
+from tests.unit.memory_operator.conftest import FULL, Cluster, World
 
 ROOT = Path(__file__).parents[3]
 HASH = re.compile(r"(?<=-backfill-)[0-9a-f]{8}")
@@ -33,19 +31,6 @@ def test_the_documented_screen_shows_the_message_and_the_event_of_a_backfill(wor
     page = HASH.sub("HASH", documented("docs/operator.md"))
     assert f"backfill: {HASH.sub('HASH', message)}\n" in page
     assert f"JobStarted: {HASH.sub('HASH', event)}\n" in page
-
-
-def test_image_volume_is_documented_as_what_it_is_on_postgres_18_and_does_the_same_as_database(world: World) -> None:
-    database, image_volume = (
-        world.decide(world.index(database={"extension": {"management": management}}), database=EMPTY)
-        for management in ("Database", "ImageVolume")
-    )
-    assert database == image_volume
-    (version,) = yaml.safe_load(documented("charts/memory-index/crds/memoryindexes.yaml"))["spec"]["versions"]
-    spec = version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
-    extension = spec["database"]["properties"]["extension"]["properties"]["management"]
-    assert "behaves like Database" in extension["description"]
-    assert "mounts" not in extension["description"]
 
 
 def test_a_private_registry_is_documented_with_the_field_that_every_pod_of_an_index_takes(world: World) -> None:

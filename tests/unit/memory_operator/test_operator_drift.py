@@ -9,7 +9,7 @@ import pytest
 from memory_operator.resources import embedder
 from memory_operator.resources.drift import drifted
 from memory_operator.resources.network_policies import embedder_policy
-from memory_operator.resources.quantities import same_quantity
+from memory_operator.resources.quantities import quantity, same_quantity
 from tests.unit.memory_operator.conftest import World
 
 
@@ -108,3 +108,26 @@ def test_a_missing_object_is_drift(world: World) -> None:
 def test_a_number_that_somebody_has_written_into_an_object_is_compared_whatever_its_size(value: str) -> None:
     assert not same_quantity(value, "1")
     assert same_quantity("1000m", "1")
+
+
+@pytest.mark.parametrize(
+    ("written", "stored"),
+    [
+        (2000, "2k"),
+        ("1000m", "1"),
+        ("0.5", "500m"),
+        ("1024Mi", "1Gi"),
+        ("1e3", 1000),
+        ("0.5Gi", "512Mi"),
+        (".5", "500m"),
+    ],
+)
+def test_quantities_are_compared_as_numbers(written: object, stored: object) -> None:
+    assert same_quantity(written, stored)
+    assert not same_quantity(written, "7")
+
+
+@pytest.mark.parametrize("value", [True, None, "1 GB", "k", "1Zi", [], {}])
+def test_what_is_no_quantity_is_not_taken_for_one(value: object) -> None:
+    assert quantity(value) is None
+    assert not same_quantity(value, value)

@@ -1,9 +1,11 @@
 """Every obstacle is reported with its object and its remedy, and stalls only where a person must act."""
 
+import re
 from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
+import yaml
 
 from memory_operator.api.conditions import GRACE_PERIOD
 from memory_operator.api.reasons import Reason
@@ -143,6 +145,18 @@ def test_each_blocker_has_its_reason_and_remedy_and_stalls_only_for_a_person(wor
 def test_a_stalled_object_is_requeued_soon_since_secrets_are_not_watched(world: World, fault: Fault) -> None:
     plan = world.decide_again(world.decide(**fault.facts), GRACE_SECONDS, **fault.facts)
     assert plan.requeue_after == (10.0 if fault.person else 3.0)
+
+
+def test_where_the_image_has_no_pgvector_both_ways_to_it_are_named_with_the_lines_for_the_cluster(world: World) -> None:
+    """Another image, or from Postgres 18 on a second one that the Cluster mounts; ours never writes a Cluster."""
+    plan = world.decide(database=replace(NO_EXTENSION, extension_available=None))
+    message = condition(plan, "ExtensionReady")["message"]
+    assert "Set the Cluster's spec.imageName to an image that contains pgvector" in message
+    lines = re.search(r"Postgres 18 or later .*?: (spec: \{.*\}\})", message)
+    assert lines is not None
+    (extension,) = yaml.safe_load(lines[1])["spec"]["postgresql"]["extensions"]
+    assert extension["name"] == "pgvector"
+    assert "pgvector 0.8.4 or later" in extension["image"]["reference"]
 
 
 VOYAGE = {"model": "voyage-3.5", "provider": "Voyage"}

@@ -15,7 +15,7 @@ from memory_recall.postgres.identity_sql import DatabaseIdentity
 from memory_recall.status import NO_INDEX, DatabaseFacts, RowCounts
 from tests.unit.memory_operator.conftest import CLUSTER, EMPTY, FULL, IDENTITY, SERVER, Cluster, World
 
-ELSEWHERE = DatabaseIdentity("7400000000000000002", "app")
+ELSEWHERE = DatabaseIdentity("7400000000000000002", "app", "pg")
 PENDING = replace(FULL, rows=RowCounts(total=500, pending=500), index=NO_INDEX)
 PLAIN = {"database": {"cluster": None, "extension": {"management": "Observe"}}}
 
@@ -64,7 +64,7 @@ def test_a_deletion_in_the_right_database_hands_its_identity_to_the_job(world: W
     plan = world.conclude(index, DeletionFacts((), observed=world.observed()))
     (job,) = [a.manifest for a in plan.actions if isinstance(a, Apply) and a.manifest["kind"] == "Job"]
     env = {item["name"]: item["value"] for item in job["spec"]["template"]["spec"]["containers"][0]["env"]}
-    assert env["MEMORY_DATABASE_IDENTITY"] == f"{SERVER}/app"
+    assert env["MEMORY_DATABASE_IDENTITY"] == f"{SERVER}@pg/app"
 
 
 def test_the_very_first_job_expects_the_server_that_was_checked(world: World) -> None:
@@ -72,14 +72,14 @@ def test_the_very_first_job_expects_the_server_that_was_checked(world: World) ->
     plan = world.decide(new, database=replace(EMPTY, extension_version="0.8.7"))
     (job,) = [a.manifest for a in plan.actions if isinstance(a, Apply) and a.manifest["kind"] == "Job"]
     env = {item["name"]: item["value"] for item in job["spec"]["template"]["spec"]["containers"][0]["env"]}
-    assert env["MEMORY_DATABASE_IDENTITY"] == f"{SERVER}/app"
+    assert env["MEMORY_DATABASE_IDENTITY"] == f"{SERVER}@pg/app"
 
 
 def test_every_worker_expects_the_server_that_was_checked(cluster: Cluster) -> None:
     cluster.until_ready()
     sync = cluster.children["Deployment", "mem-sync"]
     env = {item["name"]: item["value"] for item in sync["spec"]["template"]["spec"]["containers"][0]["env"]}
-    assert env["MEMORY_DATABASE_IDENTITY"] == f"{SERVER}/app"
+    assert env["MEMORY_DATABASE_IDENTITY"] == f"{SERVER}@pg/app"
 
 
 @pytest.mark.promise("same-database-only")

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from memory_operator.api.spec import FINALIZER
-from memory_operator.reconcile.authorization.permissions import Permitted, check_permissions
+from memory_operator.reconcile.authorization.permissions import Permitted, check_permissions, permitted_part
 from memory_operator.reconcile.plan import Apply
 from memory_operator.settings import Settings
 from tests.unit.memory_operator.conftest import ENABLED_GRAPH, Cluster, World, deep_update
@@ -36,6 +36,16 @@ CHOICES: list[tuple[dict[str, Any], str, str, Permitted]] = [
         {"embedder": {"podAnnotations": {"k8s.v1.cni.cncf.io/networks": "host"}}},
         "k8s.v1.cni.cncf.io/networks", "permitted.podAnnotationPrefixes",
         Permitted(pod_annotation_prefixes=("k8s.v1.cni.cncf.io/",)),
+    ),
+    (
+        {"embedder": {"podTemplate": {"annotations": {"k8s.v1.cni.cncf.io/networks": "host"}}}},
+        "spec.embedder.podTemplate.annotations", "permitted.podAnnotationPrefixes",
+        Permitted(pod_annotation_prefixes=("k8s.v1.cni.cncf.io/",)),
+    ),
+    (
+        {"embedder": {"podTemplate": {"priorityClassName": "system-node-critical"}}},
+        "spec.embedder.podTemplate.priorityClassName", "permitted.priorityClasses",
+        Permitted(priority_classes=("system-node-critical",)),
     ),
     (
         {"embedder": {"podTemplate": {"labels": {"access/payroll": "yes"}}}},
@@ -146,8 +156,8 @@ def test_the_chart_hands_the_lists_over_as_json(monkeypatch: pytest.MonkeyPatch)
 
 
 CHOSEN = (
-    "emb:2", "models:2", "system-node-critical", "nvidia", "k8s.v1.cni.cncf.io", "access/payroll", "HTTPS_PROXY",
-    "embed.example",
+    "emb:2", "models:2", "system-node-critical", "nvidia", "k8s.v1.cni.cncf.io", "k8s.v1.cni.cncf.io",
+    "system-node-critical", "access/payroll", "HTTPS_PROXY", "embed.example",
 )  # fmt: skip
 POLICIES = {"deletionPolicy": "Delete"}, {"graph": {"enabled": True}}
 
@@ -178,3 +188,11 @@ def test_nothing_that_is_made_for_a_deletion_contains_a_choice_that_is_not_permi
         made += [json.dumps(action.manifest) for action in plan.actions if isinstance(action, Apply)]
     assert any('"Job"' in one for one in made)
     assert not any(chosen in one for one in made)
+
+
+@pytest.mark.finding("security S5")
+@pytest.mark.parametrize("spec", [choice[0] for choice in CHOICES])
+def test_what_is_left_of_a_specification_is_permitted(world: World, spec: dict[str, Any]) -> None:
+    index = world.index(**spec)
+    assert check_permissions(index, world.images, NOTHING)
+    assert check_permissions(permitted_part(index, world.images, NOTHING), world.images, NOTHING) is None

@@ -43,23 +43,27 @@ def of_host(cluster: Cluster, observed: Observed) -> Observed:
     return observed
 
 
+def of_database_host(_: Cluster, observed: Observed) -> Observed:
+    return replace(observed, database=Problem(Reason.NOT_PERMITTED, "The host of the connection URI is db.example."))
+
+
+def of_service(_: Cluster, observed: Observed) -> Observed:
+    return replace(observed, external=Problem(Reason.NOT_PERMITTED, "The host is a Service without a selector."))
+
+
 def of_claim(_: Cluster, observed: Observed) -> Observed:
     assert observed.database_facts
-    theirs = TableClaim(SERVER, "other", "mem", "u-2", "2025-01-01T00:00:00Z", "k-1")
+    theirs = TableClaim(SERVER, "other", "mem", "u-2", "2025-01-01T00:00:00Z", "k-1", cluster_name="pg")
     return replace(observed, database=replace(observed.database_facts, claim=theirs))
 
 
 def of_server(_: Cluster, observed: Observed) -> Observed:
     assert observed.database_facts
-    return replace(observed, database=replace(observed.database_facts, identity=DatabaseIdentity("7", "app")))
+    return replace(observed, database=replace(observed.database_facts, identity=DatabaseIdentity("7", "app", "pg")))
 
 
 def of_database(_: Cluster, observed: Observed) -> Observed:
     return replace(observed, credentials=Credentials("staging"), database=None)
-
-
-def of_database_host(_: Cluster, observed: Observed) -> Observed:
-    return replace(observed, database=Problem(Reason.NOT_PERMITTED, "The host is db.example, which is not permitted."))
 
 
 WITHDRAWALS = [
@@ -67,10 +71,11 @@ WITHDRAWALS = [
     (of_uri, "ConsentMissing"),
     (of_key, "ConsentMissing"),
     (of_host, "NotPermitted"),
+    (of_database_host, "NotPermitted"),
+    (of_service, "NotPermitted"),
     (of_claim, "TableTaken"),
     (of_server, "DatabaseIdentityMismatch"),
     (of_database, "DatabaseNameMismatch"),
-    (of_database_host, "NotPermitted"),
 ]
 each_kind = pytest.mark.parametrize(("withdraw", "reason"), WITHDRAWALS, ids=lambda one: getattr(one, "__name__", None))
 
@@ -193,6 +198,21 @@ def test_an_object_that_cannot_be_deleted_for_want_of_consent_sends_nothing_more
     ready.reconcile()
     assert ready.gone or ready.replicas("mem-sync") is None
     assert not ready.running() or ready.running() in (["uninstall"], ["graph"])
+
+
+@pytest.mark.finding("security S4")
+@pytest.mark.parametrize("withdraw", [of_key, of_host, of_service])
+def test_without_consent_for_the_embedder_alone_the_migrations_are_undone_all_the_same(
+    ready: Consenting, withdraw: Withdraw
+) -> None:
+    ready.withdraw = withdraw
+    ready.delete(FINALIZER, deletionPolicy="Delete")
+    for _ in range(4):
+        ready.reconcile()
+    assert ready.running() == ["uninstall"]
+    before = dict(ready.jobs)
+    ready.reconcile()
+    assert ready.jobs == before
 
 
 @pytest.mark.finding("security S4")

@@ -4,6 +4,7 @@ import io
 import json
 import logging
 import sys
+from typing import Literal
 
 import pytest
 import structlog
@@ -45,7 +46,9 @@ def test_line_breaks_and_tabs_stay_in_a_text_and_become_spaces_in_a_line() -> No
 
 @pytest.mark.parametrize("fmt", ["console", "json"])
 @pytest.mark.finding("security L1")
-def test_a_log_shows_no_control_character_of_others(fmt: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_log_shows_no_control_character_of_others(
+    fmt: Literal["json", "console"], monkeypatch: pytest.MonkeyPatch
+) -> None:
     stream, hostile = io.StringIO(), "x\x1b]52;c;eA==\x07\x9b2J\u202e\nforged line"
     monkeypatch.setattr(sys, "stderr", stream)
     root = logging.getLogger()

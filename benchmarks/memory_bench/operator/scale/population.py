@@ -136,6 +136,7 @@ def fill(platform: Platform, namespace: str, entries: Iterable[tuple[str, Object
                 "name": metadata["name"],
                 "uid": metadata["uid"],
                 "created_at": metadata["creationTimestamp"],
+                "cluster_name": platform.postgres.name,
             },
         }
         for table, metadata in entries

@@ -222,8 +222,6 @@ SITUATIONS = (
               {"database__extension__minimumVersion": "0.99.0"}),
     Situation("old-version", refused("an old version in the catalog", "ExtensionTooOld"), _OBSERVE,
               prepare=_old_version, own_database=True),
-    Situation("image-volume", ready("an image volume on Postgres 18"),
-              {"database__extension__management": "ImageVolume"}, settled=True),
     Situation("unsupported", refused("a table that cannot be indexed", "SchemaUnsupported"), prepare=_unsupported),
     Situation("vectors", refused("vectors that nobody recorded the model of", "ExistingVectors"),
               prepare=_existing_vectors),

@@ -10,9 +10,14 @@ A MemoryIndex that is missing among the observed objects need not be deleted: it
 this operator may be unable to parse it. Therefore a claim has ended only if the Kubernetes API server was asked for its
 MemoryIndex and does not have it. The API server of one Kubernetes cluster knows nothing of another. Therefore a claim
 from another Kubernetes cluster never ends by itself, and a person ends it by `memory migrate --replaces`.
+
+A claim binds nobody on another server than the one that it names. In a physical copy of a server, such as a rehearsal
+of a restore, the claim still names the original. The copy's own MemoryIndex takes the table over there, with its
+vectors, and the original's is not touched.
 """
 
 from collections.abc import Collection
+from dataclasses import replace
 
 from memory_operator.api.conditions import Verdict, timestamp
 from memory_operator.api.reasons import Reason
@@ -25,7 +30,7 @@ from memory_recall.status import DatabaseFacts
 def is_claimed_by(index: MemoryIndex, facts: DatabaseFacts) -> bool:
     """Return whether the claim in the database names this MemoryIndex."""
     claim = facts.claim
-    return claim is not None and (claim.uid, claim.system_identifier) == (index.uid, facts.system_identifier)
+    return claim is not None and claim.uid == index.uid and _is_of_this_server(index, claim, facts)
 
 
 def check_claim(index: MemoryIndex, observed: Observed) -> Verdict | None:
@@ -34,9 +39,9 @@ def check_claim(index: MemoryIndex, observed: Observed) -> Verdict | None:
     if facts is None or is_claimed_by(index, facts):
         return None
     claim = facts.claim
-    if claim and claim.system_identifier == facts.system_identifier and not _has_ended(index, claim, observed):
+    if claim and _is_of_this_server(index, claim, facts) and not _has_ended(index, claim, observed):
         elsewhere = "" if claim.kubernetes == observed.kubernetes else " of another Kubernetes cluster"
-        return _taken(index, f"{claim}{elsewhere}", _release(claim, observed))
+        return _taken(index, f"{claim}{elsewhere}", _release(index, claim, observed))
     older = next((peer for peer in observed.peers.objects if _precedes(peer, index, facts)), None)
     return _taken(index, f"MemoryIndex {older.namespace}/{older.name}", None) if older else None
 
@@ -56,7 +61,7 @@ def holder_to_read(
     be read. Anybody who may change the database can write a claim, even one without a name.
     """
     claim = facts.claim
-    if claim is None or claim.system_identifier != facts.system_identifier or claim.uid in {index.uid, *known}:
+    if claim is None or not _is_of_this_server(index, claim, facts) or claim.uid in {index.uid, *known}:
         return None
     readable = claim.kubernetes == kubernetes and (not namespaces or claim.namespace in namespaces)
     return claim if readable and claim.namespace and claim.name else None
@@ -85,11 +90,27 @@ def _precedes(peer: MemoryIndex, index: MemoryIndex, facts: DatabaseFacts) -> bo
     mine, other = index.spec.database, peer.spec.database
     if (mine.name, mine.table) != (other.name, other.table):
         return False
-    same_server = (
-        peer.system_identifier == facts.system_identifier if peer.system_identifier else peer.cluster == index.cluster
-    )
     schema = (peer.status.get("database") or {}).get("tableSchema")
-    return same_server and schema in {None, facts.table_schema}
+    return _uses_this_server(peer, index, facts) and schema in {None, facts.table_schema}
+
+
+def _uses_this_server(peer: MemoryIndex, index: MemoryIndex, facts: DatabaseFacts) -> bool:
+    """Return whether, as far as is known, `peer` uses the server of `index`, and not a physical copy of it."""
+    if (peer.cluster and index.cluster) or not peer.system_identifier:
+        return peer.cluster == index.cluster and peer.system_identifier in {"", facts.system_identifier}
+    recorded = peer.cluster_name in {None, facts.cluster_name}
+    return recorded and peer.system_identifier == facts.system_identifier
+
+
+def _is_of_this_server(index: MemoryIndex, claim: TableClaim, facts: DatabaseFacts) -> bool:
+    """Return whether a claim names the server that was reached; what is not known for certain does not differ."""
+    here = replace(
+        claim,
+        system_identifier=facts.system_identifier or "",
+        cluster_name=facts.cluster_name or "",
+        cluster_namespace=index.cluster_namespace,
+    )
+    return claim.on_same_server(here)
 
 
 def _taken(index: MemoryIndex, owner: str, remedy: str | None) -> Verdict:
@@ -98,11 +119,21 @@ def _taken(index: MemoryIndex, owner: str, remedy: str | None) -> Verdict:
     return Verdict.no(Reason.TABLE_TAKEN, message, remedy)
 
 
-def _release(claim: TableClaim, observed: Observed) -> str | None:
-    """Return the remedy for a claim of a MemoryIndex that the operator does not see; None if it sees it."""
-    if _exists(claim, observed):
+def _release(index: MemoryIndex, claim: TableClaim, observed: Observed) -> str | None:
+    """Return the remedy for a claim that only a person can end; None for the reason's own remedy.
+
+    Such a claim is that of a MemoryIndex that the operator does not see, or one that may have come with a physical
+    copy, because it names a Cluster in another namespace.
+    """
+    cluster_namespace = index.cluster[0] if index.cluster else ""
+    may_be_copy = bool(claim.cluster_namespace) and claim.cluster_namespace != cluster_namespace
+    exists = _exists(claim, observed)
+    if exists and not may_be_copy:
         return None
+    unseen = "The operator does not see that object; if it is gone for good" if not exists else ""
+    copied = "if this server is a physical copy of the one that it uses" if may_be_copy else ""
+    when = ", or ".join(part for part in (unseen, copied) if part)
     return (
-        f"{Reason.TABLE_TAKEN.remedy} The operator does not see that object; if it is gone for good, run "
-        f"`memory migrate --replaces {claim.uid}` with this connection URI."
+        f"{Reason.TABLE_TAKEN.remedy} {when[:1].upper()}{when[1:]}, run `memory migrate --replaces {claim.uid}` with "
+        "this connection URI; its vectors stay."
     )

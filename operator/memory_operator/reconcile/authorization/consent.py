@@ -22,6 +22,7 @@ ANNOTATION_ALLOWED_NAMESPACES = "memory-index.dev/allowed-namespaces"
 LABEL_ALLOW = "memory-index.dev/allow"
 SecretUse = Literal["dsn", "api-key"]
 _USER_TYPE = "cnpg.io/userType"
+_MISSING = {Reason.CONSENT_MISSING, Reason.NOT_PERMITTED}
 
 
 def allowed_namespaces(annotations: dict[str, Any]) -> frozenset[str]:
@@ -68,9 +69,17 @@ def check_secret(
 
 
 def missing_consent(observed: Observed) -> Verdict | None:
-    """Return a failing verdict about the first missing consent, or None if no consent is missing."""
-    found = (observed.cluster, observed.credentials, observed.external, observed.active_external)
-    missing = (one for one in found if isinstance(one, Problem) and one.reason is Reason.CONSENT_MISSING)
+    """Return a failing verdict about the first missing consent or permission, or None if none is missing."""
+    return no_database_consent(observed) or _first_missing(observed.external, observed.active_external)
+
+
+def no_database_consent(observed: Observed) -> Verdict | None:
+    """Return a failing verdict if the Cluster or the connection URI may not be used, else None."""
+    return _first_missing(observed.cluster, observed.credentials)
+
+
+def _first_missing(*found: object) -> Verdict | None:
+    missing = (one for one in found if isinstance(one, Problem) and one.reason in _MISSING)
     return next((failed_step(problem).verdict for problem in missing), None)
 
 

@@ -5,15 +5,27 @@ Therefore the system identifier that the server returns is compared with the one
 Without a Cluster, the first identifier is recorded in the status of the MemoryIndex, and later identifiers are compared
 with it. A server that returns a false identifier is not detected, but the Cluster's consent protects against such a
 server.
+
+Physical copies of a server, as every restored backup is one, share its system identifier. CloudNativePG sets
+`cluster_name` of each server to the name of the Cluster, so this name must be the Cluster's, or the recorded one
+without a Cluster. A copy under the same name in another namespace differs in its address alone: it must be one of those
+that CloudNativePG reports for the Cluster's instances. Where no address can be compared, as behind a proxy that
+connects from the server's own pod, the namespace of the server's Cluster counts as unknown.
 """
+
+from ipaddress import IPv4Address, IPv6Address, ip_address
 
 from memory_operator.api.conditions import Verdict
 from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import MemoryIndex
-from memory_operator.reconcile.facts import ClusterFacts
+from memory_operator.reconcile.facts import ClusterFacts, Problem
 from memory_recall.status import DatabaseFacts
 
 _GRANT = "As a superuser run GRANT EXECUTE ON FUNCTION pg_control_system() TO PUBLIC in the database."
+_RENAMED = (
+    "Correct the Secret; if the server's setting cluster_name was changed on purpose, set spec.deletionPolicy to "
+    "Retain, delete this MemoryIndex and create it again: all vectors stay."
+)
 
 
 def check_identity(index: MemoryIndex, cluster: ClusterFacts | None, facts: DatabaseFacts) -> Verdict | None:
@@ -26,16 +38,66 @@ def check_identity(index: MemoryIndex, cluster: ClusterFacts | None, facts: Data
         message = f"{cluster} does not report its system identifier yet (CloudNativePG does from 1.26.1 on)."
         return Verdict.no(Reason.CLUSTER_NOT_READY, message)
     expected = (cluster.system_id if cluster else "") or index.system_identifier or found
-    if expected == found:
+    if expected != found:
+        meant = f"{cluster} is" if cluster else "this MemoryIndex began on"
+        message = f"{where} leads to the Postgres server {found}, but {meant} {expected}; nothing was done there."
+        return Verdict.no(Reason.DATABASE_IDENTITY_MISMATCH, message)
+    return _check_copy(index, cluster, facts, where)
+
+
+def is_instance(cluster: ClusterFacts, facts: DatabaseFacts) -> bool | None:
+    """Return whether the server is an instance of the Cluster, by its address; None if the address does not tell."""
+    address = _address(facts.server_address)
+    known = [one for one in map(_address, cluster.addresses) if one]
+    if address is None or address.is_loopback or address.version not in {one.version for one in known}:
         return None
-    meant = f"{cluster} is" if cluster else "this MemoryIndex began on"
-    message = f"{where} leads to the Postgres server {found}, but {meant} {expected}; nothing was done there."
-    return Verdict.no(Reason.DATABASE_IDENTITY_MISMATCH, message)
+    return address in known
 
 
-def identified(index: MemoryIndex, facts: DatabaseFacts, kubernetes: str) -> MemoryIndex:
-    """Return the MemoryIndex with the system identifier of the accepted server, and with its Kubernetes cluster.
+def identified(
+    index: MemoryIndex, cluster: ClusterFacts | Problem | None, facts: DatabaseFacts, kubernetes: str
+) -> MemoryIndex:
+    """Return the MemoryIndex with the identity of the accepted server, and with its Kubernetes cluster.
 
     The Jobs of this MemoryIndex refuse to work on any other server.
     """
-    return index.model_copy(update={"system_identifier": facts.system_identifier or "", "kubernetes": kubernetes})
+    certain = isinstance(cluster, ClusterFacts) and is_instance(cluster, facts)
+    return index.model_copy(
+        update={
+            "system_identifier": facts.system_identifier or "",
+            "cluster_name": facts.cluster_name,
+            "kubernetes": kubernetes,
+            "cluster_namespace": cluster.namespace if isinstance(cluster, ClusterFacts) and certain else "",
+        }
+    )
+
+
+def _address(text: str | None) -> IPv4Address | IPv6Address | None:
+    """Return the IP address in a text, which a server may have made up; None if it is none."""
+    try:
+        return ip_address(text or "")
+    except ValueError:
+        return None
+
+
+def _check_copy(index: MemoryIndex, cluster: ClusterFacts | None, facts: DatabaseFacts, where: str) -> Verdict | None:
+    """Return why the server is a physical copy of the intended one, or its original; None if it is the intended one."""
+    meant = cluster.name if cluster else index.cluster_name
+    correct = f"Put a connection URI of {cluster} into the Secret." if cluster else _RENAMED
+    if meant is not None and facts.cluster_name != meant:
+        intended = str(cluster) if cluster else f"cluster {meant!r}"
+        message = (
+            f"{where} leads to the Postgres server of cluster {facts.cluster_name!r}, not to that of {intended}; one "
+            "is a physical copy of the other. Nothing was done there."
+        )
+        return Verdict.no(Reason.DATABASE_IDENTITY_MISMATCH, message, correct)
+    if cluster is None or is_instance(cluster, facts) is not False:
+        return None
+    if not cluster.healthy:
+        message = f"{cluster} does not report the address of the server yet that {where} leads to."
+        return Verdict.no(Reason.CLUSTER_NOT_READY, message)
+    message = (
+        f"{where} leads to a Postgres server that is none of the instances of {cluster}; one is a physical copy of the "
+        "other, in another namespace. Nothing was done there."
+    )
+    return Verdict.no(Reason.DATABASE_IDENTITY_MISMATCH, message, correct)

@@ -61,20 +61,19 @@ def permitted_part(index: MemoryIndex, images: Images, permitted: Permitted) -> 
         return index
     embedder, source = index.spec.embedder, index.spec.embedding.source
     template = embedder.pod_template
-    labels = {name: value for name, value in template.labels.items() if name.startswith(permitted.pod_label_prefixes)}
-    env = tuple(variable for variable in template.env if variable.get("name") in permitted.environment_variables)
-    annotations = {
-        name: value
-        for name, value in embedder.pod_annotations.items()
-        if name.startswith(permitted.pod_annotation_prefixes)
+    kept = {
+        "labels": _named(template.labels, permitted.pod_label_prefixes),
+        "annotations": _named(template.annotations, permitted.pod_annotation_prefixes),
+        "priority_class_name": _listed(template.priority_class_name, permitted.priority_classes),
+        "env": tuple(one for one in template.env if one.get("name") in permitted.environment_variables),
     }
     image = source.image.reference if source and source.image else None
     changes = {
         "image": embedder.image if _is_image_permitted(embedder.image, images, permitted) else None,
         "priority_class_name": _listed(embedder.priority_class_name, permitted.priority_classes),
         "runtime_class_name": _listed(embedder.runtime_class_name, permitted.runtime_classes),
-        "pod_annotations": annotations,
-        "pod_template": template.model_copy(update={"labels": labels, "env": env}),
+        "pod_annotations": _named(embedder.pod_annotations, permitted.pod_annotation_prefixes),
+        "pod_template": template.model_copy(update=kept),
         "external": None if check_external(index, permitted) else embedder.external,
     }
     embedding = index.spec.embedding
@@ -128,20 +127,30 @@ def _choices(index: MemoryIndex, images: Images, permitted: Permitted) -> Iterat
         if image:
             allowed = _is_image_permitted(image, images, permitted)
             yield _Choice(field, image, allowed, "permitted.imagePrefixes")
-    priority, runtime = embedder.priority_class_name, embedder.runtime_class_name
-    if priority:
-        allowed = priority in permitted.priority_classes
-        yield _Choice("spec.embedder.priorityClassName", priority, allowed, "permitted.priorityClasses")
+    runtime = embedder.runtime_class_name
+    yield from _priority("spec.embedder", embedder.priority_class_name, permitted)
     if runtime:
         allowed = runtime in permitted.runtime_classes
         yield _Choice("spec.embedder.runtimeClassName", runtime, allowed, "permitted.runtimeClasses")
-    for name in sorted(embedder.pod_annotations):
-        allowed = name.startswith(permitted.pod_annotation_prefixes)
-        yield _Choice("A key of spec.embedder.podAnnotations", name, allowed, "permitted.podAnnotationPrefixes")
+    yield from _annotations("spec.embedder.podAnnotations", embedder.pod_annotations, permitted)
     yield from _pod_template_choices(embedder.pod_template, permitted)
 
 
+def _priority(section: str, name: str | None, permitted: Permitted) -> Iterator[_Choice]:
+    if name:
+        allowed = name in permitted.priority_classes
+        yield _Choice(f"{section}.priorityClassName", name, allowed, "permitted.priorityClasses")
+
+
+def _annotations(field: str, annotations: Iterable[str], permitted: Permitted) -> Iterator[_Choice]:
+    for name in sorted(annotations):
+        allowed = name.startswith(permitted.pod_annotation_prefixes)
+        yield _Choice(f"A key of {field}", name, allowed, "permitted.podAnnotationPrefixes")
+
+
 def _pod_template_choices(template: PodTemplate, permitted: Permitted) -> Iterator[_Choice]:
+    yield from _priority("spec.embedder.podTemplate", template.priority_class_name, permitted)
+    yield from _annotations("spec.embedder.podTemplate.annotations", template.annotations, permitted)
     for name in sorted(template.labels):
         allowed = name.startswith(permitted.pod_label_prefixes)
         yield _Choice("A key of spec.embedder.podTemplate.labels", name, allowed, "permitted.podLabelPrefixes")
@@ -153,6 +162,10 @@ def _pod_template_choices(template: PodTemplate, permitted: Permitted) -> Iterat
 def _is_image_permitted(image: str | None, images: Images, permitted: Permitted) -> bool:
     """Return whether the image is one of the operator's own or is permitted, or no image is named."""
     return image in {None, "", images.operator, images.embedder} or _has_prefix(image or "", permitted.image_prefixes)
+
+
+def _named(given: dict[str, str], prefixes: tuple[str, ...]) -> dict[str, str]:
+    return {name: value for name, value in given.items() if name.startswith(prefixes)}
 
 
 def _listed(name: str | None, permitted: tuple[str, ...]) -> str | None:

@@ -9,6 +9,7 @@ from memory_operator.reconcile.authorization.permissions import Permitted, check
 from memory_operator.reconcile.facts import Observed
 from memory_operator.resources.common import Images
 
+# What DatabaseReachable says of a connection URI that leads to another database, or to a host that is not permitted.
 WRONG_DATABASE = {Reason.DATABASE_NAME_MISMATCH, Reason.DATABASE_IDENTITY_MISMATCH, Reason.NOT_PERMITTED}
 
 

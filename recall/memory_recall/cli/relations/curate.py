@@ -1,6 +1,5 @@
 """`memory curate`: memories that newer ones say again or replace, proposed, applied on consent, and undone."""
 
-import asyncio
 import dataclasses
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -11,15 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from memory_recall.cli.output import JsonOption, emit, execute, progress_bar, report_failure, show
+from memory_recall.cli.output import JsonOption, emit, execute, progress_bar, show
 from memory_recall.cli.recall import ModelKeyOption, ModelNameOption
 from memory_recall.curation.judging import MOST_PAIRS
-from memory_recall.errors import JudgingStopped, MemoryIndexError
 from memory_recall.settings import Settings
 
 if TYPE_CHECKING:
-    from memory_recall.curation.judging import Judging
-    from memory_recall.curation.model_answers import JudgingModel
+    from memory_recall.curation.judging import Judging, JudgingModel
     from memory_recall.curation.proposal_file import Proposal
     from memory_recall.postgres.connection import Connection
     from memory_recall.schema.table import MemoryTable
@@ -28,7 +25,7 @@ curate_app = typer.Typer(
     no_args_is_help=True,
     help="Find memories that newer ones say again or replace, and let recalls put the newer ones first.",
 )
-_OF_JUDGING = ("known_model", "judged", "unusable", "not_judged", "changed", "left_out")
+_OF_JUDGING = ("judged", "unusable", "not_judged", "left_out")
 FileArgument = Annotated[Path, typer.Argument(metavar="FILE", help="The file of proposals.")]
 
 
@@ -66,8 +63,7 @@ def find_command(  # noqa: PLR0917  (typer makes options of them; nobody calls t
     Sensitive, deleted and superseded memories are not read. Read the file, and remove the lines that you refuse.
 
     With --judge, a language model is sent both texts of a pair and their dates, and says whether the newer memory makes
-    the older one unnecessary. How sure it is changes the pair's score. A model that fails a trial is sent no memory.
-    The answers of a model that is recognised there (`known_model`) are read by more than Yes and No.
+    the older one unnecessary. How sure it is changes the pair's score.
 
     Examples:
         memory curate find proposals.jsonl --user ana
@@ -77,32 +73,26 @@ def find_command(  # noqa: PLR0917  (typer makes options of them; nobody calls t
     if (user is None) != everyone:
         raise typer.BadParameter("Say with --user or --everyone, but not both, whose memories are read.")
 
-    async def action(settings: Settings) -> tuple[dict[str, Any], "Judging | None"]:
+    async def action(settings: Settings) -> dict[str, Any]:
         from memory_recall.curation.decisions import Action
         from memory_recall.curation.proposal_file import proposal_from, require_new_file, write_proposals
         from memory_recall.embedding.chat_client import ChatClient
 
         require_new_file(file)
-        day, judging = None if since is None else since.replace(tzinfo=UTC), None
+        day = None if since is None else since.replace(tzinfo=UTC)
+        how: dict[str, int] = {}
         if judge is None:
             proposals = await _find(settings, user, day)
         else:
             async with ChatClient(judge, judge_model, judge_key_file, query_egress=settings.query_egress) as model:
                 judging = await _find_judged(settings, user, day, model, judge_most)
             proposals = [proposal_from(one) for one in judging.judgements]
+            how = {name: getattr(judging, name) for name in _OF_JUDGING}
         write_proposals(file, proposals)
         counts = Counter(one.action for one in proposals)
-        result: dict[str, Any] = {one.value: counts[one] for one in Action}
-        if judging is not None:
-            result |= {name: getattr(judging, name) for name in _OF_JUDGING}
-        return result | {"file": str(file)}, judging
+        return {one.value: counts[one] for one in Action} | how | {"file": str(file)}
 
-    result, judging = execute(action, as_json=json)
-    emit(result, as_json=json, title="Proposals")
-    if judging is not None and judging.failure is not None:
-        stopped = _stopped(judging, judging.failure, file)
-        report_failure(stopped, as_json=json)
-        raise typer.Exit(int(stopped.exit_code))
+    emit(execute(action, as_json=json), as_json=json, title="Proposals")
 
 
 async def _find(settings: Settings, user: str | None, since: datetime | None) -> "list[Proposal]":
@@ -116,26 +106,14 @@ async def _find_judged(
     settings: Settings, user: str | None, since: datetime | None, model: "JudgingModel", most: int
 ) -> "Judging":
     from memory_recall.curation.finding import find_judged
-    from memory_recall.indexing.worker import run_until_stopped
 
-    async def work(stop: asyncio.Event) -> "Judging":
-        async with _opened_table(settings) as (connection, table):
-            with progress_bar() as bar:
-                task = bar.add_task("Judging", total=None)
-                return await find_judged(
-                    connection, table, model, user=user, since=since, most=most, stop=stop,
-                    progress=lambda done, total: bar.update(task, completed=done, total=total),
-                )  # fmt: skip
-
-    return await run_until_stopped(work)
-
-
-def _stopped(judging: "Judging", failure: MemoryIndexError, file: Path) -> JudgingStopped:
-    return JudgingStopped(
-        f"The language model was not asked about every pair. {failure.message} It judged {judging.judged} pairs, and"
-        f" the rules alone scored {judging.not_judged} others. {file} has both.",
-        f"Use the file as it is, or remove it and run the command again. {failure.remedy}".strip(),
-    )
+    async with _opened_table(settings) as (connection, table):
+        with progress_bar() as bar:
+            task = bar.add_task("Judging", total=None)
+            return await find_judged(
+                connection, table, model, user=user, since=since, most=most,
+                progress=lambda done, total: bar.update(task, completed=done, total=total),
+            )  # fmt: skip
 
 
 def apply_command(

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from memory_recall.cli.output import JsonOption, announce_page, emit, execute, progress_bar, show
-from memory_recall.errors import importing_extra
+from memory_recall.cli.output import JsonOption, emit, execute, progress_bar, show
 from memory_recall.settings import LOCK_SECONDS, Settings
 
 if TYPE_CHECKING:
@@ -24,7 +23,6 @@ def register(app: typer.Typer) -> None:
     graph_app.command("disable")(disable_command)
     graph_app.command("status")(status_command)
     graph_app.command("show")(show_command)
-    graph_app.command("page")(page_command)
     app.add_typer(graph_app, name="graph")
 
 
@@ -90,7 +88,8 @@ def show_command(
         memory graph show kestrel --user ana
         memory graph show "kestrel lane" --everyone --json
     """
-    _require_one(user, everyone=everyone)
+    if (user is None) != everyone:
+        raise typer.BadParameter("Say with --user or --everyone, but not both, whose memories are shown.")
 
     async def action(settings: Settings) -> "Neighbourhood":
         from memory_recall.graph.neighbourhood import read_neighbourhood
@@ -114,44 +113,6 @@ def show_command(
             *(f"  {one.concept}: {one.memories}" for one in found.shared),
         ]
     )
-
-
-def page_command(
-    name: Annotated[str | None, typer.Argument(metavar="NAME", help="The concept to begin with.")] = None,
-    user: Annotated[str | None, typer.Option(help="Look among this user's memories.")] = None,
-    everyone: Annotated[bool, typer.Option("--everyone", help="Look among everybody's memories.")] = False,
-    port: Annotated[
-        int, typer.Option(min=0, max=65_535, help="Port of the page on 127.0.0.1; 0 takes a free one.")
-    ] = 0,
-    json: JsonOption = False,
-) -> None:
-    """Draw a concept, the memories that have it and the concepts that they share, on a page in the browser.
-
-    The page is served on 127.0.0.1, and its address with a random token is printed. Choosing a concept there moves it
-    to the middle. Sensitive and deleted memories are never shown. Ctrl-C ends the command.
-
-    Examples:
-        memory graph page kestrel --user ana
-        memory graph page --everyone --port 8123
-    """
-    _require_one(user, everyone=everyone)
-
-    async def action(settings: Settings) -> None:
-        with importing_extra("page", "The page on which concepts are drawn"):
-            from memory_recall.graph.page.app import page_app
-            from memory_recall.local_page.server import serve_locally
-        from memory_recall.graph.page.reading import DatabaseReader
-
-        reader = DatabaseReader(settings.dsn(), settings.table, user)
-        await reader.require_graph()
-        await serve_locally(lambda _stop: page_app(reader, name), port=port, announce=announce_page)
-
-    execute(action, as_json=json)
-
-
-def _require_one(user: str | None, *, everyone: bool) -> None:
-    if (user is None) != everyone:
-        raise typer.BadParameter("Say with --user or --everyone, but not both, whose memories are shown.")
 
 
 async def _enable(settings: Settings, *, fill: bool) -> dict[str, Any]:

@@ -56,7 +56,7 @@ def _hidden(table: MemoryTable, row: Any, *, writes: bool) -> list[Fault]:  # no
     return row_security_faults(table, row["role"], hidden, writes=writes)
 
 
-async def _read(connection: AnyConnection, table: MemoryTable, more: str, *, writes: bool) -> Any:  # noqa: ANN401
+async def _read(connection: AnyConnection, table: MemoryTable, more: str, *, writes: bool) -> Any:  # noqa: ANN401  (as above)
     own = [table.own(name) for name in (*_OWN_TABLES, *GRAPH_TABLES)]
     with translated("looking at the table of memories"):
         return await connection.fetchrow(

@@ -1,6 +1,6 @@
 """The plan of one recall statement, built after readiness, statistics and the query's vector are known."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from memory_recall.hnsw.search_effort import DENSE_DEPTH, UNKNOWN_GRAPH, SearchedGraph
 from memory_recall.schema.table import ACTIVE, MemoryTable, VectorColumn
@@ -36,10 +36,13 @@ class RecallPlan:
 
     `refusal` is the reason why a requested dense leg takes no part. `has_state` says whether the state table, which
     names the active model, exists. `superseding` says whether any memory is recorded as superseded. `concept_graph`
-    says whether the table's concept graph is filled and may be read. `compiles` says
-    whether Postgres might compile the statement (JIT). With `statistics` None the lexical leg ranks by `ts_rank`.
-    With `own_columns` True, the memories come with all columns of the table. `further` are words that the BM25 leg
-    searches beside the query's own.
+    says whether the table's concept graph is filled and may be read. `compiles` says whether Postgres might compile the
+    statement (JIT). With `statistics` None the lexical leg ranks by `ts_rank`. With `own_columns` True, the memories
+    come with all columns of the table. `further` are words that the BM25 leg searches beside the query's own.
+
+    What follows from these is computed once. `depth` is how many rows each leg returns: 50, or as many as the page
+    needs, at most `MAX_DEPTH`. `lexical_is_final` says whether the order of the lexical leg is kept as it is, and
+    `has_graph_leg` whether the concept graph is a third leg, provided that the dense leg takes part.
     """
 
     query: RecallQuery
@@ -58,37 +61,14 @@ class RecallPlan:
     own_columns: bool = False
     further: FurtherWords | None = None
 
-    @property
-    def depth(self) -> int:
-        """How many rows each leg returns: 50, or as many as the page needs, at most `MAX_DEPTH`.
+    depth: int = field(init=False)
+    lexical_is_final: bool = field(init=False)
+    has_graph_leg: bool = field(init=False)
 
-        BM25 returns as many rows without a dense leg as with one, so that importance reorders the same rows. A lexical
-        leg that decides the order alone returns all rows of the page and of the pages before it.
-        """
-        wanted = self.query.limit + self.query.offset
-        if self.lexical_is_final and self.dense is None:
-            return wanted
-        return min(max(DENSE_DEPTH, wanted), MAX_DEPTH)
-
-    @property
-    def lexical_is_final(self) -> bool:
-        """Whether the order of the lexical leg is kept as it is.
-
-        This is so for `ts_rank`, whose order includes importance already, and for a query that is not ordered by score.
-        """
-        return self.lexical == "ts_rank" or self.statistics is None or not self.query.ranked
-
-    @property
-    def has_graph_leg(self) -> bool:
-        """Whether the concept graph is a third leg of this recall, provided that the dense leg takes part.
-
-        It is one of hybrid recalls by relevance alone, since it starts from the fused order of the other two legs and
-        adds to their scores. Its weight was measured beside the convex combination, the scores of reciprocal rank
-        fusion being of another size, and it needs the statistics that BM25 has and `ts_rank` lacks.
-        """
-        known = self.statistics is not None and self.statistics.rows > 1 and not self.lexical_is_final
-        hybrid = self.dense is not None and self.query.mode == "hybrid" and self.query.sort_by is SortBy.RELEVANCE
-        return self.concept_graph and known and hybrid and self.fusion.method == "convex"
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "lexical_is_final", self._is_lexical_final())
+        object.__setattr__(self, "depth", self._depth())
+        object.__setattr__(self, "has_graph_leg", self._has_graph_leg())
 
     def without_dense(self, refusal: Degraded) -> "RecallPlan":
         """Return the same plan with the lexical leg alone, for the reason `refusal`."""
@@ -97,3 +77,28 @@ class RecallPlan:
     def without_graph(self) -> "RecallPlan":
         """Return the same plan without the graph leg."""
         return replace(self, concept_graph=False)
+
+    def _is_lexical_final(self) -> bool:
+        """`ts_rank` includes importance already, and a query that is not ordered by score needs no other order."""
+        return self.lexical == "ts_rank" or self.statistics is None or not self.query.ranked
+
+    def _depth(self) -> int:
+        """BM25 returns as many rows without a dense leg as with one, so that importance reorders the same rows.
+
+        A lexical leg that decides the order alone returns all rows of the page and of the pages before it.
+        """
+        wanted = self.query.limit + self.query.offset
+        if self.lexical_is_final and self.dense is None:
+            return wanted
+        return min(max(DENSE_DEPTH, wanted), MAX_DEPTH)
+
+    def _has_graph_leg(self) -> bool:
+        """The graph is a leg of hybrid recalls by relevance alone.
+
+        It starts from the fused order of the other two legs and adds to their scores. Its weight was measured beside
+        the convex combination, the scores of reciprocal rank fusion being of another size, and it needs the statistics
+        that BM25 has and `ts_rank` lacks.
+        """
+        known = self.statistics is not None and self.statistics.rows > 1 and not self.lexical_is_final
+        hybrid = self.dense is not None and self.query.mode == "hybrid" and self.query.sort_by is SortBy.RELEVANCE
+        return self.concept_graph and known and hybrid and self.fusion.method == "convex"

@@ -39,7 +39,8 @@ async def pool(kind: str, copy_of: CopyOf, request_for: Callable[..., MigrationR
         database.dsn, min_size=1, max_size=2, server_settings={"timezone": "Europe/Sofia"}
     ) as opened:
         line = {"id": 1, "content": "the kettle boils", "created_at": MADE.isoformat()}
-        async with opened.acquire() as connection:
+        async with opened.acquire() as pooled:
+            connection: Any = pooled
             await import_memories(connection, await describe(connection, "memories"), [json.dumps(line).encode()])
         yield opened
 
@@ -50,22 +51,17 @@ async def pool(kind: str, copy_of: CopyOf, request_for: Callable[..., MigrationR
 async def test_filters_answers_and_named_times_are_in_utc(pool: Any, kind: str, lexical: Any) -> None:
     recall = HybridRecall(pool, None, lexical=lexical, time_budget=60)
 
-    async def found(**bounds: datetime) -> list[datetime | None]:
+    async def found(since: datetime | None = None, until: datetime | None = None) -> list[list[datetime | None]]:
+        bounds, answers = Filters(since=since, until=until), []
         for sort_by in SortBy:
-            query = RecallQuery(
-                "kettle july 1",
-                user_id=EVERYONE,
-                filters=Filters(**bounds),
-                sort_by=sort_by,
-                now=MADE,  # type: ignore[arg-type]
-            )
-            answer = await recall.recall(query)
-        return [memory.created_at for memory in answer.memories]
+            query = RecallQuery("kettle july 1", user_id=EVERYONE, filters=bounds, sort_by=sort_by, now=MADE)
+            answers.append([memory.created_at for memory in (await recall.recall(query)).memories])
+        return answers
 
-    assert await found(since=MADE.replace(hour=9, minute=0)) == [MADE]
-    assert await found(until=MADE.replace(hour=9, minute=31)) == [MADE]
-    assert await found(since=MADE.replace(minute=31)) == []
-    assert await found(until=MADE) == []
+    assert await found(since=MADE.replace(hour=9, minute=0)) == [[MADE]] * len(SortBy)
+    assert await found(until=MADE.replace(hour=9, minute=31)) == [[MADE]] * len(SortBy)
+    assert await found(since=MADE.replace(minute=31)) == [[]] * len(SortBy)
+    assert await found(until=MADE) == [[]] * len(SortBy)
     await recall.close()
 
 

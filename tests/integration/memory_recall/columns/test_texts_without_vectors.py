@@ -20,8 +20,8 @@ Requests = Callable[..., MigrationRequest]
 WITHOUT_NOT_NULL = """
 CREATE TABLE memories (id bigint PRIMARY KEY, content text, is_sensitive boolean NOT NULL DEFAULT false,
     deleted_at timestamptz, search_vector tsvector);
-INSERT INTO memories VALUES (1, 'one'), (2, NULL), (3, NULL, true), (4, 'four', true), (5, 'five', false, now()),
-    (6, NULL, false, now());
+INSERT INTO memories VALUES (1, 'one', false, NULL), (2, NULL, false, NULL), (3, NULL, true, NULL),
+    (4, 'four', true, NULL), (5, 'five', false, now()), (6, NULL, false, now());
 UPDATE memories SET search_vector = to_tsvector('english', 'kettle')
 """
 

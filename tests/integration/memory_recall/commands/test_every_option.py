@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import Result
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from memory_bench.harness.sqlite_schema import create_schema
 from memory_recall.cli import tune
@@ -28,12 +27,12 @@ from memory_recall.postgres.connection import DsnText, connect
 from memory_recall.postgres.identity_sql import read_identity
 from memory_recall.schema.claims_sql import TableClaim
 from memory_recall.search.fusion import Fusion
-from tests.integration.memory_recall.chat_server import NO, ChatServer, JudgingServer
-from tests.integration.memory_recall.commands.option_tree import options_given, options_of
+from tests.integration.memory_recall.chat_server import NO, ChatServer
 from tests.integration.memory_recall.read_path.test_evaluate_command import TEXTS, fill
 from tests.integration.memory_recall.swap.conftest import SwapBench, swaps
 from tests.integration.memory_recall.voyage_server import VoyageServer
 from tests.integration.memory_recall.workbench import DIMENSIONS, Workbench, until
+from tests.option_tree import options_given, options_of
 from tests.unit.memory_recall.test_status_of_a_memory_index import ApiServer, api, kubeconfig, resource, serve
 
 __all__ = ["api", "kubeconfig", "swaps"]  # fixtures
@@ -110,8 +109,6 @@ graph status
 graph status --json
 graph show zigbee --user c1
 graph show zigbee --everyone --json
-graph page zigbee --user c1 --port 0
-graph page --everyone --json
 graph disable --keep
 graph disable --json
 """
@@ -137,9 +134,9 @@ swap rollback --hosted
 STORIES = {
     "reading": READING, "writing": WRITING, "labelling": LABELLING, "relations": RELATIONS, "swapping": SWAPPING,
 }  # fmt: skip
-UNTIL_INTERRUPTED = ("sync", "questions judge labels.json --port", "graph page")
-EXPECTED = {"status --kube": 3, "questions judge labels.json --port": 130, "graph page": 130}  # others end with 0
-WITH_SIGNALS = ("backfill --json", "curate find judged", "swap start", "swap rollback")  # which a thread cannot take
+UNTIL_INTERRUPTED = ("sync", "questions judge labels.json --port")
+EXPECTED = {"status --kube": 3, "questions judge labels.json --port": 130}  # others end with 0
+WITH_SIGNALS = ("backfill --json", "swap start", "swap rollback")  # which a thread cannot take
 ROWS = """
 UPDATE memories SET category = 'facts', tags = 'home,other', created_at = '2026-01-01' WHERE id = 1;
 INSERT INTO memories (content, category, tags, expanded_keywords, user_id, created_at) VALUES
@@ -175,7 +172,7 @@ class Shell:
                 code, out, errors = done.exit_code, done.stdout, done.stderr
             assert code == expected, (line, out, errors)
             assert not set(out + errors) & set(OBEYED) - set("\n\t"), line
-            if "--json" in words and "judge" not in words and "page" not in words:
+            if "--json" in words and "judge" not in words:
                 json.loads(out)
 
     def _invoke(self, words: list[str]) -> Result:
@@ -247,6 +244,7 @@ async def hostile(bench: Workbench) -> Workbench:
 @pytest.mark.finding("database F8")
 def test_every_option_is_in_a_line() -> None:
     given = options_given(create_app(), [line for text in STORIES.values() for line in lines_of(text)])
+    assert len(options_of(create_app())) > 30
     assert sorted(options_of(create_app()) - given) == []
 
 
@@ -281,7 +279,7 @@ async def test_labelling(hostile: Workbench, folder: Path) -> None:
 @pytest.mark.finding("database F8")
 @pytest.mark.finding("security S8")
 async def test_relations(hostile: Workbench, folder: Path) -> None:
-    async with JudgingServer(NO) as judge:
+    async with ChatServer(NO) as judge:
         await Shell(hostile).run(RELATIONS, judge=judge.url)
 
 

@@ -5,12 +5,10 @@ import json
 import os
 import re
 import shlex
-import signal
 import sys
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from tests.integration.memory_recall.graph.workbench import links
@@ -19,8 +17,7 @@ from tests.integration.memory_recall.workbench import Workbench
 PAGE = (Path(__file__).parents[4] / "docs" / "graph.md").read_text()
 BLOCKS = re.findall(r"^```sh\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 COMMANDS = [shlex.split(line, comments=True) for block in BLOCKS for line in block.splitlines()]
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs begin with it ignored
-ENABLE, STATUS, FILL, DISABLE, SHOW, DRAW = COMMANDS
+ENABLE, STATUS, FILL, DISABLE, SHOW = COMMANDS
 SECRET = "Marit hides a key under the stone."
 
 
@@ -96,42 +93,6 @@ async def test_for_people_the_neighbourhood_is_a_list_of_lines_without_secrets(b
     assert output.splitlines() == ["marit: 1 memories", "  1: Marit restarted nas-01."]
 
 
-async def see(address: str) -> None:
-    """What the page of Ana's memories shows to its own script, and refuses to everybody else."""
-    origin = address.rsplit("/", 2)[0]
-    async with httpx.AsyncClient(base_url=address, headers={"Origin": origin}) as client:
-        assert (await client.get("begin")).json() == {"concept": "marit", "user": "ana"}
-        picture = (await client.post("look", json={"concept": "marit"})).json()
-        assert {node["name"] for node in picture["nodes"]} == {"marit", "1", "2", "nas-01"}
-        assert (await client.get(f"{origin}/begin")).status_code == 404
-        for hidden in (3, 4, 5):
-            refused = await client.post("read", json={"memory": hidden})
-            assert (refused.status_code, "Marit" in refused.text) == (422, False)
-
-
-async def test_the_page_is_served_until_it_is_interrupted(bench: Workbench) -> None:
-    """It draws what the command names, for whom it names, at an address that only its token opens."""
-    await insert(bench)
-    await answer(bench, FILL)
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "memory_recall", *DRAW[1:],
-        env={**os.environ, **bench.environment()}, stderr=asyncio.subprocess.PIPE,
-    )  # fmt: skip
-    assert process.stderr is not None
-    try:
-        async with asyncio.timeout(60):
-            await see((await process.stderr.readline()).decode().removeprefix("Open ").strip())
-            process.send_signal(signal.SIGINT)
-            _, errors = await process.communicate()
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-    assert b"Interrupted" in errors
-    assert process.returncode == 130
-
-
-@pytest.mark.parametrize("command", [SHOW[:4], DRAW[:4]], ids=["show", "page"])
 @pytest.mark.parametrize(
     ("more", "message"),
     [
@@ -140,11 +101,9 @@ async def test_the_page_is_served_until_it_is_interrupted(bench: Workbench) -> N
         (("--everyone",), "has no concept graph"),
     ],
 )
-async def test_show_and_page_say_what_is_missing(
-    bench: Workbench, command: list[str], more: tuple[str, ...], message: str
-) -> None:
+async def test_show_says_what_is_missing(bench: Workbench, more: tuple[str, ...], message: str) -> None:
     """Whose memories are meant, or the graph itself."""
-    code, _, errors = await run(bench, command, *more)
+    code, _, errors = await run(bench, SHOW[:4], *more)
     assert code != 0
     assert message in " ".join(errors.replace("│", " ").split())
 

@@ -19,8 +19,6 @@ from tests.integration.memory_recall.logical_replication import Replication, rep
 from tests.integration.memory_recall.test_recorded_hashes import sweeping, until_gone
 from tests.integration.memory_recall.workbench import Workbench
 
-pytestmark = pytest.mark.finding("security S9")
-
 _TEXTS = ("Marit restarted nas-01.", "Marit called Kestrel Lane.")
 _PRIVATE = ["is_sensitive = true", "deleted_at = now()"]
 _WITHHELD = (
@@ -39,6 +37,7 @@ async def _hide_by_an_older_snapshot(bench: Workbench, level: str, private: str)
     assert await bench.value(_WITHHELD) == 1, "Postgres lets such a transaction see the link, so nothing is tested"
 
 
+@pytest.mark.finding("security S9")
 @pytest.mark.promise("graph-without-sensitive-rows")
 @pytest.mark.parametrize("level", _LEVELS)
 @pytest.mark.parametrize("private", _PRIVATE)
@@ -54,6 +53,7 @@ async def test_the_sweep_removes_a_link_that_an_older_snapshot_could_not_see(
     assert await bench.value("SELECT count(*) FROM memory_concepts WHERE memory_id = 2") > 0
 
 
+@pytest.mark.finding("security S9")
 async def test_the_sweep_reaches_the_last_of_many_private_memories(
     bench: Workbench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -67,6 +67,7 @@ async def test_the_sweep_reaches_the_last_of_many_private_memories(
         await until_gone(bench, _WITHHELD)
 
 
+@pytest.mark.finding("security S9")
 @pytest.mark.parametrize("change", ["UPDATE memories SET is_sensitive = true", "DELETE FROM memories"])
 async def test_pausing_the_graph_drops_the_links_of_memories_that_are_still_in_the_queue(
     bench: Workbench, change: str
@@ -96,6 +97,7 @@ async def replicated(
         yield replication
 
 
+@pytest.mark.finding("security S9")
 @pytest.mark.promise("graph-without-sensitive-rows")
 @pytest.mark.parametrize("private", _PRIVATE)
 async def test_replication_stores_no_link_of_a_private_memory_and_goes_on(
@@ -111,6 +113,7 @@ async def test_replication_stores_no_link_of_a_private_memory_and_goes_on(
     assert await links(replicated.subscriber) == {2: {45}}
 
 
+@pytest.mark.finding("security S9")
 async def test_a_rule_that_does_not_fire_for_replication_is_noticed(bench: Workbench) -> None:
     table = await enabled(bench, *_TEXTS)
     await bench.execute("ALTER TABLE memory_concepts ENABLE TRIGGER zz_memory_graph_added")
@@ -118,6 +121,7 @@ async def test_a_rule_that_does_not_fire_for_replication_is_noticed(bench: Workb
         assert await differences(connection, table) == "trigger zz_memory_graph_added"
 
 
+@pytest.mark.finding("security S9")
 async def test_a_link_is_refused_where_its_memory_becomes_private_meanwhile(bench: Workbench) -> None:
     """The insert waits for the open change, at any level of isolation."""
     await enabled(bench, *_TEXTS)

@@ -3,25 +3,21 @@
 import asyncio
 import dataclasses
 import json
-import os
-import signal
-import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from memory_recall.curation import model_answers
+from memory_recall.curation import judging
 from memory_recall.curation.finding import find_judged
-from memory_recall.curation.judging import Judging
-from memory_recall.curation.judging_examples import SHOWN
+from memory_recall.curation.judging import Judging, examples
 from memory_recall.embedding.chat_client import ChatClient
 from memory_recall.errors import EmbedderUnavailable
 from memory_recall.retrying import Backoff
 from memory_recall.schema.revisions import require_schema
 from tests.integration.conftest import Database
-from tests.integration.memory_recall.chat_server import NO, YES, ChatServer, JudgingServer, likely, said
+from tests.integration.memory_recall.chat_server import NO, YES, ChatServer, likely, said
 from tests.integration.memory_recall.fake_embedder import Answer
 from tests.integration.memory_recall.read_path.test_curation import NEW, OLD, add, fill, run_command
 
@@ -30,7 +26,7 @@ Ids = tuple[int, int]
 
 @pytest.fixture
 async def chat() -> AsyncIterator[ChatServer]:
-    async with JudgingServer(NO) as running:
+    async with ChatServer(NO) as running:
         yield running
 
 
@@ -44,7 +40,7 @@ async def judged(memories: Any, chat: ChatServer, most: int = 500) -> Judging:
     async with memories.pool.acquire() as connection, ChatClient(chat.url, "tiny-chat") as model:
         table = await require_schema(connection, "memories")
         return await find_judged(
-            connection, table, model, user=None, since=None, most=most, stop=asyncio.Event(),
+            connection, table, model, user=None, since=None, most=most,
             progress=lambda _done, _total: None,
         )  # fmt: skip
 
@@ -83,16 +79,15 @@ async def test_the_model_decides_and_is_shown_two_texts_and_their_dates(
     code, counts, errors = await find(database, file, chat, "--judge-key-file", str(key))
     assert code == 0, errors
     assert counts == {
-        "ADD": 1, "UPDATE": 0, "SUPERSEDE": 0, "NOOP": 0, "file": str(file),
-        "judged": 1, "unusable": 0, "not_judged": 0, "changed": 1, "left_out": 0,
-        "known_model": None,
+        "ADD": 0, "UPDATE": 0, "SUPERSEDE": 0, "NOOP": 0, "file": str(file),
+        "judged": 1, "unusable": 0, "not_judged": 0, "left_out": 0,
     }  # fmt: skip
     assert in_file(tmp_path / "rules.jsonl") == {(older, newer): ("SUPERSEDE", "rules")}
-    assert in_file(file) == {(older, newer): ("ADD", "model")}
+    assert in_file(file) == {}
     (body,) = chat.bodies
     assert set(body) == {"model", "messages", "max_tokens", "temperature", "logprobs", "top_logprobs"}
-    examples = [turn["content"] for turn in body["messages"][1:-1]]
-    assert examples == [text for one in SHOWN for text in one.turn]
+    turns = [turn["content"] for turn in body["messages"][1:-1]]
+    assert turns == [text for example in examples() for text in example]
     assert shown(body) == f"OLDER NOTE (2024-01-01): {OLD}\n\nNEWER NOTE (2025-01-01): {NEW}"
     assert b"authorization: bearer key-canary" in chat.heard.lower()
     code, output, errors = await run_command(database, "apply", str(file), "--consent", "--json")
@@ -107,23 +102,18 @@ async def test_an_answer_that_is_neither_yes_nor_no_leaves_the_score_of_the_rule
     chat.answer = likely(I=0.7, Yes=0.2, No=0.1)
     result = await judged(memories, chat)
     assert [(one.pair.ids, one.action, one.decided_by) for one in result.judgements] == [(ids, "SUPERSEDE", "rules")]
-    assert (result.judged, result.unusable, result.changed) == (0, 1, 0)
+    assert (result.judged, result.unusable) == (0, 1)
 
 
-@pytest.mark.promise("unfit-judge-gets-nothing")
-@pytest.mark.parametrize("answer", [said("Yes"), likely(Yes=0.5, No=0.5)], ids=["unsaid how likely", "always alike"])
-async def test_a_model_that_is_not_fit_ends_the_command_and_is_sent_no_memory(
-    memories: Any, database: Database, tmp_path: Path, answer: Answer
+async def test_a_server_that_does_not_say_how_likely_an_answer_is_ends_the_command_without_a_file(
+    memories: Any, database: Database, tmp_path: Path
 ) -> None:
-    """One whose server does not say how likely its answers are, or that cannot tell examples apart."""
     await fill(memories)
     await pair_of(memories, "ana")
     file = tmp_path / "proposals.jsonl"
-    async with ChatServer(answer) as unfit:
+    async with ChatServer(said("Yes")) as unfit:
         code, counts, errors = await find(database, file, unfit)
-        assert (code, counts) == (1, {})
-        assert json.loads(errors.splitlines()[-1])["reason"] in {"EmbedderBroken", "JudgeUnfit"}
-        assert not any("resolver" in shown(body) for body in unfit.bodies)
+    assert (code, counts, json.loads(errors.splitlines()[-1])["reason"]) == (1, {}, "EmbedderBroken")
     assert not file.exists()
 
 
@@ -140,14 +130,14 @@ async def test_a_hostile_text_can_do_no_more_than_change_the_score_of_its_own_pa
     file = tmp_path / "proposals.jsonl"
 
     def obey(body: dict[str, Any]) -> Answer:
-        return demand if "ignore all rules" in shown(body) else NO
+        return demand if "ignore all rules" in shown(body) else YES
 
     chat.answering = obey
     code, _, errors = await find(database, file, chat)
     assert code == 0, errors
     rows = [json.loads(line) for line in file.read_text().splitlines()]
-    assert {(row["id"], row["superseded_by"]) for row in rows} == {honest, hostile}
-    assert [row["action"] for row in rows if row["id"] == honest[0]] == ["ADD"]
+    assert {(row["id"], row["superseded_by"]) for row in rows} <= {honest, hostile}
+    assert [row["action"] for row in rows if row["id"] == honest[0]] == ["SUPERSEDE"]
 
 
 CHANGES = [
@@ -162,13 +152,14 @@ CHANGES = [
 @pytest.mark.promise("judge-gets-two-texts")
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("place", [0, 1])
-async def test_a_memory_that_changes_while_the_model_answers_is_neither_sent_nor_proposed(
+async def test_a_memory_that_changes_while_the_judging_is_neither_sent_nor_proposed(
     memories: Any, chat: ChatServer, monkeypatch: pytest.MonkeyPatch, change: str, place: int
 ) -> None:
     """Neither the older nor the newer one: it was read before, and its pair waits for its turn."""
-    monkeypatch.setattr(model_answers, "CONCURRENCY", 1)
+    monkeypatch.setattr(judging, "CONCURRENCY", 1)
     await fill(memories)
     pairs = {user: await pair_of(memories, user) for user in ("ana", "ben")}
+    chat.answer = YES
     chat.hold_after(0)
     finding = asyncio.create_task(judged(memories, chat))
     await chat.arrived.wait()
@@ -189,6 +180,7 @@ async def test_a_memory_that_changes_after_it_was_sent_is_not_proposed(
     """Its text is not written to the file."""
     await fill(memories)
     ids = await pair_of(memories, "ana")
+    chat.answer = YES
     chat.hold_after(0)
     finding = asyncio.create_task(judged(memories, chat))
     await chat.arrived.wait()
@@ -239,54 +231,9 @@ async def test_a_model_that_cannot_be_reached_ends_the_command_without_a_file(
     assert (code, counts, json.loads(errors.splitlines()[-1])["reason"]) == (4, {}, "EmbedderUnauthorized")
     assert not file.exists()
     await chat.stop()
-    monkeypatch.setattr(model_answers, "_BACKOFF", Backoff(first=0.01, longest=0.01))
+    monkeypatch.setattr(judging, "_BACKOFF", Backoff(first=0.01, longest=0.01))
     with pytest.raises(EmbedderUnavailable):
         await judged(memories, chat)
-
-
-async def test_what_was_judged_before_the_model_failed_is_written_and_the_command_fails(
-    memories: Any, database: Database, chat: ChatServer, tmp_path: Path
-) -> None:
-    await fill(memories)
-    answered, refused = await pair_of(memories, "ana"), await pair_of(memories, "ben")
-    chat.answering = lambda body: NO if "ana's" in shown(body) else (401, {}, b"")
-    file = tmp_path / "proposals.jsonl"
-    code, counts, errors = await find(database, file, chat)
-    assert (code, counts["judged"], counts["not_judged"]) == (1, 1, 1), errors
-    assert json.loads(errors.splitlines()[-1])["reason"] == "JudgingStopped"
-    assert in_file(file) == {answered: ("ADD", "model"), refused: ("SUPERSEDE", "rules")}
-
-
-async def test_what_was_judged_before_ctrl_c_is_written_and_the_command_fails(
-    memories: Any, database: Database, chat: ChatServer, tmp_path: Path
-) -> None:
-    """Four requests are under way at a time, so the fifth comes when the command has the first one's answer."""
-    await fill(memories)
-    pairs = [await pair_of(memories, user) for user in ("ana", "ben", "eve", "joe", "kim")]
-    file = tmp_path / "proposals.jsonl"
-    chat.hold_after(1)
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "memory_recall", "curate", "find", str(file),
-        "--everyone", "--judge", chat.url, "--judge-model", "tiny-chat", "--json",
-        env={**os.environ, "MEMORY_DATABASE_URL": database.dsn},
-        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-    )  # fmt: skip
-    try:
-        async with asyncio.timeout(120):
-            while len(chat.bodies) < 5:
-                chat.arrived.clear()
-                await chat.arrived.wait()
-            process.send_signal(signal.SIGINT)
-            output, errors = await process.communicate()
-    finally:
-        chat.release()
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-    counts, reason = json.loads(output), json.loads(errors.splitlines()[-1])["reason"]
-    assert (process.returncode, reason, counts["judged"], counts["not_judged"]) == (1, "JudgingStopped", 1, 4)
-    assert set(in_file(file)) == set(pairs)
-    assert sorted(by for _, by in in_file(file).values()) == ["model", *["rules"] * 4]
 
 
 async def test_no_more_pairs_are_sent_than_allowed(
@@ -294,6 +241,7 @@ async def test_no_more_pairs_are_sent_than_allowed(
 ) -> None:
     await fill(memories)
     pairs = [await pair_of(memories, user) for user in ("ana", "ben", "eve")]
+    chat.answer = YES
     file = tmp_path / "proposals.jsonl"
     code, counts, errors = await find(database, file, chat, "--judge-most", "2")
     assert (code, chat.requests, counts["judged"], counts["not_judged"]) == (0, 2, 2, 1), errors

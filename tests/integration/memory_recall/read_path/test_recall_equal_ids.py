@@ -18,8 +18,6 @@ from tests.integration.memory_recall.read_path.links import enable_graph, link
 from tests.integration.memory_recall.read_path.splitting import Fetched
 from tests.integration.memory_recall.read_path.vectors import axis
 
-pytestmark = pytest.mark.finding("database F0")
-
 ROWS = 12
 TEXT = "boiler pressure"
 _FAR = axis(0.0, 1.0)
@@ -59,6 +57,7 @@ def _owners_and_texts(result: Any) -> set[tuple[str | None, str]]:
     return {(memory.owner, memory.content.split()[-1]) for memory in result.memories}
 
 
+@pytest.mark.finding("database F0")
 @pytest.mark.promise("recall-within-its-conditions")
 @pytest.mark.usefixtures("_either_form")
 @pytest.mark.parametrize("mode", ["hybrid", "dense", "lexical"])
@@ -74,6 +73,7 @@ async def test_a_recall_of_one_user_returns_all_of_that_users_rows_and_nobody_el
     assert [(row["user_id"], row["deleted_at"], row["is_sensitive"]) for row in rows] == [("ana", None, False)] * ROWS
 
 
+@pytest.mark.finding("database F0")
 @pytest.mark.usefixtures("_either_form")
 async def test_the_graph_leads_to_the_row_of_the_user_who_asks(shared: Memories, embedder: ChosenEmbedder) -> None:
     insert = "INSERT INTO memories (id, content, user_id, embedding) "
@@ -89,6 +89,7 @@ async def test_the_graph_leads_to_the_row_of_the_user_who_asks(shared: Memories,
     assert memory.evidence.dense_score == pytest.approx(0.0, abs=1e-3)
 
 
+@pytest.mark.finding("database F0")
 @pytest.mark.usefixtures("_either_form")
 @pytest.mark.parametrize("mode", ["hybrid", "dense", "lexical"])
 @pytest.mark.parametrize(
@@ -110,6 +111,7 @@ async def test_filters_and_visibility_hold_for_the_row_that_is_returned(
         assert not any(memory.is_sensitive for memory in found.memories)
 
 
+@pytest.mark.finding("database F0")
 async def test_rows_that_a_replica_found_are_read_again_with_all_conditions(shared: Memories) -> None:
     async with shared.pool.acquire() as connection:
         readiness = await read_readiness(connection, "memories")
@@ -119,6 +121,7 @@ async def test_rows_that_a_replica_found_are_read_again_with_all_conditions(shar
     assert [row["owner"] for row in rows] == ["ana"] * ROWS
 
 
+@pytest.mark.finding("database F0")
 async def test_a_memory_is_superseded_only_within_the_memories_of_its_user(
     shared: Memories, embedder: ChosenEmbedder
 ) -> None:
@@ -136,6 +139,7 @@ async def test_a_memory_is_superseded_only_within_the_memories_of_its_user(
     assert [{memory.superseded_by for memory in one} for one in found] == [{None}, {None, 4}]
 
 
+@pytest.mark.finding("database F0")
 async def test_a_large_table_is_searched_with_the_same_conditions(
     shared: Memories, embedder: ChosenEmbedder, monkeypatch: pytest.MonkeyPatch, fetched: Fetched
 ) -> None:

@@ -28,8 +28,6 @@ from tests.integration.memory_recall.read_path.vectors import DIMENSIONS, axis
 from tests.integration.memory_recall.test_store_sensitivity import LEVELS
 from tests.integration.memory_recall.workbench import migrate_and_index
 
-pytestmark = pytest.mark.finding("database F0")
-
 Step = tuple[Any, ...]
 HISTORIES = int(os.environ.get("MEMORY_TEST_HISTORIES", "40"))
 TENANTS = ("ana", "bo", "cy")
@@ -191,6 +189,7 @@ async def parts(copy_of: CopyOf, request_for: Any) -> Any:
 _NEAR = RecallQuery("boiler", user_id="ana", limit=50)
 
 
+@pytest.mark.finding("database F0")
 @pytest.mark.promise("recall-within-its-conditions")
 @settings(max_examples=HISTORIES, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(history=histories)

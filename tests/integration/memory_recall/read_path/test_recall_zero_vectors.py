@@ -16,8 +16,6 @@ from tests.integration.memory_recall.read_path.conftest import ChosenEmbedder, M
 from tests.integration.memory_recall.read_path.links import enable_graph, link
 from tests.integration.memory_recall.read_path.vectors import axis
 
-pytestmark = pytest.mark.finding("database F11")
-
 _ZERO = axis(0.0)
 _TEXT = "heating trouble"
 
@@ -42,6 +40,7 @@ def _either_form(request: pytest.FixtureRequest) -> None:
         request.getfixturevalue("fetched")
 
 
+@pytest.mark.finding("database F11")
 @pytest.mark.usefixtures("_either_form")
 @pytest.mark.parametrize("mode", ["dense", "hybrid"])
 @pytest.mark.parametrize("index", [True, False])
@@ -61,6 +60,7 @@ async def test_every_rank_is_a_number_and_the_nearest_come_first(
     assert {memory.evidence.dense_score for memory in found.memories if memory.id == zero} <= {None}
 
 
+@pytest.mark.finding("database F11")
 async def test_a_memory_that_the_graph_reached_has_a_rank_too(
     spoiled: tuple[Memories, int], embedder: ChosenEmbedder, database: Any
 ) -> None:
@@ -74,6 +74,7 @@ async def test_a_memory_that_the_graph_reached_has_a_rank_too(
     assert all(math.isfinite(memory.rank) for memory in found.memories)
 
 
+@pytest.mark.finding("database F11")
 async def test_the_check_of_the_index_passes_over_such_a_vector(spoiled: tuple[Memories, int]) -> None:
     memories, _ = spoiled
     async with memories.pool.acquire() as connection:
@@ -81,12 +82,14 @@ async def test_the_check_of_the_index_passes_over_such_a_vector(spoiled: tuple[M
         assert await measure_index(connection, table, await inspect_index(connection, table), sample=10) == 1.0
 
 
+@pytest.mark.finding("database F11")
 async def test_a_query_whose_vector_has_the_length_zero_is_refused(embedder: ChosenEmbedder) -> None:
     with pytest.raises(InvalidInput, match="`vector` cannot be used"):
         RecallQuery(_TEXT, user_id="ana", vector=EmbeddedQuery(axis(1e-9), None))
     assert RecallQuery(_TEXT, user_id="ana", vector=EmbeddedQuery(axis(1e-7), None)).vector is not None
 
 
+@pytest.mark.finding("database F11")
 async def test_an_embedder_that_gives_a_query_no_direction_has_failed(
     memories: Memories, embedder: ChosenEmbedder
 ) -> None:

@@ -21,8 +21,6 @@ from tests.integration.conftest import Database
 from tests.integration.memory_recall.least_rights import LeastRights, least_rights
 from tests.integration.memory_recall.workbench import Workbench
 
-pytestmark = pytest.mark.finding("database F9")
-
 _OWN_ROWS = "CREATE POLICY own ON memories USING (user_id = current_setting('app.user', true))"
 _QUERY = RecallQuery("kettle", user_id="default", mode="lexical")
 
@@ -56,6 +54,7 @@ async def _refusal(awaited: Any) -> SchemaUnsupported:
     return refused.value
 
 
+@pytest.mark.finding("database F9")
 async def test_a_worker_from_whom_rows_are_hidden_is_refused_until_the_policy_is_there(
     bench: Workbench, roles: LeastRights
 ) -> None:
@@ -67,6 +66,7 @@ async def test_a_worker_from_whom_rows_are_hidden_is_refused_until_the_policy_is
     assert (await working.backfill()).tally.embedded == 2
 
 
+@pytest.mark.finding("database F9")
 async def test_a_recall_from_which_rows_are_hidden_is_refused_until_the_policy_is_there(
     bench: Workbench, roles: LeastRights
 ) -> None:
@@ -77,6 +77,7 @@ async def test_a_recall_from_which_rows_are_hidden_is_refused_until_the_policy_i
     assert sorted(await _recalled(roles.reader)) == [1, 2]
 
 
+@pytest.mark.finding("database F9")
 async def test_the_printed_script_has_the_policies_where_row_security_is_enabled(bench: Workbench) -> None:
     await bench.insert("the kettle")
     await _secure(bench)
@@ -88,6 +89,7 @@ async def test_the_printed_script_has_the_policies_where_row_security_is_enabled
 _EVERYTHING, _LESS = "CREATE POLICY everything ON memories", "CREATE POLICY less ON memories AS RESTRICTIVE"
 
 
+@pytest.mark.finding("database F9")
 @pytest.mark.parametrize(
     ("policies", "hidden"),
     [
@@ -109,6 +111,7 @@ async def test_only_a_policy_that_shows_the_role_every_row_counts(
         assert (await working.backfill()).tally.embedded == 2
 
 
+@pytest.mark.finding("database F9")
 async def test_a_role_that_bypasses_row_security_is_not_refused(bench: Workbench, roles: LeastRights) -> None:
     await _secure(bench)
     admin = await asyncpg.connect(bench.database.superuser_dsn)
@@ -119,6 +122,7 @@ async def test_a_role_that_bypasses_row_security_is_not_refused(bench: Workbench
     assert len(await _recalled(roles.reader)) == 2
 
 
+@pytest.mark.finding("database F9")
 async def test_row_security_on_a_table_of_ours_is_refused_too(bench: Workbench, roles: LeastRights) -> None:
     """As where an event trigger of the database enables it on every new table."""
     await bench.execute("ALTER TABLE memory_supersessions ENABLE ROW LEVEL SECURITY")
@@ -127,6 +131,7 @@ async def test_row_security_on_a_table_of_ours_is_refused_too(bench: Workbench, 
     assert len(await _recalled(roles.reader)) == 2
 
 
+@pytest.mark.finding("database F9")
 async def test_forced_row_security_is_told_by_status_and_refused_by_migrate(
     bench: Workbench, request_for: Callable[..., MigrationRequest]
 ) -> None:
@@ -142,6 +147,7 @@ async def test_forced_row_security_is_told_by_status_and_refused_by_migrate(
     await _refusal(migrate(DsnText(bench.database.dsn), request_for()))
 
 
+@pytest.mark.finding("database F9")
 async def test_a_worker_that_runs_already_notices_row_security(bench: Workbench, roles: LeastRights) -> None:
     working = replace(bench, database=roles.worker)
     bench.embedder.hold_after(0)
@@ -153,6 +159,7 @@ async def test_a_worker_that_runs_already_notices_row_security(bench: Workbench,
     assert await bench.embedded() == 0
 
 
+@pytest.mark.finding("database F9")
 async def test_a_recall_that_is_open_already_notices_row_security(
     bench: Workbench, roles: LeastRights, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -174,6 +181,7 @@ async def _until_it_fails(recall: HybridRecall) -> None:
             await asyncio.sleep(0.01)
 
 
+@pytest.mark.finding("database F9")
 @pytest.mark.parametrize("command", ["export -", "questions collect labels.json --draw 3 --everyone"])
 async def test_no_command_works_on_a_part_of_the_rows(
     bench: Workbench, roles: LeastRights, command: str, tmp_path: Path

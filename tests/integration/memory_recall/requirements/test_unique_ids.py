@@ -17,7 +17,6 @@ from tests.integration.memory_recall.workbench import Workbench
 
 Requests = Callable[..., MigrationRequest]
 
-pytestmark = [pytest.mark.finding("database F0"), pytest.mark.finding("database F17")]
 
 _TABLE = (
     "CREATE TABLE memories (id bigint {key}, user_id text NOT NULL DEFAULT 'ana', content text,"
@@ -41,6 +40,8 @@ async def _facts(database: Database) -> DatabaseFacts:
         return await inspect(connection, "memories")
 
 
+@pytest.mark.finding("database F0")
+@pytest.mark.finding("database F17")
 @pytest.mark.promise("recall-within-its-conditions")
 @pytest.mark.parametrize("kind", _INSUFFICIENT)
 async def test_a_table_whose_ids_are_not_unique_by_themselves_is_refused_with_the_statement(
@@ -64,6 +65,8 @@ async def test_a_table_whose_ids_are_not_unique_by_themselves_is_refused_with_th
     assert (await _facts(database)).schema_current
 
 
+@pytest.mark.finding("database F0")
+@pytest.mark.finding("database F17")
 async def test_an_index_whose_building_failed_is_named_and_dropped(database: Database, request_for: Requests) -> None:
     """Where ids repeat, the statement that the message names leaves an invalid index behind."""
     async with database.connection() as connection:
@@ -82,6 +85,8 @@ async def test_an_index_whose_building_failed_is_named_and_dropped(database: Dat
     await migrate(DsnText(database.dsn), request_for())
 
 
+@pytest.mark.finding("database F0")
+@pytest.mark.finding("database F17")
 async def test_an_index_that_covers_further_columns_keeps_ids_unique(database: Database, request_for: Requests) -> None:
     async with database.connection() as connection:
         await connection.execute(_TABLE.format(key="", more=""))
@@ -89,6 +94,8 @@ async def test_an_index_that_covers_further_columns_keeps_ids_unique(database: D
     assert (await migrate(DsnText(database.dsn), request_for())).revision is not None
 
 
+@pytest.mark.finding("database F0")
+@pytest.mark.finding("database F17")
 async def test_no_worker_begins_on_a_table_that_has_lost_its_key(bench: Workbench) -> None:
     await bench.insert("one")
     await bench.execute("ALTER TABLE memories DROP CONSTRAINT memories_pkey")
@@ -99,6 +106,8 @@ async def test_no_worker_begins_on_a_table_that_has_lost_its_key(bench: Workbenc
     assert (facts.schema_current, len(facts.faults)) == (False, 1)
 
 
+@pytest.mark.finding("database F0")
+@pytest.mark.finding("database F17")
 @pytest.mark.promise("recall-within-its-conditions")
 async def test_a_running_backfill_stores_nothing_more_once_the_key_is_gone(bench: Workbench) -> None:
     await bench.insert("one", "two")
@@ -112,6 +121,8 @@ async def test_a_running_backfill_stores_nothing_more_once_the_key_is_gone(bench
     assert await bench.embedded() == 0
 
 
+@pytest.mark.finding("database F0")
+@pytest.mark.finding("database F17")
 async def test_a_running_sync_worker_ends_with_the_statement_once_the_key_is_gone(bench: Workbench) -> None:
     with suppress(SchemaUnsupported):  # of which the last assertion but one speaks
         async with syncing(bench, poll_seconds=0.05) as worker:

@@ -2,8 +2,8 @@
 
 import shlex
 from collections.abc import Iterable
+from typing import Any
 
-import click
 import typer
 
 Option = tuple[str, str]  # the words of a command, and the flag; a flag of an option that is on or off counts by itself
@@ -15,7 +15,7 @@ def options_of(program: typer.Typer) -> set[Option]:
         (command, flag)
         for command, found in _commands(typer.main.get_command(program))
         for parameter in found.params
-        if isinstance(parameter, click.Option) and not parameter.is_eager
+        if parameter.param_type_name == "option" and not parameter.is_eager
         for flag in (parameter.opts[0], *parameter.secondary_opts)
     }
 
@@ -33,8 +33,9 @@ def options_given(program: typer.Typer, lines: Iterable[str]) -> set[Option]:
     return given
 
 
-def _commands(command: click.Command, name: str = "") -> Iterable[tuple[str, click.Command]]:
-    if not isinstance(command, click.Group):
+def _commands(command: Any, name: str = "") -> Iterable[tuple[str, Any]]:
+    """Yield each command below this one with its words; typer's classes of commands are private."""
+    if not hasattr(command, "commands"):
         yield name, command
         return
     for word, found in command.commands.items():
