@@ -244,9 +244,9 @@ ALTER TABLE ONLY public.memory_supersessions
 
 CREATE INDEX idx_memories_embedding ON public.memories USING hnsw (embedding public.halfvec_cosine_ops) WITH (m='24', ef_construction='128');
 
-CREATE INDEX idx_memories_embedding_pending ON public.memories USING btree (id) WHERE ((embedding IS NULL) AND ((NOT (is_sensitive IS NOT FALSE)) AND (deleted_at IS NULL)));
+CREATE INDEX idx_memories_embedding_pending ON public.memories USING btree (id) WHERE ((embedding IS NULL) AND ((content IS NOT NULL) AND ((NOT (is_sensitive IS NOT FALSE)) AND (deleted_at IS NULL))));
 
-CREATE INDEX idx_memories_embedding_withheld ON public.memories USING btree (id) WHERE (NOT ((NOT (is_sensitive IS NOT FALSE)) AND (deleted_at IS NULL)));
+CREATE INDEX idx_memories_embedding_withheld ON public.memories USING btree (id) WHERE (NOT ((content IS NOT NULL) AND ((NOT (is_sensitive IS NOT FALSE)) AND (deleted_at IS NULL))));
 
 CREATE INDEX idx_memories_search ON public.memories USING gin (search_vector);
 

@@ -100,7 +100,7 @@ async def test_a_revision_of_a_newer_operator_is_recognised(database: Any) -> No
         ("app-password-canary", "wrong-password", Reason.AUTHENTICATION_FAILED),
         ("/test_", "/no_such_", Reason.INVALID_CONFIGURATION),
         ("127.0.0.1", "no-such-host.invalid", Reason.DATABASE_UNREACHABLE),
-        ("postgresql://", "mysql://", Reason.INVALID_CONFIGURATION),
+        ("postgresql://", "mysql://", Reason.SECRET_INVALID),
     ],
 )
 async def test_a_failed_connection_is_reported_without_the_connection_uri(
