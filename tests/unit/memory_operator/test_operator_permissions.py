@@ -156,8 +156,8 @@ def test_the_chart_hands_the_lists_over_as_json(monkeypatch: pytest.MonkeyPatch)
 
 
 CHOSEN = (
-    "emb:2", "models:2", "system-node-critical", "nvidia", "k8s.v1.cni.cncf.io", "access/payroll", "HTTPS_PROXY",
-    "embed.example",
+    "emb:2", "models:2", "system-node-critical", "nvidia", "k8s.v1.cni.cncf.io", "k8s.v1.cni.cncf.io",
+    "system-node-critical", "access/payroll", "HTTPS_PROXY", "embed.example",
 )  # fmt: skip
 POLICIES = {"deletionPolicy": "Delete"}, {"graph": {"enabled": True}}
 

@@ -63,18 +63,24 @@ def permitted_part(index: MemoryIndex, images: Images, permitted: Permitted) -> 
     template = embedder.pod_template
     labels = {name: value for name, value in template.labels.items() if name.startswith(permitted.pod_label_prefixes)}
     env = tuple(variable for variable in template.env if variable.get("name") in permitted.environment_variables)
-    annotations = {
-        name: value
-        for name, value in embedder.pod_annotations.items()
-        if name.startswith(permitted.pod_annotation_prefixes)
+    prefixes = permitted.pod_annotation_prefixes
+    own, common = (
+        {name: value for name, value in given.items() if name.startswith(prefixes)}
+        for given in (embedder.pod_annotations, template.annotations)
+    )
+    of_all_pods = {
+        "labels": labels,
+        "env": env,
+        "annotations": common,
+        "priority_class_name": _listed(template.priority_class_name, permitted.priority_classes),
     }
     image = source.image.reference if source and source.image else None
     changes = {
         "image": embedder.image if _is_image_permitted(embedder.image, images, permitted) else None,
         "priority_class_name": _listed(embedder.priority_class_name, permitted.priority_classes),
         "runtime_class_name": _listed(embedder.runtime_class_name, permitted.runtime_classes),
-        "pod_annotations": annotations,
-        "pod_template": template.model_copy(update={"labels": labels, "env": env}),
+        "pod_annotations": own,
+        "pod_template": template.model_copy(update=of_all_pods),
         "external": None if check_external(index, permitted) else embedder.external,
     }
     embedding = index.spec.embedding
