@@ -71,7 +71,7 @@ MUTATIONS: dict[str, Mutation] = {
     "tolerations": Mutation(
         "apps/deployments",
         '[JSONPatch{op: "add", path: "/spec/template/spec/tolerations", '
-        'value: [Object.spec.template.spec.tolerations{key: "pool", operator: "Exists"}]}]',
+        'value: [{"key": "pool", "operator": "Exists"}]}]',  # Kubernetes 1.36 panics at a list of typed objects
     ),
     "sidecar": Mutation(
         "apps/deployments",

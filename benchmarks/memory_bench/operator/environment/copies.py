@@ -16,7 +16,7 @@ from devcluster.errors import DevclusterError
 from devcluster.postgres import Postgres, create_postgres
 from memory_bench.operator.hostile import Author
 from memory_bench.operator.platform import Platform
-from memory_bench.operator.tenants import INDEX, Tenant
+from memory_bench.operator.tenants import INDEX, KEY, SECRET, Tenant
 from memory_bench.operator.texts import rows
 from memory_bench.operator.waiting import eventually
 
@@ -182,7 +182,9 @@ def plain_postgres(scene: Scene) -> None:
     scene.clone.psql("CREATE EXTENSION IF NOT EXISTS vector", scene.untouched.database)
     author = scene.author("plain", scene.untouched)
     author.write_dsn(scene.untouched.dsn.replace(scene.original.host, scene.clone.host))
-    author.apply_index(database__cluster=None, database__extension={"management": "Observe"})
+    credentials = {"secretName": SECRET, "key": KEY}
+    plain = {"name": scene.untouched.database, "credentials": credentials, "extension": {"management": "Observe"}}
+    author.apply_index(database=plain)
     eventually(
         lambda: author.index().get("status", {}).get("database", {}).get("clusterName"),
         lambda found: found == "pg-clone",
