@@ -61,39 +61,19 @@ def permitted_part(index: MemoryIndex, images: Images, permitted: Permitted) -> 
         return index
     embedder, source = index.spec.embedder, index.spec.embedding.source
     template = embedder.pod_template
-<<<<<<< HEAD
     kept = {
         "labels": _named(template.labels, permitted.pod_label_prefixes),
         "annotations": _named(template.annotations, permitted.pod_annotation_prefixes),
         "priority_class_name": _listed(template.priority_class_name, permitted.priority_classes),
         "env": tuple(one for one in template.env if one.get("name") in permitted.environment_variables),
-=======
-    labels = {name: value for name, value in template.labels.items() if name.startswith(permitted.pod_label_prefixes)}
-    env = tuple(variable for variable in template.env if variable.get("name") in permitted.environment_variables)
-    prefixes = permitted.pod_annotation_prefixes
-    own, common = (
-        {name: value for name, value in given.items() if name.startswith(prefixes)}
-        for given in (embedder.pod_annotations, template.annotations)
-    )
-    of_all_pods = {
-        "labels": labels,
-        "env": env,
-        "annotations": common,
-        "priority_class_name": _listed(template.priority_class_name, permitted.priority_classes),
->>>>>>> admission
     }
     image = source.image.reference if source and source.image else None
     changes = {
         "image": embedder.image if _is_image_permitted(embedder.image, images, permitted) else None,
         "priority_class_name": _listed(embedder.priority_class_name, permitted.priority_classes),
         "runtime_class_name": _listed(embedder.runtime_class_name, permitted.runtime_classes),
-<<<<<<< HEAD
         "pod_annotations": _named(embedder.pod_annotations, permitted.pod_annotation_prefixes),
         "pod_template": template.model_copy(update=kept),
-=======
-        "pod_annotations": own,
-        "pod_template": template.model_copy(update=of_all_pods),
->>>>>>> admission
         "external": None if check_external(index, permitted) else embedder.external,
     }
     embedding = index.spec.embedding
