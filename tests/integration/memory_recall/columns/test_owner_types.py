@@ -66,8 +66,6 @@ ROWS = (
 )
 
 pytestmark = [
-    pytest.mark.finding("database F1"),
-    pytest.mark.finding("database F2"),
     pytest.mark.parametrize("kind", TYPES, ids=lambda kind: kind.name),
 ]
 
@@ -114,6 +112,7 @@ async def typed(
         await recall.close()
 
 
+@pytest.mark.finding("database F1")
 @pytest.mark.parametrize("lexical", ["bm25", "ts_rank"])
 async def test_a_recall_finds_one_users_memories_and_names_their_owner(
     kind: OwnerType, typed: Typed, lexical: Any
@@ -135,6 +134,7 @@ async def test_everybodys_memories_have_owners_and_hide_the_sensitive_ones_of_ot
         assert {memory.owner for memory in found.memories} == {kind.ana, kind.bo}
 
 
+@pytest.mark.finding("database F2")
 async def test_the_router_answers_with_owners_as_text(kind: OwnerType, typed: Typed) -> None:
     for identity in (kind.ana, kind.respelled, kind.native):
         answer = await asked(typed.recall, identity, scope="everyone")
@@ -143,6 +143,7 @@ async def test_the_router_answers_with_owners_as_text(kind: OwnerType, typed: Ty
         assert shown == sorted([(kind.ana, None), (kind.ana, None), (kind.bo, kind.bo)])
 
 
+@pytest.mark.finding("database F2")
 async def test_an_id_that_no_user_can_have_is_refused_and_not_searched(kind: OwnerType, typed: Typed) -> None:
     for nobody in kind.nobody:
         with pytest.raises(InvalidInput, match="`user_id` cannot be used"):
@@ -152,6 +153,7 @@ async def test_an_id_that_no_user_can_have_is_refused_and_not_searched(kind: Own
         assert nobody == "" or nobody not in answer.text
 
 
+@pytest.mark.finding("database F2")
 async def test_the_commands_show_owners_and_refuse_what_is_none(
     kind: OwnerType, typed: Typed, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -203,6 +205,7 @@ async def test_an_export_is_imported_again_without_a_change_and_a_wrong_owner_is
                 await import_memories(connection, typed.table, wrong)
 
 
+@pytest.mark.finding("database F1")
 async def test_graph_curation_and_labelling_read_one_owners_memories(kind: OwnerType, typed: Typed) -> None:
     async with typed.pool.acquire() as pooled:
         connection: Any = pooled
@@ -218,6 +221,7 @@ async def test_graph_curation_and_labelling_read_one_owners_memories(kind: Owner
     assert sorted(await store.draw(9, seed=1, user=kind.respelled, without=())) == [1, 4]
 
 
+@pytest.mark.finding("database F1")
 async def test_an_index_on_the_column_or_one_partition_alone_is_read(kind: OwnerType, typed: Typed) -> None:
     """Also by the plan that serves all values of a prepared statement."""
     await typed.recall.recall(RecallQuery("boiler", user_id=EVERYONE))
