@@ -45,7 +45,7 @@ def of_host(cluster: Cluster, observed: Observed) -> Observed:
 
 def of_claim(_: Cluster, observed: Observed) -> Observed:
     assert observed.database_facts
-    theirs = TableClaim(SERVER, "other", "mem", "u-2", "2025-01-01T00:00:00Z", "k-1")
+    theirs = TableClaim(SERVER, "other", "mem", "u-2", "2025-01-01T00:00:00Z", "k-1", "pg")
     return replace(observed, database=replace(observed.database_facts, claim=theirs))
 
 
