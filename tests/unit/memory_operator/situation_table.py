@@ -116,11 +116,7 @@ DATABASE = (
               {"cluster": cluster(replica=True), "database": None}, **NOTHING, **no(REACHABLE, "ReplicaCluster")),
     Situation("a Cluster that fails over", "False", "ClusterNotReady", IN_PROGRESS,
               {**problem("database", Reason.AUTHENTICATION_FAILED),
-<<<<<<< HEAD
                "cluster": cluster(healthy=False, phase="Failing over")},
-=======
-               "cluster": cluster(healthy=False, phase="Switchover in progress")},
->>>>>>> admission
               lasts=LATE, **NOTHING),
     Situation("a Cluster that rolls and answers", "True", "Ready", CURRENT,
               {"cluster": cluster(healthy=False, phase="Upgrading cluster")}),

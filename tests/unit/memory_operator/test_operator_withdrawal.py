@@ -53,11 +53,7 @@ def of_service(_: Cluster, observed: Observed) -> Observed:
 
 def of_claim(_: Cluster, observed: Observed) -> Observed:
     assert observed.database_facts
-<<<<<<< HEAD
     theirs = TableClaim(SERVER, "other", "mem", "u-2", "2025-01-01T00:00:00Z", "k-1", cluster_name="pg")
-=======
-    theirs = TableClaim(SERVER, "other", "mem", "u-2", "2025-01-01T00:00:00Z", "k-1", "pg")
->>>>>>> admission
     return replace(observed, database=replace(observed.database_facts, claim=theirs))
 
 
