@@ -72,8 +72,8 @@ CREATE FUNCTION public.memory_index_guard_standby() RETURNS trigger
         $$;
 
 CREATE FUNCTION public.memory_index_text_hash(content text) RETURNS text
-    LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
-    AS $$SELECT pg_catalog.md5('(64 digits of a random key)' OPERATOR(pg_catalog.||) pg_catalog.md5('(64 digits of a random key)' OPERATOR(pg_catalog.||) content))$$;
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$SELECT pg_catalog.md5('(64 digits of a random key)' OPERATOR(pg_catalog.||) pg_catalog.md5('(64 digits of a random key)' OPERATOR(pg_catalog.||) COALESCE(content, '')))$$;
 
 CREATE TABLE public.memories (
     id integer NOT NULL,
@@ -244,9 +244,9 @@ ALTER TABLE ONLY public.memory_supersessions
 
 CREATE INDEX idx_memories_embedding ON public.memories USING hnsw (embedding public.halfvec_cosine_ops) WITH (m='24', ef_construction='128');
 
-CREATE INDEX idx_memories_embedding_pending ON public.memories USING btree (id) WHERE ((embedding IS NULL) AND ((content IS NOT NULL) AND ((NOT (is_sensitive IS NOT FALSE)) AND (deleted_at IS NULL))));
+CREATE INDEX idx_memories_embedding_pending ON public.memories USING btree (id) WHERE ((embedding IS NULL) AND ((NOT (is_sensitive IS NOT FALSE)) AND (deleted_at IS NULL)));
 
-CREATE INDEX idx_memories_embedding_withheld ON public.memories USING btree (id) WHERE (NOT ((content IS NOT NULL) AND ((NOT (is_sensitive IS NOT FALSE)) AND (deleted_at IS NULL))));
+CREATE INDEX idx_memories_embedding_withheld ON public.memories USING btree (id) WHERE (NOT ((NOT (is_sensitive IS NOT FALSE)) AND (deleted_at IS NULL)));
 
 CREATE INDEX idx_memories_search ON public.memories USING gin (search_vector);
 

@@ -26,13 +26,11 @@ def upgrade() -> None:
         _create_constraint(steps)
         steps.build_index(
             "idx_{name}_embedding_pending",
-            "ON {table} (id) WHERE (embedding IS NULL AND (content IS NOT NULL AND "
-            "(NOT (is_sensitive {sensitive}) AND deleted_at IS NULL)))",
+            "ON {table} (id) WHERE (embedding IS NULL AND (NOT (is_sensitive {sensitive}) AND deleted_at IS NULL))",
         )
         steps.build_index(
             "idx_{name}_embedding_withheld",
-            "ON {table} (id) WHERE NOT (content IS NOT NULL AND "
-            "(NOT (is_sensitive {sensitive}) AND deleted_at IS NULL))",
+            "ON {table} (id) WHERE NOT (NOT (is_sensitive {sensitive}) AND deleted_at IS NULL)",
         )
 
 
@@ -101,7 +99,7 @@ def _create_functions(steps: Any) -> None:  # noqa: ANN401  (as above)
     steps.run(
         """
         CREATE OR REPLACE FUNCTION {schema}."memory_index_text_hash{suffix}"(content text) RETURNS text
-        LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE AS 'SELECT pg_catalog.md5(content)'
+        LANGUAGE sql IMMUTABLE PARALLEL SAFE AS 'SELECT pg_catalog.md5(content)'
         """
     )
     steps.run(

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from memory_recall.indexing.document_embedder import DocumentEmbedder
 from memory_recall.indexing.pipeline import batches
 from memory_recall.indexing.progress import Progress
-from memory_recall.indexing.queue_sql import PendingRow, first_embeddable
+from memory_recall.indexing.queue_sql import PendingRow, first_with_text
 from memory_recall.indexing.retry import RetryingEmbedder, wait_until_served
 from memory_recall.indexing.worker import WorkerPlan, worker_session
 from memory_recall.postgres.connection import DsnSource
@@ -42,7 +42,7 @@ async def dry_run(
     async with worker_session(source, plan, progress, name="memory-dry-run") as session:
         table = await session.run(lambda connection: require_schema(connection, plan.table))
         model = await session.run(lambda connection: active_model(connection, table))
-        rows = await session.run(lambda connection: first_embeddable(connection, table, limit))
+        rows = await session.run(lambda connection: first_with_text(connection, table, limit))
     model.require_same(await wait_until_served(embedder, progress, plan.outage_timeout))
     retrying = RetryingEmbedder(embedder, progress, outage_timeout=plan.outage_timeout)
     progress.started(len(rows))

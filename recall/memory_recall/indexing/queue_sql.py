@@ -181,7 +181,8 @@ def _due(table: MemoryTable, column: VectorColumn) -> str:
 
 def _page_statement(table: MemoryTable, column: VectorColumn) -> str:
     return (
-        f"SELECT m.id, m.content, {table.own('memory_index_text_hash')}(m.content) AS hash FROM {table.qualified} m "
+        "SELECT m.id, coalesce(m.content, '') AS content, "
+        f"{table.own('memory_index_text_hash')}(m.content) AS hash FROM {table.qualified} m "
         f"WHERE {_due(table, column)} AND {_FOLLOWING} ORDER BY m.id LIMIT $4::bigint"
     )
 
@@ -192,7 +193,8 @@ def _key_range_statement(table: MemoryTable, column: VectorColumn) -> str:
     return (
         f"SELECT m.id, d.content, {table.own('memory_index_text_hash')}(d.content) AS hash "
         f"FROM (SELECT {columns} FROM {table.qualified} m WHERE {_FOLLOWING} ORDER BY m.id LIMIT $4::bigint) m "
-        f"LEFT JOIN LATERAL (SELECT m.content WHERE {_due(table, column)}) d ON true ORDER BY m.id"
+        f"LEFT JOIN LATERAL (SELECT coalesce(m.content, '') AS content WHERE {_due(table, column)}) d ON true "
+        "ORDER BY m.id"
     )
 
 
@@ -210,12 +212,12 @@ async def still_shareable(connection: Connection, table: MemoryTable, rows: Sequ
     return [row for row in rows if row.id in allowed]
 
 
-async def first_embeddable(connection: Connection, table: MemoryTable, limit: int) -> list[PendingRow]:
-    """Read the first `limit` rows by id that may have a vector, whether or not they have a vector."""
+async def first_with_text(connection: Connection, table: MemoryTable, limit: int) -> list[PendingRow]:
+    """Read the first `limit` rows by id that have a text and may have a vector, whether or not they have one."""
     with translated("reading texts"):
         records = await connection.fetch(
             f"SELECT id, content, {table.own('memory_index_text_hash')}(content) AS hash FROM {table.qualified} "
-            f"WHERE {table.embeddable()} ORDER BY id LIMIT $1",
+            f"WHERE {table.shareable()} AND content IS NOT NULL ORDER BY id LIMIT $1",
             limit,
         )
     return [PendingRow(record["id"], record["content"], record["hash"]) for record in records]

@@ -44,10 +44,10 @@ class Function:
         """Return statements, for one transaction, that create or replace the function and set who may execute it."""
         definer = "SECURITY DEFINER" if self.security_definer else ""
         path = f"SET search_path = {', '.join(map(quoted, self.search_path))}" if self.search_path else ""
-        strict = "STRICT PARALLEL SAFE" if self.volatility == "IMMUTABLE" else ""
+        parallel = "PARALLEL SAFE" if self.volatility == "IMMUTABLE" else ""
         create = (
             f"CREATE OR REPLACE FUNCTION {table.own(self.name)}({self.arguments}) RETURNS {self.returns} "
-            f"LANGUAGE {self.language} {self.volatility} {strict} {definer} {path} AS {literal(self.body)}"
+            f"LANGUAGE {self.language} {self.volatility} {parallel} {definer} {path} AS {literal(self.body)}"
         )
         return [create, *(_only_for_owners(table.own(self.name), table) if self._is_trigger_function else ())]
 

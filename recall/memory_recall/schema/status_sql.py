@@ -1,8 +1,9 @@
 """Reads the facts about the server and the counts of rows for the status of a table of memories.
 
 The operator reads the status every half minute, from databases of any size. Most counts come from two small partial
-indexes, over pending rows and over rows that get no vector. Only the total needs a scan, for which the index of the
-primary key suffices.
+indexes, over pending rows and over sensitive or deleted rows. Only the total needs a scan, for which the index of the
+primary key suffices. No statement names the column of texts, so a role without the right to read texts can read the
+whole status.
 """
 # ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
 
@@ -27,7 +28,7 @@ async def read_server(connection: AnyConnection) -> dict[str, Any]:
 
 
 async def count_rows(connection: AnyConnection, table: MemoryTable, *, with_queue: bool) -> dict[str, int]:
-    """Count the rows that have a text and are not deleted, by their state; `total` is the sum of the other counts.
+    """Count the rows that are not deleted, by their state; `total` is the sum of the other counts.
 
     `with_queue` False says that the migrations have not made their tables yet; then every row that is not sensitive
     counts as pending.
@@ -46,19 +47,18 @@ async def seconds_since_wanted(connection: AnyConnection, table: MemoryTable) ->
 
 
 def _counts(table: MemoryTable) -> str:
-    withheld = f"NOT {table.embeddable()}"
+    withheld = f"NOT {table.shareable()}"
     return f"""
         WITH counted AS MATERIALIZED (
           SELECT (SELECT count(*) FROM {table.qualified}) AS all_rows,
-                 (SELECT count(*) FROM {table.qualified} WHERE {withheld}) AS withheld,
-                 (SELECT count(*) FROM {table.qualified}
-                   WHERE {withheld} AND deleted_at IS NULL AND content IS NOT NULL) AS sensitive,
+                 (SELECT count(*) FROM {table.qualified} WHERE {withheld} AND deleted_at IS NOT NULL) AS deleted,
+                 (SELECT count(*) FROM {table.qualified} WHERE {withheld} AND deleted_at IS NULL) AS sensitive,
                  (SELECT count(*) FROM {table.qualified} WHERE {table.pending()}) AS unembedded,
                  (SELECT count(*) FROM {table.own("memory_embedding_failures")} f
                     JOIN {table.qualified} m ON m.id = f.id
                    WHERE f.next_attempt = 'infinity' AND {table.pending("m")}) AS quarantined
         )
-        SELECT all_rows - withheld + sensitive AS total, all_rows - withheld - unembedded AS embedded,
+        SELECT all_rows - deleted AS total, all_rows - deleted - sensitive - unembedded AS embedded,
                unembedded - quarantined AS pending, sensitive, quarantined
           FROM counted
     """
@@ -68,7 +68,7 @@ def _counts_without_queue(table: MemoryTable) -> str:
     return f"""
         SELECT count(*) AS total, count(*) FILTER (WHERE NOT {table.sensitive()}) AS pending,
                count(*) FILTER (WHERE {table.sensitive()}) AS sensitive
-          FROM {table.qualified} WHERE deleted_at IS NULL AND content IS NOT NULL
+          FROM {table.qualified} WHERE deleted_at IS NULL
     """
 
 

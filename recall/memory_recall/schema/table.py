@@ -173,18 +173,13 @@ class MemoryTable:
         deleted = f"{row}.deleted_at" if row else "deleted_at"
         return f"((NOT {self.sensitive(row)}) AND ({deleted} IS NULL))"
 
-    def embeddable(self, row: str = "") -> str:
-        """Return an SQL expression for whether a row may have a vector: it is shareable and has a text."""
-        content = f"{row}.content" if row else "content"
-        return f"(({content} IS NOT NULL) AND {self.shareable(row)})"
-
     def pending(self, row: str = "", column: str = EMBEDDING_COLUMN) -> str:
         """Return an SQL expression for whether a row may have a vector and has none.
 
         The partial index over pending rows has the same expression as its condition.
         """
         embedding = f"{row}.{column}" if row else column
-        return f"(({embedding} IS NULL) AND {self.embeddable(row)})"
+        return f"(({embedding} IS NULL) AND {self.shareable(row)})"
 
     def require_exists(self) -> None:
         """Refuse to work on a table that does not exist.

@@ -68,7 +68,7 @@ async def plan(settings: Settings, following: NextEmbedder, *, sample: int) -> d
         async with _opened(settings) as (connection, table):
             active = await active_model(connection, table)
             open_swap = await state_sql.latest(connection, table)
-            to_embed = await state_sql.count_embeddable(connection, table)
+            to_embed = await state_sql.count_shareable(connection, table)
             texts = await state_sql.sample_texts(connection, table, sample) if following.url else []
         rate = await _rate(client, texts)
     vectors = to_embed * (target.dimensions * _BYTES_PER_DIMENSION + _VECTOR_HEADER)

@@ -288,7 +288,7 @@ async def read_fill(connection: AnyConnection, table: MemoryTable, *, wanted: in
     with translated("counting rows of the standby column"):
         row = await connection.fetchrow(
             "SELECT coalesce($1::bigint,"
-            f" (SELECT count(*) FROM {table.qualified} WHERE {table.embeddable()})) AS wanted,"
+            f" (SELECT count(*) FROM {table.qualified} WHERE {table.shareable()})) AS wanted,"
             f" (SELECT count(*) FROM {table.qualified} m WHERE {pending}) AS missing,"
             f" (SELECT count(*) FROM {table.own(STANDBY.failures)} f JOIN {table.qualified} m ON m.id = f.id"
             f"   WHERE f.next_attempt = 'infinity' AND {pending}"
@@ -355,10 +355,10 @@ async def build_standby_index(
     await with_less_memory(connection, work)
 
 
-async def count_embeddable(connection: AnyConnection, table: MemoryTable) -> int:
+async def count_shareable(connection: AnyConnection, table: MemoryTable) -> int:
     """Count the rows that may have a vector: those that are neither sensitive nor deleted."""
     with translated("counting rows"):
-        count: int = await connection.fetchval(f"SELECT count(*) FROM {table.qualified} WHERE {table.embeddable()}")
+        count: int = await connection.fetchval(f"SELECT count(*) FROM {table.qualified} WHERE {table.shareable()}")
     return count
 
 

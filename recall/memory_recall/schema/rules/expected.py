@@ -47,10 +47,10 @@ def _text_hash(key: str) -> Function:
     """Return the function that hashes a text with a secret key, so that nobody can guess the text from its hash.
 
     The construction is a short form of HMAC, with md5, because md5 is the only digest of text that Postgres calls
-    immutable.
+    immutable. A missing text has the hash of an empty one, as which workers read it.
     """
     md5, join = "pg_catalog.md5", "OPERATOR(pg_catalog.||)"
-    body = f"SELECT {md5}('{key}' {join} {md5}('{key}' {join} content))"
+    body = f"SELECT {md5}('{key}' {join} {md5}('{key}' {join} COALESCE(content, '')))"
     return Function(TEXT_HASH, "content text", "text", "sql", "IMMUTABLE", body)
 
 
@@ -250,7 +250,7 @@ def partial_indexes(table: MemoryTable) -> dict[str, str]:
     """Return the partial indexes of the active column, each with its condition."""
     return {
         ACTIVE.pending_index(table.name): table.pending(),
-        index_name(table.name, f"{ACTIVE.name}_withheld"): f"(NOT {table.embeddable()})",
+        index_name(table.name, f"{ACTIVE.name}_withheld"): f"(NOT {table.shareable()})",
     }
 
 

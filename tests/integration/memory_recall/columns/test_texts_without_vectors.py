@@ -1,4 +1,4 @@
-"""A row whose content is NULL is not pending for anybody, and a text that no repetition can mend is not repeated."""
+"""A row without a text does not stay pending, and a text that no repetition can mend is not repeated."""
 
 import json
 from collections.abc import Callable
@@ -36,18 +36,30 @@ async def gaps(database: Database, request_for: Requests) -> Workbench:
 
 
 @pytest.mark.finding("database F12")
-async def test_content_that_is_null_is_pending_for_nobody(gaps: Workbench) -> None:
+async def test_content_that_is_null_is_quarantined_as_an_empty_text_and_no_longer_pending(gaps: Workbench) -> None:
     counts = []
     async with gaps.embedder:
         for _ in range(2):
             async with gaps.database.connection() as connection:
                 found = await inspect(connection, "memories")
-            counts.append((found.rows.total, found.rows.embedded, found.rows.pending, found.rows.sensitive))
+            counts.append((found.rows.embedded, found.rows.pending, found.rows.sensitive, found.rows.quarantined))
             assert found.schema_differences == ""
             result = await gaps.backfill()
             assert result.complete
-    assert counts == [(2, 0, 1, 1), (2, 1, 0, 1)]
+    assert counts == [(0, 2, 2, 0), (1, 0, 2, 1)]
     assert set(gaps.embedder.received) == {"one"}
+    assert await failures(gaps) == [(2, 1, "EmptyText", True)]
+
+
+@pytest.mark.finding("database F12")
+async def test_a_text_in_the_place_of_null_is_embedded(gaps: Workbench) -> None:
+    async with gaps.embedder:
+        await gaps.backfill()
+        async with gaps.database.connection() as connection:
+            await connection.execute("UPDATE memories SET content = 'two' WHERE id = 2")
+        await gaps.backfill()
+    assert set(gaps.embedder.received) == {"one", "two"}
+    assert await failures(gaps) == []
 
 
 @pytest.mark.finding("database F12")
