@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 
 import memory_embedder.server
 from memory_embedder.cli import app
+from memory_embedder.models import fetching
 from memory_embedder.settings import EmbedderSettings
 from memory_operator.cli import app as operator
 from tests.option_tree import options_given, options_of
@@ -85,6 +86,7 @@ def test_the_lines_run(
     model_package: Path, model_directory: Path, address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(fetching, "_checked_transport", lambda: None)  # which refuses addresses of this machine
     Path("texts.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in ("a kettle", "a harbour")))
     names = {"package": model_package, "directory": model_directory, "url": address}
     for line in LINES.strip().splitlines():

@@ -48,7 +48,7 @@ class Bench:
         return found
 
     async def index(self, name: str, uid: str) -> MemoryIndex:
-        index = World().index(database={"name": self.database.name})
+        index = World().index(database={"name": self.database.name, "cluster": None})  # without TLS, as this server
         return identified(index.model_copy(update={"name": name, "uid": uid}), None, await self.facts(), "")
 
     async def run(self, job: dict[str, Any]) -> Ended:

@@ -79,7 +79,9 @@ USED_COLUMNS = (
         "tags text",
     ),
     UsedColumn(
-        "expanded_keywords", Need.OPTIONAL, TEXTS, "Further words for the concept graph.", "expanded_keywords text"
+        "expanded_keywords", Need.OPTIONAL, (*TEXTS, *(f"{kind}[]" for kind in TEXTS)),
+        "Further words for the concept graph.",
+        "expanded_keywords text",
     ),
     UsedColumn(
         "importance", Need.OPTIONAL, ("real", "double precision", "numeric", *INTEGERS),

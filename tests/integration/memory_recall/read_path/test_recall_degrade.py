@@ -48,7 +48,8 @@ CASES: list[tuple[str, Callable[[Any, Any], Awaitable[None]], Any, Degraded]] = 
     ("no extension", drop_extension, axis(1.0), Degraded.EXTENSION_MISSING),
     ("another model", change_model, axis(1.0), Degraded.MODEL_MISMATCH),
     ("wrong dimensions", no_embedder, [1.0, 2.0], Degraded.DIMENSION_MISMATCH),
-    ("not a number", no_embedder, axis(float("nan")), Degraded.DENSE_FAILED),
+    ("not a number", no_embedder, [float("nan"), *axis(1.0)[1:-1], 1.0], Degraded.DENSE_FAILED),
+    ("no direction", no_embedder, axis(0.0), Degraded.EMBEDDER_FAILED),
     ("embedder fails", no_embedder, EmbedderUnavailable("gone"), Degraded.EMBEDDER_FAILED),
     ("embedder breaks", no_embedder, RuntimeError("any"), Degraded.EMBEDDER_FAILED),
 ]
