@@ -18,6 +18,7 @@ from memory_bench.operator.platform import Platform
 from memory_bench.operator.tenants import INDEX, Tenant
 from memory_bench.operator.texts import rows
 from memory_bench.operator.waiting import eventually
+from memory_operator.resources.common import pod_security
 
 LABEL = "memory-bench/mutation-"
 MIRROR = "mirror.example"
@@ -47,6 +48,8 @@ def _first(path: str, value: str) -> str:
 
 
 _DIGESTLESS = f'"{MIRROR}/" + {_POD}.containers[0].image.replace("localhost/", "")'
+_CONTEXT = "Object.spec.template.spec.containers.securityContext"
+_RESTRICTED = f'{_CONTEXT}{{allowPrivilegeEscalation: false, capabilities: {_CONTEXT}.capabilities{{drop: ["ALL"]}}}}'
 MUTATIONS: dict[str, Mutation] = {
     "resources": Mutation(
         "apps/deployments", _first("resources/requests/cpu", '"150m"'), "EmbedderReady", "requests.cpu"
@@ -76,10 +79,11 @@ MUTATIONS: dict[str, Mutation] = {
     "sidecar": Mutation(
         "apps/deployments",
         f'{_POD}.containers.exists(one, one.name == "proxy") ? [] : '
-        '[JSONPatch{op: "add", path: "/spec/template/spec/containers/0", '
+        '[JSONPatch{op: "add", path: "/spec/template/spec/containers/-", '
         'value: Object.spec.template.spec.containers{name: "proxy", '
         f"image: {_POD}.containers[0].image, "
-        'imagePullPolicy: "IfNotPresent", command: ["sleep", "infinity"]}}]',
+        'imagePullPolicy: "IfNotPresent", command: ["sleep", "infinity"], '
+        f"securityContext: {_RESTRICTED}}}}}]",
     ),
     "jobs": Mutation("batch/jobs", _first("imagePullPolicy", '"Never"')),
     "pods": Mutation(
@@ -184,15 +188,17 @@ def _probe(resource: str) -> Object:
     """Return an object of this kind, with all that the patches expect of an object of the operator."""
     requests = {"resources": {"requests": {"cpu": "1m"}}}
     container = {"name": "probe", "image": "localhost/probe", "imagePullPolicy": "IfNotPresent", **requests}
-    pod: Object = {"metadata": {"labels": {"a": "b"}, "annotations": {"a": "b"}}, "spec": {"containers": [container]}}
+    container["securityContext"] = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+    spec: Object = {"containers": [container], "securityContext": pod_security()}
+    pod: Object = {"metadata": {"labels": {"a": "b"}, "annotations": {"a": "b"}}, "spec": spec}
     meta = {"name": "probe", "annotations": {"a": "b"}, "labels": {"a": "b"}}
     if resource == "/pods":
         return {"apiVersion": "v1", "kind": "Pod", **pod, "metadata": meta}
     if resource == "batch/jobs":
         pod["spec"]["restartPolicy"] = "Never"
         return {"apiVersion": "batch/v1", "kind": "Job", "metadata": meta, "spec": {"template": pod}}
-    spec = {"selector": {"matchLabels": {"a": "b"}}, "template": pod}
-    return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": meta, "spec": spec}
+    selected = {"selector": {"matchLabels": {"a": "b"}}, "template": pod}
+    return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": meta, "spec": selected}
 
 
 @contextmanager
