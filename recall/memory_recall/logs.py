@@ -28,7 +28,7 @@ def configure(*, fmt: Literal["json", "console"], level: str, package: str = "me
     structlog.configure(
         processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
         logger_factory=structlog.stdlib.LoggerFactory(),
-        cache_logger_on_first_use=True,
+        cache_logger_on_first_use=False,
     )
     renderer: Processor = (
         structlog.processors.JSONRenderer()

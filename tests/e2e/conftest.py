@@ -7,6 +7,7 @@ comes after them and runs alone. The cluster ends with the last of these tests, 
 takes a tenth of a machine. When a test fails, all it touched is described in `build/e2e/<test>`.
 """
 
+import hashlib
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -21,10 +22,11 @@ from devcluster.postgres import create_postgres
 from memory_bench.operator.platform import PERMITTED, Platform, create_platform
 from memory_bench.operator.tenants import Tenant
 from tests.e2e import evidence
-from tests.e2e.sharing import SharedCluster
+from tests.e2e.sharing import LONGEST_WAIT_SECONDS, SharedCluster
 
 ROOT = Path(__file__).parents[2]
 FAILED = pytest.StashKey[bool]()
+TEST_SECONDS = 600.0
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -49,12 +51,15 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put these tests first, and of them last those that need the cluster for themselves.
 
-    Before those come the tests that have a cluster of their own.
+    Before those come the tests that have a cluster of their own. The time limit of each allows for waiting for others.
     """
     here, marks = Path(__file__).parent, ("exclusive", "own_cluster")
     items.sort(
         key=lambda item: [here not in item.path.parents, *(item.get_closest_marker(mark) is not None for mark in marks)]
     )
+    for item in items:
+        if here in item.path.parents:
+            item.add_marker(pytest.mark.timeout(LONGEST_WAIT_SECONDS + TEST_SECONDS))
 
 
 @pytest.fixture(scope="session")
@@ -120,5 +125,6 @@ def open_tenant(platform: Platform, request: pytest.FixtureRequest, name: str) -
 
 
 def slug(test: str) -> str:
-    """Return a namespace for a test: the words of its name, cut to the length of a label."""
-    return "t-" + re.sub(r"[^a-z0-9]+", "-", test.removeprefix("test_").lower())[:40].strip("-")
+    """Return a namespace for a test: the first words of its name, and a digest by which its cases differ."""
+    words = re.sub(r"[^a-z0-9]+", "-", test.removeprefix("test_").lower())[:33].strip("-")
+    return f"t-{words}-{hashlib.sha256(test.encode()).hexdigest()[:6]}"

@@ -74,9 +74,9 @@ async def test_a_clock_that_jumps_neither_loses_a_delayed_row_nor_quarantines_it
     alone = iter([True])
 
     def behaviour(texts: list[str]) -> tuple[int, dict[str, str], bytes] | None:
-        """Refuse the row once when it is alone, which is when its failure is recorded."""
+        """Answer nonsense once when the row is alone, which is when its failure is recorded."""
         refuse = "shaky" in texts and (len(texts) > 1 or next(alone, False))
-        return (422, {}, b"{}") if refuse else None
+        return (200, {}, b"{}") if refuse else None
 
     bench.embedder.behaviour = behaviour
     await bench.execute(

@@ -79,6 +79,7 @@ class Player:
         self._key = key
         self._shares_ids = key == "user_id, id"
         self._read: list[PendingRow] = []
+        self._replicating: list[asyncpg.Connection[asyncpg.Record]] = []
 
     async def play(self, history: list[Step]) -> None:
         for name, number, *arguments in history:
@@ -91,6 +92,7 @@ class Player:
         for connection in self._connections:
             if connection.is_in_transaction():
                 await connection.execute("COMMIT")
+        for connection in self._replicating:
             await connection.execute("RESET session_replication_role")
 
     def _owner(self, c: Any, key: int) -> str:
@@ -167,6 +169,7 @@ class Player:
             await c.fetchval("SELECT count(*) FROM memories")
 
     async def _apply_as_replication(self, c: Any, replicated: bool) -> None:
+        self._replicating.append(c)
         await c.execute(f"SET session_replication_role = {'replica' if replicated else 'origin'}")
 
     async def _commit(self, c: Any) -> None:

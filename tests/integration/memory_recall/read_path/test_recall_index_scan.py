@@ -86,4 +86,4 @@ async def test_a_filtered_scan_of_a_large_table_compares_more_rows(
         table = await describe(connection, "memories")
     query = make_query("anything", mode="dense", user_id=user)
     sql, _ = statement(RecallPlan(query, table, dense=DenseLeg(EmbeddedQuery(axis(1.0), None), graph=graph)))
-    assert f"LIMIT {given}) nearest\n   ORDER BY distance + 0, id LIMIT 50" in sql
+    assert f"LIMIT {given}) nearest\n   WHERE distance < 'NaN'\n   ORDER BY distance + 0, id LIMIT 50" in sql
