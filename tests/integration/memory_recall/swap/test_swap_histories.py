@@ -122,6 +122,9 @@ async def violations(connection: Any) -> list[tuple[int, str, str]]:
 @pytest.fixture
 async def parts(database: Database, request_for: Callable[..., MigrationRequest]) -> Any:
     await migrate_and_index(DsnText(database.dsn), request_for(dimensions=DIMENSIONS))
+    admin = await asyncpg.connect(database.superuser_dsn)
+    await admin.execute("GRANT SET ON PARAMETER session_replication_role TO app")
+    await admin.close()
     guarded = {GUARDED_WRITER: GUARDED, "lock_timeout": "20"}
     users = [await asyncpg.connect(database.dsn, server_settings={"lock_timeout": "20"}) for _ in range(3)]
     swapper = await asyncpg.connect(database.dsn, server_settings=guarded)
