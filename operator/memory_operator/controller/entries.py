@@ -47,7 +47,7 @@ _CONTROLLERS = {
 
 @dataclass(frozen=True)
 class Entry:
-    """One watched object. `version` is its resourceVersion, which grows with each change; `content` is its JSON."""
+    """One watched object. `version` is its resourceVersion, which changes with each write; `content` is its JSON."""
 
     name: str
     uid: str
