@@ -121,7 +121,9 @@ class BudgetedQueryEmbedder:
         try:
             async with asyncio.timeout(self._budget):
                 return await _embedded(embedder, text)
-        except Exception as error:  # noqa: BLE001  (a recall never fails because an embedder of any make did)
+        except Exception as error:
+            if _is_being_cancelled():  # the embedder has put an error of its own in the place of the cancellation
+                raise asyncio.CancelledError from error
             return next((reason for kind, reason in _REASONS if isinstance(error, kind)), Degraded.EMBEDDER_FAILED)
 
     def _note_failure(self, outcome: Degraded) -> None:
@@ -138,6 +140,11 @@ class BudgetedQueryEmbedder:
                 return
             self._note_failure(outcome)
             delay = next(delays, delay)
+
+
+def _is_being_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 async def _embedded(embedder: QueryEmbedder, text: str) -> EmbeddedQuery:

@@ -124,3 +124,23 @@ async def test_closing_ends_the_background_task() -> None:
     await semantics.embed("first")
     await semantics.close()
     assert not semantics.circuit_open
+
+
+async def test_an_embedder_that_answers_a_cancellation_with_an_error_of_its_own_does_not_delay_the_close() -> None:
+    """A client may turn every interruption into an error of its connection; the task that probes ends all the same."""
+    probing = asyncio.Event()
+
+    class Translating(Scripted):
+        async def embed_query(self, text: str) -> Sequence[float]:
+            if self.texts:
+                probing.set()
+            try:
+                return await super().embed_query(text)
+            except asyncio.CancelledError:
+                raise ConnectionError("interrupted") from None
+
+    embedder = BudgetedQueryEmbedder(Translating(ConnectionError(), None), budget=60, probe_delays=SOON)
+    async with asyncio.timeout(30):
+        assert await embedder.embed("q") is Degraded.EMBEDDER_FAILED
+        await probing.wait()
+        await embedder.close()
