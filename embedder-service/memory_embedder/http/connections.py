@@ -8,8 +8,6 @@ other clients.
 Therefore a connection waits only for a limited time until its client has sent the head of a request, has sent the body,
 has read the answer or has begun the next request. When all connections are taken, a new connection replaces a
 connection that waits for its client. Therefore a client that sends its request at once is still served.
-
-Longer than 300 lines because the parser's callbacks share the state of one connection.
 """
 
 from __future__ import annotations
@@ -27,7 +25,6 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
-from memory_embedder.http.transport import ResponseTransport
 from memory_embedder.http.waiting import Step, Waiting
 
 _CLOSING_SECONDS = 10  # in which the server itself closes an idle connection
@@ -129,8 +126,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
         If every other connection waits for this server, the new connection is closed.
         """
-        self._output = ResponseTransport(transport)
-        super().connection_made(self._output)
+        super().connection_made(transport)
         self._waiting.put(self, self._step, self._step)
         if len(self.connections) > self._limits.connections:
             self._waiting.first(self).drop()
@@ -227,7 +223,6 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         """Record that the answer has been written; the body of a refused request may still be arriving."""
-        self._output.end_response()
         super().on_response_complete()
         self._answering = not self.cycle.response_complete  # another request may have come right behind
         if not self.flow.write_paused:

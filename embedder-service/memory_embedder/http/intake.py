@@ -81,7 +81,7 @@ def disconnection(request: Request) -> Callable[[], Awaitable[None]]:
 
 
 def request_body(model: type[BaseModel]) -> dict[str, Any]:
-    """Return the OpenAPI description of a body that a `DirectRoute` parses by itself."""
+    """Return the OpenAPI description of a body that a route parses by itself, so that FastAPI does not know it."""
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": model.model_json_schema()}}}}
 
 

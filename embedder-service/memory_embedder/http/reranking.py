@@ -24,7 +24,7 @@ DIGEST_HEADER = "x-model-digest"
 
 
 def add_rerank(router: APIRouter, service: EmbeddingService, intake: Intake) -> None:
-    """Add the route to a router of `DirectRoute`s."""
+    """Add the route to a router."""
 
     @router.post(
         "/v1/rerank",

@@ -14,7 +14,6 @@ from fastapi import APIRouter, Request, Response
 
 from memory_embedder.errors import EmbedderError, ErrorKind, loading
 from memory_embedder.http.answers import EmbeddingAnswer
-from memory_embedder.http.direct import DirectRoute
 from memory_embedder.http.guards import ApiKey
 from memory_embedder.http.intake import (
     ERRORS,
@@ -38,18 +37,15 @@ from memory_embedder.scheduling.service import EmbeddingService, ServedModel
 _VALUE_BYTES = 4  # of a vector in memory
 
 
-def build_routers(service: EmbeddingService, parser: Executor) -> tuple[APIRouter, APIRouter]:
-    """Build the routes that require the API key: those that compute, each a `DirectRoute`, and those of the models.
-
-    Large bodies are parsed on the executor `parser`, one at a time.
-    """
+def build_router(service: EmbeddingService, parser: Executor) -> APIRouter:
+    """Build the routes that require the API key; large bodies are parsed on `parser`, one at a time."""
     api_key = ApiKey(service.settings.api_key_file)
-    computing, describing = APIRouter(route_class=DirectRoute), APIRouter()
+    router = APIRouter()
     intake = Intake(service, api_key, parser)
-    _add_embeddings(computing, service, intake)
-    add_rerank(computing, service, intake)
-    _add_models(describing, service, api_key)
-    return computing, describing
+    _add_embeddings(router, service, intake)
+    add_rerank(router, service, intake)
+    _add_models(router, service, api_key)
+    return router
 
 
 def _add_embeddings(router: APIRouter, service: EmbeddingService, intake: Intake) -> None:
