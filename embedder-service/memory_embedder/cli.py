@@ -1,7 +1,5 @@
 """The command line `memory-embedder`: serves a model, and converts, fetches and checks model files."""
 
-from __future__ import annotations
-
 import json
 import sys
 from dataclasses import asdict

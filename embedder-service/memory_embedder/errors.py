@@ -5,8 +5,6 @@ OpenAI's error format; nothing else in the package chooses a status. Messages ar
 never contain a caller's text.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import Enum
 

@@ -8,8 +8,6 @@ comes, a service that is ready first reports that it is not ready any more, and 
 before it drains.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import resource
@@ -109,11 +107,7 @@ def _make_probe_server(service: EmbeddingService) -> BoundedServer:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Open a port, which is chosen by the system if `port` is 0.
-
-    Raises:
-        EmbedderError: the port cannot be opened, for example because another process uses it.
-    """
+    """Open a port, which is chosen by the system if `port` is 0."""
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         return socket.create_server((host, port), family=family)

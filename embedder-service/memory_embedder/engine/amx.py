@@ -9,8 +9,6 @@ message.
 `python -m memory_embedder.engine.amx MODEL` is the child process: it computes one short batch with the best kernels.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Sequence

@@ -6,8 +6,6 @@ means that the library cannot run here. The library with the best score is loade
 registry is process-wide.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ several times the throughput. Here a context has flash attention on and a batch 
 nothing but the pooled vectors. llama.cpp aborts the process on unexpected input, so all input is checked beforehand.
 """
 
-from __future__ import annotations
-
 import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -127,7 +125,7 @@ class LlamaEngine:
         """Tokenise the pairs of a query and each text for a reranker."""
         return self._tokenizer.encode_pairs(query, texts)
 
-    def computer(self, threads: int) -> LlamaComputer:
+    def computer(self, threads: int) -> "LlamaComputer":
         """Make a llama.cpp context of the model that computes with `threads` threads."""
         return LlamaComputer(self._model, self._facts, threads)
 

@@ -7,8 +7,6 @@ The constants of a GPU are upper bounds of what was measured on an H200 with mod
 of 512 to 16,384 tokens and two to four contexts (docs/adr/0036). No other GPU has been measured.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The interface between the service and llama.cpp. Tests can replace the engine behind it by a fake."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol

@@ -5,8 +5,6 @@ belongs to that text alone. It is marked instead of raised, so that the other te
 other callers, keep theirs.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -42,11 +40,7 @@ def unusable_rows(vectors: Vectors) -> list[int]:
 
 
 def require_usable(vectors: Vectors) -> Vectors:
-    """Return the vectors of texts that any working model can embed.
-
-    Raises:
-        EmbedderError: one of the vectors is unusable, so the model file or the kernels are broken.
-    """
+    """Return the vectors of texts that any working model can embed."""
     if unusable_rows(vectors):
         raise EmbedderError(
             ErrorKind.CONFIGURATION,

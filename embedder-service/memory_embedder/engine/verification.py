@@ -4,8 +4,6 @@ A quantised or converted file is worth serving only if its vectors are nearly th
 For each text of a set the cosine between its two vectors is computed; the least cosine decides.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -32,10 +30,6 @@ def write_vectors(engine: Engine, texts: Path, out: Path) -> None:
 
     Each line of `texts` is a JSON string, or an object with the field `text`. Each line of `out` is an object with the
     fields `text` and `embedding`.
-
-    Raises:
-        EmbedderError: a line is malformed, and the message gives its number and quotes nothing of it; or the file
-            cannot be read or has no line.
     """
     plain = [text for text, _ in _read(texts, vectors=False)]
     if not plain:
@@ -46,11 +40,7 @@ def write_vectors(engine: Engine, texts: Path, out: Path) -> None:
 
 
 def verify_vectors(engine: Engine, reference: Path) -> Verification:
-    """Compare the engine's vectors with those of a file that `write_vectors` wrote.
-
-    Raises:
-        EmbedderError: the file is malformed or empty, or a vector has another number of dimensions than the model.
-    """
+    """Compare the engine's vectors with those of a file that `write_vectors` wrote."""
     pairs = list(_read(reference, vectors=True))
     if not pairs:
         raise EmbedderError(

@@ -1,7 +1,5 @@
 """Builds the two ASGI applications, for callers and for probes: routes, error responses and the request guard."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager

@@ -10,8 +10,6 @@ has read the answer or has begun the next request. When all connections are take
 connection that waits for its client. Therefore a client that sends its request at once is still served.
 """
 
-from __future__ import annotations
-
 import asyncio
 import re
 import time
@@ -76,7 +74,10 @@ class BoundedConfig(uvicorn.Config):
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """One connection. It records what the server waits for on it, and since when."""
+    """One connection. It records what the server waits for on it, and since when.
+
+    The parser calls the methods `on_*`. Where one of them raises `ValueError`, it reports a malformed request.
+    """
 
     def __init__(
         self,
@@ -177,23 +178,14 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Record one header field.
-
-        Raises:
-            ValueError: the head is too large or has too many fields; the parser then reports a malformed request.
-        """
+        """Record one header field."""
         if len(self.headers) >= self._limits.head_fields:
             raise ValueError
         self._count_in_head(len(name) + len(value))
         super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """Record that the head has ended and that the body, which may be empty, begins.
-
-        Raises:
-            ValueError: too many requests wait for an answer, so the connection is closed, or the request asks for
-                another protocol.
-        """
+        """Record that the head has ended and that the body, which may be empty, begins."""
         if self.parser.should_upgrade():
             raise ValueError
         if len(self.pipeline) >= self._limits.pipelined:
@@ -205,11 +197,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._body_bytes = self._body_pieces = 0
 
     def on_body(self, body: bytes) -> None:
-        """Receive a piece of a body.
-
-        Raises:
-            ValueError: the body has too many small pieces; the parser then reports a malformed request.
-        """
+        """Receive a piece of a body."""
         self._body_pieces += 1
         self._body_bytes += len(body)
         if self._body_pieces > max(self._limits.body_pieces, self._body_bytes // _SMALL_PIECE_BYTES):

@@ -1,7 +1,5 @@
 """Takes in the requests for computing: who may send them, how their bodies are read, and what is wrong with texts."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
@@ -86,11 +84,7 @@ def request_body(model: type[BaseModel]) -> dict[str, Any]:
 
 
 def check_text(name: str, text: str, param: str) -> None:
-    """Check that a text can be tokenised; `name` is what messages call it.
-
-    Raises:
-        EmbedderError: the text is empty or malformed.
-    """
+    """Check that a text can be tokenised; `name` is what messages call it."""
     if not text.strip():
         raise EmbedderError(ErrorKind.EMPTY_INPUT, f"{name} is empty; there is nothing to compute.", param=param)
     try:
@@ -102,11 +96,7 @@ def check_text(name: str, text: str, param: str) -> None:
 
 
 def check_model(given: str | None, served: str) -> None:
-    """Check that a request names the served model, or none.
-
-    Raises:
-        EmbedderError: the request names another model.
-    """
+    """Check that a request names the served model, or none."""
     if given is not None and given != served:
         raise EmbedderError(
             ErrorKind.UNKNOWN_MODEL,

@@ -4,8 +4,6 @@ Embeddings and probes belong to two applications, each on a port of its own. The
 and a caller that takes all connections of its port does not keep the kubelet from reaching the probes.
 """
 
-from __future__ import annotations
-
 import time
 from concurrent.futures import Executor
 from contextlib import ExitStack
@@ -132,12 +130,7 @@ def parse_and_check(body: bytes, service: EmbeddingService) -> tuple[EmbeddingRe
 
 
 def check_request(request: EmbeddingRequest, service: EmbeddingService) -> list[str]:
-    """Check a request against the served model and return its texts.
-
-    Raises:
-        EmbedderError: the request names another model or another number of dimensions, has no texts, or has a text that
-            is empty or malformed.
-    """
+    """Check a request against the served model and return its texts."""
     check_model(request.model, service.profile.name)
     expected = service.profile.dimensions
     if request.dimensions is not None and request.dimensions != expected:

@@ -6,8 +6,6 @@ The messages for invalid requests are written here, because pydantic's messages 
 Validation ends at the first list item that is not a text: an error for each item would cost more than the request.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, StringConstraints, ValidationError

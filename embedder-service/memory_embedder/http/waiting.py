@@ -1,7 +1,5 @@
 """The connections to one port in the order in which they make room for others, by what the server waits for."""
 
-from __future__ import annotations
-
 from enum import IntEnum
 from typing import Protocol
 

@@ -8,8 +8,6 @@ Each number must be within the range that a model can have. The estimate of memo
 llama.cpp's buffers are read by them.
 """
 
-from __future__ import annotations
-
 import math
 import struct
 from dataclasses import dataclass
@@ -74,11 +72,7 @@ def read_facts(path: Path) -> GgufFacts:
 
 
 def read_header(file: ModelFile) -> GgufFacts:
-    """Read the facts of an open model file.
-
-    Raises:
-        EmbedderError: the file is not a readable GGUF file, or not an embedding model.
-    """
+    """Read the facts of an open model file."""
     try:
         start = file.from_start()
         tensors, values = _read_values(start)

@@ -6,8 +6,6 @@ because writing to the file or removing it changes them. llama.cpp takes only a 
 that refers to the open file.
 """
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import os
@@ -72,9 +70,6 @@ class ModelFile:
         """Compute and return the digest as `sha256:<hex>`, and check that it is `expected` unless `expected` is None.
 
         `expected` may lack the prefix `sha256:`.
-
-        Raises:
-            EmbedderError: the file cannot be read or has another digest.
         """
         try:
             actual = _PREFIX + hashlib.file_digest(self.from_start(), "sha256").hexdigest()
@@ -91,11 +86,7 @@ class ModelFile:
         return actual
 
     def check_unchanged(self) -> None:
-        """Check that nobody has changed the file since it was opened.
-
-        Raises:
-            EmbedderError: the file was changed, so the loaded bytes may differ from the verified bytes.
-        """
+        """Check that nobody has changed the file since it was opened."""
         if self._current_state() != self._state:
             raise EmbedderError(
                 ErrorKind.CONFIGURATION,

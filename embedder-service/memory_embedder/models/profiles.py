@@ -6,8 +6,6 @@ prefix, so that queries and documents of a model always get the prefixes that ma
 the two are equal.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -105,12 +103,7 @@ RERANKERS: dict[str, ModelProfile] = {
 
 
 def find_profile(name: str) -> ModelProfile:
-    """Return the profile of a known model.
-
-    Raises:
-        EmbedderError: the name is not known; the message lists the known names and the options that any other model
-            needs.
-    """
+    """Return the profile of a known model."""
     profile = PROFILES.get(name)
     if profile is None:
         raise EmbedderError(

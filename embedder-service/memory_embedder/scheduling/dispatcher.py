@@ -6,8 +6,6 @@ requests of its batch get an error, other requests are not affected, and a new c
 Longer than 300 lines because its threads, tickets and scheduler share one lock.
 """
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import os
@@ -110,12 +108,7 @@ class Dispatcher:
                 worker.thread.start()
 
     def submit(self, lane: Lane, sequences: Sequence[TokenIds]) -> Ticket:
-        """Admit a request with one sequence of token ids per text. Only the event loop may call this method.
-
-        Raises:
-            EmbedderError: `DRAINING` during a shutdown, or an error of `Lanes.admit`; then no text of the request is
-                queued.
-        """
+        """Admit a request with one sequence of token ids per text. Only the event loop may call this method."""
         loop = asyncio.get_running_loop()
         number = next(self._numbers)
         items = [Item(number, index, lane, len(tokens)) for index, tokens in enumerate(sequences)]

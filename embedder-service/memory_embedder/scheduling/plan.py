@@ -1,7 +1,5 @@
 """Plans how a model is loaded and computed on this machine, from settings, profile and hardware alone."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

@@ -4,8 +4,6 @@ It is ready after the digests of the model files are verified, the requested lay
 warm. Longer than 300 lines because loading, serving and draining share one state.
 """
 
-from __future__ import annotations
-
 import asyncio
 import threading
 import time
@@ -165,11 +163,7 @@ class EmbeddingService:
             self.require_ready()
 
     def require_ready(self) -> None:
-        """Check that new requests may be sent here: the model is loaded and no shutdown has begun.
-
-        Raises:
-            EmbedderError: `LOADING`, `DRAINING`, or the error that was passed to `refuse`.
-        """
+        """Check that new requests may be sent here: the model is loaded and no shutdown has begun."""
         if self._state is State.READY:
             return
         if self._state in {State.TERMINATING, State.DRAINING}:
@@ -179,11 +173,7 @@ class EmbeddingService:
         raise self._refusal or loading()
 
     def require_alive(self) -> None:
-        """Check that no batch has stopped making progress.
-
-        Raises:
-            EmbedderError: a batch has been computing for more than `Limits.hang_seconds`.
-        """
+        """Check that no batch has stopped making progress."""
         hung = self._dispatcher.longest_batch_seconds() if self._dispatcher else 0.0
         if hung > self.limits.hang_seconds:
             raise EmbedderError(

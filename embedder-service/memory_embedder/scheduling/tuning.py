@@ -6,8 +6,6 @@ measured for a slow model. The default stays unless another candidate is clearly
 single measurement may be disturbed by another process.
 """
 
-from __future__ import annotations
-
 import statistics
 import threading
 import time
@@ -83,11 +81,7 @@ def measure_speed(engine: Engine, *, tokens: int, texts: int, contexts: int, thr
 
 
 def synthetic_batch(engine: Engine, tokens: int, texts: int) -> list[TokenIds]:
-    """Make `texts` different sequences of exactly `tokens` tokens from the model's vocabulary.
-
-    Raises:
-        EmbedderError: `tokens` exceeds the model's window.
-    """
+    """Make `texts` different sequences of exactly `tokens` tokens from the model's vocabulary."""
     base = engine.encode(_SENTENCE * tokens).tokens
     if tokens > len(base):
         raise EmbedderError(ErrorKind.CONFIGURATION, f"The model takes {engine.facts.max_tokens} tokens at most.")

@@ -5,8 +5,6 @@ message may quote a text. Of the trace context that a caller sends, only the tra
 `tracestate` and baggage are free text. Without `--otlp-endpoint` no package of OpenTelemetry is imported.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Protocol
@@ -100,9 +98,6 @@ def make_tracing(endpoint: str | None) -> Tracing:
     """Return a tracer that sends spans to the OTLP collector at `endpoint` over HTTP.
 
     With `endpoint` None, return a tracer that records nothing.
-
-    Raises:
-        EmbedderError: `endpoint` is given but OpenTelemetry's packages are not installed.
     """
     if endpoint is None:
         return NoTracing()

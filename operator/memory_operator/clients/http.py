@@ -54,9 +54,6 @@ class HttpClient:
         """Send a GET request to one of the addresses of the URL's host and return the answer.
 
         Without addresses, the URL must have an IP address in place of a host name.
-
-        Raises:
-            NoAnswerError: no answer came within the limits of time and size, or the address is forbidden.
         """
         host = urlsplit(url).hostname or ""
         try:

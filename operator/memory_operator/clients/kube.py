@@ -142,9 +142,6 @@ class Kube:
         """Create or change an object of the operator by server-side apply, with precedence over other field managers.
 
         Return the object as the API server stores it, which admission may have changed.
-
-        Raises:
-            NameTakenError: an object of this name exists and does not belong to the same MemoryIndex.
         """
         kind, meta = manifest["kind"], manifest["metadata"]
         namespace, name = meta["namespace"], meta["name"]
@@ -218,9 +215,6 @@ class Kube:
 
         The request is a JSON patch, because server-side apply cannot remove a finalizer that a restored backup or
         `kubectl create` has added.
-
-        Raises:
-            KubeError: the object has changed since it was read.
         """
         meta = manifest["metadata"]
         namespace, name = meta["namespace"], meta["name"]
@@ -262,11 +256,7 @@ class Kube:
         return str(found["metadata"]["uid"])
 
     async def delete(self, kind: str, namespace: str, name: str, uid: str) -> None:
-        """Delete the object with this uid, and its dependents in the background; do nothing if none has its name.
-
-        Raises:
-            NameTakenError: the object of this name has another uid, so it is not the one that was observed.
-        """
+        """Delete the object with this uid, and its dependents in the background; do nothing if none has its name."""
         self._on_write(kind, "delete")
         action, path = f"deleting {kind} {namespace}/{name}", _path(kind, namespace, name)
         try:
@@ -309,9 +299,6 @@ def _path(kind: str, namespace: str | None, name: str | None = None) -> str:
     """Return the URL path of an object, or of all objects of a kind.
 
     Names with path syntax are rejected, because a name like `../../other/secrets/x` would lead to another namespace.
-
-    Raises:
-        NotFoundError: no object or namespace can have such a name.
     """
     for part in (namespace or "all", name or "all"):
         if part in {".", ".."} or not {"/", "%", "?", "#"}.isdisjoint(part):

@@ -27,11 +27,7 @@ class BearerKey(httpx.Auth):
         return read_secret_file(self._key, "API key") if isinstance(self._key, Path) else self._key.strip()
 
     def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
-        """Add the key to a request.
-
-        Raises:
-            EmbedderUnauthorized: the key's file is missing, unreadable or empty, so the request is not sent.
-        """
+        """Add the key to a request."""
         try:
             key = self.read()
         except InvalidConfiguration as error:

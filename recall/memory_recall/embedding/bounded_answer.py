@@ -67,11 +67,7 @@ class Answer:
     retry_after: float | None
 
     def json(self) -> Any:  # noqa: ANN401  (whatever the server sent)
-        """Parse the body.
-
-        Raises:
-            UnusableAnswerError: the body is no JSON in UTF-8, or has too many values or too deep a nesting.
-        """
+        """Parse the body."""
         _check_structure(self.body, self.bounds.values)
         try:
             return json.loads(self.body.decode())

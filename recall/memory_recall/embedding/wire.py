@@ -82,11 +82,7 @@ class WireFormat:
     dimensions: int | None
 
     def __post_init__(self) -> None:
-        """Refuse a URL with a user name or a password, because error messages and the database contain the URL.
-
-        Raises:
-            InvalidConfiguration: the URL holds a user name or a password.
-        """
+        """Refuse a URL with a user name or a password, because error messages and the database contain the URL."""
         if "@" in self.base_url:
             raise InvalidConfiguration(
                 "The embedder's URL holds user information.", "Give the URL without it, and the key as the API key."

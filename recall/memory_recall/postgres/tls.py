@@ -61,11 +61,7 @@ class DatabaseTls:
         return max(own, demanded or TlsMode.PREFER)
 
     def context(self, mode: TlsMode) -> ssl.SSLContext | None:
-        """Return the TLS context of a connection with this mode, or None if it uses no TLS.
-
-        Raises:
-            InvalidConfiguration: the certificates are missing or unusable.
-        """
+        """Return the TLS context of a connection with this mode, or None if it uses no TLS."""
         if mode is TlsMode.DISABLE:
             return None
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

@@ -5,8 +5,6 @@ small and are added, not multiplied. F16 is the default. It needs half the memor
 kernel that was measured, and its vectors have a cosine of at least 0.99999 to those of F32.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
@@ -70,11 +68,7 @@ class BertShape:
 
 
 def convert_bert(directory: Path, out: Path, *, weights: WeightType = WeightType.F16, name: str | None = None) -> None:
-    """Convert a Hugging Face directory and write `out` atomically, so that a partial file never has this name.
-
-    Raises:
-        EmbedderError: the directory holds another kind of model, or one of its files is missing or malformed.
-    """
+    """Convert a Hugging Face directory and write `out` atomically, so that a partial file never has this name."""
     shape = read_shape(directory)
     vocabulary = read_wordpiece(directory)
     partial = out.with_name(out.name + ".partial")
@@ -106,11 +100,7 @@ def convert_bert(directory: Path, out: Path, *, weights: WeightType = WeightType
 
 
 def read_shape(directory: Path) -> BertShape:
-    """Read the network's hyperparameters and its pooling from a Hugging Face directory.
-
-    Raises:
-        EmbedderError: the configuration is missing or malformed, or llama.cpp does not support such a network.
-    """
+    """Read the network's hyperparameters and its pooling from a Hugging Face directory."""
     config = _config(directory / "config.json")
     if config.get("model_type") != "bert":
         raise EmbedderError(

