@@ -76,6 +76,11 @@ class EmbedderError(Exception):
         return {"error": {"message": self.message, "type": self.kind.type, "param": self.param, "code": self.kind.code}}
 
 
+def configuration_error(message: str) -> EmbedderError:
+    """Return the error for settings, or a file, with which the service cannot serve."""
+    return EmbedderError(ErrorKind.CONFIGURATION, message)
+
+
 def no_reranker() -> EmbedderError:
     """Return the error that callers get who ask for scores where no reranker is served."""
     return EmbedderError(

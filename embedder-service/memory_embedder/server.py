@@ -20,7 +20,7 @@ import structlog
 import uvicorn
 
 from memory_embedder.engine.protocol import Engine
-from memory_embedder.errors import EmbedderError, ErrorKind
+from memory_embedder.errors import EmbedderError, ErrorKind, configuration_error
 from memory_embedder.hardening import forbid_core_dumps, return_large_blocks
 from memory_embedder.http.app import build_app, build_probe_app
 from memory_embedder.http.connections import BoundedConfig, BoundedServer, ConnectionLimits
@@ -113,8 +113,7 @@ def listen(host: str, port: int) -> socket.socket:
         return socket.create_server((host, port), family=family)
     except OSError as error:
         reason = str(error.strerror).partition(" (")[0]  # behind it stands the address again
-        raise EmbedderError(
-            ErrorKind.CONFIGURATION,
+        raise configuration_error(
             f"Port {port} of {host} cannot be opened ({reason}); end the process that uses it, or choose another "
             "--host, --port or --probe-port.",
         ) from error
@@ -154,7 +153,7 @@ async def shut_down(service: EmbeddingService, server: uvicorn.Server, signals: 
 def _as_refusal(error: Exception) -> EmbedderError:
     if isinstance(error, EmbedderError):
         return error
-    return EmbedderError(ErrorKind.CONFIGURATION, f"Loading failed unexpectedly ({type(error).__name__}); see the log.")
+    return configuration_error(f"Loading failed unexpectedly ({type(error).__name__}); see the log.")
 
 
 def load_engine(plan: LoadPlan) -> Engine:

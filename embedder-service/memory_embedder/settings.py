@@ -9,7 +9,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
-from memory_embedder.errors import EmbedderError, ErrorKind
+from memory_embedder.errors import configuration_error
 from memory_embedder.models.profiles import PROFILES, RERANKERS, ModelProfile, Pooling, find_profile
 
 
@@ -114,14 +114,12 @@ class EmbedderSettings(BaseModel):
         """
         known = self._known_profile()
         if self.pooling is Pooling.RANK:
-            raise EmbedderError(
-                ErrorKind.CONFIGURATION,
+            raise configuration_error(
                 "--pooling rank is that of a reranker, which yields no vectors; name its file by --reranker-file, "
                 "beside a model that embeds.",
             )
         if self.dimensions is not None and self.dimensions != known.dimensions:
-            raise EmbedderError(
-                ErrorKind.CONFIGURATION,
+            raise configuration_error(
                 f"--dimensions {self.dimensions} was asked for but {known.name} yields {known.dimensions}; "
                 "declare what the model yields.",
             )
@@ -142,8 +140,7 @@ class EmbedderSettings(BaseModel):
         if self.reranker is None:
             given = [name for name in sorted(self.model_fields_set) if name.startswith("reranker_")]
             if given:
-                raise EmbedderError(
-                    ErrorKind.CONFIGURATION,
+                raise configuration_error(
                     f"--{given[0].replace('_', '-')} has no effect without --reranker; name the reranker, too.",
                 )
             return None
@@ -151,8 +148,7 @@ class EmbedderSettings(BaseModel):
         if known is not None:
             return replace(known, max_tokens=self.reranker_max_tokens or known.max_tokens)
         if self.reranker_max_tokens is None:
-            raise EmbedderError(
-                ErrorKind.CONFIGURATION,
+            raise configuration_error(
                 f"No profile is known for the reranker '{self.reranker}'. Known: {', '.join(sorted(RERANKERS))}. "
                 "Any other one is served with --reranker-file and --reranker-max-tokens.",
             )

@@ -24,7 +24,7 @@ from memory_embedder.engine.profile_check import check_profile
 from memory_embedder.engine.protocol import EncodedText, EngineFacts, TokenIds, Vectors
 from memory_embedder.engine.tokenizer import Tokenizer
 from memory_embedder.engine.vectors import finite_scores, unit_vectors, unusable_rows
-from memory_embedder.errors import EmbedderError, ErrorKind
+from memory_embedder.errors import EmbedderError, ErrorKind, configuration_error
 from memory_embedder.models.gguf_header import GgufFacts, read_header
 from memory_embedder.models.model_file import ModelFile
 from memory_embedder.models.profiles import ModelProfile, Pooling
@@ -106,8 +106,7 @@ class LlamaEngine:
         width = (native.llama_model_n_cls_out if rank else native.llama_model_n_embd_out)(self._model)
         if width != options.profile.dimensions:
             self.close()
-            raise EmbedderError(
-                ErrorKind.CONFIGURATION,
+            raise configuration_error(
                 f"llama.cpp gives out {width} numbers for a text with {options.path}, not the "
                 f"{options.profile.dimensions} of {options.profile.name}; serve another file.",
             )
@@ -150,9 +149,7 @@ class LlamaComputer:
             )
         if native.llama_pooling_type(self._context) != _POOLINGS[facts.pooling]:
             self.close()
-            raise EmbedderError(
-                ErrorKind.CONFIGURATION, "llama.cpp did not take the model's pooling; the file is no embedder."
-            )
+            raise configuration_error("llama.cpp did not take the model's pooling; the file is no embedder.")
         self._memory = native.llama_get_memory(self._context)  # encoders have none: that is what tells the two apart
         self._batch = NativeBatch(native.llama_batch, facts.batch_capacity, facts.max_sequences)
 
@@ -239,8 +236,7 @@ def _load_model(options: EngineOptions, file: ModelFile, *, plain_buffers: bool)
     parameters.load_mode = native.LLAMA_LOAD_MODE_NONE  # a map would show what is written to the file later
     model = native.llama_model_load_from_file(str(file.reference).encode(), parameters)
     if not model:
-        raise EmbedderError(
-            ErrorKind.CONFIGURATION,
+        raise configuration_error(
             f"llama.cpp cannot load {options.path}; check its digest, its architecture and the memory of this machine.",
         )
     return model

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from memory_embedder.engine.backends import GpuDevice
-from memory_embedder.errors import EmbedderError, ErrorKind
+from memory_embedder.errors import configuration_error
 from memory_embedder.models.gguf_header import GgufFacts
 
 _MIB = 1 << 20
@@ -91,15 +91,13 @@ def _check(need: MemoryNeed, device: GpuDevice, limit: int | None, reserved: int
     if reserved:
         free += f", of which {reserved // _MIB} are kept for the embedding model"
     if limit is not None and need.total > limit:
-        raise EmbedderError(
-            ErrorKind.CONFIGURATION,
+        raise configuration_error(
             f"The model needs about {need.total // _MIB} MiB on {device.name}, "
             f"more than --gpu-memory-limit ({limit // _MIB} MiB); "
             "raise the limit, lower --batch-tokens or --contexts, or serve a smaller file.",
         )
     if need.model > device.memory_free - reserved:
-        raise EmbedderError(
-            ErrorKind.CONFIGURATION,
+        raise configuration_error(
             f"The model needs about {need.model // _MIB} MiB but {device.name} has {free}; "
             "free the GPU, lower --batch-tokens or --contexts, or serve a smaller file.",
         )

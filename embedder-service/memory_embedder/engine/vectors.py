@@ -10,7 +10,7 @@ import math
 import numpy as np
 
 from memory_embedder.engine.protocol import Vectors
-from memory_embedder.errors import EmbedderError, ErrorKind
+from memory_embedder.errors import configuration_error
 
 
 def unit_vectors(vectors: Vectors) -> Vectors:
@@ -42,8 +42,7 @@ def unusable_rows(vectors: Vectors) -> list[int]:
 def require_usable(vectors: Vectors) -> Vectors:
     """Return the vectors of texts that any working model can embed."""
     if unusable_rows(vectors):
-        raise EmbedderError(
-            ErrorKind.CONFIGURATION,
+        raise configuration_error(
             "The model produced a vector that is not finite or has no length; fetch the file again, or serve another.",
         )
     return vectors

@@ -17,7 +17,7 @@ import httpx
 import stamina
 import structlog
 
-from memory_embedder.errors import EmbedderError, ErrorKind
+from memory_embedder.errors import EmbedderError, ErrorKind, configuration_error
 from memory_embedder.models.fetch_addresses import CheckedTransport
 from memory_embedder.models.model_file import ModelFile
 
@@ -113,8 +113,8 @@ def copy_file(source: Path, target: Path, sha256: str | None) -> None:
         finally:
             partial.unlink(missing_ok=True)
     except OSError as error:
-        raise EmbedderError(
-            ErrorKind.CONFIGURATION, f"{source} cannot be copied to {target}: {error.strerror}; check the mounts."
+        raise configuration_error(
+            f"{source} cannot be copied to {target}: {error.strerror}; check the mounts."
         ) from error
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from memory_embedder.errors import EmbedderError, ErrorKind
+from memory_embedder.errors import configuration_error
 from memory_embedder.models.model_file import ModelFile
 from memory_embedder.models.profiles import Pooling
 
@@ -78,8 +78,7 @@ def read_header(file: ModelFile) -> GgufFacts:
         tensors, values = _read_values(start)
         classifier, quantised = _read_tensors(start, tensors)
     except (OSError, struct.error, UnicodeDecodeError, ValueError) as error:
-        raise EmbedderError(
-            ErrorKind.CONFIGURATION,
+        raise configuration_error(
             f"{file.path} is not a readable GGUF model file; fetch it again and check its digest.",
         ) from error
     return _facts(file, values, classifier, quantised=quantised)
@@ -91,12 +90,9 @@ def _facts(file: ModelFile, values: dict[str, Scalar], classifier_elements: int,
     def whole(key: str, default: int | None = None, *, least: int = 1, most: int = _MOST) -> int:
         value = values.get(key, default)
         if not isinstance(value, int) or isinstance(value, bool):
-            raise EmbedderError(
-                ErrorKind.CONFIGURATION, f"{file.path} lacks the metadata '{key}'; it is no embedding model."
-            )
+            raise configuration_error(f"{file.path} lacks the metadata '{key}'; it is no embedding model.")
         if not least <= value <= most:
-            raise EmbedderError(
-                ErrorKind.CONFIGURATION,
+            raise configuration_error(
                 f"{file.path} has the number {value} as '{key}', where {least} to {most} are possible; it is damaged "
                 "or no embedding model.",
             )

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from memory_embedder.errors import EmbedderError, ErrorKind
+from memory_embedder.errors import EmbedderError, ErrorKind, configuration_error
 
 _PREFIX = "sha256:"
 
@@ -31,8 +31,7 @@ class ModelFile:
         try:
             self._file = path.open("rb")
         except OSError as error:
-            raise EmbedderError(
-                ErrorKind.CONFIGURATION,
+            raise configuration_error(
                 f"Model file {path} cannot be opened ({error.strerror}); mount it or fetch it with "
                 "`memory-embedder fetch`.",
             ) from error
@@ -74,8 +73,8 @@ class ModelFile:
         try:
             actual = _PREFIX + hashlib.file_digest(self.from_start(), "sha256").hexdigest()
         except OSError as error:
-            raise EmbedderError(
-                ErrorKind.CONFIGURATION, f"Model file {self.path} cannot be read ({error.strerror}); check its volume."
+            raise configuration_error(
+                f"Model file {self.path} cannot be read ({error.strerror}); check its volume."
             ) from error
         if expected is not None and not hmac.compare_digest(actual, _PREFIX + expected.removeprefix(_PREFIX)):
             raise EmbedderError(
@@ -88,8 +87,7 @@ class ModelFile:
     def check_unchanged(self) -> None:
         """Check that nobody has changed the file since it was opened."""
         if self._current_state() != self._state:
-            raise EmbedderError(
-                ErrorKind.CONFIGURATION,
+            raise configuration_error(
                 f"{self.path} was changed while it was being loaded; serve a file that nobody changes.",
             )
 

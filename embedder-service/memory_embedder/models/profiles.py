@@ -9,7 +9,7 @@ the two are equal.
 from dataclasses import dataclass
 from enum import StrEnum
 
-from memory_embedder.errors import EmbedderError, ErrorKind
+from memory_embedder.errors import configuration_error
 
 
 class Pooling(StrEnum):
@@ -106,8 +106,7 @@ def find_profile(name: str) -> ModelProfile:
     """Return the profile of a known model."""
     profile = PROFILES.get(name)
     if profile is None:
-        raise EmbedderError(
-            ErrorKind.CONFIGURATION,
+        raise configuration_error(
             f"No profile is known for model '{name}'. Known: {', '.join(sorted(PROFILES))}. `serve` takes any other "
             "model with --model-file, --dimensions, --pooling and --max-tokens.",
         )

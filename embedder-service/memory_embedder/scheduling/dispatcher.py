@@ -2,8 +2,6 @@
 
 A lock guards the scheduler; the lock is held for microseconds and never during computation. If a context fails, the
 requests of its batch get an error, other requests are not affected, and a new context replaces the failed one.
-
-Longer than 300 lines because its threads, tickets and scheduler share one lock.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """The embedding service behind the HTTP routes: it turns texts into vectors, and pairs of texts into scores.
 
 It is ready after the digests of the model files are verified, the requested layers are on the GPU and every context is
-warm. Longer than 300 lines because loading, serving and draining share one state.
+warm.
 """
 
 import asyncio

@@ -18,7 +18,7 @@ import structlog
 
 from memory_embedder.engine.protocol import Computer, Engine, TokenIds
 from memory_embedder.engine.vectors import require_usable
-from memory_embedder.errors import EmbedderError, ErrorKind
+from memory_embedder.errors import EmbedderError, configuration_error
 from memory_embedder.scheduling.plan import ComputePlan
 
 _TEXT_TOKENS = 128  # documents are about that long, and it divides every batch that is tried
@@ -84,7 +84,7 @@ def synthetic_batch(engine: Engine, tokens: int, texts: int) -> list[TokenIds]:
     """Make `texts` different sequences of exactly `tokens` tokens from the model's vocabulary."""
     base = engine.encode(_SENTENCE * tokens).tokens
     if tokens > len(base):
-        raise EmbedderError(ErrorKind.CONFIGURATION, f"The model takes {engine.facts.max_tokens} tokens at most.")
+        raise configuration_error(f"The model takes {engine.facts.max_tokens} tokens at most.")
     return [np.append(np.roll(base[1:-1], -shift)[: tokens - 1], base[-1:]) for shift in range(texts)]
 
 
@@ -146,7 +146,7 @@ class WarmComputers:
         vectors = require_usable(computer.embed(self._typical))
         self._rates.append(sum(map(len, self._typical)) / max(1e-6, time.monotonic() - started))
         if vectors.shape != (len(self._typical), self._engine.facts.dimensions):
-            raise EmbedderError(ErrorKind.CONFIGURATION, "The model yields vectors of another size than it declares.")
+            raise configuration_error("The model yields vectors of another size than it declares.")
 
     def tokens_per_second(self) -> float:
         """Return the rate of the slowest context, as a first estimate for all contexts together.

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Protocol
 
-from memory_embedder.errors import EmbedderError, ErrorKind
+from memory_embedder.errors import configuration_error
 
 Attributes = Mapping[str, str | int | float | bool]
 Headers = Iterable[tuple[bytes, bytes]]
@@ -107,8 +107,7 @@ def make_tracing(endpoint: str | None) -> Tracing:
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
     except ImportError as error:
-        raise EmbedderError(
-            ErrorKind.CONFIGURATION,
+        raise configuration_error(
             "--otlp-endpoint needs OpenTelemetry's packages; install memory-embedder[tracing] or leave the option out.",
         ) from error
     # Not Resource.create(): that adds the environment and the command line to every span.

@@ -4,8 +4,6 @@ The set is closed: no other reason can reach the status, so documentation, alert
 stalls if waiting does not help and a person must act. For any other reason the operator continues or retries. If
 another controller may still deliver what is missing, the reason stalls only after a grace period. The database library
 and the workers report a reason by its code, and `Reason.from_code` returns the reason of that code.
-
-Longer than 300 lines because the closed set is one enumeration.
 """
 
 from enum import Enum

@@ -3,8 +3,6 @@
 By the custom resource definition, the API server refuses invalid objects and fills in defaults. The defaults are
 repeated here only for objects that were written before a field existed. Unknown fields are ignored, so that a newer
 custom resource definition does not stop an older operator.
-
-Longer than 300 lines because the parts of the specification are one model.
 """
 
 from datetime import datetime

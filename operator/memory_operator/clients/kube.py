@@ -4,8 +4,6 @@ Objects are plain dictionaries, because typed models would drop the fields of ne
 operator go through this module under one field manager. Server-side apply never overwrites an existing object that does
 not belong to the operator, and each write names the uid of the object that was read. The errors of kubernetes.aio,
 whose dynamic client has no type annotations, are converted to KubeError here.
-
-Longer than 300 lines because all requests share this conversion of errors.
 """
 
 import json

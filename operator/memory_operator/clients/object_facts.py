@@ -1,7 +1,4 @@
-"""Parse Kubernetes objects into facts. A missing field is treated as not yet known.
-
-Longer than 300 lines because each kind of object has its part, and they share the reading of conditions.
-"""
+"""Parse Kubernetes objects into facts. A missing field is treated as not yet known."""
 
 import base64
 import binascii

@@ -7,8 +7,6 @@ nothing else can delay the deletion.
 The order matters in two places. Consent is checked before the value of a Secret is used. CloudNativePG's Database
 objects are read before the database itself, so that a missing extension has one explanation: if CloudNativePG has
 already applied an object that requests the extension, somebody has removed the extension.
-
-Longer than 300 lines because one observation is one sequence of reads.
 """
 
 import asyncio

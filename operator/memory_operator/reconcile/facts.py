@@ -3,8 +3,6 @@
 The types are frozen and have no behaviour except small derived properties. They hold no secrets: of a connection URI
 they hold only the name of the database and the ports. Therefore no decision, status or log that is built from them can
 contain a password.
-
-Longer than 300 lines because the facts of one reconcile are described in one place.
 """
 
 from collections.abc import Mapping

