@@ -41,9 +41,6 @@ def serve(settings: EmbedderSettings) -> int:
 
     The status is 0 if every admitted request was answered. It is 1 if a request was not answered or the model could not
     be served.
-
-    Raises:
-        EmbedderError: a port cannot be opened, or the settings contradict themselves; then nothing is loaded.
     """
     forbid_core_dumps()
     return_large_blocks()

@@ -58,11 +58,7 @@ def choose_variant(scores: dict[str, int], *, avoid_amx: bool) -> str | None:
 
 
 def load_backends(*, avoid_amx: bool, gpu: bool) -> Backends:
-    """Load the backends, unless this process has loaded them already, and return what is loaded.
-
-    Raises:
-        EmbedderError: llama.cpp's libraries cannot be loaded, or none of them runs on this processor.
-    """
+    """Load the backends, unless this process has loaded them already, and return what is loaded."""
     registry = _registry()
     if gpu:
         registry.load_gpu()

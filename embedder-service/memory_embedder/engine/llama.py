@@ -154,14 +154,7 @@ class LlamaComputer:
         self._batch = NativeBatch(native.llama_batch, facts.batch_capacity, facts.max_sequences)
 
     def embed(self, sequences: Sequence[TokenIds]) -> Vectors:
-        """Compute one unit vector per sequence of token ids, as an array of shape (sequences, dimensions).
-
-        The vector of a reranker has one element, the score of the pair, and is not scaled. A row whose vector is not
-        finite or has no length is NaN throughout; that of each other sequence is not affected.
-
-        Raises:
-            EmbedderError: llama.cpp failed on the batch.
-        """
+        """Compute one unit vector per sequence of token ids, as `protocol.Computer` says."""
         vectors = self._vectors(sequences)
         if len(sequences) > 1:  # another text of the batch may have spoiled a row, depending on the kernels
             for place in unusable_rows(vectors):

@@ -64,11 +64,7 @@ class MemoryShare:
         self.counted = 0
 
     def add(self, size: int) -> None:
-        """Add `size` bytes to the request.
-
-        Raises:
-            EmbedderError: `OVERLOADED` if the request is large and the budget has no room for it now.
-        """
+        """Add `size` bytes to the request."""
         self._size += size
         if self._size > SMALL_BYTES:
             self._budget.count(self._size - self.counted)

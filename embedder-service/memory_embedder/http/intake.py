@@ -41,21 +41,13 @@ class Intake:
         self.budget = MemoryBudget(service.limits.large_bytes)
 
     def admit(self, request: Request) -> bytes | None:
-        """Check the API key and that requests are served; return the digest of the key, or None if none is required.
-
-        Raises:
-            EmbedderError: the key is missing or wrong, or requests are not served.
-        """
+        """Check the API key and that requests are served; return the digest of the key, or None if none is required."""
         caller = self._api_key.check(request.headers.get("authorization"))
         self._service.require_serving()
         return caller
 
     async def read(self, request: Request, share: MemoryShare, parse: Callable[[bytes], Parsed]) -> Parsed:
-        """Read a body and return what `parse` makes of it.
-
-        Raises:
-            EmbedderError: the body is too large, late or malformed, or has too many values.
-        """
+        """Read a body and return what `parse` makes of it."""
         limits = self._service.limits
         body = await read_body(request, share, limits.body_bytes, limits.body_seconds)
 

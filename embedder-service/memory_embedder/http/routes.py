@@ -120,11 +120,7 @@ def build_probes(service: EmbeddingService) -> APIRouter:
 
 
 def parse_and_check(body: bytes, service: EmbeddingService) -> tuple[EmbeddingRequest, list[str]]:
-    """Parse a body, check the request against the served model, and return the request and its texts.
-
-    Raises:
-        EmbedderError: the body is malformed, or the served model cannot embed its texts.
-    """
+    """Parse a body, check the request against the served model, and return the request and its texts."""
     request = parse_request(body, EmbeddingRequest)
     return request, check_request(request, service)
 

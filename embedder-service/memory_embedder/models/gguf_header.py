@@ -62,11 +62,7 @@ class GgufFacts:
 
 
 def read_facts(path: Path) -> GgufFacts:
-    """Open a model file and read its facts.
-
-    Raises:
-        EmbedderError: the file cannot be opened, is not a readable GGUF file, or is not an embedding model.
-    """
+    """Open a model file and read its facts."""
     with ModelFile(path) as file:
         return read_header(file)
 

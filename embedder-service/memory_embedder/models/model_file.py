@@ -66,10 +66,7 @@ class ModelFile:
         return self._file
 
     def verified_digest(self, expected: str | None) -> str:
-        """Compute and return the digest as `sha256:<hex>`, and check that it is `expected` unless `expected` is None.
-
-        `expected` may lack the prefix `sha256:`.
-        """
+        """Compute and return the digest as `sha256:<hex>`, and check that it is `expected` unless that is None."""
         try:
             actual = _PREFIX + hashlib.file_digest(self.from_start(), "sha256").hexdigest()
         except OSError as error:

@@ -91,9 +91,6 @@ class Dispatcher:
         """Make the contexts, then start one thread for each context.
 
         `tokens_per_second` is called once the contexts exist, and returns a first estimate of their rate.
-
-        Raises:
-            EmbedderError: a context cannot be made; then no thread is started.
         """
         for number, worker in enumerate(self._workers):
             computer = self._make_computer(worker.role, worker.threads)

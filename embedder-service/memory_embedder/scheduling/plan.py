@@ -74,10 +74,7 @@ class LoadPlan:
 
 
 def plan_load(settings: EmbedderSettings, profile: ModelProfile, cores: int) -> LoadPlan:
-    """Plan how to load a model on a machine with `cores` cores.
-
-    The candidates of the plan differ in batch size and number of contexts, unless the settings give these values.
-    """
+    """Plan how to load a model on a machine with `cores` cores."""
     limit = settings.gpu_memory_limit
     return LoadPlan(
         path=settings.file(),
@@ -137,11 +134,7 @@ def _workers(cores: int, contexts: int) -> WorkerPlan:
 
 
 def check_offload(settings: EmbedderSettings, facts: EngineFacts) -> None:
-    """Check that the requested GPU is in use, because the service would run on the CPU, too, but far more slowly.
-
-    Raises:
-        EmbedderError: fewer layers than requested are on a GPU, and `allow_cpu` is not set.
-    """
+    """Check that the requested GPU is in use, because the service would run on the CPU, too, but far more slowly."""
     if settings.gpu_layers == 0 or settings.allow_cpu:
         return
     wanted = facts.layers_total if settings.gpu_layers < 0 else min(settings.gpu_layers, facts.layers_total)

@@ -28,7 +28,7 @@ from memory_embedder.scheduling.tokenizing import TokenizingThreads, are_few
 from memory_embedder.scheduling.tuning import WarmComputers, tune
 from memory_embedder.settings import EmbedderSettings, Limits
 from memory_embedder.telemetry.metrics import Metrics, QueueReading
-from memory_embedder.telemetry.tracing import NoTracing, Tracing
+from memory_embedder.telemetry.tracing import Tracing
 
 _WATCH_DELAY_SECONDS = 0.05  # most queries are answered by then, without a task that waits for a disconnect
 
@@ -85,7 +85,7 @@ class EmbeddingService:
         self.profile = settings.profile()
         self.reranker_profile = settings.reranker_profile()
         self.metrics = metrics
-        self.tracing: Tracing = tracing or NoTracing()
+        self.tracing = tracing or Tracing()
         self.model: ServedModel | None = None
         self.reranker: ServedModel | None = None
         self._make_engine = make_engine
@@ -109,12 +109,7 @@ class EmbeddingService:
         return self._state
 
     def load(self) -> None:
-        """Load and warm up the model, then become ready. The call blocks, so it needs a thread of its own.
-
-        Raises:
-            EmbedderError: the model cannot be served from this file, on this machine or with these settings; the
-                service does not become ready.
-        """
+        """Load and warm up the model, then become ready. The call blocks, so it needs a thread of its own."""
         self._loading = True
         try:
             self._load()
@@ -154,11 +149,7 @@ class EmbeddingService:
         self._become(State.REFUSED)
 
     def require_serving(self) -> None:
-        """Check that a request can be served now, which is so until the service begins to drain.
-
-        Raises:
-            EmbedderError: `LOADING`, `DRAINING`, or the error that was passed to `refuse`.
-        """
+        """Check that a request can be served now, which is so until the service begins to drain."""
         if self._state is not State.TERMINATING:
             self.require_ready()
 
@@ -194,10 +185,6 @@ class EmbeddingService:
         With `truncate` False, texts longer than the model's window are refused. `client_disconnected` returns when the
         caller has disconnected; texts whose computation has not begun are then dropped. `caller` is the digest of the
         caller's API key; without a key, queries are not cached.
-
-        Raises:
-            EmbedderError: the service is not ready, a text is too long or has no usable vector, the lane is full, the
-                engine failed, or the caller disconnected.
         """
         self.require_serving()
         keys = self._cache_keys(caller, texts) if lane is Lane.QUERY else []
@@ -229,10 +216,6 @@ class EmbeddingService:
 
         With `truncate` False, pairs longer than the reranker's window are refused. `client_disconnected` is that of
         `embed`; `field` is what the request calls the list of texts. No score is cached.
-
-        Raises:
-            EmbedderError: the service is not ready or has no reranker, a pair is too long or has no finite score, the
-                lane is full, the engine failed, or the caller disconnected.
         """
         self.require_serving()
         engine = self._reranking_engine

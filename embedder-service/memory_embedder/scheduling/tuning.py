@@ -54,9 +54,6 @@ def measure_speed(engine: Engine, *, tokens: int, texts: int, contexts: int, thr
     """Measure the speed of `contexts` new contexts that compute batches side by side for `seconds` seconds.
 
     Each batch has `texts` texts of `tokens` tokens.
-
-    Raises:
-        EmbedderError: a context cannot be made or fails, or `tokens` exceeds the model's window.
     """
     batch = synthetic_batch(engine, tokens, texts)
     computers: list[Computer] = []
@@ -126,12 +123,7 @@ class WarmComputers:
         self._rates: list[float] = []
 
     def __call__(self, threads: int) -> Computer:
-        """Make a warm context that computes with `threads` threads.
-
-        Raises:
-            EmbedderError: the context cannot be made or fails, or its vectors are unusable or have other dimensions
-                than the model declares.
-        """
+        """Make a warm context that computes with `threads` threads."""
         computer = self._engine.computer(threads)
         try:
             self._warm_up(computer)
@@ -161,9 +153,6 @@ def tune(engine: Engine, candidates: Sequence[ComputePlan], seconds: float) -> C
 
     After `seconds` seconds no further candidate is measured. With 0 seconds, or a single candidate, the default is
     returned without a measurement.
-
-    Raises:
-        EmbedderError: the default cannot run. Other candidates that cannot run are left out.
     """
     if len(candidates) < 2 or seconds <= 0:
         return candidates[0]

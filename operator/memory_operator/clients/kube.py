@@ -121,13 +121,7 @@ class Kube:
             return None
 
     async def list(self, kind: str, namespace: str, labels: dict[str, str] | None = None) -> list[Manifest]:
-        """Return the objects that carry the labels, in one namespace, or in all namespaces for EVERY_NAMESPACE.
-
-        Each returned object has `kind` and `apiVersion`, which the API server omits from the items of a list.
-
-        Raises:
-            KindMissingError: the server does not know the kind.
-        """
+        """Return the objects that carry the labels, in one namespace, or in all namespaces for EVERY_NAMESPACE."""
         head = {"apiVersion": _RESOURCES[kind].group_version, "kind": kind}
         return [{**head, **item} for item in await self._items(kind, namespace, labels)]
 
@@ -137,10 +131,7 @@ class Kube:
         return frozenset(item["metadata"]["uid"] for item in found)
 
     async def apply(self, manifest: Manifest) -> Manifest:
-        """Create or change an object of the operator by server-side apply, with precedence over other field managers.
-
-        Return the object as the API server stores it, which admission may have changed.
-        """
+        """Create or change an object of the operator by server-side apply; return it as the API server stores it."""
         kind, meta = manifest["kind"], manifest["metadata"]
         namespace, name = meta["namespace"], meta["name"]
         live = await self.get(kind, namespace, name)
@@ -163,11 +154,7 @@ class Kube:
         return await self._request(action, "patch", path, manifest, **_APPLY, dry_run="All")
 
     async def patch(self, kind: str, namespace: str, name: str, uid: str, changes: Manifest) -> None:
-        """Change some fields of the object with this uid by a merge patch; do nothing if none has its name.
-
-        Raises:
-            KubeError: the object of this name has another uid, among other reasons.
-        """
+        """Change some fields of the object with this uid by a merge patch; do nothing if none has its name."""
         self._on_write(kind, "patch")
         body = {**changes, "metadata": {**changes.get("metadata", {}), "uid": uid}}
         action = f"changing {kind} {namespace}/{name}"
@@ -175,11 +162,7 @@ class Kube:
             self._on_answer(await self._request(action, "patch", _path(kind, namespace, name), body, **_MERGE_PATCH))
 
     async def replace(self, manifest: Manifest) -> None:
-        """Replace an object. The write is not counted, because Leases are renewed all the time.
-
-        Raises:
-            KubeError: with code 409, if the object has changed since it was read.
-        """
+        """Replace an object; the write is not counted, because Leases are renewed all the time."""
         kind, meta = manifest["kind"], manifest["metadata"]
         action = f"replacing {kind} {meta['namespace']}/{meta['name']}"
         await self._request(action, "put", _path(kind, meta["namespace"], meta["name"]), manifest)
@@ -234,10 +217,7 @@ class Kube:
             raise KubeError(action, 409, "the object has changed since it was read") from None
 
     async def is_terminating(self, namespace: str) -> bool:
-        """Return whether the namespace is being deleted or is gone.
-
-        Return False if the operator may not read the namespace.
-        """
+        """Return whether the namespace is being deleted or is gone; False if the operator may not read it."""
         try:
             found = await self._request(f"reading Namespace {namespace}", "get", _path("Namespace", None, namespace))
         except NotFoundError:

@@ -137,10 +137,7 @@ def _application_database(spec: Mapping[str, Any]) -> ApplicationDatabase | None
 
 
 def _is_replica(name: str, replica: Mapping[str, Any]) -> bool:
-    """Return whether a Cluster is a replica of another Cluster.
-
-    The field `enabled` decides, if it is set. Otherwise, `primary` must name another Cluster.
-    """
+    """Return whether a Cluster is a replica of another Cluster."""
     if "enabled" in replica:
         return bool(replica["enabled"])
     return bool(replica.get("primary", name) != replica.get("self", name))

@@ -164,11 +164,7 @@ def _steps(
 
 
 def _paused(step: Step, paused: Verdict) -> Step:
-    """Return what `step` becomes while the MemoryIndex is paused: the same condition, but no writes.
-
-    If the condition is not met and `step` had writes to make it so, the reason is `Waiting`, and the message is that
-    of `paused`.
-    """
+    """Return what `step` becomes while the MemoryIndex is paused: the same condition, but no writes."""
     if step.verdict.holds or not step.actions:
         return Step(step.verdict)
     return Step(Verdict.no(Reason.WAITING, f"Not begun: {paused.message}"))

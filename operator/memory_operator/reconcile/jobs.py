@@ -89,10 +89,7 @@ def _waits_for_decision(job: JobFacts, request: JobRequest) -> bool:
 
 
 def _is_outdated(running: JobFacts, config: str, observed: Observed) -> bool:
-    """Return whether a running Job should be replaced by a Job of the present configuration.
-
-    That is so if it has another configuration, and either no pod of it runs or its work is no longer wanted.
-    """
+    """Return whether a running Job should be replaced by a Job of the present configuration."""
     if running.config == config:
         return False
     if running.component in INTERRUPTIBLE and workers.work_of(running.config) != workers.work_of(config):

@@ -270,10 +270,7 @@ def _arguments(index: MemoryIndex, images: Images) -> list[str]:
 
 
 def _model(index: MemoryIndex, images: Images) -> tuple[list[Manifest], list[Manifest], list[Manifest], str]:
-    """Return the parts of an embedder pod that provide its model.
-
-    They are the init containers, the volumes, the main container's mounts, and the path of the model file.
-    """
+    """Return the init containers, volumes and mounts that give a pod its model, and the path of the file."""
     source = index.spec.embedding.source
     own = f"{MODEL_DIRECTORY}/{index.spec.embedding.model}.gguf"
     if source is None:

@@ -113,12 +113,7 @@ async def fetch(http: httpx.AsyncClient, request: Request) -> Answer:
 
 
 def fetch_blocking(http: httpx.Client, request: Request) -> Answer:
-    """Send a request and read its answer, in a thread that may wait.
-
-    Raises:
-        UnusableAnswerError: the answer is compressed or too long.
-        httpx.HTTPError, httpx.InvalidURL: there is no answer.
-    """
+    """Send a request and read its answer, in a thread that may wait."""
     with http.stream(request.method, request.path, **request.options) as response:
         reading = _Reading(response, request.bounds)
         if not reading.ended:

@@ -147,11 +147,7 @@ def _table(outcomes: Sequence[Outcome], modes: Sequence[Mode]) -> dict[str, dict
 
 
 async def embed_questions(questions: Sequence[Question], embedder: BatchEmbedder) -> dict[str, EmbeddedQuery]:
-    """Embed all questions, and return a mapping from each question's text to its vector.
-
-    Raises:
-        EmbedderUnavailable: the embedder was busy or unavailable for a minute.
-    """
+    """Embed all questions, and return a mapping from each question's text to its vector."""
     texts = list(dict.fromkeys(question.text for question in questions))
     found: dict[str, EmbeddedQuery] = {}
     for batch in (texts[start : start + _EMBEDDING_BATCH] for start in range(0, len(texts), _EMBEDDING_BATCH)):
@@ -203,10 +199,6 @@ async def evaluate(
     recalled at the same time. After each recall there is a pause, so that recalls take only a `share` (0 to 1) of the
     time and leave room for the recalls of users. With `expand` True, `recall` asks its language model for further
     words.
-
-    Raises:
-        RecallDegraded: the dense leg could not take part.
-        ExpansionFailed: the language model gave no answer.
     """
     turns = asyncio.Semaphore(concurrency)
 

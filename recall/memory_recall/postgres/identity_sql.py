@@ -73,12 +73,7 @@ async def read_identity(
 
 
 async def require_identity(connection: "asyncpg.Connection[asyncpg.Record]", expected: DatabaseIdentity) -> None:
-    """Check that a connection has reached the expected database.
-
-    Raises:
-        DatabaseIdentityMismatch: the connection has reached another server, or another database of the same server.
-        DatabaseRejected: the role may not read the server's system identifier.
-    """
+    """Check that a connection has reached the expected database."""
     found = await read_identity(connection)
     if found.system_identifier != expected.system_identifier:
         raise DatabaseIdentityMismatch(

@@ -93,11 +93,7 @@ def only_certificates(text: str) -> str:
 
 
 def check_certificates(text: str) -> None:
-    """Check that a PEM text holds certificates that TLS can use.
-
-    Raises:
-        InvalidConfiguration: the text is too long, or holds no certificate, or a malformed one.
-    """
+    """Check that a PEM text holds certificates that TLS can use."""
     _load(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), text)
 
 

@@ -56,10 +56,7 @@ class WordPiece:
         return frozenset((self.cls, self.sep, self.pad, self.mask, self.unk))
 
     def padded(self, size: int) -> "WordPiece":
-        """Return the vocabulary with `size` pieces, since many models have more embeddings than pieces.
-
-        The further pieces never come from a text.
-        """
+        """Return the vocabulary with `size` pieces, since many models have more embeddings than pieces."""
         if size < len(self.pieces):
             raise configuration_error(
                 f"The vocabulary has {len(self.pieces)} pieces but the model {size} embeddings; "
@@ -81,12 +78,7 @@ def _kind(piece: str) -> int:
 
 
 def read_wordpiece(directory: Path) -> WordPiece:
-    """Read the vocabulary from `tokenizer.json`, or from `vocab.txt` if the directory has no `tokenizer.json`.
-
-    Raises:
-        EmbedderError: the directory has neither file, the tokenizer is not WordPiece, its vocabulary is malformed or
-            too large, or a special token is missing.
-    """
+    """Read the vocabulary from `tokenizer.json`, or from `vocab.txt` if the directory has no `tokenizer.json`."""
     config = _read_object(directory / "tokenizer_config.json")
     pieces, normalizer = _read_pieces(directory)
     by_piece = {piece: i for i, piece in enumerate(pieces)}
