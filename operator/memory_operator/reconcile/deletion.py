@@ -207,7 +207,7 @@ def _undo_migrations(index: MemoryIndex, observed: Observed, images: Images, now
 def _may_undo(index: MemoryIndex, observed: Observed, facts: DatabaseFacts) -> bool:
     """Return whether the MemoryIndex has claimed the table, or has begun to undo the migrations and so lost its claim.
 
-    The Job drops the claim together with the vectors, before the first revision. Migrations of a table without a claim,
+    The Job drops the claim together with our own tables, before the revision. Migrations of a table without a claim,
     or with a claim that has ended, may be those of the command line or of an object whose vectors were to be kept.
     """
     return is_claimed_by(index, facts) or (facts.claim is None and bool(observed.jobs_of("uninstall")))

@@ -26,7 +26,6 @@ from memory_operator.reconcile.model_file.fetch import plan_fetch
 from memory_operator.reconcile.plan import Action, Step, apply_drifted, delete_existing, failed_step, waiting_for
 from memory_operator.reconcile.rollout import (
     latest_problem,
-    may_leave_out_former,
     rollout_obstacle,
     template_drifted,
     update_waits,
@@ -184,10 +183,8 @@ def scale_live(index: MemoryIndex, observed: Observed, images: Images, *, replic
 
 def _objects(index: MemoryIndex, observed: Observed, images: Images, replicas: int) -> tuple[Manifest, ...]:
     """Return the embedder's NetworkPolicy, Service and Deployment, in this order: no pod runs without its policy."""
-    name = f"{index.name}-{resources.COMPONENT}"
     policy = embedder_policy(index, operator_namespace=observed.operator_namespace)
-    graceful_only = may_leave_out_former(observed, name, observed.embedder)
-    return policy, *resources.objects(index, images, replicas=replicas, graceful_only=graceful_only)
+    return policy, *resources.objects(index, images, replicas=replicas)
 
 
 def _without_database(

@@ -17,7 +17,6 @@ LABEL_MANAGED_BY = "app.kubernetes.io/managed-by"
 LABEL_INDEX_NAME = "memory-index.dev/name"
 LABEL_INDEX_NAMESPACE = "memory-index.dev/namespace"
 LABEL_CONFIG = "memory-index.dev/config"
-LABEL_GRACEFUL = "memory-index.dev/graceful-termination"  # of embedder pods that still serve for a while after SIGTERM
 ANNOTATION_FINGERPRINT = "memory-index.dev/fingerprint"
 ANNOTATION_SPECIFICATION = "memory-index.dev/specification"  # which one an embedder's pods were made from
 ANNOTATION_SEQUENCE = "memory-index.dev/sequence"

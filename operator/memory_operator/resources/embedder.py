@@ -12,7 +12,6 @@ ready for a while, and the stopped pod serves until no more requests are directe
 from memory_operator.api.spec import Manifest, MemoryIndex
 from memory_operator.resources.common import (
     KEY_DIRECTORY,
-    LABEL_GRACEFUL,
     Images,
     container_security,
     labels,
@@ -38,7 +37,6 @@ STARTUP_SECONDS = 1800  # a large model from a slow volume; the probe answers as
 MIN_READY_SECONDS = 15  # for a Service's change of pods to reach every node
 SHUTDOWN_DELAY_SECONDS = 10  # for the same; it is also longer than clients keep idle connections
 DRAIN_SECONDS = 60  # of an embedder, from the end of the shutdown delay
-GRACEFUL = {LABEL_GRACEFUL: "true"}
 COMPONENT = "embedder"
 NEXT_COMPONENT = "embedder-next"  # the next model's, while a swap is under way
 
@@ -68,20 +66,13 @@ def serves_while_rolling_out(index: MemoryIndex) -> bool:
     return index.spec.embedder.gpu_layers == 0 or has_several_pods(index)
 
 
-def objects(
-    index: MemoryIndex, images: Images, *, replicas: int, component: str = COMPONENT, graceful_only: bool = True
-) -> tuple[Manifest, ...]:
+def objects(index: MemoryIndex, images: Images, *, replicas: int, component: str = COMPONENT) -> tuple[Manifest, ...]:
     """Return the Service and the Deployment of an embedder."""
-    pods = deployment(index, images, replicas=replicas, component=component)
-    return service(index, component, graceful_only=graceful_only), pods
+    return service(index, component), deployment(index, images, replicas=replicas, component=component)
 
 
-def service(index: MemoryIndex, component: str = COMPONENT, *, graceful_only: bool = True) -> Manifest:
-    """Return the Service that gives the embedder a stable address.
-
-    With `graceful_only` True, the Service leaves out pods of former releases, which refuse requests as soon as they are
-    stopped.
-    """
+def service(index: MemoryIndex, component: str = COMPONENT) -> Manifest:
+    """Return the Service that gives the embedder a stable address."""
     return with_fingerprint(
         {
             "apiVersion": "v1",
@@ -89,7 +80,7 @@ def service(index: MemoryIndex, component: str = COMPONENT, *, graceful_only: bo
             "metadata": metadata(index, f"{index.name}-{component}", component),
             "spec": {
                 "type": "ClusterIP",
-                "selector": {**selector(index, component), **(GRACEFUL if graceful_only else {})},
+                "selector": selector(index, component),
                 "ports": [{"name": "http", "port": PORT, "targetPort": "http", "protocol": "TCP"}],
             },
         }
@@ -129,7 +120,7 @@ def deployment(index: MemoryIndex, images: Images, *, replicas: int, component: 
     }
     record = record_of_specification(index, overlap=overlap)
     template = {
-        "metadata": {"labels": {**labels(index, component), **GRACEFUL}, "annotations": annotations},
+        "metadata": {"labels": labels(index, component), "annotations": annotations},
         "spec": _pod_spec(index, images),
     }
     manifest = with_fingerprint(

@@ -30,11 +30,11 @@ def test_a_table_that_the_object_never_claimed_keeps_its_vectors_and_the_object_
 
 
 def test_migrations_whose_claim_the_running_job_has_dropped_are_undone_to_the_end(world: World) -> None:
-    """The claim goes with the second of the revisions, before the first one."""
+    """The claim goes with our own tables, before the revision."""
     index = deleted(world, deletionPolicy="Delete")
     config = workers.config_fingerprint(index, world.images, "uninstall")
     running = JobFacts("mem-uninstall-x", "uninstall", config, 0, JobState.ACTIVE)
-    found = replace(FULL, schema_revision="0001", identity=IDENTITY, claim=None)
+    found = replace(FULL, identity=IDENTITY, claim=None)
     plan = end(world, index, database=found, jobs=(running,))
     assert plan.finalizer is None
     assert "Job mem-uninstall-x drops" in condition(plan, "Ready")["message"]

@@ -147,7 +147,7 @@ async def test_changes_of_ready_and_of_stalled_are_events_and_nothing_is_said_tw
 
 
 async def test_started_and_failed_jobs_are_events(bench: Bench) -> None:
-    bench.database = replace(FULL, schema_revision="0003")
+    bench.database = replace(FULL, schema_revision="0000")
     await bench.reconcile()
     ((name, job),) = [(key[2], item) for key, item in bench.api.objects.items() if key[0] == "Job"]
     assert ("Normal", "JobStarted") in events(bench)
