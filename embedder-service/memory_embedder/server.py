@@ -19,13 +19,12 @@ from contextlib import suppress
 import structlog
 import uvicorn
 
-from memory_embedder.engine.protocol import Engine
+from memory_embedder.engine.protocol import Engine, EngineOptions
 from memory_embedder.errors import EmbedderError, ErrorKind, configuration_error
 from memory_embedder.hardening import forbid_core_dumps, return_large_blocks
 from memory_embedder.http.app import build_app, build_probe_app
 from memory_embedder.http.connections import BoundedConfig, BoundedServer, ConnectionLimits
 from memory_embedder.scheduling.lanes import Lane
-from memory_embedder.scheduling.plan import LoadPlan
 from memory_embedder.scheduling.service import EmbeddingService
 from memory_embedder.settings import EmbedderSettings
 from memory_embedder.telemetry.metrics import Metrics
@@ -153,23 +152,8 @@ def _as_refusal(error: Exception) -> EmbedderError:
     return configuration_error(f"Loading failed unexpectedly ({type(error).__name__}); see the log.")
 
 
-def load_engine(plan: LoadPlan) -> Engine:
-    """Load the llama.cpp engine that a plan describes.
+def load_engine(options: EngineOptions) -> Engine:
+    """Load the llama.cpp engine, which is imported here because the import takes a while: the ports must open first."""
+    from memory_embedder.engine.llama import LlamaEngine
 
-    The engine is imported in this function because the import takes a while, and the ports must open first.
-    """
-    from memory_embedder.engine.llama import EngineOptions, LlamaEngine
-
-    return LlamaEngine(
-        EngineOptions(
-            path=plan.path,
-            digest=plan.digest,
-            profile=plan.profile,
-            batch_tokens=plan.largest_batch,
-            contexts=plan.most_contexts,
-            least_contexts=plan.least_contexts,
-            reserved=plan.reserved,
-            gpu_layers=plan.gpu_layers,
-            gpu_memory_limit=plan.gpu_memory_limit,
-        )
-    )
+    return LlamaEngine(options)

@@ -6,7 +6,8 @@
 import sys
 from pathlib import Path
 
-from memory_embedder.engine.llama import EngineOptions, LlamaEngine
+from memory_embedder.engine.llama import LlamaEngine
+from memory_embedder.engine.protocol import EngineOptions
 from memory_embedder.engine.vectors import require_usable
 from memory_embedder.hardening import forbid_core_dumps
 from memory_embedder.models.gguf_header import read_facts

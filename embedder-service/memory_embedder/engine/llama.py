@@ -7,8 +7,6 @@ nothing but the pooled vectors. llama.cpp aborts the process on unexpected input
 
 import ctypes
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,7 +19,7 @@ from memory_embedder.engine.memory_estimate import MemoryNeed, estimate_memory, 
 from memory_embedder.engine.native_batch import NativeBatch
 from memory_embedder.engine.native_log import NativeLog, native_log
 from memory_embedder.engine.profile_check import check_profile
-from memory_embedder.engine.protocol import EncodedText, EngineFacts, TokenIds, Vectors
+from memory_embedder.engine.protocol import EncodedText, EngineFacts, EngineOptions, TokenIds, Vectors
 from memory_embedder.engine.tokenizer import Tokenizer
 from memory_embedder.engine.vectors import finite_scores, unit_vectors, unusable_rows
 from memory_embedder.errors import EmbedderError, ErrorKind, configuration_error
@@ -37,31 +35,6 @@ _POOLINGS = {
 }
 _FLASH_ATTENTION = 1
 _SEQUENCES = 64  # must divide the batch: llama.cpp aborts while it reserves a mean-pooling graph otherwise
-
-
-@dataclass(frozen=True, slots=True)
-class EngineOptions:
-    """How to load a model; `gpu_memory_limit` is in bytes.
-
-    `contexts` is how many contexts there will be at most. Where a GPU's memory is too small for them, there may be
-    fewer, but at least `least_contexts`, which by default is as many. `reserved` is None for the first model of a
-    process. For a second one it is the number of bytes of a GPU's memory that the contexts of the first will still
-    take; what CUDA itself takes was counted for the first.
-
-    `digest` is the digest that the file must have, or None to accept any file. With `try_amx` True, AMX kernels compute
-    quantised weights only if a test in a child process succeeds; with `try_amx` False, they are used without this test.
-    """
-
-    path: Path
-    profile: ModelProfile
-    batch_tokens: int
-    contexts: int
-    least_contexts: int | None = None
-    reserved: int | None = None
-    gpu_layers: int = 0
-    gpu_memory_limit: int | None = None
-    try_amx: bool = True
-    digest: str | None = None
 
 
 class LlamaEngine:

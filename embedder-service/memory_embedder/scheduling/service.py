@@ -15,13 +15,13 @@ import numpy as np
 import structlog
 
 from memory_embedder.engine.hardware import FreeCores, available_threads
-from memory_embedder.engine.protocol import Computer, EncodedText, Engine, EngineFacts, Vectors
+from memory_embedder.engine.protocol import Computer, EncodedText, Engine, EngineFacts, EngineOptions, Vectors
 from memory_embedder.engine.vectors import unusable_rows
 from memory_embedder.errors import EmbedderError, ErrorKind, loading, no_reranker, too_long, unusable_texts
 from memory_embedder.models.profiles import ModelProfile
 from memory_embedder.scheduling.dispatcher import Dispatcher, Ticket
 from memory_embedder.scheduling.lanes import Lane, LaneLimits, Lanes, Role
-from memory_embedder.scheduling.plan import ComputePlan, LoadPlan, check_offload, plan_load, plan_reranker_load
+from memory_embedder.scheduling.plan import ComputePlan, check_offload, plan_load, plan_reranker_load
 from memory_embedder.scheduling.query_cache import QueryCache, merge
 from memory_embedder.scheduling.query_threads import tune_query_threads
 from memory_embedder.scheduling.tokenizing import TokenizingThreads, are_few
@@ -75,7 +75,7 @@ class EmbeddingService:
     def __init__(
         self,
         settings: EmbedderSettings,
-        make_engine: Callable[[LoadPlan], Engine],
+        make_engine: Callable[[EngineOptions], Engine],
         metrics: Metrics,
         tracing: Tracing | None = None,
         limits: Limits | None = None,
@@ -119,12 +119,12 @@ class EmbeddingService:
     def _load(self) -> None:
         started = time.monotonic()
         plan = plan_load(self.settings, self.profile, available_threads())
-        engine = self._engine = self._make_engine(plan)
+        engine = self._engine = self._make_engine(plan.options)
         facts = engine.facts
         self._publish(facts)
-        self.model = _served(plan, facts)
+        self.model = _served(self.profile, facts)
         self.metrics.model_info.labels(model=self.model.name, digest=facts.digest, pooling=self.model.pooling).set(1)
-        self._log_loaded(plan, facts, started)
+        self._log_loaded(plan.options, facts, started)
         check_offload(self.settings, facts)
         compute = tune(engine, plan.fitting(facts.most_contexts), self.limits.tuning_seconds)
         compute = tune_query_threads(engine, compute, self.limits.tuning_seconds, self._free_cores)
@@ -284,10 +284,10 @@ class EmbeddingService:
         self.metrics.layers.set(facts.layers_total)
         self.metrics.memory_estimate.set(facts.memory_estimate_bytes)
 
-    def _log_loaded(self, plan: LoadPlan, facts: EngineFacts, started: float) -> None:
+    def _log_loaded(self, options: EngineOptions, facts: EngineFacts, started: float) -> None:
         self._logger.info(
             "Model loaded",
-            file=plan.path.name,
+            file=options.path.name,
             digest=facts.digest,
             device=facts.device,
             kernels=facts.kernels,
@@ -303,12 +303,12 @@ class EmbeddingService:
 
     def _load_reranker(self, profile: ModelProfile, compute: ComputePlan, embedder: EngineFacts) -> None:
         started = time.monotonic()
-        plan = plan_reranker_load(self.settings, profile, compute, embedder)
-        engine = self._reranking_engine = self._make_engine(plan)
-        self.reranker = _served(plan, engine.facts)
+        options = plan_reranker_load(self.settings, profile, compute, embedder)
+        engine = self._reranking_engine = self._make_engine(options)
+        self.reranker = _served(profile, engine.facts)
         self.metrics.reranker_info.labels(model=profile.name, digest=engine.facts.digest).set(1)
         self.metrics.memory_estimate.inc(engine.facts.memory_estimate_bytes)
-        self._log_loaded(plan, engine.facts, started)
+        self._log_loaded(options, engine.facts, started)
         check_offload(self.settings, engine.facts)
 
     def _start_lanes(self, plan: ComputePlan, engine: Engine) -> None:
@@ -391,9 +391,9 @@ class EmbeddingService:
         self.metrics.ready.set(1 if state is State.READY else 0)
 
 
-def _served(plan: LoadPlan, facts: EngineFacts) -> ServedModel:
+def _served(profile: ModelProfile, facts: EngineFacts) -> ServedModel:
     return ServedModel(
-        plan.profile.name, facts.dimensions, facts.max_tokens, facts.pooling.value, facts.digest, int(time.time())
+        profile.name, facts.dimensions, facts.max_tokens, facts.pooling.value, facts.digest, int(time.time())
     )
 
 

@@ -27,7 +27,7 @@ class ClusterRef(Section):
     namespace: str | None = None
 
 
-class Credentials(Section):
+class CredentialsRef(Section):
     """The name of the Secret that contains the connection URI, and the key of the URI in the Secret."""
 
     secret_name: str | None = None
@@ -61,7 +61,7 @@ class Database(Section):
     name: str
     table: str = "memories"
     cluster: ClusterRef | None = None
-    credentials: Credentials = Credentials()
+    credentials: CredentialsRef = CredentialsRef()
     tls: DatabaseTls = DatabaseTls()
     existing_vectors: Literal["Refuse", "Keep", "Discard"] = "Refuse"
     extension: Extension = Extension()

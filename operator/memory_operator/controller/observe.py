@@ -39,7 +39,7 @@ from memory_operator.reconcile.facts import (
     Observed,
     Peers,
     Problem,
-    ServedModel,
+    ReportedModel,
 )
 from memory_operator.reconcile.indexing.graph import may_have_graph
 from memory_operator.resources.cnpg import DatabaseObject, own_labels
@@ -239,7 +239,7 @@ class Observer:
 
     async def _external(
         self, index: MemoryIndex, database: DatabaseFacts | Problem | None = None
-    ) -> ServedModel | Problem | None:
+    ) -> ReportedModel | Problem | None:
         """Return the model that an external embedder serves, or a problem with the embedder or its API key.
 
         For any other embedder, only its API key is checked (during a swap, the keys of both models' embedders). The
@@ -260,7 +260,7 @@ class Observer:
 
     async def _active_external(
         self, index: MemoryIndex, database: DatabaseFacts | Problem | None, sync: Manifest | None
-    ) -> ServedModel | Problem | None:
+    ) -> ReportedModel | Problem | None:
         """Return the model that the active model's external embedder serves during a swap, or a problem with it.
 
         The embedder and its API key are those of the sync worker's Deployment. Of an embedder that the operator runs,

@@ -19,7 +19,7 @@ from datetime import datetime, timedelta
 from memory_operator.api.conditions import Verdict
 from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import Manifest, MemoryIndex
-from memory_operator.reconcile.facts import EmbedderLoad, Observed, Problem, Recommendation, ServedModel
+from memory_operator.reconcile.facts import EmbedderLoad, Observed, Problem, Recommendation, ReportedModel
 from memory_operator.reconcile.jobs import active_job
 from memory_operator.reconcile.model_file.cleanup import delete_unneeded
 from memory_operator.reconcile.model_file.fetch import plan_fetch
@@ -231,9 +231,9 @@ def mismatch(index: MemoryIndex, observed: Observed) -> Verdict | None:
     if active is None:
         return None
     served = [load.model for load in observed.loads if load.model]
-    if isinstance(observed.external, ServedModel) and active.name == index.spec.embedding.model:
+    if isinstance(observed.external, ReportedModel) and active.name == index.spec.embedding.model:
         served.append(observed.external)
-    if isinstance(observed.active_external, ServedModel):
+    if isinstance(observed.active_external, ReportedModel):
         served.append(observed.active_external)
     recorded = {"file": active.digest, "pooling": active.pooling}
     for one in served:
