@@ -54,7 +54,8 @@ class LlamaEngine:
     def _load(self, options: EngineOptions, file: ModelFile, digest: str) -> None:
         header = read_header(file)
         check_profile(header, options.profile, options.path)
-        avoid_amx = header.quantised and not _may_use_amx(options, file)
+        # Beside a GPU little is left to the CPU, not worth loading a model twice.
+        avoid_amx = header.quantised and options.try_amx and (options.gpu_layers != 0 or not amx_works(file))
         backends = load_backends(avoid_amx=avoid_amx, gpu=options.gpu_layers != 0)
         capacity = round_up(max(options.batch_tokens, options.profile.max_tokens), _SEQUENCES)
         need = _fitting(options, header, capacity, backends)
@@ -187,11 +188,6 @@ def _fitting(options: EngineOptions, header: GgufFacts, capacity: int, backends:
     if not (gpu and backends.gpus):
         return needs[0]
     return largest_fitting(needs, backends.gpus[0], options.gpu_memory_limit, options.reserved or 0)
-
-
-def _may_use_amx(options: EngineOptions, file: ModelFile) -> bool:
-    # Beside a GPU little is left to the CPU, not worth loading a model twice.
-    return not options.try_amx or (options.gpu_layers == 0 and amx_works(file))
 
 
 def _load_model(options: EngineOptions, file: ModelFile, *, plain_buffers: bool) -> Any:  # noqa: ANN401 -- a pointer of an untyped library

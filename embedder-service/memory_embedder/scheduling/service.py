@@ -95,18 +95,13 @@ class EmbeddingService:
         self._cache = QueryCache(self.limits.cached_queries)
         self._tokenizers = TokenizingThreads()
         self._free_cores = FreeCores()
-        self._state = State.LOADING
+        self.state = State.LOADING
         self._loading = False
         self._refusal: EmbedderError | None = None
         self._state_lock = threading.Lock()
         self._logger = structlog.get_logger("memory_embedder.scheduling.service")
         metrics.ready.set(0)
         metrics.observe_queues(self.reading)
-
-    @property
-    def state(self) -> State:
-        """Whether requests are served now, and if not, why."""
-        return self._state
 
     def load(self) -> None:
         """Load and warm up the model, then become ready. The call blocks, so it needs a thread of its own."""
@@ -150,14 +145,14 @@ class EmbeddingService:
 
     def require_serving(self) -> None:
         """Check that a request can be served now, which is so until the service begins to drain."""
-        if self._state is not State.TERMINATING:
+        if self.state is not State.TERMINATING:
             self.require_ready()
 
     def require_ready(self) -> None:
         """Check that new requests may be sent here: the model is loaded and no shutdown has begun."""
-        if self._state is State.READY:
+        if self.state is State.READY:
             return
-        if self._state in {State.TERMINATING, State.DRAINING}:
+        if self.state in {State.TERMINATING, State.DRAINING}:
             raise EmbedderError(
                 ErrorKind.DRAINING, "This pod is shutting down; send the request again.", retry_after_seconds=1
             )
@@ -248,7 +243,7 @@ class EmbeddingService:
 
         Callers are then directed to other pods before the first request is refused here.
         """
-        serving = self._state is State.READY
+        serving = self.state is State.READY
         if serving:
             self._become(State.TERMINATING)
         return serving
@@ -385,9 +380,9 @@ class EmbeddingService:
 
     def _become(self, state: State) -> None:
         with self._state_lock:
-            if self._state is State.DRAINING:
+            if self.state is State.DRAINING:
                 return  # a load that finishes during shutdown must not make the service ready
-            self._state = state
+            self.state = state
         self.metrics.ready.set(1 if state is State.READY else 0)
 
 

@@ -157,7 +157,7 @@ def plan_embedder(
     budget = (resources.disruption_budget(index),) if several else ()
     actions = apply_drifted(observed, *guards, *pods, *budget)
     if not several:
-        actions = (*actions, *_delete_existing(index, observed, resources.COMPONENT, ("PodDisruptionBudget",)))
+        actions = (*actions, *delete_existing(observed, ("PodDisruptionBudget", name)))
     actions = (*actions, *fetch.actions, *unneeded)
     if isinstance(observed.external, Problem):
         return Step(failed_step(observed.external).verdict, actions)
@@ -211,14 +211,7 @@ def _without_database(
 def delete_embedder(index: MemoryIndex, observed: Observed, component: str) -> tuple[Action, ...]:
     """Return the writes that delete those objects of an embedder that exist."""
     kinds = ("Deployment", "Service", "NetworkPolicy", "PodDisruptionBudget")
-    return _delete_existing(index, observed, component, kinds)
-
-
-def _delete_existing(
-    index: MemoryIndex, observed: Observed, component: str, kinds: tuple[str, ...]
-) -> tuple[Action, ...]:
-    name = f"{index.name}-{component}"
-    return delete_existing(observed, *((kind, name) for kind in kinds))
+    return delete_existing(observed, *((kind, f"{index.name}-{component}") for kind in kinds))
 
 
 def mismatch(index: MemoryIndex, observed: Observed) -> Verdict | None:

@@ -18,6 +18,7 @@ from memory_operator.resources.common import (
     literal,
     metadata,
     pod_security,
+    scraped,
     secret_file,
     selector,
     service_url,
@@ -112,12 +113,7 @@ def deployment(index: MemoryIndex, images: Images, *, replicas: int, component: 
     Its fingerprint, by which the operator notices changes, leaves out the number of replicas.
     """
     embedder, overlap = index.spec.embedder, serves_while_rolling_out(index)
-    annotations = {
-        "prometheus.io/scrape": "true",
-        "prometheus.io/port": str(PROBE_PORT),
-        "prometheus.io/path": "/metrics",
-        **embedder.pod_annotations,
-    }
+    annotations = {**scraped(PROBE_PORT), **embedder.pod_annotations}
     record = record_of_specification(index, overlap=overlap)
     template = {
         "metadata": {"labels": labels(index, component), "annotations": annotations},
@@ -275,23 +271,16 @@ def _model(index: MemoryIndex, images: Images) -> tuple[list[Manifest], list[Man
     if source.image is None:
         return [], [], [], own
     volume: Manifest = {"name": "model", "emptyDir": {"sizeLimit": MODEL_SIZE_LIMIT}}
-    # The model image's own cp; the embedder verifies the digest at its start.
-    copy = _init(
-        "copy-model", source.image.reference, images, ["cp", literal(source.image.path), FETCHED_FILE], [writable]
-    )
+    copy = {
+        "name": "copy-model",
+        "image": source.image.reference,
+        "imagePullPolicy": images.pull_policy,
+        "command": ["cp", literal(source.image.path), FETCHED_FILE],  # the embedder verifies the digest at its start
+        "securityContext": container_security(),
+        "volumeMounts": [writable],
+    }
     return [copy], [volume], [readable], FETCHED_FILE
 
 
 def _claimed(claim: str) -> Manifest:
     return {"name": "model", "persistentVolumeClaim": {"claimName": claim, "readOnly": True}}
-
-
-def _init(name: str, image: str, images: Images, command: list[str], mounts: list[Manifest]) -> Manifest:
-    return {
-        "name": name,
-        "image": image,
-        "imagePullPolicy": images.pull_policy,
-        "command": command,
-        "securityContext": container_security(),
-        "volumeMounts": mounts,
-    }
