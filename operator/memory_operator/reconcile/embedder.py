@@ -19,7 +19,7 @@ from datetime import datetime, timedelta
 from memory_operator.api.conditions import Verdict
 from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import Manifest, MemoryIndex
-from memory_operator.reconcile.facts import EmbedderLoad, Observed, Problem, Recommendation, ServedModel
+from memory_operator.reconcile.facts import EmbedderLoad, Observed, Problem, Recommendation, ReportedModel
 from memory_operator.reconcile.jobs import active_job
 from memory_operator.reconcile.model_file.cleanup import delete_unneeded
 from memory_operator.reconcile.model_file.fetch import plan_fetch
@@ -157,7 +157,7 @@ def plan_embedder(
     budget = (resources.disruption_budget(index),) if several else ()
     actions = apply_drifted(observed, *guards, *pods, *budget)
     if not several:
-        actions = (*actions, *_delete_existing(index, observed, resources.COMPONENT, ("PodDisruptionBudget",)))
+        actions = (*actions, *delete_existing(observed, ("PodDisruptionBudget", name)))
     actions = (*actions, *fetch.actions, *unneeded)
     if isinstance(observed.external, Problem):
         return Step(failed_step(observed.external).verdict, actions)
@@ -211,14 +211,7 @@ def _without_database(
 def delete_embedder(index: MemoryIndex, observed: Observed, component: str) -> tuple[Action, ...]:
     """Return the writes that delete those objects of an embedder that exist."""
     kinds = ("Deployment", "Service", "NetworkPolicy", "PodDisruptionBudget")
-    return _delete_existing(index, observed, component, kinds)
-
-
-def _delete_existing(
-    index: MemoryIndex, observed: Observed, component: str, kinds: tuple[str, ...]
-) -> tuple[Action, ...]:
-    name = f"{index.name}-{component}"
-    return delete_existing(observed, *((kind, name) for kind in kinds))
+    return delete_existing(observed, *((kind, f"{index.name}-{component}") for kind in kinds))
 
 
 def mismatch(index: MemoryIndex, observed: Observed) -> Verdict | None:
@@ -231,9 +224,9 @@ def mismatch(index: MemoryIndex, observed: Observed) -> Verdict | None:
     if active is None:
         return None
     served = [load.model for load in observed.loads if load.model]
-    if isinstance(observed.external, ServedModel) and active.name == index.spec.embedding.model:
+    if isinstance(observed.external, ReportedModel) and active.name == index.spec.embedding.model:
         served.append(observed.external)
-    if isinstance(observed.active_external, ServedModel):
+    if isinstance(observed.active_external, ReportedModel):
         served.append(observed.active_external)
     recorded = {"file": active.digest, "pooling": active.pooling}
     for one in served:

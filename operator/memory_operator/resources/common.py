@@ -136,6 +136,11 @@ def secret_file(secret: str, key: str, path: str) -> Manifest:
     return {"secretName": secret, "defaultMode": 0o440, "items": [{"key": key, "path": path}]}
 
 
+def scraped(port: int) -> dict[str, str]:
+    """Return the annotations of a pod by which Prometheus finds its metrics."""
+    return {"prometheus.io/scrape": "true", "prometheus.io/port": str(port), "prometheus.io/path": "/metrics"}
+
+
 def env(values: Mapping[str, str]) -> list[Manifest]:
     """Return environment variables sorted by name, without empty values, which Kubernetes would drop."""
     return [{"name": name, "value": literal(value)} for name, value in sorted(values.items()) if value]

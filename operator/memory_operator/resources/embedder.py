@@ -7,8 +7,6 @@ starts first.
 
 If other pods serve during a roll-out, no request is interrupted. An old pod is stopped only after a new pod has been
 ready for a while, and the stopped pod serves until no more requests are directed to it.
-
-Longer than 300 lines because its three objects are built from the same parts.
 """
 
 from memory_operator.api.spec import Manifest, MemoryIndex
@@ -20,6 +18,7 @@ from memory_operator.resources.common import (
     literal,
     metadata,
     pod_security,
+    scraped,
     secret_file,
     selector,
     service_url,
@@ -114,12 +113,7 @@ def deployment(index: MemoryIndex, images: Images, *, replicas: int, component: 
     Its fingerprint, by which the operator notices changes, leaves out the number of replicas.
     """
     embedder, overlap = index.spec.embedder, serves_while_rolling_out(index)
-    annotations = {
-        "prometheus.io/scrape": "true",
-        "prometheus.io/port": str(PROBE_PORT),
-        "prometheus.io/path": "/metrics",
-        **embedder.pod_annotations,
-    }
+    annotations = {**scraped(PROBE_PORT), **embedder.pod_annotations}
     record = record_of_specification(index, overlap=overlap)
     template = {
         "metadata": {"labels": labels(index, component), "annotations": annotations},
@@ -263,10 +257,7 @@ def _arguments(index: MemoryIndex, images: Images) -> list[str]:
 
 
 def _model(index: MemoryIndex, images: Images) -> tuple[list[Manifest], list[Manifest], list[Manifest], str]:
-    """Return the parts of an embedder pod that provide its model.
-
-    They are the init containers, the volumes, the main container's mounts, and the path of the model file.
-    """
+    """Return the init containers, volumes and mounts that give a pod its model, and the path of the file."""
     source = index.spec.embedding.source
     own = f"{MODEL_DIRECTORY}/{index.spec.embedding.model}.gguf"
     if source is None:
@@ -280,23 +271,16 @@ def _model(index: MemoryIndex, images: Images) -> tuple[list[Manifest], list[Man
     if source.image is None:
         return [], [], [], own
     volume: Manifest = {"name": "model", "emptyDir": {"sizeLimit": MODEL_SIZE_LIMIT}}
-    # The model image's own cp; the embedder verifies the digest at its start.
-    copy = _init(
-        "copy-model", source.image.reference, images, ["cp", literal(source.image.path), FETCHED_FILE], [writable]
-    )
+    copy = {
+        "name": "copy-model",
+        "image": source.image.reference,
+        "imagePullPolicy": images.pull_policy,
+        "command": ["cp", literal(source.image.path), FETCHED_FILE],  # the embedder verifies the digest at its start
+        "securityContext": container_security(),
+        "volumeMounts": [writable],
+    }
     return [copy], [volume], [readable], FETCHED_FILE
 
 
 def _claimed(claim: str) -> Manifest:
     return {"name": "model", "persistentVolumeClaim": {"claimName": claim, "readOnly": True}}
-
-
-def _init(name: str, image: str, images: Images, command: list[str], mounts: list[Manifest]) -> Manifest:
-    return {
-        "name": name,
-        "image": image,
-        "imagePullPolicy": images.pull_policy,
-        "command": command,
-        "securityContext": container_security(),
-        "volumeMounts": mounts,
-    }

@@ -9,7 +9,8 @@ from safetensors.numpy import load_file
 
 from memory_bench.embedder.gpu.peer import write_directory
 from memory_bench.servers import CACHE, DEFAULT_MODEL_FILE
-from memory_embedder.engine.llama import EngineOptions, LlamaEngine
+from memory_embedder.engine.llama import LlamaEngine
+from memory_embedder.engine.protocol import EngineOptions
 from memory_embedder.models.convert.bert import read_shape
 from memory_embedder.models.convert.wordpiece import read_wordpiece
 from memory_embedder.models.profiles import PROFILES

@@ -16,7 +16,7 @@ from memory_operator.reconcile.facts import (
     JobState,
     PodFacts,
     Problem,
-    ServedModel,
+    ReportedModel,
 )
 from memory_recall.postgres.identity_sql import DatabaseIdentity
 from memory_recall.schema.requirements.unique_ids import id_faults
@@ -269,9 +269,9 @@ EMBEDDERS = (
               {"database": RECORDED, **served(digest=FILE, pooling="cls")}, **NOTHING),
     Situation("an embedder that does not say its file", "True", "Ready", CURRENT, {"database": RECORDED, **served()}),
     Situation("an external embedder", "True", "Ready", CURRENT,
-              {"database": RECORDED, "external": ServedModel("e", FILE)}, EXTERNAL),
+              {"database": RECORDED, "external": ReportedModel("e", FILE)}, EXTERNAL),
     Situation("an external embedder of another file", "False", "ModelMismatch", FAILED,
-              {"database": RECORDED, "external": ServedModel("e", OTHER_FILE)}, EXTERNAL, **NOTHING),
+              {"database": RECORDED, "external": ReportedModel("e", OTHER_FILE)}, EXTERNAL, **NOTHING),
     Situation("an external embedder that is away", "False", "ExternalEmbedderUnreachable", IN_PROGRESS,
               {"external": Problem(Reason.EXTERNAL_UNREACHABLE, "503.")}, EXTERNAL, lasts=LATE, **NOTHING),
     Situation("an external embedder with another key", "False", "EmbedderUnauthorized", FAILED,

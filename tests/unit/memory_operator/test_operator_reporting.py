@@ -10,10 +10,11 @@ import pytest
 from structlog.testing import capture_logs
 
 from memory_operator.api.reasons import Reason
-from memory_operator.clients.events import EventRecorder
 from memory_operator.clients.kube import KubeError
 from memory_operator.controller.events import of_transitions
 from memory_operator.controller.history import IdleTracker
+from memory_operator.controller.metrics import Metrics
+from memory_operator.controller.reporter import Reporter
 from memory_operator.reconcile.facts import Problem
 from memory_operator.resources.common import Images
 from memory_operator.resources.events import Event, event_manifest, memory_index
@@ -203,12 +204,10 @@ def test_the_same_event_has_the_same_name_and_another_one_another(world: World) 
 async def test_an_event_that_exists_is_left_as_it_is(connect: Connect, world: World) -> None:
     answers = iter([Answer(201, {}), failure(409, "exists")])
     kube, sent = await connect(lambda _: next(answers))
-    recorder = EventRecorder(kube, lambda: START)
+    reporter = Reporter(kube, Metrics(), lambda: START)
     with capture_logs() as logs:
         for _ in range(2):
-            assert await recorder.record(
-                memory_index(world.manifest()), Event("Normal", "Ready", "Every row is embedded.")
-            )
+            await reporter.record(world.manifest(), [Event("Normal", "Ready", "Every row is embedded.")])
     assert logs == []
     assert [(one.method, one.path) for one in sent] == [("POST", "/api/v1/namespaces/team/events")] * 2
 

@@ -13,7 +13,7 @@ from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import Manifest
 from memory_operator.controller.observe import Observer
 from memory_operator.reconcile.core import reconcile
-from memory_operator.reconcile.facts import EmbedderLoad, JobState, Problem, ServedModel
+from memory_operator.reconcile.facts import EmbedderLoad, JobState, Problem, ReportedModel
 from memory_operator.reconcile.plan import Apply
 from memory_operator.resources import workers
 from memory_recall.schema.models_sql import RecordedModel
@@ -114,7 +114,7 @@ def test_an_operator_upgrade_migrates_the_schema_during_a_swap(swap: Cluster) ->
 def test_another_file_of_the_active_model_is_noticed_during_a_swap(swap: Cluster, digest: str, status: str) -> None:
     """Recalls go on with the active model, and its pods may be replaced at any time."""
     swap.change(active_model=replace(MODEL, embedder_url=HOME, digest="sha256:aa"))
-    served = EmbedderLoad("mem-embedder-0", 0.0, 0.0, model=ServedModel("Pod mem-embedder-0", digest, None))
+    served = EmbedderLoad("mem-embedder-0", 0.0, 0.0, model=ReportedModel("Pod mem-embedder-0", digest, None))
     observed = replace(swap.observe(), loads=(served,))
     world = swap.world
     plan = reconcile(swap.index, observed, world.images, world.now, world.intervals, permitted=world.permitted)
