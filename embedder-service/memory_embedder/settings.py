@@ -111,6 +111,10 @@ class EmbedderSettings(BaseModel):
 
         The profile of a known model is changed by the facts that the settings give. An unknown model's profile consists
         of the settings alone.
+
+        Raises:
+            EmbedderError: the model is unknown and the settings lack a fact, `dimensions` differs from those of the
+                known model, or `pooling` is that of a reranker.
         """
         known = self._known_profile()
         if self.pooling is Pooling.RANK:
@@ -136,7 +140,12 @@ class EmbedderSettings(BaseModel):
         return self.model_file or Path("/models") / f"{self.model}.gguf"
 
     def reranker_profile(self) -> ModelProfile | None:
-        """Return the profile of the configured reranker, or None if none is configured."""
+        """Return the profile of the configured reranker, or None if none is configured.
+
+        Raises:
+            EmbedderError: the reranker is unknown and the settings do not say how long a pair may be, or it has
+                settings but no name.
+        """
         if self.reranker is None:
             given = [name for name in sorted(self.model_fields_set) if name.startswith("reranker_")]
             if given:

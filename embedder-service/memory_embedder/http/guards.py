@@ -40,6 +40,9 @@ class ApiKey:
         """Check the value of an `Authorization` header.
 
         Return the SHA-256 digest of the key, or None if no key is required.
+
+        Raises:
+            EmbedderError: the header is not `Bearer` with the key, or the key's file cannot be read.
         """
         if self._path is None:
             return None

@@ -120,13 +120,22 @@ def build_probes(service: EmbeddingService) -> APIRouter:
 
 
 def parse_and_check(body: bytes, service: EmbeddingService) -> tuple[EmbeddingRequest, list[str]]:
-    """Parse a body, check the request against the served model, and return the request and its texts."""
+    """Parse a body, check the request against the served model, and return the request and its texts.
+
+    Raises:
+        EmbedderError: the body is malformed, or the served model cannot embed its texts.
+    """
     request = parse_request(body, EmbeddingRequest)
     return request, check_request(request, service)
 
 
 def check_request(request: EmbeddingRequest, service: EmbeddingService) -> list[str]:
-    """Check a request against the served model and return its texts."""
+    """Check a request against the served model and return its texts.
+
+    Raises:
+        EmbedderError: the request names another model or another number of dimensions, has no texts, or has a text that
+            is empty or malformed.
+    """
     check_model(request.model, service.profile.name)
     expected = service.profile.dimensions
     if request.dimensions is not None and request.dimensions != expected:

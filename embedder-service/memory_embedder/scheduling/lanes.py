@@ -118,7 +118,12 @@ class Lanes:
         return self._lanes[lane].inflight
 
     def admit(self, lane: Lane, items: Iterable[Item]) -> None:
-        """Queue all items of a request, or none."""
+        """Queue all items of a request, or none.
+
+        Raises:
+            EmbedderError: `TOO_LARGE` if the request exceeds the limit of tokens of one request, or `OVERLOADED` if the
+                lane has no room now; this error gives the seconds until there is room.
+        """
         offered = tuple(items)
         tokens = sum(item.tokens for item in offered)
         largest = self._limits.request_tokens[lane]

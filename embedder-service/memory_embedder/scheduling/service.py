@@ -104,7 +104,12 @@ class EmbeddingService:
         metrics.observe_queues(self.reading)
 
     def load(self) -> None:
-        """Load and warm up the model, then become ready. The call blocks, so it needs a thread of its own."""
+        """Load and warm up the model, then become ready. The call blocks, so it needs a thread of its own.
+
+        Raises:
+            EmbedderError: the model cannot be served from this file, on this machine or with these settings; the
+                service does not become ready.
+        """
         self._loading = True
         try:
             self._load()
@@ -144,12 +149,20 @@ class EmbeddingService:
         self._become(State.REFUSED)
 
     def require_serving(self) -> None:
-        """Check that a request can be served now, which is so until the service begins to drain."""
+        """Check that a request can be served now, which is so until the service begins to drain.
+
+        Raises:
+            EmbedderError: `LOADING`, `DRAINING`, or the error that was passed to `refuse`.
+        """
         if self.state is not State.TERMINATING:
             self.require_ready()
 
     def require_ready(self) -> None:
-        """Check that new requests may be sent here: the model is loaded and no shutdown has begun."""
+        """Check that new requests may be sent here: the model is loaded and no shutdown has begun.
+
+        Raises:
+            EmbedderError: `LOADING`, `DRAINING`, or the error that was passed to `refuse`.
+        """
         if self.state is State.READY:
             return
         if self.state in {State.TERMINATING, State.DRAINING}:
@@ -159,7 +172,11 @@ class EmbeddingService:
         raise self._refusal or loading()
 
     def require_alive(self) -> None:
-        """Check that no batch has stopped making progress."""
+        """Check that no batch has stopped making progress.
+
+        Raises:
+            EmbedderError: a batch has been computing for more than `Limits.hang_seconds`.
+        """
         hung = self._dispatcher.longest_batch_seconds() if self._dispatcher else 0.0
         if hung > self.limits.hang_seconds:
             raise EmbedderError(
@@ -180,6 +197,10 @@ class EmbeddingService:
         With `truncate` False, texts longer than the model's window are refused. `client_disconnected` returns when the
         caller has disconnected; texts whose computation has not begun are then dropped. `caller` is the digest of the
         caller's API key; without a key, queries are not cached.
+
+        Raises:
+            EmbedderError: the service is not ready, a text is too long or has no usable vector, the lane is full, the
+                engine failed, or the caller disconnected.
         """
         self.require_serving()
         keys = self._cache_keys(caller, texts) if lane is Lane.QUERY else []
@@ -211,6 +232,10 @@ class EmbeddingService:
 
         With `truncate` False, pairs longer than the reranker's window are refused. `client_disconnected` is that of
         `embed`; `field` is what the request calls the list of texts. No score is cached.
+
+        Raises:
+            EmbedderError: the service is not ready or has no reranker, a pair is too long or has no finite score, the
+                lane is full, the engine failed, or the caller disconnected.
         """
         self.require_serving()
         engine = self._reranking_engine

@@ -74,7 +74,11 @@ class DsnFile:
     tls: DatabaseTls = AS_WRITTEN
 
     def read(self) -> str:
-        """Return the present content of the file."""
+        """Return the present content of the file.
+
+        Raises:
+            InvalidConfiguration: the file is missing, unreadable or empty.
+        """
         return read_secret_file(self.path, "connection string")
 
 
@@ -179,7 +183,11 @@ async def _identified(connection: Connection, source: DsnSource) -> Connection:
 
 @asynccontextmanager
 async def opened(source: DsnSource, application_name: str) -> AsyncIterator[Connection]:
-    """Open one connection, and drop it when the block ends."""
+    """Open one connection, and drop it when the block ends.
+
+    Raises:
+        DatabaseUnreachable, InvalidConfiguration, DatabaseIdentityMismatch: as for `connect`.
+    """
     connection = await connect(source, application_name=application_name)
     try:
         yield connection
