@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from documentation.references.chart import combinations, leaves
+from docs.makers.references.chart import combinations, leaves
 from tests.unit.chart.conftest import CHART
 
 COMBINATIONS = sorted((CHART / "ci").glob("*-values.yaml"))

@@ -12,9 +12,9 @@ from typing import Any
 
 import yaml
 
-from documentation.markdown import code, document, plain, table
+from docs.makers.markdown import code, document, plain, table
 
-CHART = Path(__file__).parents[2] / "charts" / "memory-index"
+CHART = Path(__file__).parents[3] / "charts" / "memory-index"
 _KEY = re.compile(r"( *)([A-Za-z]+):")
 _COMMENT = re.compile(r" *# ?(.*)")
 INTRODUCTION = """\
