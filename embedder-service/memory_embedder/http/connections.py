@@ -271,10 +271,11 @@ class BoundedProtocol(HttpToolsProtocol):
 
 
 def without_upgrade(data: bytes) -> bytes:
-    """Rename the field of a head that offers another protocol, such as HTTP/2, which a server may ignore.
+    """Rename the header `Upgrade` of a request, so that the offer of another protocol is ignored.
 
-    Some clients offer HTTP/2 with the first request of every connection. The parser takes such a request to have no
-    body. A head that arrives in several pieces is not changed; the request is then refused.
+    Some clients offer HTTP/2 with the first request of every connection, and a server may ignore that. The parser would
+    take such a request to have no body. Headers that arrive in several pieces are not changed, and the request is then
+    refused.
     """
     end = data.find(b"\r\n\r\n")
     return data if end < 0 else _UPGRADE.sub(b"ignored", data[:end]) + data[end:]

@@ -165,7 +165,7 @@ class WireFormat:
         )
 
     def scores(self, payload: dict[str, Any], expected: int) -> list[float]:
-        """Return the scores in the JSON object of a rerank answer, in the order of the `expected` texts.
+        """Return the scores of `expected` texts, in the order of the texts, from the JSON object of a rerank answer.
 
         Raises:
             EmbedderBroken: the answer does not have one finite score for each text.

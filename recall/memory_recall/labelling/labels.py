@@ -185,7 +185,7 @@ class Labels(BaseModel):
         return [one for one in self.pools.get(query_id, []) if one not in graded]
 
     def is_judged(self, query_id: str) -> bool:
-        """Whether the question has a pool, and each memory of it a grade."""
+        """Whether the question has a pool, and every memory in this pool has a grade."""
         return query_id in self.pools and not self.ungraded(query_id)
 
     @cached_property

@@ -40,11 +40,10 @@ async def any_superseded(connection: AnyConnection, table: MemoryTable) -> bool:
 
 
 def successors(table: MemoryTable, user: str | None, *, name: str = "successors", rows: str = "joined") -> str:
-    """Return the CTE `successors(id, successor, hops)` of the rows in the CTE `joined` that are superseded.
+    """Return a CTE `name` with the columns id, successor and hops, for the superseded ones among the rows of `rows`.
 
-    Either CTE may have another name. `successor` is the newest memory of the chain, and `hops` is how many entries lead
-    to it. `user` is SQL for the user whose memories alone are searched, and whose rows alone are then looked up, or
-    None.
+    `successor` is the newest memory of the chain, and `hops` is the number of entries from the row to it. `user` is the
+    SQL of a user's id. If it is not None, only that user's memories are looked up.
     """
     hashed = table.own(TEXT_HASH)
     owner = "\n                              AND o.user_id = n.user_id" if "user_id" in table.columns else ""

@@ -10,7 +10,7 @@ import pytest
 import typer
 from typer.main import get_command
 
-from documentation.references import commands as commands_page
+from docs.makers.references import commands as commands_page
 from memory_bench.__main__ import app as benchmarks_app
 
 ROOT = Path(__file__).parents[3]

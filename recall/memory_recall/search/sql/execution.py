@@ -29,7 +29,7 @@ _LEGS = ("dense", "lexical")
 class Answer:
     """The rows that a recall's statement returned, the statement, and why a requested dense leg took no part.
 
-    `outdated` says that Postgres refused a statement, so that the catalog has changed since it was read.
+    `outdated` is true if Postgres refused a statement. The catalog must then be read again, because it has changed.
     """
 
     rows: Sequence[Any]

@@ -1,8 +1,8 @@
-"""The command `python -m documentation.release`: refuses a release whose pages quote figures of former code."""
+"""The command `python -m docs.makers.release`: refuses a release whose pages quote figures of former code."""
 
 import sys
 
-from documentation.site.figures import RESULTS, measured
+from docs.makers.site.figures import RESULTS, measured
 
 
 def main() -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from documentation.markdown import code, document, paragraph, plain, table
+from docs.makers.markdown import code, document, paragraph, plain, table
 from memory_embedder.errors import ErrorKind
 from memory_embedder.http.app import build_app, build_probe_app
 from memory_embedder.scheduling.lanes import Lane

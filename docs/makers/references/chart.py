@@ -1,5 +1,9 @@
-"""The page of the chart's values: defaults and comments of `values.yaml`, limits of `values.schema.json`."""
+"""The page of the chart's values: defaults and comments of `values.yaml`, limits of `values.schema.json`.
 
+Below them are the combinations of values in the chart's folder `ci`, each with the comment with which its file begins.
+"""
+
+import itertools
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -8,14 +12,18 @@ from typing import Any
 
 import yaml
 
-from documentation.markdown import code, document, plain, table
+from docs.makers.markdown import code, document, plain, table
 
-CHART = Path(__file__).parents[2] / "charts" / "memory-index"
+CHART = Path(__file__).parents[3] / "charts" / "memory-index"
 _KEY = re.compile(r"( *)([A-Za-z]+):")
 _COMMENT = re.compile(r" *# ?(.*)")
 INTRODUCTION = """\
 Every value of the chart `charts/memory-index`, with its default. helm refuses what is not listed here.
-[Installation](../install.md) and [configuration](../configuration.md#chart-values) show them in use."""
+[Installation](../install.md) and [configuration](../configuration.md#chart-values) show them in use, and so do the
+[combinations](#combinations)."""
+COMBINATIONS = """\
+Each of these files is a complete set of values. `helm lint --strict` accepts all of them, and together they set every
+value. `make e2e-local` sends what helm renders from each to a real API server as a dry run."""
 
 
 def page() -> str:
@@ -27,7 +35,22 @@ def page() -> str:
         (code(name), code(shown(value)), " ".join([plain(meanings.get(name, "")), limits(rule, schema)]))
         for name, value, rule in leaves(values, schema)
     ]
-    return document("# Chart values", INTRODUCTION, table(("value", "default", "meaning"), rows))
+    return document(
+        "# Chart values",
+        INTRODUCTION,
+        table(("value", "default", "meaning"), rows),
+        "## Combinations",
+        COMBINATIONS,
+        table(("file", "for"), combinations()),
+    )
+
+
+def combinations() -> Iterator[tuple[str, str]]:
+    """Yield a link to each file of the chart's folder `ci`, and the comment with which the file begins."""
+    for file in sorted((CHART / "ci").glob("*-values.yaml")):
+        lines = itertools.takewhile(_COMMENT.fullmatch, file.read_text(encoding="utf-8").splitlines())
+        purpose = " ".join(line.removeprefix("# ") for line in lines)
+        yield f"[`{file.name}`](../../charts/memory-index/ci/{file.name})", plain(purpose)
 
 
 def comments(text: str) -> dict[str, str]:

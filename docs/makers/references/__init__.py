@@ -6,9 +6,9 @@ Each module returns the text of one page. No page holds a fact that is also writ
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from documentation.references import chart, columns, commands, http, metrics, reasons, resource, security, settings
+from docs.makers.references import chart, columns, commands, http, metrics, reasons, resource, security, settings
 
-REPOSITORY = Path(__file__).parents[2]
+REPOSITORY = Path(__file__).parents[3]
 FOLDER = REPOSITORY / "docs" / "reference"
 
 PAGES: dict[str, Callable[[], str]] = {

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from devcluster.building.digests import digest_of_files
-from documentation.site.places import REPOSITORY
+from docs.makers.site.places import REPOSITORY
 
 RESULTS = REPOSITORY / "benchmarks" / "results"
 _OPENING = re.compile(r"<!-- figures of (?P<benchmark>[a-z-]+) -->")

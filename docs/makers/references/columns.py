@@ -1,6 +1,6 @@
 """The page of the columns of the user's table that are used, from the list that `memory migrate` compares with it."""
 
-from documentation.markdown import code, document, table
+from docs.makers.markdown import code, document, table
 from memory_recall.schema.columns.used import USED_COLUMNS, Need, UsedColumn
 
 INTRODUCTION = """\

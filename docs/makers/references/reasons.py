@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Iterator
 
-from documentation.markdown import code, document, plain, table
-from documentation.references.meanings import CONDITIONS, REASONS
+from docs.makers.markdown import code, document, plain, table
+from docs.makers.references.meanings import CONDITIONS, REASONS
 from memory_operator.api.conditions import GRACE_PERIOD, STAGES, ConditionType
 from memory_operator.api.reasons import DELIVERED_BY_OTHERS, Reason
 

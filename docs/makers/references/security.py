@@ -13,10 +13,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from documentation.markdown import code, document, paragraph, table
+from docs.makers.markdown import code, document, paragraph, table
 
 REGISTER = Path(__file__).with_name("security.toml")
-TESTS = Path(__file__).parents[2] / "tests"
+TESTS = Path(__file__).parents[3] / "tests"
 KINDS = ("promise", "finding")
 
 INTRODUCTION = """\

@@ -1,6 +1,6 @@
-"""The command `python -m documentation`: writes the pages of `docs/reference/` from the code."""
+"""The command `python -m docs.makers`: writes the pages of `docs/reference/` from the code."""
 
-from documentation.references import PAGES, write_pages
+from docs.makers.references import PAGES, write_pages
 
 
 def main() -> None:

@@ -11,7 +11,7 @@ from typer.main import get_command
 
 from devcluster.cli import app as devcluster_app
 from devcluster.demo.app import demo
-from documentation.markdown import code, document, paragraph, plain, table
+from docs.makers.markdown import code, document, paragraph, plain, table
 from memory_embedder.cli import app as embedder_app
 from memory_operator.cli import app as operator_app
 from memory_recall.cli.app import create_app
@@ -19,7 +19,7 @@ from memory_recall.cli.app import create_app
 INTRODUCTION = """\
 Every command and option of every program, as `--help` describes it. Other settings come from [environment
 variables](settings.md)."""
-_REPOSITORY = Path(__file__).parents[2]
+_REPOSITORY = Path(__file__).parents[3]
 _EXAMPLES = re.compile(r"\bExamples?: *\n*")
 _TYPES: dict[type, str] = {int: "N", float: "NUMBER", Path: "PATH"}
 

@@ -6,10 +6,10 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
-from documentation.site.figures import with_days_of_measurement
-from documentation.site.lists import with_wide_indents
-from documentation.site.overviews import Entry, expanded, overview
-from documentation.site.places import PAGES, REPOSITORY, linked_files, source, with_links_of_the_site
+from docs.makers.site.figures import with_days_of_measurement
+from docs.makers.site.lists import with_wide_indents
+from docs.makers.site.overviews import Entry, expanded, overview
+from docs.makers.site.places import PAGES, REPOSITORY, linked_files, source, with_links_of_the_site
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:

@@ -10,7 +10,7 @@ from pydantic_settings import BaseSettings
 import memory_embedder.settings
 import memory_operator.settings
 import memory_recall.settings
-from documentation.markdown import code, document, plain, table
+from docs.makers.markdown import code, document, plain, table
 
 PROCESSES: dict[str, type[BaseSettings]] = {
     "memory": memory_recall.settings.Settings,

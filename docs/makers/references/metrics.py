@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from prometheus_client import CollectorRegistry
 from prometheus_client.metrics import MetricWrapperBase
 
-from documentation.markdown import code, document, paragraph, plain, table
+from docs.makers.markdown import code, document, paragraph, plain, table
 from memory_embedder.scheduling.lanes import Lane
 from memory_embedder.telemetry.metrics import Metrics as EmbedderMetrics
 from memory_embedder.telemetry.metrics import QueueReading

@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from documentation.markdown import bullet, document
+from docs.makers.markdown import bullet, document
 
 INTRODUCTIONS = {
     "Start": "See it work, install it, and recall from your own API.",

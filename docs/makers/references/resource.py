@@ -6,11 +6,11 @@ from typing import Any
 
 import yaml
 
-from documentation.markdown import bullet, code, document, paragraph, plain, table
+from docs.makers.markdown import bullet, code, document, paragraph, plain, table
 
 Schema = Mapping[str, Any]
 
-DEFINITION = Path(__file__).parents[2] / "charts" / "memory-index" / "crds" / "memoryindexes.yaml"
+DEFINITION = Path(__file__).parents[3] / "charts" / "memory-index" / "crds" / "memoryindexes.yaml"
 # Fields of Kubernetes' own types, whose inner fields its documentation describes.
 KUBERNETES_TYPES = frozenset(
     {"affinity", "labelSelector", "namespaceSelector", "podSelector", "resources", "tolerations"}
