@@ -16,11 +16,11 @@ from memory_recall.schema.requirements.reading import require_every_row
 from memory_recall.schema.requirements.used_columns import require_searchable
 from memory_recall.schema.rules.expected import COLUMN_MODEL
 from memory_recall.schema.table import ACTIVE, MemoryTable, VectorColumn, describe
-from memory_recall.search.graph_sql import graph_is_filled
 from memory_recall.search.query import EmbeddedQuery
 from memory_recall.search.result import Degraded
+from memory_recall.search.sql.graph import graph_is_filled
 from memory_recall.search.sql.plan import DenseLeg
-from memory_recall.search.supersession_sql import any_superseded
+from memory_recall.search.sql.supersession import any_superseded
 
 _ITERATIVE_SCAN_SINCE = (0, 8)
 

@@ -1,4 +1,4 @@
-"""Counts and times recalls for Prometheus: pass a `RecallMetrics` as `observe=` to `HybridRecall`.
+"""Counts and times recalls for Prometheus: pass a `RecallMetrics` as `observe=` to `RecallOptions`.
 
 Labels hold only modes and reasons, which are few and fixed. This module needs the optional dependency
 `memory-recall[metrics]`.

@@ -9,12 +9,12 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from memory_recall.contrib.labelling import agenda
+from memory_recall.contrib.labelling.agenda import Judge, Pool, Progress, Write
+from memory_recall.contrib.labelling.label_file import LabelFile
+from memory_recall.contrib.labelling.labels import Asked, Declined, Dropped, Event, Graded, Labels, Pooled
+from memory_recall.contrib.labelling.store import ShownMemory, Store
 from memory_recall.errors import InvalidInput
-from memory_recall.labelling import agenda
-from memory_recall.labelling.agenda import Judge, Pool, Progress, Write
-from memory_recall.labelling.label_file import LabelFile
-from memory_recall.labelling.labels import Asked, Declined, Dropped, Event, Graded, Labels, Pooled
-from memory_recall.labelling.store import ShownMemory, Store
 
 MOST_WRITTEN_CHARACTERS = 2_000
 GRADES = {

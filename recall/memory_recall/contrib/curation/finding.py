@@ -5,16 +5,16 @@ from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import datetime
 
-from memory_recall.curation.candidates_sql import (
+from memory_recall.contrib.curation.candidates_sql import (
     read_frequencies,
     read_pairs,
     read_unchanged,
     require_curatable,
 )
-from memory_recall.curation.decisions import THRESHOLD, judge, score_all
-from memory_recall.curation.features import Frequencies, Pair
-from memory_recall.curation.judging import Ids, Judging, JudgingModel, Lookup, judge_by_model
-from memory_recall.curation.proposal_file import Proposal, proposal_from
+from memory_recall.contrib.curation.decisions import THRESHOLD, judge, score_all
+from memory_recall.contrib.curation.features import Frequencies, Pair
+from memory_recall.contrib.curation.judging import Ids, Judging, JudgingModel, Lookup, judge_by_model
+from memory_recall.contrib.curation.proposal_file import Proposal, proposal_from
 from memory_recall.postgres.connection import AnyConnection
 from memory_recall.schema.supersessions import has_links
 from memory_recall.schema.table import MemoryTable

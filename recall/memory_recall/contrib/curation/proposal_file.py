@@ -13,7 +13,7 @@ from typing import Annotated
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from memory_recall.curation.decisions import APPLIED, Action, Decider, Judgement
+from memory_recall.contrib.curation.decisions import APPLIED, Action, Decider, Judgement
 from memory_recall.errors import InvalidInput
 from memory_recall.private_file import write_private_file
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from memory_recall.contrib.labelling.labels import Labels
 from memory_recall.errors import InvalidInput
-from memory_recall.labelling.labels import Labels
 from memory_recall.private_file import write_private_file
 
 _Version = tuple[int, int]  # the inode and the time of the last change, which a replaced file does not share

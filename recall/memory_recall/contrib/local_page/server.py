@@ -8,9 +8,9 @@ from collections.abc import Callable
 import uvicorn
 from starlette.types import ASGIApp
 
+from memory_recall.contrib.local_page.connections import PromptProtocol
+from memory_recall.contrib.local_page.guard import Guard
 from memory_recall.errors import InvalidInput
-from memory_recall.local_page.connections import PromptProtocol
-from memory_recall.local_page.guard import Guard
 
 _HOST = "127.0.0.1"
 _GRACE_SECONDS = 2

@@ -12,7 +12,7 @@ import hashlib
 import random
 from dataclasses import dataclass
 
-from memory_recall.labelling.labels import Asked, Drawn, Labels, Round
+from memory_recall.contrib.labelling.labels import Asked, Drawn, Labels, Round
 
 _BLOCK = 5  # questions, of which one is judged twice
 

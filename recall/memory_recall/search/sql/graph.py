@@ -33,8 +33,8 @@ from memory_recall.search.sql.expressions import optional
 from memory_recall.search.sql.filters import Arguments
 from memory_recall.search.sql.fusion import closeness, convex, prior_factor
 from memory_recall.search.sql.plan import RecallPlan
+from memory_recall.search.sql.supersession import NEWEST_FIRST, SUPERSEDED, successors
 from memory_recall.search.sql.visibility import SearchedRows
-from memory_recall.search.supersession_sql import NEWEST_FIRST, SUPERSEDED, successors
 
 FEWEST, ALWAYS_ALLOWED, MOST = 2, 5, 100  # memories that have a concept
 COMMON_SHARE = 0.1  # of the rows, which a concept may have at most

@@ -10,7 +10,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from memory_recall.curation.features import CHANGE, NOVELTY, REPETITION, Features, Frequencies, Pair, compute_features
+from memory_recall.contrib.curation.features import (
+    CHANGE,
+    NOVELTY,
+    REPETITION,
+    Features,
+    Frequencies,
+    Pair,
+    compute_features,
+)
 
 BIAS = -9.91
 WEIGHTS: Mapping[str, float] = {

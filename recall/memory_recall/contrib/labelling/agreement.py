@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from memory_recall.contrib.labelling.labels import Labels
 from memory_recall.evaluation.judgements import RELEVANT_FROM
-from memory_recall.labelling.labels import Labels
 
 
 @dataclass(frozen=True, slots=True)

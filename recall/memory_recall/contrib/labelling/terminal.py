@@ -5,8 +5,8 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from memory_recall.contrib.labelling.labeller import GRADES, Labeller, Screen, Shown
 from memory_recall.errors import InvalidInput
-from memory_recall.labelling.labeller import GRADES, Labeller, Screen, Shown
 
 _JUDGING = ", ".join(f"{grade} {meaning}" for grade, meaning in sorted(GRADES.items()))
 _HELP = f"{_JUDGING}; u undo, x leave this question out, q end."

@@ -8,10 +8,10 @@ from typing import Any
 
 from starlette.applications import Starlette
 
+from memory_recall.contrib.labelling.export import as_json_lines, exported_questions, summarise
+from memory_recall.contrib.labelling.labeller import GRADES, Labeller
+from memory_recall.contrib.local_page.routes import number_of, page_routes, text_of
 from memory_recall.errors import InvalidInput
-from memory_recall.labelling.export import as_json_lines, exported_questions, summarise
-from memory_recall.labelling.labeller import GRADES, Labeller
-from memory_recall.local_page.routes import number_of, page_routes, text_of
 from memory_recall.private_file import write_private_file
 
 

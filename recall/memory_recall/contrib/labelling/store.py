@@ -5,19 +5,19 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from memory_recall.contrib.labelling.labels import Asked
+from memory_recall.contrib.labelling.memories_sql import draw_statement, read_statement
 from memory_recall.errors import EmbedderUnavailable, first_of
 from memory_recall.evaluation.evaluate import BatchEmbedder, Question, embed_questions, require_not_degraded
 from memory_recall.evaluation.measures import DEPTH
 from memory_recall.evaluation.tuning import settings as fusions
-from memory_recall.labelling.labels import Asked
-from memory_recall.labelling.memories_sql import draw_statement, read_statement
 from memory_recall.postgres.connection import Pool
 from memory_recall.postgres.driver_errors import translated
 from memory_recall.schema.columns.owners import owner_named
 from memory_recall.schema.table import MemoryTable
 from memory_recall.search.fusion import default_fusion
-from memory_recall.search.hybrid_recall import HybridRecall
 from memory_recall.search.query import RecallQuery
+from memory_recall.search.recall import Recall
 from memory_recall.search.sql.visibility import EVERYONE
 
 _READ_SECONDS = 30.0
@@ -48,13 +48,11 @@ class Store(Protocol):
 class PostgresStore:
     """The memories of one table in Postgres.
 
-    `legs` are `HybridRecall`s that differ in their lexical leg. `embedder` is needed only for pools, else it may be
+    `legs` are recalls that differ in their lexical leg. `embedder` is needed only for pools, else it may be
     None.
     """
 
-    def __init__(
-        self, pool: Pool, table: MemoryTable, legs: Sequence[HybridRecall], embedder: BatchEmbedder | None
-    ) -> None:
+    def __init__(self, pool: Pool, table: MemoryTable, legs: Sequence[Recall], embedder: BatchEmbedder | None) -> None:
         self._pool = pool
         self._table = table
         self._legs = legs
@@ -120,7 +118,7 @@ class PostgresStore:
         found = {memory_id for task in tasks for memory_id in task.result()}
         return sorted(found | await self._shareable(question))
 
-    async def _found(self, leg: HybridRecall, query: RecallQuery) -> list[int]:
+    async def _found(self, leg: Recall, query: RecallQuery) -> list[int]:
         result = await leg.recall(query)
         require_not_degraded(result, query.mode)
         return [memory.id for memory in result.memories if not memory.is_sensitive]

@@ -6,7 +6,7 @@ A memory server mounts the router in place of its own route:
     app.include_router(create_recall_router(recall, current_user=lambda user=Depends(get_current_user): user.user_id))
 
 The response does not say whether the recall was degraded, because the client could do nothing about that. The server
-can learn it by passing a function as `observe` to `HybridRecall`, which is called with every result.
+can learn it from the function `observe` of `RecallOptions`, which is called with every result.
 
 This module answers every failure itself, and neither the response nor the log quotes a query or a memory. FastAPI
 itself would quote a malformed request in the response, and the text of an exception in the server's log and telemetry.
@@ -29,8 +29,8 @@ from memory_recall.errors import (
     importing_extra,
 )
 from memory_recall.search.fusion import SortBy
-from memory_recall.search.hybrid_recall import HybridRecall
 from memory_recall.search.query import MAX_LIMIT, RecallQuery
+from memory_recall.search.recall import Recall
 from memory_recall.search.result import MEMORY_FIELDS, RecalledMemory
 from memory_recall.search.sql.filters import FILTER_TYPES, NO_FILTERS, Filters
 from memory_recall.search.sql.visibility import Everyone
@@ -97,7 +97,7 @@ class RecallResponse(BaseModel):
 
 
 def create_recall_router(
-    recall: HybridRecall,
+    recall: Recall,
     *,
     current_user: Callable[..., Any],
     scope: Scope = "owner",

@@ -23,8 +23,8 @@ from functools import partial
 from importlib.resources import files
 from typing import Protocol
 
-from memory_recall.curation.decisions import Decider, Judgement, choose
-from memory_recall.curation.features import Frequencies, Pair
+from memory_recall.contrib.curation.decisions import Decider, Judgement, choose
+from memory_recall.contrib.curation.features import Frequencies, Pair
 from memory_recall.errors import EmbedderBroken, EmbedderRejected, EmbedderUnavailable, first_of
 from memory_recall.retrying import Backoff, retry
 

@@ -12,12 +12,12 @@ import typer
 
 from memory_recall.cli.output import JsonOption, emit, execute, progress_bar, show
 from memory_recall.cli.recall import ModelKeyOption, ModelNameOption
-from memory_recall.curation.judging import MOST_PAIRS
+from memory_recall.contrib.curation.judging import MOST_PAIRS
 from memory_recall.settings import Settings
 
 if TYPE_CHECKING:
-    from memory_recall.curation.judging import Judging, JudgingModel
-    from memory_recall.curation.proposal_file import Proposal
+    from memory_recall.contrib.curation.judging import Judging, JudgingModel
+    from memory_recall.contrib.curation.proposal_file import Proposal
     from memory_recall.postgres.connection import Connection
     from memory_recall.schema.table import MemoryTable
 
@@ -74,9 +74,9 @@ def find_command(  # noqa: PLR0917  (typer makes options of them; nobody calls t
         raise typer.BadParameter("Say with --user or --everyone, but not both, whose memories are read.")
 
     async def action(settings: Settings) -> dict[str, Any]:
-        from memory_recall.curation.decisions import Action
-        from memory_recall.curation.proposal_file import proposal_from, require_new_file, write_proposals
-        from memory_recall.embedding.chat_client import ChatClient
+        from memory_recall.contrib.chat_client import ChatClient
+        from memory_recall.contrib.curation.decisions import Action
+        from memory_recall.contrib.curation.proposal_file import proposal_from, require_new_file, write_proposals
 
         require_new_file(file)
         day = None if since is None else since.replace(tzinfo=UTC)
@@ -96,7 +96,7 @@ def find_command(  # noqa: PLR0917  (typer makes options of them; nobody calls t
 
 
 async def _find(settings: Settings, user: str | None, since: datetime | None) -> "list[Proposal]":
-    from memory_recall.curation.finding import find_proposals
+    from memory_recall.contrib.curation.finding import find_proposals
 
     async with _opened_table(settings) as (connection, table):
         return await find_proposals(connection, table, user=user, since=since)
@@ -105,7 +105,7 @@ async def _find(settings: Settings, user: str | None, since: datetime | None) ->
 async def _find_judged(
     settings: Settings, user: str | None, since: datetime | None, model: "JudgingModel", most: int
 ) -> "Judging":
-    from memory_recall.curation.finding import find_judged
+    from memory_recall.contrib.curation.finding import find_judged
 
     async with _opened_table(settings) as (connection, table):
         with progress_bar() as bar:
@@ -133,9 +133,9 @@ def apply_command(
     """
 
     async def action(settings: Settings) -> dict[str, Any]:
-        from memory_recall.curation.decisions import APPLIED
-        from memory_recall.curation.journal_sql import apply_proposals
-        from memory_recall.curation.proposal_file import read_proposals
+        from memory_recall.contrib.curation.decisions import APPLIED
+        from memory_recall.contrib.curation.journal_sql import apply_proposals
+        from memory_recall.contrib.curation.proposal_file import read_proposals
 
         proposals = read_proposals(file)
         if not consent:
@@ -164,7 +164,7 @@ def undo_command(
         raise typer.BadParameter("Say --run or --all, but not both.")
 
     async def action(settings: Settings) -> dict[str, Any]:
-        from memory_recall.curation.journal_sql import undo
+        from memory_recall.contrib.curation.journal_sql import undo
 
         async with _opened_table(settings) as (connection, table):
             return {"undone": await undo(connection, table, run=run, everything=everything)}
@@ -182,7 +182,7 @@ def log_command(json: JsonOption = False) -> None:
     """
 
     async def action(settings: Settings) -> list[dict[str, Any]]:
-        from memory_recall.curation.journal_sql import steps
+        from memory_recall.contrib.curation.journal_sql import steps
 
         async with _opened_table(settings) as (connection, table):
             return [dataclasses.asdict(one) for one in await steps(connection, table)]

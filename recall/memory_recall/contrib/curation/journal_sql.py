@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from memory_recall.curation.candidates_sql import unchanged
-from memory_recall.curation.decisions import APPLIED
-from memory_recall.curation.proposal_file import Proposal
+from memory_recall.contrib.curation.candidates_sql import unchanged
+from memory_recall.contrib.curation.decisions import APPLIED
+from memory_recall.contrib.curation.proposal_file import Proposal
 from memory_recall.errors import InvalidInput
 from memory_recall.postgres.connection import AnyConnection
 from memory_recall.postgres.driver_errors import translated

@@ -7,7 +7,7 @@ Rows that are sensitive, deleted or already superseded are never read, neither a
 from collections.abc import Sequence
 from datetime import datetime
 
-from memory_recall.curation.features import Frequencies, Memory, Pair
+from memory_recall.contrib.curation.features import Frequencies, Memory, Pair
 from memory_recall.errors import InvalidInput, SchemaUnsupported
 from memory_recall.postgres.connection import AnyConnection
 from memory_recall.postgres.driver_errors import translated

@@ -1,13 +1,13 @@
-"""The expansion of a query: a language model names further search words, if it answers in time.
+"""A recall whose queries are expanded: a language model names further search words, if it answers in time.
 
 The words join the lexical leg, which finds nothing by a word that the query lacks. They weigh less than the query's
 own. The dense leg gets none of them, because it searches by meaning already, and because the vector of a query with
 invented words would be that of another question.
 
 The model gets the text of the query and nothing else, and of a sensitive query not even that. It is asked while the
-query is being embedded. Its answer is words to search for, whatever it says: it is taken only if it looks like a short
-list of them, and nothing in it can widen what a recall may find. Whatever goes wrong, the recall is that without
-expansion, and its result says why.
+query is being embedded, and the statement waits for both. Its answer is words to search for, whatever it says: it is
+taken only if it looks like a short list of them, and nothing in it can widen what a recall may find. Whatever goes
+wrong, the recall is that without expansion, and its result says why.
 
 After a time-out, a refusal or a failure without an answer, no query is expanded for a few seconds. Otherwise a model
 that is too slow would delay every recall for nothing.
@@ -16,10 +16,12 @@ that is too slow would delay every recall for nothing.
 import asyncio
 import re
 import time
+from dataclasses import replace
 from typing import Protocol
 
 from memory_recall.errors import EmbedderBroken, EmbedderRejected, EmbedderUnauthorized, InvalidInput
 from memory_recall.search.query import FurtherWords, RecallQuery
+from memory_recall.search.recall import Recall, Recalled, Request, WrappingRecall
 from memory_recall.search.result import Expansion
 
 EXPANSION_SECONDS = 0.5
@@ -57,18 +59,21 @@ class LanguageModel(Protocol):
         ...
 
 
-class QueryExpansion:
+class QueryExpansion(WrappingRecall):
     """Asks a language model for up to `phrases` further words or phrases (1 to 16), within `budget` seconds a recall.
 
-    `weight` (above 0, at most 1) is what a further word counts in the lexical leg, where a word of the query counts as
-    one. The model is closed by the caller.
+    Only queries with `expand` True are expanded. `recall` needs the lexical leg "bm25". `weight` (above 0, at most 1)
+    is what a further word counts in that leg, where a word of the query counts as one. The model is closed by the
+    caller.
 
     Raises:
-        InvalidInput: a parameter is out of range.
+        InvalidInput: a parameter is out of range, the lexical leg has no expansion, or the budgets do not fit into the
+            recall's.
     """
 
     def __init__(
         self,
+        recall: Recall,
         model: LanguageModel,
         *,
         budget: float = EXPANSION_SECONDS,
@@ -80,11 +85,33 @@ class QueryExpansion:
                 f"An expansion by {phrases} phrases of weight {weight:g} within {budget:g} s is out of range.",
                 f"Give 1 to {_MOST_PHRASES} `phrases`, a `weight` above 0 up to 1, and a `budget` above 0.",
             )
-        self.budget = budget
+        if recall.options.lexical == "ts_rank":
+            raise InvalidInput("The lexical leg ts_rank searches no further words.", "Use bm25, or expand no queries.")
+        beyond_embedding = max(0.0, budget - recall.options.embedding_budget)
+        super().__init__(recall, recall.reserved + beyond_embedding)
+        self._budget = budget
         self._model = model
         self._phrases = phrases
         self._weight = weight
         self._paused_until = 0.0  # by the monotonic clock
+
+    async def answer(self, request: Request) -> Recalled:
+        """Answer a query with further words, or without them if there are none in time."""
+        expanding = self._tasks.start(self.expand(request.query))
+        waited = 0.0
+
+        async def further() -> FurtherWords | None:
+            nonlocal waited
+            began = time.perf_counter()
+            words = await expanding
+            waited += time.perf_counter() - began
+            return words if isinstance(words, FurtherWords) else None
+
+        recalled = await self._inner.answer(replace(request, further=further))
+        result, words = recalled.result, await expanding
+        timings = replace(result.timings, database=result.timings.database - waited * 1e3, expansion=waited * 1e3)
+        outcome = words if isinstance(words, Expansion) else Expansion.DONE
+        return replace(recalled, result=replace(result, timings=timings, expansion=outcome))
 
     async def expand(self, query: RecallQuery) -> FurtherWords | Expansion:
         """Return further words for a query, or the reason why there are none. No error is raised."""
@@ -92,7 +119,7 @@ class QueryExpansion:
         if skipped is not None:
             return skipped
         try:
-            async with asyncio.timeout(self.budget):
+            async with asyncio.timeout(self._budget):
                 answer = await self._model.complete(
                     _INSTRUCTION.format(phrases=self._phrases),
                     query.text[:_MOST_CHARACTERS],

@@ -14,8 +14,8 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
+from memory_recall.contrib.labelling.labels import Asked, Labels, QuestionText
 from memory_recall.errors import InvalidInput
-from memory_recall.labelling.labels import Asked, Labels, QuestionText
 
 _EVERYBODY = (None, "", "all")
 Line = TypeVar("Line", bound=BaseModel)

@@ -5,9 +5,9 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
+from memory_recall.contrib.labelling.agreement import Agreement, agreement
+from memory_recall.contrib.labelling.labels import Labels
 from memory_recall.evaluation.judgements import RELEVANT_FROM
-from memory_recall.labelling.agreement import Agreement, agreement
-from memory_recall.labelling.labels import Labels
 
 LEAST_OF_STRATUM = 50  # questions; the means of fewer have intervals that are too wide to tell variants apart
 
