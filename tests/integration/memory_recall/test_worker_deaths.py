@@ -9,6 +9,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from memory_recall.indexing import leases_sql
+from memory_recall.schema.table import describe
 from tests.integration.memory_recall.workbench import EmbeddedAgain, Workbench
 
 ROWS, BATCH = 120, 8
@@ -53,7 +55,8 @@ def die(process: asyncio.subprocess.Process) -> None:
 
 async def while_it_waits_for_its_lease(bench: Workbench, process: asyncio.subprocess.Process) -> None:
     async with bench.database.connection() as holder:
-        await holder.execute("SELECT pg_advisory_lock($1::int, 0)", 0x6D786266)
+        key = leases_sql._lock_key(leases_sql._BACKFILL, await describe(holder, "memories"))
+        await holder.execute("SELECT pg_advisory_lock($1::int, 0)", key)
         await until(lambda: bench.value("SELECT count(*) FROM pg_stat_activity WHERE application_name "
                                         "= 'memory-backfill' AND datname = current_database()"))  # fmt: skip
         die(process)

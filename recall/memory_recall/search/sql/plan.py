@@ -16,17 +16,11 @@ MAX_DEPTH = 1_000  # rows of a leg: more candidates than that no scan of an HNSW
 
 @dataclass(frozen=True, slots=True)
 class DenseLeg:
-    """How the dense leg searches: with which vector of the query, in which column, and by which index.
-
-    `check_column_model` is True in a database that can swap models. Then the active model must also be the model that
-    the SQL function `memory_index_column_model` returns for the column, because this function is right even in a
-    transaction with an old snapshot.
-    """
+    """How the dense leg searches: with which vector of the query, in which column, and by which index."""
 
     embedded: EmbeddedQuery
     iterative_scan: bool = True
     column: VectorColumn = ACTIVE
-    check_column_model: bool = False
     graph: SearchedGraph = UNKNOWN_GRAPH
 
 

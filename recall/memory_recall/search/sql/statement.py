@@ -103,6 +103,9 @@ def gate(plan: RecallPlan, arguments: Arguments) -> str:
 def _may_take_part(plan: RecallPlan, dense: DenseLeg, arguments: Arguments) -> str:
     """Return SQL for whether the query's vector and the column's vectors come from the same file of the same model.
 
+    The active model must also be the model that the SQL function `memory_index_column_model` returns for its column,
+    because this function is right even in a transaction with an old snapshot.
+
     Evaluating the SQL also sets the parameters of the index scan.
     """
     partitions = len(plan.table.partitions) if dense.iterative_scan and not plan.selective else 0
@@ -118,7 +121,7 @@ def _may_take_part(plan: RecallPlan, dense: DenseLeg, arguments: Arguments) -> s
         terms.append(f"k.name IS NOT DISTINCT FROM {arguments.add(dense.embedded.model, 'text')}")
         if dense.embedded.digest is not None:
             terms.append(f"coalesce(k.digest = {arguments.add(dense.embedded.digest, 'text')}, true)")
-        if dense.check_column_model:
+        if dense.column is ACTIVE:
             terms.append(f"k.id IS NOT DISTINCT FROM {plan.table.own(COLUMN_MODEL)}()")
     return " AND ".join(terms)
 
