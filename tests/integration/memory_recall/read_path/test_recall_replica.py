@@ -148,11 +148,13 @@ async def test_an_answer_of_a_replica_is_refused_without_a_primary(
     """Whether it is missing or leads to a replica itself; the router answers 503, and 200 with a primary."""
     await add_secret(replicated)
     await replicated.catch_up()
-    refusals = {
-        "A replica answered": replicated.recalling_alone(embedder),
-        "leads to a replica": replicated.recalling(embedder, primary=replicated.pool),
+    alone = replicated.recalling_alone(embedder)
+    refused_by = {
+        alone: "A replica answered",
+        SecondStage(alone, ShortestFirst()): "A replica answered",
+        replicated.recalling(embedder, primary=replicated.pool): "leads to a replica",
     }
-    for message, recall in refusals.items():
+    for recall, message in refused_by.items():
         with caplog.at_level(logging.DEBUG), pytest.raises(ReplicaRefused, match=message) as refused:
             await recall.recall(make_query("kettle"))
         assert isinstance(refused.value, DatabaseUnreachable)
