@@ -114,8 +114,8 @@ async def test_further_words_make_no_long_query_of_a_short_one(graph: Any, embed
     """A long query has no graph leg, and what a language model adds is not part of the query."""
     wanted = await graph.add("the bridge", vector=BEYOND)
     await link(graph.pool, {first: "bridge mast", wanted: "bridge"})
-    expansion = QueryExpansion(_Talkative(), phrases=16, weight=1.0, budget=PATIENT / 2)
-    found = await graph.recalling(embedder, expansion=expansion).recall(replace(QUERY, expand=True))
+    recall = QueryExpansion(graph.recalling(embedder), _Talkative(), phrases=16, weight=1.0, budget=PATIENT / 2)
+    found = await recall.recall(replace(QUERY, expand=True))
     assert found.expansion is Expansion.DONE
     assert wanted in found.ids
 
