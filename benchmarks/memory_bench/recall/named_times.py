@@ -17,7 +17,8 @@ from memory_bench.harness.scoring import Scorer
 from memory_bench.recall.crossvalidation import MEASURES, score_rankings
 from memory_bench.recall.evidence import Evidence
 from memory_bench.reference_fusion import fuse
-from memory_recall import Fusion, Period, find_period
+from memory_recall import Fusion, Period
+from memory_recall.contrib.dates import find_period
 from memory_recall.evaluation import measures
 from memory_recall.evaluation.significance import Comparison, compare
 

@@ -10,8 +10,8 @@ from memory_embedder.scheduling.lanes import Lane
 from memory_embedder.telemetry.metrics import Metrics as EmbedderMetrics
 from memory_embedder.telemetry.metrics import QueueReading
 from memory_operator.controller.metrics import Metrics as OperatorMetrics
+from memory_recall.contrib.prometheus import RecallMetrics
 from memory_recall.indexing.progress import WorkerMetrics
-from memory_recall.integrations.prometheus import RecallMetrics
 
 INTRODUCTION = """\
 Every series, by the process that serves it. A histogram `NAME` has the series `NAME_bucket`, `NAME_sum` and

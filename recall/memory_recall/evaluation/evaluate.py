@@ -21,8 +21,8 @@ from memory_recall.evaluation import measures
 from memory_recall.evaluation.judgements import parse_judgements
 from memory_recall.retrying import retry
 from memory_recall.search.fusion import Fusion
-from memory_recall.search.hybrid_recall import HybridRecall
 from memory_recall.search.query import EmbeddedQuery, Mode, RecallQuery
+from memory_recall.search.recall import Recall
 from memory_recall.search.result import Expansion, RecallResult
 from memory_recall.search.sql.visibility import EVERYONE, Everyone
 
@@ -198,7 +198,7 @@ def require_answered(result: RecallResult) -> None:
 
 
 async def evaluate(
-    recall: HybridRecall,
+    recall: Recall,
     questions: Sequence[Question],
     modes: Sequence[Mode],
     vectors: Mapping[str, EmbeddedQuery],

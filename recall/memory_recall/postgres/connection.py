@@ -195,6 +195,26 @@ async def opened(source: DsnSource, application_name: str) -> AsyncIterator[Conn
         connection.terminate()
 
 
+@asynccontextmanager
+async def borrowed(pool: Pool, seconds: float) -> AsyncIterator[AnyConnection]:
+    """Take a connection from a pool, and return it when the block ends; after `seconds` it is closed.
+
+    Raises:
+        DatabaseUnreachable: no connection could be opened, or the connection could not be returned.
+    """
+    with translated("connecting to the database"):
+        connection = await pool.acquire()
+    cut = asyncio.get_running_loop().call_later(seconds, connection.terminate)
+    try:
+        yield connection
+    finally:
+        try:
+            with translated("returning a connection"):
+                await pool.release(connection)
+        finally:
+            cut.cancel()
+
+
 async def create_pool(
     source: DsnSource,
     *,

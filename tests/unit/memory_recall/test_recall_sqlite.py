@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 import pytest
 
 from memory_bench.harness.sqlite_schema import create_schema
+from memory_recall.contrib.sqlite import SqliteRecall
 from memory_recall.errors import InvalidInput
-from memory_recall.integrations.sqlite import SqliteRecall
 from memory_recall.search.sql.filters import Filters
 from memory_recall.search.sql.visibility import Everyone
 from tests.integration.memory_recall.queries import make_query

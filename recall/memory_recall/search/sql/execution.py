@@ -118,7 +118,7 @@ async def read_again(
     if rows[0]["in_recovery"]:
         raise ReplicaRefused(
             "The pool of the primary leads to a replica.",
-            "Connect the pool that HybridRecall has as `primary` to the primary (the -rw service).",
+            "Connect the pool that ReplicaRecall has as `primary` to the primary (the -rw service).",
         )
     present = {row["id"]: row for row in rows}
     return [{**row, **present[row["id"]]} for row in found if row["id"] in present]
