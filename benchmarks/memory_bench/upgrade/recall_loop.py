@@ -10,10 +10,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from memory_bench.upgrade.former import CommandFailed
-
 SCRIPT = Path(__file__).with_name("recall_script.py")
 _TIMEOUT_SECONDS = 120
+
+
+class CommandFailed(Exception):  # noqa: N818  (the name is the reason that users read)
+    """A command ended with an unexpected exit status, or an awaited state was not reached in time."""
 
 
 @dataclass(frozen=True, slots=True)
