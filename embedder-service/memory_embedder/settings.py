@@ -5,12 +5,13 @@ They are command-line options alone. Bounds that no deployment has had to change
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, ConfigDict, Field
 
 from memory_embedder.errors import configuration_error
 from memory_embedder.models.profiles import PROFILES, RERANKERS, ModelProfile, Pooling, find_profile
+
+_DIGEST = r"^(sha256:)?[0-9a-f]{64}$"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +45,7 @@ class EmbedderSettings(BaseModel):
         "--dimensions, --pooling and --max-tokens. Clients use this name.",
     )
     model_file: Path | None = Field(default=None, description="The GGUF file; default: /models/<model>.gguf.")
-    digest: Annotated[str, StringConstraints(pattern=r"^(sha256:)?[0-9a-f]{64}$")] | None = Field(
-        default=None, description="sha256:<hex> that the file must have."
-    )
+    digest: str | None = Field(default=None, pattern=_DIGEST, description="sha256:<hex> that the file must have.")
     dimensions: int | None = Field(default=None, ge=1, description="Number of dimensions that the model must yield.")
     pooling: Pooling | None = Field(
         default=None, description="How token states become one vector; default: as the known model needs it."
@@ -68,8 +67,8 @@ class EmbedderSettings(BaseModel):
     reranker_file: Path | None = Field(
         default=None, description="The reranker's GGUF file; default: /models/<reranker>.gguf."
     )
-    reranker_digest: Annotated[str, StringConstraints(pattern=r"^(sha256:)?[0-9a-f]{64}$")] | None = Field(
-        default=None, description="sha256:<hex> that the reranker's file must have."
+    reranker_digest: str | None = Field(
+        default=None, pattern=_DIGEST, description="sha256:<hex> that the reranker's file must have."
     )
     reranker_max_tokens: int | None = Field(
         default=None, ge=16, description="The longest pair of query and text in tokens; default: the known reranker's."

@@ -105,5 +105,5 @@ def write_answer(
         body = [{"index": index, "score": score} for index, score in scored]
     else:
         results = [{"index": index, "relevance_score": score} for index, score in scored]
-        body = {"results": results, "model": served.name, "digest": served.digest, "usage": usage}
-    return Response(orjson.dumps(body), media_type="application/json", headers={DIGEST_HEADER: served.digest})
+        body = {"results": results, "model": served.name, "digest": served.facts.digest, "usage": usage}
+    return Response(orjson.dumps(body), media_type="application/json", headers={DIGEST_HEADER: served.facts.digest})

@@ -71,7 +71,7 @@ def _add_embeddings(router: APIRouter, service: EmbeddingService, intake: Intake
             )
             as_base64 = parsed.encoding_format == "base64"
             served = _served(service)
-            answer = EmbeddingAnswer(result, served.name, served.digest, as_base64=as_base64)
+            answer = EmbeddingAnswer(result, served.name, served.facts.digest, as_base64=as_base64)
             answer.held = held.pop_all()
         service.metrics.request_seconds.labels(lane=lane.value).observe(time.monotonic() - started)
         return answer
@@ -161,11 +161,12 @@ def _served(service: EmbeddingService) -> ServedModel:
 
 
 def _card(served: ServedModel) -> ModelCard:
+    facts = served.facts
     return ModelCard(
         id=served.name,
         created=served.created,
-        dimensions=served.dimensions,
-        max_tokens=served.max_tokens,
-        pooling=served.pooling,
-        digest=served.digest,
+        dimensions=facts.dimensions,
+        max_tokens=facts.max_tokens,
+        pooling=facts.pooling,
+        digest=facts.digest,
     )

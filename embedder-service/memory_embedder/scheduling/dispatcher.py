@@ -144,11 +144,7 @@ class Dispatcher:
     def reading(self) -> QueueReading:
         """Return how many tokens wait and how many are being computed in each lane, and the measured rate."""
         with self._lock:
-            return QueueReading(
-                queued={lane: self._lanes.queued_tokens(lane) for lane in Lane},
-                inflight={lane: self._lanes.inflight_tokens(lane) for lane in Lane},
-                tokens_per_second=self._lanes.tokens_per_second,
-            )
+            return self._lanes.reading()
 
     def longest_batch_seconds(self) -> float:
         """Return for how many seconds the oldest unfinished batch has been computing, or 0 if there is none."""

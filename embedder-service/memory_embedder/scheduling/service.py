@@ -50,10 +50,7 @@ class ServedModel:
     """The served model as clients see it; `created` is the time of loading, in seconds since the epoch."""
 
     name: str
-    dimensions: int
-    max_tokens: int
-    pooling: str
-    digest: str
+    facts: EngineFacts
     created: int
 
 
@@ -122,8 +119,8 @@ class EmbeddingService:
         engine = self._engine = self._make_engine(plan.options)
         facts = engine.facts
         self._publish(facts)
-        self.model = _served(self.profile, facts)
-        self.metrics.model_info.labels(model=self.model.name, digest=facts.digest, pooling=self.model.pooling).set(1)
+        self.model = ServedModel(self.profile.name, facts, int(time.time()))
+        self.metrics.model_info.labels(model=self.model.name, digest=facts.digest, pooling=facts.pooling).set(1)
         self._log_loaded(plan.options, facts, started)
         check_offload(self.settings, facts)
         compute = tune(engine, plan.fitting(facts.most_contexts), self.limits.tuning_seconds)
@@ -325,7 +322,7 @@ class EmbeddingService:
         started = time.monotonic()
         options = plan_reranker_load(self.settings, profile, compute, embedder)
         engine = self._reranking_engine = self._make_engine(options)
-        self.reranker = _served(profile, engine.facts)
+        self.reranker = ServedModel(profile.name, engine.facts, int(time.time()))
         self.metrics.reranker_info.labels(model=profile.name, digest=engine.facts.digest).set(1)
         self.metrics.memory_estimate.inc(engine.facts.memory_estimate_bytes)
         self._log_loaded(options, engine.facts, started)
@@ -409,12 +406,6 @@ class EmbeddingService:
                 return  # a load that finishes during shutdown must not make the service ready
             self.state = state
         self.metrics.ready.set(1 if state is State.READY else 0)
-
-
-def _served(profile: ModelProfile, facts: EngineFacts) -> ServedModel:
-    return ServedModel(
-        profile.name, facts.dimensions, facts.max_tokens, facts.pooling.value, facts.digest, int(time.time())
-    )
 
 
 async def _result_unless_disconnected(ticket: Ticket, client_disconnected: Disconnected) -> Vectors:
