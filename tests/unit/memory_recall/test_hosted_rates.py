@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from memory_recall.embedding import requests
 from memory_recall.embedding.voyage import VoyageClient
 from memory_recall.embedding.wire import EmbeddedBatch
 from memory_recall.errors import EmbedderBusy, EmbedderRejected, EmbedderUnavailable
-from memory_recall.indexing import hosted_embedder
 from memory_recall.indexing.hosted_embedder import HostedEmbedder, RateLimits
 from memory_recall.indexing.queue_sql import PendingRow
 
@@ -29,8 +29,8 @@ def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
         def monotonic() -> float:
             return 1000.0
 
-    monkeypatch.setattr(hosted_embedder, "asyncio", Clock)
-    monkeypatch.setattr(hosted_embedder, "time", Clock)
+    monkeypatch.setattr(requests, "asyncio", Clock)
+    monkeypatch.setattr(requests, "time", Clock)
     return seconds
 
 
