@@ -11,6 +11,7 @@ from memory_recall.embedding import requests
 from memory_recall.embedding.voyage import VoyageClient
 from memory_recall.embedding.wire import EmbeddedBatch
 from memory_recall.errors import EmbedderBusy, EmbedderRejected, EmbedderUnavailable
+from memory_recall.indexing import hosted_embedder
 from memory_recall.indexing.hosted_embedder import HostedEmbedder, RateLimits
 from memory_recall.indexing.queue_sql import PendingRow
 
