@@ -21,7 +21,7 @@ class DenseLeg:
     embedded: EmbeddedQuery
     iterative_scan: bool = True
     column: VectorColumn = ACTIVE
-    graph: SearchedGraph = UNKNOWN_GRAPH
+    hnsw: SearchedGraph = UNKNOWN_GRAPH
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ class Readiness:
     has_state: bool
     has_index: bool
     column: VectorColumn = ACTIVE
-    graph: SearchedGraph = UNKNOWN_GRAPH
+    hnsw: SearchedGraph = UNKNOWN_GRAPH
     compiles: bool = False
     superseding: bool = False
     concept_graph: bool = False
@@ -61,7 +61,7 @@ class Readiness:
 
     def dense_leg(self, embedded: EmbeddedQuery) -> DenseLeg:
         """Return a dense leg for this query vector, which must have as many dimensions as the column."""
-        return DenseLeg(embedded, self.iterative_scan, self.column, self.graph)
+        return DenseLeg(embedded, self.iterative_scan, self.column, self.hnsw)
 
 
 async def read_readiness(connection: AnyConnection, name: str, column: VectorColumn = ACTIVE) -> Readiness:
@@ -95,7 +95,7 @@ async def read_readiness(connection: AnyConnection, name: str, column: VectorCol
         has_state=row["has_state"],
         has_index=row["has_index"],
         column=column,
-        graph=SearchedGraph(row["rows"] or 0.0, row["m"] or 0, row["ef_construction"] or 0),
+        hnsw=SearchedGraph(row["rows"] or 0.0, row["m"] or 0, row["ef_construction"] or 0),
         compiles=row["compiles"],
         superseding=await any_superseded(connection, table),
         concept_graph=await graph_is_filled(connection, table),

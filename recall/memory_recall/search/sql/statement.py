@@ -109,7 +109,7 @@ def _may_take_part(plan: RecallPlan, dense: DenseLeg, arguments: Arguments) -> s
     Evaluating the SQL also sets the parameters of the index scan.
     """
     partitions = len(plan.table.partitions) if dense.iterative_scan and not plan.selective else 0
-    settings = {"hnsw.ef_search": str(dense.graph.ef_search(plan.depth, partitions=partitions))}
+    settings = {"hnsw.ef_search": str(dense.hnsw.ef_search(plan.depth, partitions=partitions))}
     if dense.iterative_scan and plan.selective:
         # Without it the index gives ef_search neighbours and the filters then leave what they leave.
         # Relaxed, because the strict order drops what comes late although it is near; the leg sorts anyway.
@@ -134,10 +134,10 @@ def dense_leg(plan: RecallPlan, where: str, vector: str) -> str:
     """
     if plan.dense is None:
         return NO_DENSE_LEG
-    column, graph = plan.dense.column.name, plan.dense.graph
+    column, hnsw = plan.dense.column.name, plan.dense.hnsw
     distance = f"m.{column} {_cosine_distance(plan.table)} {vector}"
-    scanned = graph.filtered_depth(plan.depth) if plan.selective else plan.depth
-    scan = where if plan.selective or not graph.exists else f"{where} AND {_INFLATE_SCAN_COST}"
+    scanned = hnsw.filtered_depth(plan.depth) if plan.selective else plan.depth
+    scan = where if plan.selective or not hnsw.exists else f"{where} AND {_INFLATE_SCAN_COST}"
     # `+ 0` keeps the planner from taking the scan's order, which is a relaxed one, for the sorted one.
     return f"""
 dense AS MATERIALIZED (
