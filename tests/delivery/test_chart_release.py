@@ -19,7 +19,6 @@ from devcluster.cluster import Cluster
 from devcluster.demo import follow
 from devcluster.install import OPERATOR_NAMESPACE, install_operator
 from devcluster.postgres import create_postgres
-from memory_bench.swap.load import question, texts
 from memory_bench.upgrade.former import COMMITS, LAST_COMMIT
 from memory_bench.upgrade.on_cluster import (
     ROWS,
@@ -32,9 +31,10 @@ from memory_bench.upgrade.on_cluster import (
     until_ready,
 )
 from memory_bench.upgrade.outcome import head_revision
-from memory_bench.upgrade.recall_loop import RecallLoop
 from tests.delivery.installed import OUR_DEFINITION
 from tests.delivery.settling import RESYNC, assert_settled
+from tests.support.invented import question, texts
+from tests.support.recalling.loop import RecallLoop
 
 RELEASE = "memory-index"
 DEFINITION = "memoryindexes.memory-index.dev"

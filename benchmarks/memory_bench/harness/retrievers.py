@@ -14,7 +14,6 @@ from typing import Any, Protocol, runtime_checkable
 import typer
 
 from memory_bench.harness.dataset import Dataset, Memory
-from memory_bench.harness.sqlite_schema import create_schema
 from memory_bench.harness.vectors import EmbeddedSet
 from memory_bench.postgres import BenchmarkDatabase
 from memory_recall import (
@@ -29,6 +28,7 @@ from memory_recall import (
     SortBy,
     SqliteRecall,
 )
+from tests.support.sqlite_schema import create_schema
 
 _TIME_BUDGET = 60.0  # seconds; what is measured here is quality
 _GIN, _HNSW = "idx_memories_search", "idx_memories_embedding"

@@ -18,10 +18,10 @@ from devcluster.demo import objects
 from devcluster.errors import DevclusterError
 from devcluster.node.pki import Authority
 from devcluster.postgres import Postgres, create_postgres
-from memory_bench.operator.platform import Platform
-from memory_bench.operator.tenants import INDEX, KEY, SECRET, Tenant
-from memory_bench.operator.texts import rows
-from memory_bench.operator.waiting import eventually
+from tests.support.cluster.memories import rows
+from tests.support.cluster.platform import Platform
+from tests.support.cluster.tenants import INDEX, KEY, SECRET, Tenant
+from tests.support.waiting import eventually
 
 _SCRIPT = Path(__file__).with_name("tls_script.py")
 _CLUSTER, _TENANT, _WRONG = "pg-tls", "tls", "wrong-authority"

@@ -28,8 +28,9 @@ from memory_bench.recall.published import exact_recall_by_stratum, read_publishe
 from memory_bench.recall.settings import settings
 from memory_bench.recall.tables import SetMeasurements, figures, write
 from memory_bench.report import REPOSITORY, OutputOption, console, results_directory
-from memory_bench.servers import CACHE, DEFAULT_MODEL, ServerDidNotStartError, memory_embedder
+from memory_bench.servers import ServerDidNotStartError, memory_embedder
 from memory_recall import MemoryIndexError
+from tests.support.model_files.cache import CACHE, DEFAULT_MODEL
 
 RETRIEVERS = (
     "sqlite-fts5",

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from memory_bench.harness.dataset import Dataset, Query
 from memory_bench.harness.vectors import EmbeddedSet
 from memory_bench.postgres import BenchmarkDatabase
-from memory_bench.reference_fusion import Candidate
 from memory_recall.hnsw.search_effort import DENSE_DEPTH
 from memory_recall.search.sql.bm25_scoring import ENOUGH_RARE_TERMS, K1, B
+from tests.support.reference_fusion import Candidate
 
 Scores = NDArray[np.float64]
 

@@ -16,10 +16,10 @@ from memory_bench.harness.dataset import Memory, Query
 from memory_bench.harness.scoring import Scorer
 from memory_bench.recall.crossvalidation import MEASURES, score_rankings
 from memory_bench.recall.evidence import Evidence
-from memory_bench.reference_fusion import fuse
 from memory_recall import Fusion, Period, find_period
 from memory_recall.evaluation import measures
 from memory_recall.evaluation.significance import Comparison, compare
+from tests.support.reference_fusion import fuse
 
 STAMP = re.compile(r"\[(\d{1,2}:\d\d [ap]m on \d{1,2} \w+, \d{4})\] ")
 _QUESTIONS_AFTER = timedelta(days=7)  # after the last row of a conversation; only dates without a year depend on it

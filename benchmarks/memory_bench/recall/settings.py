@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from memory_bench.recall.evidence import Evidence
-from memory_bench.reference_fusion import fuse
 from memory_recall import Fusion
+from tests.support.reference_fusion import fuse
 
 DEFAULT = "query scale 0.7"
 

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.support.recalling.loop import CommandFailed
+
 ROOT = Path(__file__).resolve().parents[3]
 COMMITS = {  # the last revision that each of them migrates to
     "12668a9": "0003",
@@ -23,10 +25,6 @@ _ENTRY = "from memory_recall.cli.app import main; main()"
 
 class HistoryMissing(Exception):  # noqa: N818  (the name is the reason that users read)
     """The git history of this checkout does not contain a former commit that is needed."""
-
-
-class CommandFailed(Exception):  # noqa: N818  (the name is the reason that users read)
-    """A command ended with an unexpected exit status, or an awaited state was not reached in time."""
 
 
 @dataclass(frozen=True)

@@ -19,14 +19,14 @@ from devcluster.errors import CommandError
 from devcluster.images.project import ProjectImages
 from devcluster.install import CHART, install_operator
 from devcluster.postgres import Postgres, create_database
-from memory_bench.operator.api import INDEXES
 from memory_bench.report import console
-from memory_bench.swap.load import question, texts
 from memory_bench.upgrade.contents import QUERY, Contents, parse_contents
-from memory_bench.upgrade.former import COMMITS, LAST_COMMIT, CommandFailed
+from memory_bench.upgrade.former import COMMITS, LAST_COMMIT
 from memory_bench.upgrade.outcome import Outcome, head_revision
-from memory_bench.upgrade.recall_loop import SCRIPT, RecallLoop
 from memory_bench.upgrade.versions import Versions, load_versions
+from tests.support.cluster.api import INDEXES
+from tests.support.invented import question, texts
+from tests.support.recalling.loop import SCRIPT, CommandFailed, RecallLoop
 
 ROWS = 60
 OBJECT_STARTING_STATES = ("object-ready", "object-index-unbuilt")

@@ -9,13 +9,13 @@ import time
 from contextlib import AsyncExitStack
 from functools import partial
 
-from memory_bench.swap.load import question
 from memory_bench.upgrade.contents import QUERY, Contents, parse_contents
-from memory_bench.upgrade.former import LAST_COMMIT, PRESENT, CommandFailed
+from memory_bench.upgrade.former import LAST_COMMIT, PRESENT
 from memory_bench.upgrade.outcome import Outcome, head_revision
-from memory_bench.upgrade.recall_loop import SCRIPT, RecallLoop
 from memory_bench.upgrade.starts import StartingState, make
 from memory_bench.upgrade.workshop import UpgradeEnvironment
+from tests.support.invented import question
+from tests.support.recalling.loop import SCRIPT, CommandFailed, RecallLoop
 
 _ANSWERS = 10  # of each client, before and after the upgrade
 

@@ -9,7 +9,7 @@ from alembic.script import ScriptDirectory
 
 from memory_bench.upgrade.contents import Contents
 from memory_bench.upgrade.former import PRESENT
-from memory_bench.upgrade.recall_loop import RecallLoop
+from tests.support.recalling.loop import RecallLoop
 
 _SHOWN_FAULTS = 5
 

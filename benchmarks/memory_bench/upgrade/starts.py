@@ -5,8 +5,8 @@ A starting state may continue another starting state, whose database is then cop
 
 from dataclasses import dataclass
 
-from memory_bench.upgrade.former import CommandFailed
 from memory_bench.upgrade.workshop import Make, UpgradeEnvironment
+from tests.support.recalling.loop import CommandFailed
 
 HNSW = "idx_memories_embedding"
 

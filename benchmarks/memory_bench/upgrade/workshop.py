@@ -13,9 +13,10 @@ import uvicorn
 
 from memory_bench.postgres import MeasuredServer
 from memory_bench.swap.embedder import application
-from memory_bench.swap.load import texts
 from memory_bench.swap.models import DIMENSIONS, MODELS
-from memory_bench.upgrade.former import CommandFailed, Sources, output_of
+from memory_bench.upgrade.former import Sources, output_of
+from tests.support.invented import texts
+from tests.support.recalling.loop import CommandFailed
 
 ROWS = 300
 _OWNER = "app"

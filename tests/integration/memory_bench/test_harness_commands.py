@@ -17,8 +17,9 @@ TEXTS = ["the zigbee dongle hangs", "scrub the zfs pool", "tomatoes like sun", "
 
 async def bench(*arguments: str, **environment: str) -> tuple[int, str, str]:
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "memory_bench", *arguments, cwd=REPOSITORY / "benchmarks",
-        env={**os.environ, **environment}, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+        sys.executable, "-m", "memory_bench", *arguments, cwd=REPOSITORY,
+        env={**os.environ, "PYTHONPATH": "benchmarks", **environment},
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
     out, err = await process.communicate()
     return process.returncode or 0, out.decode(), err.decode()

@@ -24,9 +24,9 @@ from memory_bench.recall.prompts import WORDS_BEFORE, PromptScores, in_prompts
 from memory_bench.recall.published import STRATA, exact_recall_by_stratum, read_published, reword_as_published
 from memory_bench.recall.settings import DEFAULT, Setting, settings
 from memory_bench.recall.tables import SetMeasurements, figures
-from memory_bench.reference_fusion import Candidate
 from memory_recall.evaluation import measures
 from memory_recall.evaluation.significance import Comparison
+from tests.support.reference_fusion import Candidate
 
 
 def scores(name: str, good: float, robust: float, leg: float) -> SetScores:

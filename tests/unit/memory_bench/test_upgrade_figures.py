@@ -6,7 +6,7 @@ import pytest
 
 from memory_bench.upgrade import former
 from memory_bench.upgrade.contents import Contents
-from memory_bench.upgrade.recall_loop import Answer, faults
+from tests.support.recalling.loop import Answer, faults
 
 COMPLETE = Answer("fresh", None, None, 5)
 DEGRADED = Answer("fresh", None, "IndexMissing", 5)

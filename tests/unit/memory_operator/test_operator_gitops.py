@@ -3,10 +3,10 @@
 import pytest
 import yaml
 
-from memory_bench.operator.situations.gitops import ARGO_CD, FLUX, WAITS_FROM_CHOICE, argo_cd, flux
-from memory_bench.operator.situations.kstatus import Kstatus
 from memory_operator.api.conditions import by_type
 from memory_operator.api.spec import Manifest
+from tests.support.gitops.health import ARGO_CD, FLUX, WAITS_FROM_CHOICE, argo_cd, flux
+from tests.support.gitops.kstatus import Kstatus
 from tests.unit.chart.conftest import CHART
 from tests.unit.memory_operator.situation_table import SITUATIONS
 from tests.unit.memory_operator.situations import unplanned

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from memory_bench.operator.situations import kstatus
 from memory_operator.api.conditions import by_type
 from memory_operator.api.spec import Manifest
+from tests.support.gitops import kstatus
 from tests.unit.memory_operator.situation_table import SITUATIONS
 from tests.unit.memory_operator.situations import Situation, unplanned
 

@@ -6,12 +6,12 @@ from datetime import UTC, datetime
 
 import pytest
 
-from memory_bench.harness.sqlite_schema import create_schema
 from memory_recall.errors import InvalidInput
 from memory_recall.integrations.sqlite import SqliteRecall
 from memory_recall.search.sql.filters import Filters
 from memory_recall.search.sql.visibility import Everyone
 from tests.integration.memory_recall.queries import make_query
+from tests.support.sqlite_schema import create_schema
 
 ROWS = [
     ("the zigbee dongle hangs on usb3 noise", 0.5),

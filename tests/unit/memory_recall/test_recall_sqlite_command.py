@@ -8,8 +8,8 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from memory_bench.harness.sqlite_schema import create_schema
 from memory_recall.cli.app import create_app
+from tests.support.sqlite_schema import create_schema
 
 
 @pytest.fixture
