@@ -26,7 +26,6 @@ COMMANDS = {
     "validate": "memory_bench.harness.command:validate",
     "stats": "memory_bench.harness.command:stats",
     "run": "memory_bench.harness.command:run_retrievers",
-    "pool": "memory_bench.harness.pooling:pool",
     "compare": "memory_bench.harness.command:compare",
 }
 

@@ -1,1 +1,1 @@
-"""Runs MemoryIndex objects where admission changes what the operator sends, and beside copies of a Postgres server."""
+"""Runs MemoryIndex objects under admission policies, beside copies of a server, and with TLS that is verified."""
