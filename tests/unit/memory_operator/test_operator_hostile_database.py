@@ -4,10 +4,8 @@ import asyncio
 import socket
 import ssl
 import struct
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
 
 import pytest
 
@@ -16,6 +14,7 @@ from memory_operator.api.reasons import Reason
 from memory_operator.clients.database import RECEIVED_BYTES, DatabaseClient
 from memory_operator.reconcile.facts import Problem
 from memory_recall.postgres.connection import DsnText
+from tests.support.loopback_server import LoopbackServer
 from tests.unit.memory_operator.conftest import anywhere
 
 WAIT_SECONDS = 60.0  # after which a test fails that would hang
@@ -57,49 +56,33 @@ FLOODS = {
 }
 
 
-class HostileServer:
+class HostileServer(LoopbackServer):
     """Accepts connections with or without TLS, sends a flood on each, and counts what the connections take of it."""
 
     def __init__(self, flood: Flood, tls: ssl.SSLContext | None = None) -> None:
+        super().__init__()
         self.sent = 0
         self._flood = flood
         self._tls = tls
-        self._tasks: set[asyncio.Task[None]] = set()
 
-    async def __aenter__(self) -> Self:
-        listening = socket.create_server(("127.0.0.1", 0))
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 65_536)
-        self._server = await asyncio.start_server(self._accepted, sock=listening)
-        self.port = listening.getsockname()[1]
-        return self
+    async def listen(self) -> asyncio.Server:
+        """Listen with a small buffer, so that what was sent is about what was taken."""
+        server = await super().listen()
+        server.sockets[0].setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 65_536)
+        return server
 
-    async def __aexit__(self, *_exc: object) -> None:
-        self._server.close()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.ensure_future(self._serve(reader, writer))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(OSError, asyncio.IncompleteReadError):
-            try:
-                if self._tls:
-                    await reader.readexactly(8)
-                    writer.write(b"S")
-                    await writer.start_tls(self._tls)
-                await reader.readexactly(struct.unpack("!I", await reader.readexactly(4))[0] - 4)
-                writer.write(self._flood.opening)
-                while self._flood.repeated and self.sent < OFFERED_BYTES:
-                    writer.write(self._flood.repeated)
-                    await writer.drain()
-                    self.sent += len(self._flood.repeated)
-                await reader.read()
-            finally:
-                writer.transport.abort()
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._tls:
+            await reader.readexactly(8)
+            writer.write(b"S")
+            await writer.start_tls(self._tls)
+        await reader.readexactly(struct.unpack("!I", await reader.readexactly(4))[0] - 4)
+        writer.write(self._flood.opening)
+        while self._flood.repeated and self.sent < OFFERED_BYTES:
+            writer.write(self._flood.repeated)
+            await writer.drain()
+            self.sent += len(self._flood.repeated)
+        await reader.read()
 
 
 @pytest.fixture
