@@ -46,7 +46,7 @@ def embedder(  # noqa: PLR0917 -- options, all named
     """Measure the embedder over HTTP beside llama-server, the Llama class, the raw loop and the machine's limit.
 
     This takes about nine minutes on two processors, and ten more at the first run, when llama-server is compiled.
-    Results and one chart for each model go to the output folder; the last line on standard output is the processor's
+    The results of each model go to the output folder; the last line on standard output is the processor's
     name and the summary as JSON.
 
     Example: python -m memory_bench embedder --quick --output /tmp/results
