@@ -160,7 +160,7 @@ bench-swap: setup $(if $(filter real,$(MODELS)),second-model)  ## Model swaps un
 	$(BENCH) swap $(if $(MODELS),--models $(MODELS)) $(call kept,$(if $(filter real,$(MODELS)),swap-real,swap))
 
 .PHONY: bench-upgrade
-bench-upgrade: setup  ## Databases and objects of every former revision to head under recalls (FLAGS=--no-cluster)
+bench-upgrade: setup  ## Databases of the baseline to head under recalls (FLAGS="--only pending")
 	$(BENCH) upgrade --json $(RESULTS)/upgrade/summary.json $(FLAGS)
 
 .PHONY: bench-operator

@@ -6,10 +6,9 @@ not. Everything that they need is passed in `context.config.attributes`: the `co
 statements of a revision. The statements contain these placeholders:
 
 - `{schema}`, `{table}`: quoted; `{table}` with its schema. `{table_literal}`, `{name_literal}`: as SQL strings.
-- `{name}`: the table's bare name as the names of its indexes have it, for use within double quotes.
+- `{search_index}`, `{user_index}`, `{updated_index}`: the quoted names of the indexes of a new table of memories.
 - `{suffix}`: the end of our own objects' names.
 - `{vectors}`: the schema of pgvector's types. `{dimensions}`: the dimensions of the embedding column.
-- `{sensitive}`: SQL that, written after `is_sensitive`, is true for a sensitive row; it depends on the column's type.
 - `{adopted}`, `{discarding}`: whether the embedding column existed before, and whether its vectors are discarded.
 - `{model}`, `{pooling}`, `{max_tokens}`, `{query_prefix}`, `{document_prefix}`: SQL literals of the model to record.
 

@@ -113,10 +113,6 @@ CREATE TABLE public.memory_embedding_failures (
     CONSTRAINT memory_embedding_failures_attempts_check CHECK ((attempts > 0))
 );
 
-CREATE TABLE public.memory_index_alembic_version (
-    version_num character varying(32) NOT NULL
-);
-
 CREATE TABLE public.memory_index_alembic_version__memories (
     version_num character varying(32) NOT NULL
 );
@@ -223,9 +219,6 @@ ALTER TABLE ONLY public.memory_embedding_failures
 
 ALTER TABLE ONLY public.memory_index_alembic_version__memories
     ADD CONSTRAINT memory_index_alembic_version__memories_pkc PRIMARY KEY (version_num);
-
-ALTER TABLE ONLY public.memory_index_alembic_version
-    ADD CONSTRAINT memory_index_alembic_version_pkc PRIMARY KEY (version_num);
 
 ALTER TABLE ONLY public.memory_index_models
     ADD CONSTRAINT memory_index_models_pkey PRIMARY KEY (id);

@@ -60,8 +60,8 @@ def run(environment: DemoEnvironment, console: DemoConsole, dataset: Dataset, re
 def store(environment: DemoEnvironment, console: DemoConsole, dataset: Dataset) -> None:
     """Create the table and import the memories, still without vectors."""
     with console.step("Create the table of memories") as step:
-        answer = memory(environment, "migrate", accept=(0, EXTENSION_MISSING))
-        step.result = f"schema revision {answer.get('revision', '0001')}; the vectors' part waits for pgvector"
+        memory(environment, "migrate", accept=(0, EXTENSION_MISSING))
+        step.result = "the embedding column waits for pgvector"
     with console.step(f"Import {len(dataset.memories)} memories of “{dataset.name}”") as step:
         memory(environment, "import", "-", stdin=dataset.corpus_lines())
         counted = counts(environment, BEFORE)

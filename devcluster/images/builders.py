@@ -30,7 +30,6 @@ class Build:
     target: str | None = None
     arguments: Mapping[str, str] = field(default_factory=dict)
     contexts: Mapping[str, Path] = field(default_factory=dict)
-    sources: Path = REPOSITORY
 
 
 class Builder(ABC):
@@ -74,7 +73,7 @@ class Buildah(Builder):
             [*self._program(), *buildah_arguments(build, certificates)],
             step.note,
             env=self._environment,
-            cwd=build.sources,
+            cwd=REPOSITORY,
         )
         step.note("writing the archive")
         _replace(
@@ -116,7 +115,7 @@ class Engine(Builder):
     def build(self, build: Build, target: Path, step: Step) -> None:
         """Build an image and write it to the archive `target`."""
         processes.stream(
-            [self.name, *engine_arguments(self.name, build)], step.note, env={"DOCKER_BUILDKIT": "1"}, cwd=build.sources
+            [self.name, *engine_arguments(self.name, build)], step.note, env={"DOCKER_BUILDKIT": "1"}, cwd=REPOSITORY
         )
         step.note("writing the archive")
         _replace(target, lambda partial: processes.run([self.name, "save", "--output", str(partial), build.name]))

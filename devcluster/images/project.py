@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from devcluster.building import versions
@@ -116,22 +116,6 @@ def build_operator_image(settings: Settings, reporter: Reporter) -> None:
         _ensure(OPERATOR, directory, settings, reporter)
 
 
-def build_former_images(
-    sources: Path, version: str, *, settings: Settings | None = None, reporter: Reporter | None = None
-) -> dict[str, Path]:
-    """Build the images of a former version from its sources unless they are cached; return each archive's path by name.
-
-    The operator's image comes first.
-    """
-    settings, reporter = settings or Settings(), reporter or ConsoleReporter()
-    former = [
-        replace(image, key=f"former-{image.key}", name=f"{image.name.rpartition(':')[0]}:{version}")
-        for image in (OPERATOR, EMBEDDER)
-    ]
-    with _directory(settings, reporter) as directory:
-        return {image.name: _ensure(image, directory, settings, reporter, sources=sources) for image in former}
-
-
 def load_images(
     cluster: Cluster,
     *,
@@ -164,9 +148,9 @@ def given_files(image: ProjectImage, settings: Settings, *, this_machine: bool =
     return {name: path for name, path in candidates.items() if path is not None and path.exists()}
 
 
-def key_of(image: ProjectImage, *, base: str, given: Mapping[str, Path], sources: Path = REPOSITORY) -> str:
+def key_of(image: ProjectImage, *, base: str, given: Mapping[str, Path]) -> str:
     """Compute the digest of everything that an image depends on."""
-    return digest_of_files(sources, image.inputs, {"base": base, **digests_of(given)})
+    return digest_of_files(REPOSITORY, image.inputs, {"base": base, **digests_of(given)})
 
 
 def digests_of(given: Mapping[str, Path]) -> dict[str, str]:
@@ -193,18 +177,17 @@ def _ensure(
     settings: Settings,
     reporter: Reporter,
     *,
-    sources: Path = REPOSITORY,
     this_machine: bool = False,
 ) -> Path:
     given = given_files(image, settings, this_machine=this_machine)
     builder = choose_builder(settings)
     name = base_name(builder, settings)
-    archive = directory / f"{image.key}-{key_of(image, base=name, given=given, sources=sources)}.tar"
+    archive = directory / f"{image.key}-{key_of(image, base=name, given=given)}.tar"
     if archive.exists():
         return archive
     base = provide_base(name, builder, settings, reporter)
     contexts = {name: path.parent for name, path in given.items()}
-    build = Build(image.name, image.dockerfile, image.target, arguments_of(base, given), contexts, sources)
+    build = Build(image.name, image.dockerfile, image.target, arguments_of(base, given), contexts)
     directory.mkdir(parents=True, exist_ok=True)
     with reporter.step(f"Build image {image.name} with {builder.name}") as step:
         builder.build(build, archive, step)

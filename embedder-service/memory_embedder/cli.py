@@ -1,7 +1,5 @@
 """The command line `memory-embedder`: serves a model, and converts, fetches and checks model files."""
 
-from __future__ import annotations
-
 import json
 import sys
 from dataclasses import asdict
@@ -245,7 +243,8 @@ def _settings(values: dict[str, Any]) -> EmbedderSettings:
 
 
 def _engine(path: Path, model: str, gpu_layers: int, batch_tokens: int = 256, contexts: int = 1) -> Any:  # noqa: ANN401 -- the class is imported late
-    from memory_embedder.engine.llama import EngineOptions, LlamaEngine
+    from memory_embedder.engine.llama import LlamaEngine
+    from memory_embedder.engine.protocol import EngineOptions
     from memory_embedder.scheduling.plan import check_offload
 
     options = EngineOptions(

@@ -5,8 +5,6 @@ OpenAI's error format; nothing else in the package chooses a status. Messages ar
 never contain a caller's text.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import Enum
 
@@ -76,6 +74,11 @@ class EmbedderError(Exception):
     def envelope(self) -> dict[str, dict[str, str | None]]:
         """Build the body of the error response, in OpenAI's error format."""
         return {"error": {"message": self.message, "type": self.kind.type, "param": self.param, "code": self.kind.code}}
+
+
+def configuration_error(message: str) -> EmbedderError:
+    """Return the error for settings, or a file, with which the service cannot serve."""
+    return EmbedderError(ErrorKind.CONFIGURATION, message)
 
 
 def no_reranker() -> EmbedderError:

@@ -1,7 +1,5 @@
 """Hardens the process: protects callers' texts in its memory, and returns freed memory to the operating system."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import resource

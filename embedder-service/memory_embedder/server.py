@@ -8,8 +8,6 @@ comes, a service that is ready first reports that it is not ready any more, and 
 before it drains.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import resource
@@ -21,13 +19,12 @@ from contextlib import suppress
 import structlog
 import uvicorn
 
-from memory_embedder.engine.protocol import Engine
-from memory_embedder.errors import EmbedderError, ErrorKind
+from memory_embedder.engine.protocol import Engine, EngineOptions
+from memory_embedder.errors import EmbedderError, ErrorKind, configuration_error
 from memory_embedder.hardening import forbid_core_dumps, return_large_blocks
 from memory_embedder.http.app import build_app, build_probe_app
 from memory_embedder.http.connections import BoundedConfig, BoundedServer, ConnectionLimits
 from memory_embedder.scheduling.lanes import Lane
-from memory_embedder.scheduling.plan import LoadPlan
 from memory_embedder.scheduling.service import EmbeddingService
 from memory_embedder.settings import EmbedderSettings
 from memory_embedder.telemetry.metrics import Metrics
@@ -43,9 +40,6 @@ def serve(settings: EmbedderSettings) -> int:
 
     The status is 0 if every admitted request was answered. It is 1 if a request was not answered or the model could not
     be served.
-
-    Raises:
-        EmbedderError: a port cannot be opened, or the settings contradict themselves; then nothing is loaded.
     """
     forbid_core_dumps()
     return_large_blocks()
@@ -109,18 +103,13 @@ def _make_probe_server(service: EmbeddingService) -> BoundedServer:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Open a port, which is chosen by the system if `port` is 0.
-
-    Raises:
-        EmbedderError: the port cannot be opened, for example because another process uses it.
-    """
+    """Open a port, which is chosen by the system if `port` is 0."""
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         return socket.create_server((host, port), family=family)
     except OSError as error:
         reason = str(error.strerror).partition(" (")[0]  # behind it stands the address again
-        raise EmbedderError(
-            ErrorKind.CONFIGURATION,
+        raise configuration_error(
             f"Port {port} of {host} cannot be opened ({reason}); end the process that uses it, or choose another "
             "--host, --port or --probe-port.",
         ) from error
@@ -160,26 +149,11 @@ async def shut_down(service: EmbeddingService, server: uvicorn.Server, signals: 
 def _as_refusal(error: Exception) -> EmbedderError:
     if isinstance(error, EmbedderError):
         return error
-    return EmbedderError(ErrorKind.CONFIGURATION, f"Loading failed unexpectedly ({type(error).__name__}); see the log.")
+    return configuration_error(f"Loading failed unexpectedly ({type(error).__name__}); see the log.")
 
 
-def load_engine(plan: LoadPlan) -> Engine:
-    """Load the llama.cpp engine that a plan describes.
+def load_engine(options: EngineOptions) -> Engine:
+    """Load the llama.cpp engine, which is imported here because the import takes a while: the ports must open first."""
+    from memory_embedder.engine.llama import LlamaEngine
 
-    The engine is imported in this function because the import takes a while, and the ports must open first.
-    """
-    from memory_embedder.engine.llama import EngineOptions, LlamaEngine
-
-    return LlamaEngine(
-        EngineOptions(
-            path=plan.path,
-            digest=plan.digest,
-            profile=plan.profile,
-            batch_tokens=plan.largest_batch,
-            contexts=plan.most_contexts,
-            least_contexts=plan.least_contexts,
-            reserved=plan.reserved,
-            gpu_layers=plan.gpu_layers,
-            gpu_memory_limit=plan.gpu_memory_limit,
-        )
-    )
+    return LlamaEngine(options)

@@ -3,15 +3,13 @@
 They are command-line options alone. Bounds that no deployment has had to change are constants in `Limits`.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
-from memory_embedder.errors import EmbedderError, ErrorKind
+from memory_embedder.errors import configuration_error
 from memory_embedder.models.profiles import PROFILES, RERANKERS, ModelProfile, Pooling, find_profile
 
 
@@ -113,21 +111,15 @@ class EmbedderSettings(BaseModel):
 
         The profile of a known model is changed by the facts that the settings give. An unknown model's profile consists
         of the settings alone.
-
-        Raises:
-            EmbedderError: the model is unknown and the settings lack a fact, `dimensions` differs from those of the
-                known model, or `pooling` is that of a reranker.
         """
         known = self._known_profile()
         if self.pooling is Pooling.RANK:
-            raise EmbedderError(
-                ErrorKind.CONFIGURATION,
+            raise configuration_error(
                 "--pooling rank is that of a reranker, which yields no vectors; name its file by --reranker-file, "
                 "beside a model that embeds.",
             )
         if self.dimensions is not None and self.dimensions != known.dimensions:
-            raise EmbedderError(
-                ErrorKind.CONFIGURATION,
+            raise configuration_error(
                 f"--dimensions {self.dimensions} was asked for but {known.name} yields {known.dimensions}; "
                 "declare what the model yields.",
             )
@@ -144,17 +136,11 @@ class EmbedderSettings(BaseModel):
         return self.model_file or Path("/models") / f"{self.model}.gguf"
 
     def reranker_profile(self) -> ModelProfile | None:
-        """Return the profile of the configured reranker, or None if none is configured.
-
-        Raises:
-            EmbedderError: the reranker is unknown and the settings do not say how long a pair may be, or it has
-                settings but no name.
-        """
+        """Return the profile of the configured reranker, or None if none is configured."""
         if self.reranker is None:
             given = [name for name in sorted(self.model_fields_set) if name.startswith("reranker_")]
             if given:
-                raise EmbedderError(
-                    ErrorKind.CONFIGURATION,
+                raise configuration_error(
                     f"--{given[0].replace('_', '-')} has no effect without --reranker; name the reranker, too.",
                 )
             return None
@@ -162,8 +148,7 @@ class EmbedderSettings(BaseModel):
         if known is not None:
             return replace(known, max_tokens=self.reranker_max_tokens or known.max_tokens)
         if self.reranker_max_tokens is None:
-            raise EmbedderError(
-                ErrorKind.CONFIGURATION,
+            raise configuration_error(
                 f"No profile is known for the reranker '{self.reranker}'. Known: {', '.join(sorted(RERANKERS))}. "
                 "Any other one is served with --reranker-file and --reranker-max-tokens.",
             )

@@ -11,6 +11,7 @@ import socket
 from collections.abc import Coroutine, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
 from threading import Timer
 from typing import Any, cast
@@ -30,7 +31,6 @@ from memory_operator.clients.resolver import NameResolver, UnresolvedError
 from memory_operator.controller import handlers
 from memory_operator.controller.cache import WATCHED, WATCHED_OF_CNPG, ObjectCache
 from memory_operator.controller.controller import Controller
-from memory_operator.controller.history import utc_now
 from memory_operator.controller.loop_pauses import LoopPauses
 from memory_operator.controller.metrics import Metrics
 from memory_operator.controller.observe import Observer
@@ -100,7 +100,7 @@ async def serve(settings: Settings) -> bool:
             intervals=RequeueIntervals(settled=settings.resync_seconds),
             permitted=settings.permitted,
             metrics=metrics,
-            clock=utc_now,
+            clock=_now,
         )
         _log.info("started", namespaces=list(settings.namespaces) or "all", operator_image=settings.images.operator)
         handlers.log_failures_once()
@@ -111,6 +111,11 @@ async def serve(settings: Settings) -> bool:
             _end_process_within(END_SECONDS)
         _log.info("stopped")
         return ended
+
+
+def _now() -> datetime:
+    """Return the current UTC time in whole seconds, the precision of timestamps in Kubernetes."""
+    return datetime.now(UTC).replace(microsecond=0)
 
 
 async def _addresses_of(url: str, names: NameResolver) -> frozenset[str]:
@@ -144,9 +149,6 @@ async def _run(process: _Process) -> bool:
     """Watch objects, and reconcile them while this process is the leader.
 
     Return False if the process has lost its Lease, and True if it ends for another reason, such as a signal.
-
-    Raises:
-        KopfDidNotEndError: kopf ends, but does not return within `END_SECONDS`.
     """
     kopf_ends = asyncio.Event()
     watches = await _watches(process, kopf_ends)

@@ -107,7 +107,7 @@ async def inspect(connection: AnyConnection, table: str) -> DatabaseFacts:
     server = await read_server(connection)
     memories = await describe(connection, table)
     revision = await current_revision(connection, memories)
-    has_state = revision is not None and await has_own_tables(connection, memories, revision)
+    has_state = revision is not None and await has_own_tables(connection, memories)
     roles = await read_roles(connection, memories) if has_state else Roles(None, None)
     return DatabaseFacts(
         **server,
@@ -140,7 +140,7 @@ async def _identity(connection: AnyConnection) -> DatabaseIdentity | None:
 async def _differences(connection: AnyConnection, table: MemoryTable) -> str:
     if shape_faults(table) or column_faults(table, Need.ALWAYS):
         return ""  # rules are compared by their text, which depends on the columns
-    if not await has_own_tables(connection, table, HEAD_REVISION):
+    if not await has_own_tables(connection, table):
         return "what the migrations made is gone"
     return await describe_differences(connection, table)
 

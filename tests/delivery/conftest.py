@@ -17,10 +17,8 @@ import devcluster
 from devcluster import first_run
 from devcluster.building.terraform import ensure_terraform
 from devcluster.cluster import Cluster
-from memory_bench.upgrade.versions import prepare_former_images
 
 FIGURES = pytest.StashKey[dict[str, Any]]()
-FORMER = {"test_chart_release", "test_former_operator"}  # what needs the images of the former release
 RESULTS = Path(__file__).parents[2] / "build" / "delivery" / "summary.json"
 
 
@@ -30,8 +28,6 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         capture = session.config.pluginmanager.getplugin("capturemanager")
         with capture.global_and_fixture_disabled():
             devcluster.prepare()
-            if any(item.path.stem in FORMER for item in session.items):
-                prepare_former_images()
             if any("terraform" in getattr(item, "fixturenames", ()) for item in session.items):
                 ensure_terraform(devcluster.Settings(), devcluster.ConsoleReporter())
 

@@ -1,62 +1,67 @@
-"""The life of a helm release under recalls: installed as 5ed9431, upgraded, rolled back, upgraded again, uninstalled.
+"""The life of a helm release under recalls: installed, upgraded, rolled back, upgraded again, uninstalled.
 
-Recalls go on all the time, with the library of that commit and with the present one. At the end the operator works with
-a definition that knows more than it does, and refuses to work with the one of the release before it.
+Until a version has been released, an upgrade is one of the chart's values: the operator's pod is replaced, and helm has
+two revisions between which it can go back and forth. The embedder's pods are replaced meanwhile, too. At the end the
+operator works with a definition that knows more than it does, and refuses to work with one that knows less.
 """
 
 import asyncio
 import json
 import random
+from asyncio.subprocess import PIPE, Process
 from collections.abc import Iterator
-from contextlib import AsyncExitStack
 from functools import partial
 from typing import Any
 
 import pytest
 import yaml
 
+import devcluster
 from devcluster.cluster import Cluster
-from devcluster.demo import follow
+from devcluster.demo.objects import TOOLBOX
+from devcluster.images.project import ProjectImages
 from devcluster.install import OPERATOR_NAMESPACE, install_operator
 from devcluster.postgres import create_postgres
-from memory_bench.upgrade.former import COMMITS, LAST_COMMIT
-from memory_bench.upgrade.on_cluster import (
-    ROWS,
-    UpgradeNamespace,
-    Versions,
-    install_former,
-    load_versions,
-    settled,
-    until,
-    until_ready,
-)
-from memory_bench.upgrade.outcome import head_revision
 from tests.delivery.installed import OUR_DEFINITION
 from tests.delivery.settling import RESYNC, assert_settled
-from tests.support.invented import question, texts
-from tests.support.recalling.loop import RecallLoop
+from tests.support.cluster.memories import rows
+from tests.support.cluster.tenants import SMALL, Tenant
+from tests.support.invented import question
+from tests.support.recalling.loop import SCRIPT, RecallLoop
+from tests.support.waiting import eventually
 
 RELEASE = "memory-index"
 DEFINITION = "memoryindexes.memory-index.dev"
+MEMORIES = rows(60)
 ANSWERS = 10  # of each client, in each state of the release
+MORE_MEMORY = "1200Mi"
+CONTENTS = "SELECT count(*), count(embedding), md5(string_agg(to_jsonb(m)::text, '' ORDER BY id)) FROM memories m"
 NAMED = ("-n", OPERATOR_NAMESPACE)
 
 
 @pytest.fixture(scope="module")
-def former(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[UpgradeNamespace, Versions]]:
-    """An object that the operator of 5ed9431, installed with its own chart, has brought to Ready."""
-    versions = load_versions(cluster, tmp_path_factory.mktemp("former"))
+def released(cluster: Cluster) -> Iterator[tuple[Tenant, ProjectImages]]:
+    """An object that the operator, installed with its chart, has brought to Ready."""
+    images = devcluster.load_images(cluster)
+    install_operator(cluster, operator_image=images.operator, embedder_image=images.embedder)
     postgres = create_postgres(cluster, namespace="release-dbaas", name="pg-release", storage="1Gi")
-    namespace = UpgradeNamespace(postgres, "released")
-    install_former(cluster, versions)
-    namespace.create()
-    namespace.start_toolboxes(versions)
-    namespace.fill(texts(ROWS))
-    namespace.apply_object()
-    yield namespace, versions
+    tenant = Tenant(postgres, "released", images.operator)
+    tenant.create()
+    tenant.store(MEMORIES)
+    tenant.start_toolbox()
+    tenant.apply_index()
+    tenant.wait_ready()
+    yield tenant, images
     cluster.kubectl("delete", "crd", DEFINITION, "--ignore-not-found", "--wait", "--timeout=240s")
-    for name in (namespace.name, postgres.namespace):
+    for name in (tenant.name, postgres.namespace):
         cluster.kubectl("delete", "namespace", name, "--wait", "--timeout=300s")
+
+
+async def spawn_recalls(tenant: Tenant) -> Process:
+    command = ("exec", "-i", TOOLBOX, "--", "python", "-c", SCRIPT.read_text(encoding="utf-8"))
+    return await asyncio.create_subprocess_exec(
+        *tenant.cluster.kubectl_command("-n", tenant.name, *command), stdin=PIPE, stdout=PIPE, stderr=PIPE
+    )
 
 
 def apply_definition(cluster: Cluster, text: str) -> None:
@@ -64,16 +69,29 @@ def apply_definition(cluster: Cluster, text: str) -> None:
     cluster.kubectl("wait", "--for=condition=Established", f"crd/{DEFINITION}", "--timeout=240s")
 
 
-def upgrade(namespace: UpgradeNamespace, versions: Versions) -> None:
-    """Upgrade to this checkout as docs/upgrade.md says: the definition, then the operator."""
-    images = versions.present
-    install_operator(
-        namespace.cluster, operator_image=images.operator, embedder_image=images.embedder, settings=[RESYNC]
-    )
+def upgrade(tenant: Tenant, images: ProjectImages) -> None:
+    """Upgrade as docs/upgrade.md says: the definition, then the operator."""
+    install_operator(tenant.cluster, operator_image=images.operator, embedder_image=images.embedder, settings=[RESYNC])
+    tenant.wait_ready()
+
+
+def roll_out_embedder(tenant: Tenant) -> None:
+    """Give the embedder's pods more memory, and wait until none of the pods before is left."""
+    limits = {**SMALL["limits"], "memory": MORE_MEMORY}
+    tenant.apply_index(embedder__resources={**SMALL, "limits": limits})
+    shown = ("get", "deployment", "mi-embedder", "-o", "jsonpath={.spec.template.spec.containers[*].resources.limits}")
+    eventually(lambda: tenant.kubectl(*shown), lambda found: MORE_MEMORY in found, what="the pods' new template")
+    tenant.kubectl("rollout", "status", "deployment/mi-embedder", "--timeout=240s")
+    tenant.wait_ready()
 
 
 def helm(cluster: Cluster, *arguments: str) -> str:
     return cluster.helm(*arguments, f"--namespace={OPERATOR_NAMESPACE}")
+
+
+def roll_back(tenant: Tenant) -> None:
+    helm(tenant.cluster, "rollback", RELEASE, "--wait", "--timeout=240s")
+    tenant.wait_ready()
 
 
 def descriptions(cluster: Cluster) -> list[str]:
@@ -81,74 +99,54 @@ def descriptions(cluster: Cluster) -> list[str]:
     return [entry["description"] for entry in json.loads(helm(cluster, "history", RELEASE, "-o", "json"))]
 
 
-def resource_version(namespace: UpgradeNamespace) -> str:
-    return str(namespace.object()["metadata"]["resourceVersion"])
+def resource_version(tenant: Tenant) -> str:
+    return str(tenant.index()["metadata"]["resourceVersion"])
 
 
 def with_a_field_more(definition: str) -> str:
     """Return a definition of a later minor version: one field more in spec, and one in status."""
     body: dict[str, Any] = yaml.safe_load(definition)
-    (served,) = body["spec"]["versions"]
-    properties = served["schema"]["openAPIV3Schema"]["properties"]
+    properties = _properties(body)
     later = {"type": "string", "description": "A field of a later version."}
     properties["spec"]["properties"]["later"] = later
     properties["status"]["properties"]["later"] = later
     return yaml.safe_dump(body, sort_keys=False)
 
 
-async def work_with_a_newer_definition(namespace: UpgradeNamespace) -> None:
-    """Have the present operator work with a definition of a later version until it is settled, and put its own back."""
-    cluster = namespace.cluster
-    apply_definition(cluster, with_a_field_more(OUR_DEFINITION))
-    patch = json.dumps({"spec": {"later": "x"}})
-    await asyncio.to_thread(namespace.kubectl, "patch", "memoryindex", "mi", "--type=merge", "--patch", patch)
-    await until_ready(namespace)
-    await asyncio.to_thread(assert_settled, cluster, lambda: resource_version(namespace))
-    assert follow.view(namespace.object()).ready
-    assert namespace.object()["spec"]["later"] == "x"
-    apply_definition(cluster, OUR_DEFINITION)
-    await until_ready(namespace)
+def without_the_server(definition: str) -> str:
+    """Return a definition of an earlier version, whose status has no field for the server's identity."""
+    body: dict[str, Any] = yaml.safe_load(definition)
+    del _properties(body)["status"]["properties"]["database"]["properties"]["systemIdentifier"]
+    return yaml.safe_dump(body, sort_keys=False)
 
 
-async def refuse_an_older_definition(namespace: UpgradeNamespace, definition: str) -> None:
-    """Have the present operator say that a definition is older than itself, and go on when its own is back."""
-    apply_definition(namespace.cluster, definition)
-    await until("the operator says so", lambda: "older than this operator" in ready_message(namespace))
-    apply_definition(namespace.cluster, OUR_DEFINITION)
-    await until_ready(namespace)
+def _properties(definition: dict[str, Any]) -> dict[str, Any]:
+    (served,) = definition["spec"]["versions"]
+    properties: dict[str, Any] = served["schema"]["openAPIV3Schema"]["properties"]
+    return properties
 
 
-def ready_message(namespace: UpgradeNamespace) -> str:
-    return follow.view(namespace.object()).condition("Ready").message
+def work_with_a_newer_definition(tenant: Tenant) -> None:
+    """Have the operator work with a definition of a later version until it is settled, and put its own back."""
+    apply_definition(tenant.cluster, with_a_field_more(OUR_DEFINITION))
+    tenant.kubectl("patch", "memoryindex", "mi", "--type=merge", "--patch", json.dumps({"spec": {"later": "x"}}))
+    tenant.wait_ready()
+    assert_settled(tenant.cluster, lambda: resource_version(tenant))
+    assert tenant.view().ready
+    assert tenant.index()["spec"]["later"] == "x"
+    apply_definition(tenant.cluster, OUR_DEFINITION)
+    tenant.wait_ready()
 
 
-async def live(namespace: UpgradeNamespace, versions: Versions, loops: list[RecallLoop]) -> None:
-    """Lead the release through its life as far as recalls must be complete, with answers in every state of it."""
-    cluster = namespace.cluster
-
-    async def answers() -> None:
-        for loop in loops:
-            await loop.wait_for_answers(ANSWERS)
-
-    await answers()
-    apply_definition(cluster, OUR_DEFINITION)  # before the operator, which stays the former one for a while
-    await until_ready(namespace)
-    await answers()
-    await asyncio.to_thread(upgrade, namespace, versions)
-    await until("Ready at head", lambda: settled(namespace, head_revision(), without=versions.former))
-    for loop in loops:
-        await loop.wait_until_complete()
-    await answers()
-    await asyncio.to_thread(helm, cluster, "rollback", RELEASE, "--wait", "--timeout=240s")
-    await until("Ready again", lambda: settled(namespace, COMMITS[LAST_COMMIT], without=versions.present))
-    await answers()
-    await asyncio.to_thread(upgrade, namespace, versions)
-    await until("Ready at head again", lambda: settled(namespace, head_revision(), without=versions.former))
-    await answers()
-    former_definition = (versions.former_chart / "crds" / "memoryindexes.yaml").read_text(encoding="utf-8")
-    await work_with_a_newer_definition(namespace)
-    await refuse_an_older_definition(namespace, former_definition)
-    await answers()
+def refuse_an_older_definition(tenant: Tenant) -> None:
+    """Have the operator say that a definition is older than itself, and go on when its own is back."""
+    apply_definition(tenant.cluster, without_the_server(OUR_DEFINITION))
+    message = "the operator's message"
+    eventually(
+        lambda: tenant.view().condition("Ready").message, lambda told: "older than this operator" in told, what=message
+    )
+    apply_definition(tenant.cluster, OUR_DEFINITION)
+    tenant.wait_ready()
 
 
 def uninstall(cluster: Cluster) -> None:
@@ -160,36 +158,38 @@ def uninstall(cluster: Cluster) -> None:
 
 @pytest.mark.timeout(1800)
 async def test_a_release_is_upgraded_rolled_back_and_uninstalled_without_a_failing_recall(
-    former: tuple[UpgradeNamespace, Versions], figures: dict[str, Any]
+    released: tuple[Tenant, ProjectImages], figures: dict[str, Any]
 ) -> None:
-    """The present library has no error and no answer by words; rows and vectors stay when everything is uninstalled."""
-    namespace, versions = former
+    """No recall has an error or is by words alone; rows and vectors stay when everything is uninstalled."""
+    tenant, images = released
     generator = random.Random(3)  # noqa: S311  (the same questions in every run)
-    questions = [question(text, generator) for text in generator.sample(texts(ROWS), 20)]
-    await until_ready(namespace)
-    before = await asyncio.to_thread(namespace.contents)
-    async with AsyncExitStack() as stack:
-        loops = [
-            await stack.enter_async_context(RecallLoop(which, partial(namespace.spawn_recalls, which), questions))
-            for which in ("former", "present")
-        ]
+    asked = generator.sample([one.content for one in MEMORIES if not one.is_sensitive], 20)
+    questions = [question(text, generator) for text in asked]
+    before = await asyncio.to_thread(tenant.sql, CONTENTS)
+    async with RecallLoop("present", partial(spawn_recalls, tenant), questions) as loop:
         try:
-            await live(namespace, versions, loops)
+            await loop.wait_until_complete()
+            for change in (
+                partial(upgrade, tenant, images),
+                partial(roll_out_embedder, tenant),
+                partial(roll_back, tenant),
+                partial(upgrade, tenant, images),
+                partial(work_with_a_newer_definition, tenant),
+                partial(refuse_an_older_definition, tenant),
+            ):
+                await asyncio.to_thread(change)
+                await loop.wait_for_answers(ANSWERS)
         finally:
-            former_faults, present_faults = (loop.faults() for loop in loops)
-            figures["helm_upgrade_recalls"] = sum(len(loop.answers) for loop in loops)
-            figures["helm_upgrade_recall_errors"] = len(present_faults)
-            figures["helm_upgrade_former_library_errors"] = len(former_faults)
-        done = descriptions(namespace.cluster)
+            faults = loop.faults()
+            figures["helm_upgrade_recalls"] = len(loop.answers)
+            figures["helm_upgrade_recall_errors"] = len(faults)
+        done = descriptions(tenant.cluster)
         figures["rollback"] = any(entry.startswith("Rollback to 1") for entry in done)
-        await asyncio.to_thread(uninstall, namespace.cluster)
-        for loop in loops:
-            since = await loop.wait_for_answers(ANSWERS)
-            assert [answer.error for answer in since if answer.error] == []
-    after = await asyncio.to_thread(namespace.contents)
-    assert (before.rows_lost_in(after), before.vectors_lost_in(after)) == (0, 0)
-    assert present_faults == []
-    assert all("degraded" in fault for fault in former_faults), former_faults
+        await asyncio.to_thread(uninstall, tenant.cluster)
+        since = await loop.wait_for_answers(ANSWERS)
+        assert [answer.error for answer in since if answer.error] == []
+    assert await asyncio.to_thread(tenant.sql, CONTENTS) == before
+    assert faults == []
     assert figures["rollback"], done
 
 

@@ -113,7 +113,7 @@ def embedding(tenant: Tenant, model: str, file: Path | None = None) -> dict[str,
 
 async def spawn_recalls(tenant: Tenant) -> Process:
     environment = ("env", f"MEMORY_MODEL={FORMER}", f"MEMORY_EMBEDDER_URL=http://mi-embedder.{tenant.name}.svc:8080")
-    command = ("exec", "-i", TOOLBOX, "--", *environment, "python", "-c", SCRIPT.read_text(encoding="utf-8"), "present")
+    command = ("exec", "-i", TOOLBOX, "--", *environment, "python", "-c", SCRIPT.read_text(encoding="utf-8"))
     return await asyncio.create_subprocess_exec(
         *tenant.cluster.kubectl_command("-n", tenant.name, *command), stdin=PIPE, stdout=PIPE, stderr=PIPE
     )

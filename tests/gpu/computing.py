@@ -15,8 +15,8 @@ import numpy as np
 
 from memory_embedder.engine.backends import load_backends
 from memory_embedder.engine.hardware import available_threads
-from memory_embedder.engine.llama import EngineOptions, LlamaComputer, LlamaEngine
-from memory_embedder.engine.protocol import TokenIds, Vectors
+from memory_embedder.engine.llama import LlamaComputer, LlamaEngine
+from memory_embedder.engine.protocol import EngineOptions, TokenIds, Vectors
 from memory_embedder.models.gguf_header import read_facts
 from memory_embedder.models.profiles import ModelProfile, Pooling
 from memory_embedder.scheduling.tuning import synthetic_batch

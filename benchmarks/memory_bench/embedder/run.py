@@ -34,7 +34,8 @@ from memory_bench.embedder.subject import DocumentLoad, QuerySubject, Subject, c
 from memory_bench.embedder.subjects import Subjects
 from memory_bench.embedder.texts import check_lengths, texts_of
 from memory_embedder.engine.hardware import available_threads
-from memory_embedder.engine.llama import EngineOptions, LlamaEngine
+from memory_embedder.engine.llama import LlamaEngine
+from memory_embedder.engine.protocol import EngineOptions
 from memory_embedder.models.gguf_header import read_facts
 from memory_embedder.models.profiles import PROFILES, ModelProfile, Pooling
 from tests.support.model_files.random_weights import CROSS_ENCODER

@@ -1,4 +1,4 @@
-"""Upgrades databases and MemoryIndex objects from every former state to the latest schema revision.
+"""Upgrades databases that the baseline made to the latest schema revision while memories are recalled.
 
-Memories are recalled meanwhile. Failed recalls, lost rows and lost vectors are counted.
+Failed recalls, lost rows and lost vectors are counted.
 """

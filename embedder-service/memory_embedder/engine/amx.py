@@ -5,27 +5,19 @@ include AMX cannot run it, and some builds of llama.cpp do not load the whole ti
 (https://github.com/ggml-org/llama.cpp/pull/26954; a build with this project's patches does). With AMX, a quantised
 model takes half the time. If AMX were used on a machine where it fails, the pod would die at its first batch without a
 message.
-
-`python -m memory_embedder.engine.amx MODEL` is the child process: it computes one short batch with the best kernels.
 """
-
-from __future__ import annotations
 
 import subprocess
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 import structlog
 
 from memory_embedder.engine.backends import amx_possible
-from memory_embedder.hardening import forbid_core_dumps
-from memory_embedder.models.gguf_header import read_facts
 from memory_embedder.models.model_file import ModelFile
-from memory_embedder.models.profiles import ModelProfile, Pooling
 
 _SECONDS = 120.0  # loading a large file from a slow disk, twice over
-_TOKENS = 64  # several rows of tiles
+_TRIAL = "memory_embedder.engine.amx_trial"  # a name, since that module imports the engine, which imports this one
 
 
 def amx_works(model: ModelFile) -> bool:
@@ -35,7 +27,7 @@ def amx_works(model: ModelFile) -> bool:
     """
     if not amx_possible():
         return True
-    command = [sys.executable, "-m", __name__, str(model.reference)]
+    command = [sys.executable, "-m", _TRIAL, str(model.reference)]
     works = survives(command, _SECONDS, inherited=(model.descriptor,))
     if not works:
         structlog.get_logger("memory_embedder.engine").warning(
@@ -57,19 +49,3 @@ def survives(command: Sequence[str], seconds: float, *, inherited: Sequence[int]
     except (OSError, subprocess.TimeoutExpired):
         return False
     return done.returncode == 0
-
-
-def _compute_once(path: Path) -> None:
-    from memory_embedder.engine.llama import EngineOptions, LlamaEngine  # which imports this module
-    from memory_embedder.engine.vectors import require_usable
-
-    facts = read_facts(path)
-    window = min(_TOKENS, facts.context_length)
-    profile = ModelProfile(path.stem, facts.dimensions, window, facts.pooling or Pooling.MEAN)
-    engine = LlamaEngine(EngineOptions(path, profile, batch_tokens=_TOKENS, contexts=1, try_amx=False))
-    require_usable(engine.computer(1).embed([engine.encode("word " * _TOKENS).tokens]))
-
-
-if __name__ == "__main__":
-    forbid_core_dumps()
-    _compute_once(Path(sys.argv[1]))

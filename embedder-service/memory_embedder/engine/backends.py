@@ -6,8 +6,6 @@ means that the library cannot run here. The library with the best score is loade
 registry is process-wide.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 from dataclasses import dataclass
@@ -15,7 +13,7 @@ from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
-from memory_embedder.errors import EmbedderError, ErrorKind
+from memory_embedder.errors import configuration_error
 
 _GPU_TYPES = frozenset({1, 2})  # dedicated, integrated
 _WITH_AMX = frozenset({"sapphirerapids"})
@@ -60,11 +58,7 @@ def choose_variant(scores: dict[str, int], *, avoid_amx: bool) -> str | None:
 
 
 def load_backends(*, avoid_amx: bool, gpu: bool) -> Backends:
-    """Load the backends, unless this process has loaded them already, and return what is loaded.
-
-    Raises:
-        EmbedderError: llama.cpp's libraries cannot be loaded, or none of them runs on this processor.
-    """
+    """Load the backends, unless this process has loaded them already, and return what is loaded."""
     registry = _registry()
     if gpu:
         registry.load_gpu()
@@ -94,8 +88,7 @@ def _ggml() -> ctypes.CDLL:
     try:
         library = ctypes.CDLL(str(path if path.exists() else path.with_name("libggml.so")))
     except OSError as error:
-        raise EmbedderError(
-            ErrorKind.CONFIGURATION,
+        raise configuration_error(
             "llama-cpp-python's libraries cannot be loaded; install the wheel that the build makes.",
         ) from error
     library.ggml_backend_load.argtypes = [ctypes.c_char_p]
@@ -148,15 +141,11 @@ def _load_cpu(library: ctypes.CDLL, directory: Path, *, avoid_amx: bool) -> str:
     paths = _variants(directory)
     if not paths:
         if library.ggml_backend_dev_count() == 0:
-            raise EmbedderError(
-                ErrorKind.CONFIGURATION, f"No CPU backend of llama.cpp lies in {directory}; install the portable wheel."
-            )
+            raise configuration_error(f"No CPU backend of llama.cpp lies in {directory}; install the portable wheel.")
         return _BUILT_IN
     name = choose_variant(_scores(paths), avoid_amx=avoid_amx)
     if name is None or not library.ggml_backend_load(str(paths[name]).encode()):
-        raise EmbedderError(
-            ErrorKind.CONFIGURATION, "This processor runs none of the shipped kernels; x86-64 with AVX2 is the least."
-        )
+        raise configuration_error("This processor runs none of the shipped kernels; x86-64 with AVX2 is the least.")
     return name
 
 
@@ -191,9 +180,7 @@ def _gpus(library: ctypes.CDLL) -> tuple[GpuDevice, ...]:
 def _package() -> Path:
     spec = find_spec("llama_cpp")
     if spec is None or spec.origin is None:
-        raise EmbedderError(
-            ErrorKind.CONFIGURATION, "llama-cpp-python is not installed; `make setup` builds its wheel."
-        )
+        raise configuration_error("llama-cpp-python is not installed; `make setup` builds its wheel.")
     return Path(spec.origin).parent
 
 

@@ -5,8 +5,6 @@ another. The CPU limit is read from the control group (version 2 or 1) and each 
 mask limits the number, too.
 """
 
-from __future__ import annotations
-
 import os
 import weakref
 from pathlib import Path

@@ -5,12 +5,8 @@ several times the throughput. Here a context has flash attention on and a batch 
 nothing but the pooled vectors. llama.cpp aborts the process on unexpected input, so all input is checked beforehand.
 """
 
-from __future__ import annotations
-
 import ctypes
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,10 +19,10 @@ from memory_embedder.engine.memory_estimate import MemoryNeed, estimate_memory, 
 from memory_embedder.engine.native_batch import NativeBatch
 from memory_embedder.engine.native_log import NativeLog, native_log
 from memory_embedder.engine.profile_check import check_profile
-from memory_embedder.engine.protocol import EncodedText, EngineFacts, TokenIds, Vectors
+from memory_embedder.engine.protocol import EncodedText, EngineFacts, EngineOptions, TokenIds, Vectors
 from memory_embedder.engine.tokenizer import Tokenizer
 from memory_embedder.engine.vectors import finite_scores, unit_vectors, unusable_rows
-from memory_embedder.errors import EmbedderError, ErrorKind
+from memory_embedder.errors import EmbedderError, ErrorKind, configuration_error
 from memory_embedder.models.gguf_header import GgufFacts, read_header
 from memory_embedder.models.model_file import ModelFile
 from memory_embedder.models.profiles import ModelProfile, Pooling
@@ -39,31 +35,6 @@ _POOLINGS = {
 }
 _FLASH_ATTENTION = 1
 _SEQUENCES = 64  # must divide the batch: llama.cpp aborts while it reserves a mean-pooling graph otherwise
-
-
-@dataclass(frozen=True, slots=True)
-class EngineOptions:
-    """How to load a model; `gpu_memory_limit` is in bytes.
-
-    `contexts` is how many contexts there will be at most. Where a GPU's memory is too small for them, there may be
-    fewer, but at least `least_contexts`, which by default is as many. `reserved` is None for the first model of a
-    process. For a second one it is the number of bytes of a GPU's memory that the contexts of the first will still
-    take; what CUDA itself takes was counted for the first.
-
-    `digest` is the digest that the file must have, or None to accept any file. With `try_amx` True, AMX kernels compute
-    quantised weights only if a test in a child process succeeds; with `try_amx` False, they are used without this test.
-    """
-
-    path: Path
-    profile: ModelProfile
-    batch_tokens: int
-    contexts: int
-    least_contexts: int | None = None
-    reserved: int | None = None
-    gpu_layers: int = 0
-    gpu_memory_limit: int | None = None
-    try_amx: bool = True
-    digest: str | None = None
 
 
 class LlamaEngine:
@@ -83,7 +54,8 @@ class LlamaEngine:
     def _load(self, options: EngineOptions, file: ModelFile, digest: str) -> None:
         header = read_header(file)
         check_profile(header, options.profile, options.path)
-        avoid_amx = header.quantised and not _may_use_amx(options, file)
+        # Beside a GPU little is left to the CPU, not worth loading a model twice.
+        avoid_amx = header.quantised and options.try_amx and (options.gpu_layers != 0 or not amx_works(file))
         backends = load_backends(avoid_amx=avoid_amx, gpu=options.gpu_layers != 0)
         capacity = round_up(max(options.batch_tokens, options.profile.max_tokens), _SEQUENCES)
         need = _fitting(options, header, capacity, backends)
@@ -108,8 +80,7 @@ class LlamaEngine:
         width = (native.llama_model_n_cls_out if rank else native.llama_model_n_embd_out)(self._model)
         if width != options.profile.dimensions:
             self.close()
-            raise EmbedderError(
-                ErrorKind.CONFIGURATION,
+            raise configuration_error(
                 f"llama.cpp gives out {width} numbers for a text with {options.path}, not the "
                 f"{options.profile.dimensions} of {options.profile.name}; serve another file.",
             )
@@ -127,7 +98,7 @@ class LlamaEngine:
         """Tokenise the pairs of a query and each text for a reranker."""
         return self._tokenizer.encode_pairs(query, texts)
 
-    def computer(self, threads: int) -> LlamaComputer:
+    def computer(self, threads: int) -> "LlamaComputer":
         """Make a llama.cpp context of the model that computes with `threads` threads."""
         return LlamaComputer(self._model, self._facts, threads)
 
@@ -152,21 +123,12 @@ class LlamaComputer:
             )
         if native.llama_pooling_type(self._context) != _POOLINGS[facts.pooling]:
             self.close()
-            raise EmbedderError(
-                ErrorKind.CONFIGURATION, "llama.cpp did not take the model's pooling; the file is no embedder."
-            )
+            raise configuration_error("llama.cpp did not take the model's pooling; the file is no embedder.")
         self._memory = native.llama_get_memory(self._context)  # encoders have none: that is what tells the two apart
         self._batch = NativeBatch(native.llama_batch, facts.batch_capacity, facts.max_sequences)
 
     def embed(self, sequences: Sequence[TokenIds]) -> Vectors:
-        """Compute one unit vector per sequence of token ids, as an array of shape (sequences, dimensions).
-
-        The vector of a reranker has one element, the score of the pair, and is not scaled. A row whose vector is not
-        finite or has no length is NaN throughout; that of each other sequence is not affected.
-
-        Raises:
-            EmbedderError: llama.cpp failed on the batch.
-        """
+        """Compute one unit vector per sequence of token ids, as `protocol.Computer` says."""
         vectors = self._vectors(sequences)
         if len(sequences) > 1:  # another text of the batch may have spoiled a row, depending on the kernels
             for place in unusable_rows(vectors):
@@ -228,11 +190,6 @@ def _fitting(options: EngineOptions, header: GgufFacts, capacity: int, backends:
     return largest_fitting(needs, backends.gpus[0], options.gpu_memory_limit, options.reserved or 0)
 
 
-def _may_use_amx(options: EngineOptions, file: ModelFile) -> bool:
-    # Beside a GPU little is left to the CPU, not worth loading a model twice.
-    return not options.try_amx or (options.gpu_layers == 0 and amx_works(file))
-
-
 def _load_model(options: EngineOptions, file: ModelFile, *, plain_buffers: bool) -> Any:  # noqa: ANN401 -- a pointer of an untyped library
     native.llama_backend_init()
     parameters = native.llama_model_default_params()
@@ -241,8 +198,7 @@ def _load_model(options: EngineOptions, file: ModelFile, *, plain_buffers: bool)
     parameters.load_mode = native.LLAMA_LOAD_MODE_NONE  # a map would show what is written to the file later
     model = native.llama_model_load_from_file(str(file.reference).encode(), parameters)
     if not model:
-        raise EmbedderError(
-            ErrorKind.CONFIGURATION,
+        raise configuration_error(
             f"llama.cpp cannot load {options.path}; check its digest, its architecture and the memory of this machine.",
         )
     return model

@@ -7,13 +7,11 @@ The constants of a GPU are upper bounds of what was measured on an H200 with mod
 of 512 to 16,384 tokens and two to four contexts (docs/adr/0036). No other GPU has been measured.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from memory_embedder.engine.backends import GpuDevice
-from memory_embedder.errors import EmbedderError, ErrorKind
+from memory_embedder.errors import configuration_error
 from memory_embedder.models.gguf_header import GgufFacts
 
 _MIB = 1 << 20
@@ -77,9 +75,6 @@ def largest_fitting(needs: Sequence[MemoryNeed], device: GpuDevice, limit: int |
     """Return the first of `needs`, largest first, that fits into a GPU's free memory and into `limit` bytes.
 
     With `limit` None only the free memory counts. `reserved` bytes of the free memory are left to another model.
-
-    Raises:
-        EmbedderError: none fits; the message gives the numbers of the last one in MiB.
     """
     for need in needs[:-1]:
         if need.model <= device.memory_free - reserved and (limit is None or need.total <= limit):
@@ -93,15 +88,13 @@ def _check(need: MemoryNeed, device: GpuDevice, limit: int | None, reserved: int
     if reserved:
         free += f", of which {reserved // _MIB} are kept for the embedding model"
     if limit is not None and need.total > limit:
-        raise EmbedderError(
-            ErrorKind.CONFIGURATION,
+        raise configuration_error(
             f"The model needs about {need.total // _MIB} MiB on {device.name}, "
             f"more than --gpu-memory-limit ({limit // _MIB} MiB); "
             "raise the limit, lower --batch-tokens or --contexts, or serve a smaller file.",
         )
     if need.model > device.memory_free - reserved:
-        raise EmbedderError(
-            ErrorKind.CONFIGURATION,
+        raise configuration_error(
             f"The model needs about {need.model // _MIB} MiB but {device.name} has {free}; "
             "free the GPU, lower --batch-tokens or --contexts, or serve a smaller file.",
         )

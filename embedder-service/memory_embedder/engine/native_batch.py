@@ -4,8 +4,6 @@ Writing the structure's fields one by one from Python takes close to a microseco
 held, which slows both lanes and the HTTP server. Filling arrays takes the same time for one token as for a thousand.
 """
 
-from __future__ import annotations
-
 import ctypes
 from collections.abc import Sequence
 from typing import Any
@@ -44,11 +42,7 @@ class NativeBatch:
         self.native.embd = None
 
     def fill(self, sequences: Sequence[TokenIds]) -> None:
-        """Write sequences of token ids into the batch, one after another.
-
-        Raises:
-            ValueError: the sequences exceed the capacity in tokens or in sequences, or one of them is empty.
-        """
+        """Write sequences of token ids into the batch, one after another."""
         lengths = [len(sequence) for sequence in sequences]
         total = sum(lengths)
         if total > self.capacity or len(sequences) > self.sequences or not all(lengths):

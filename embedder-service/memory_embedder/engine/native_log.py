@@ -5,8 +5,6 @@ some version quote the text that is being embedded, so for a warning only the na
 it is logged. CUDA's own errors are repeated, since they are fixed sentences such as "out of memory".
 """
 
-from __future__ import annotations
-
 import re
 import threading
 from collections.abc import Iterator

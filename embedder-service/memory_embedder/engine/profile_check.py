@@ -1,44 +1,33 @@
 """Checks that a model file is what its profile says, before llama.cpp loads it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
-from memory_embedder.errors import EmbedderError, ErrorKind
+from memory_embedder.errors import configuration_error
 from memory_embedder.models.gguf_header import GgufFacts
 from memory_embedder.models.profiles import ModelProfile, Pooling
 
 
 def check_profile(header: GgufFacts, profile: ModelProfile, path: Path) -> None:
-    """Check that a model file agrees with its profile, because a wrong pooling would yield plausible but wrong vectors.
-
-    Raises:
-        EmbedderError: dimensions or pooling differ, the file gives out vectors of another width than its network's, the
-            profile's window is longer than the model was trained for, or a reranker is declared that the file is not.
-    """
+    """Check that a model file agrees with its profile: a wrong pooling would yield plausible but wrong vectors."""
     if profile.pooling is Pooling.RANK:
         check_reranker(header, path)
     elif header.dimensions != profile.dimensions:
-        raise EmbedderError(
-            ErrorKind.CONFIGURATION,
+        raise configuration_error(
             f"{path} yields {header.dimensions} dimensions but {profile.name} is declared with {profile.dimensions}; "
             "serve the right file or correct --dimensions.",
         )
     if header.output_width != header.dimensions:
-        raise EmbedderError(
-            ErrorKind.CONFIGURATION,
+        raise configuration_error(
             f"{path} gives out {header.output_width} numbers for a text ('embedding_length_out') from a network of "
             f"{header.dimensions}, which is not served; serve a file without such a projection.",
         )
     if header.pooling is not None and header.pooling is not profile.pooling:
-        raise EmbedderError(
-            ErrorKind.CONFIGURATION,
+        raise configuration_error(
             f"{path} was made for {header.pooling} pooling but {profile.name} uses {profile.pooling}; "
             "serve the right file or correct --pooling.",
         )
     if header.context_length < profile.max_tokens:
-        raise EmbedderError(
-            ErrorKind.CONFIGURATION,
+        raise configuration_error(
             f"{path} was trained for {header.context_length} tokens, fewer than the {profile.max_tokens} of "
             f"{profile.name}; serve the right file or lower --max-tokens.",
         )
@@ -49,9 +38,6 @@ def check_reranker(header: GgufFacts, path: Path) -> None:
 
     llama.cpp gives every token the first token type. A model that was trained to tell the query from the text by two
     types would yield plausible but wrong scores, as would a model that was trained on a prompt.
-
-    Raises:
-        EmbedderError: the file has no classifier with one output, is a causal model or has several token types.
     """
     reason = None
     if header.classifier_outputs != 1:
@@ -61,7 +47,6 @@ def check_reranker(header: GgufFacts, path: Path) -> None:
     elif header.token_types > 1:
         reason = f"tells texts apart by {header.token_types} token types, of which llama.cpp computes only the first"
     if reason is not None:
-        raise EmbedderError(
-            ErrorKind.CONFIGURATION,
+        raise configuration_error(
             f"{path} {reason}. Give --reranker-file the GGUF file of a cross-encoder such as bge-reranker-base.",
         )

@@ -1,15 +1,14 @@
 """The interface between the service and llama.cpp. Tests can replace the engine behind it by a fake."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from memory_embedder.models.profiles import Pooling
+from memory_embedder.models.profiles import ModelProfile, Pooling
 
 TokenIds = npt.NDArray[np.int32]
 Vectors = npt.NDArray[np.float32]
@@ -21,6 +20,31 @@ class EncodedText:
 
     tokens: TokenIds
     truncated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOptions:
+    """How to load a model; `gpu_memory_limit` is in bytes.
+
+    `contexts` is how many contexts there will be at most. Where a GPU's memory is too small for them, there may be
+    fewer, but at least `least_contexts`, which by default is as many. `reserved` is None for the first model of a
+    process. For a second one it is the number of bytes of a GPU's memory that the contexts of the first will still
+    take; what CUDA itself takes was counted for the first.
+
+    `digest` is the digest that the file must have, or None to accept any file. With `try_amx` True, AMX kernels compute
+    quantised weights only if a test in a child process succeeds; with `try_amx` False, they are used without this test.
+    """
+
+    path: Path
+    profile: ModelProfile
+    batch_tokens: int
+    contexts: int
+    least_contexts: int | None = None
+    reserved: int | None = None
+    gpu_layers: int = 0
+    gpu_memory_limit: int | None = None
+    try_amx: bool = True
+    digest: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

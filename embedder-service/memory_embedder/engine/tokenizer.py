@@ -1,7 +1,5 @@
 """Turns texts into token ids with a model's vocabulary, in a short time even for unusual texts."""
 
-from __future__ import annotations
-
 import ctypes
 import unicodedata
 from collections.abc import Sequence

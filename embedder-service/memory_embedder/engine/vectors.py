@@ -5,14 +5,12 @@ belongs to that text alone. It is marked instead of raised, so that the other te
 other callers, keep theirs.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
 
 from memory_embedder.engine.protocol import Vectors
-from memory_embedder.errors import EmbedderError, ErrorKind
+from memory_embedder.errors import configuration_error
 
 
 def unit_vectors(vectors: Vectors) -> Vectors:
@@ -42,14 +40,9 @@ def unusable_rows(vectors: Vectors) -> list[int]:
 
 
 def require_usable(vectors: Vectors) -> Vectors:
-    """Return the vectors of texts that any working model can embed.
-
-    Raises:
-        EmbedderError: one of the vectors is unusable, so the model file or the kernels are broken.
-    """
+    """Return the vectors of texts that any working model can embed."""
     if unusable_rows(vectors):
-        raise EmbedderError(
-            ErrorKind.CONFIGURATION,
+        raise configuration_error(
             "The model produced a vector that is not finite or has no length; fetch the file again, or serve another.",
         )
     return vectors

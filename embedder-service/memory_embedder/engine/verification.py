@@ -4,8 +4,6 @@ A quantised or converted file is worth serving only if its vectors are nearly th
 For each text of a set the cosine between its two vectors is computed; the least cosine decides.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,7 +13,7 @@ import numpy as np
 
 from memory_embedder.engine.protocol import Engine, Vectors
 from memory_embedder.engine.vectors import require_usable
-from memory_embedder.errors import EmbedderError, ErrorKind
+from memory_embedder.errors import configuration_error
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,34 +30,23 @@ def write_vectors(engine: Engine, texts: Path, out: Path) -> None:
 
     Each line of `texts` is a JSON string, or an object with the field `text`. Each line of `out` is an object with the
     fields `text` and `embedding`.
-
-    Raises:
-        EmbedderError: a line is malformed, and the message gives its number and quotes nothing of it; or the file
-            cannot be read or has no line.
     """
     plain = [text for text, _ in _read(texts, vectors=False)]
     if not plain:
-        raise EmbedderError(ErrorKind.CONFIGURATION, f"{texts} holds no texts; write one JSON line for each.")
+        raise configuration_error(f"{texts} holds no texts; write one JSON line for each.")
     with out.open("w", encoding="utf-8") as file:
         for text, vector in zip(plain, _embed(engine, plain), strict=True):
             file.write(json.dumps({"text": text, "embedding": [float(value) for value in vector]}) + "\n")
 
 
 def verify_vectors(engine: Engine, reference: Path) -> Verification:
-    """Compare the engine's vectors with those of a file that `write_vectors` wrote.
-
-    Raises:
-        EmbedderError: the file is malformed or empty, or a vector has another number of dimensions than the model.
-    """
+    """Compare the engine's vectors with those of a file that `write_vectors` wrote."""
     pairs = list(_read(reference, vectors=True))
     if not pairs:
-        raise EmbedderError(
-            ErrorKind.CONFIGURATION, f"{reference} holds no vectors; write some with `memory-embedder vectors`."
-        )
+        raise configuration_error(f"{reference} holds no vectors; write some with `memory-embedder vectors`.")
     for _, vector in pairs:
         if len(vector) != engine.facts.dimensions:
-            raise EmbedderError(
-                ErrorKind.CONFIGURATION,
+            raise configuration_error(
                 f"{reference} holds {len(vector)}-dimensional vectors but the model yields "
                 f"{engine.facts.dimensions}; they belong to another model.",
             )
@@ -81,9 +68,7 @@ def _read(path: Path, *, vectors: bool) -> Iterator[tuple[str, list[float]]]:
     try:
         lines = path.read_bytes().splitlines()
     except OSError as error:
-        raise EmbedderError(
-            ErrorKind.CONFIGURATION, f"{path} cannot be read ({error.strerror}); give a file of JSON lines."
-        ) from error
+        raise configuration_error(f"{path} cannot be read ({error.strerror}); give a file of JSON lines.") from error
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
@@ -94,6 +79,4 @@ def _read(path: Path, *, vectors: bool) -> Iterator[tuple[str, list[float]]]:
             yield text, [float(value) for value in row["embedding"]] if vectors else []
         except (ValueError, KeyError, TypeError, AttributeError):
             fields = "'text' and 'embedding'" if vectors else "'text'"
-            raise EmbedderError(
-                ErrorKind.CONFIGURATION, f"{path}, line {number}: expected a JSON object with {fields}."
-            ) from None
+            raise configuration_error(f"{path}, line {number}: expected a JSON object with {fields}.") from None

@@ -5,8 +5,6 @@ during which no other request would be served. Therefore each piece is written o
 piece before, and other requests are served in between. A caller that speaks HTTP/1.0 gets all pieces at once.
 """
 
-from __future__ import annotations
-
 import asyncio
 import base64
 from collections.abc import Iterator

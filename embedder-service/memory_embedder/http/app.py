@@ -1,11 +1,8 @@
 """Builds the two ASGI applications, for callers and for probes: routes, error responses and the request guard."""
 
-from __future__ import annotations
-
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from functools import partial
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -15,9 +12,8 @@ from starlette.exceptions import HTTPException
 
 from memory_embedder import __version__
 from memory_embedder.errors import EmbedderError, ErrorKind
-from memory_embedder.http.direct import DirectApp
 from memory_embedder.http.guards import RequestGuard
-from memory_embedder.http.routes import build_probes, build_routers
+from memory_embedder.http.routes import build_probes, build_router
 from memory_embedder.scheduling.service import EmbeddingService
 
 _DESCRIPTION = """Private embeddings on llama.cpp, compatible with OpenAI's `/v1/embeddings`, and reranking.
@@ -39,7 +35,7 @@ def build_app(service: EmbeddingService) -> FastAPI:
         yield
         parser.shutdown()
 
-    app = DirectApp(
+    app = FastAPI(
         title="memory-embedder",
         version=__version__,
         description=_DESCRIPTION,
@@ -49,10 +45,7 @@ def build_app(service: EmbeddingService) -> FastAPI:
         redirect_slashes=False,
         telemetry=_NO_TELEMETRY,
     )
-    computing, describing = build_routers(service, parser)
-    for router in (computing, describing):
-        app.include_router(router, tags=["embeddings"])
-    app.serve_directly(computing, partial(RequestGuard, service=service), _refuser(service))
+    app.include_router(build_router(service, parser), tags=["embeddings"])
     _guard(app, service)
     return app
 
@@ -66,10 +59,10 @@ def build_probe_app(service: EmbeddingService) -> FastAPI:
 
 
 def _guard(app: FastAPI, service: EmbeddingService) -> None:
-    refuse = _refuser(service)
-
     async def handle(_request: Request, error: Exception) -> JSONResponse:
-        answer = refuse(_as_refusal(error))
+        refusal = _as_refusal(error)
+        service.metrics.rejected.labels(code=refusal.kind.code).inc()
+        answer = _response(refusal)
         if isinstance(error, HTTPException) and error.headers and "Allow" in error.headers:
             answer.headers["Allow"] = error.headers["Allow"]
         return answer
@@ -77,14 +70,6 @@ def _guard(app: FastAPI, service: EmbeddingService) -> None:
     for kind in (EmbedderError, HTTPException, RequestValidationError):
         app.add_exception_handler(kind, handle)
     app.add_middleware(RequestGuard, service=service)
-
-
-def _refuser(service: EmbeddingService) -> Callable[[EmbedderError], JSONResponse]:
-    def refuse(error: EmbedderError) -> JSONResponse:
-        service.metrics.rejected.labels(code=error.kind.code).inc()
-        return _response(error)
-
-    return refuse
 
 
 def _response(error: EmbedderError) -> JSONResponse:

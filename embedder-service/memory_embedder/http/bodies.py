@@ -5,8 +5,6 @@ megabytes, and seconds during which no other thread runs. A valid request has a 
 values are therefore counted before the text is parsed, by operations on bytes that take milliseconds.
 """
 
-from __future__ import annotations
-
 import asyncio
 import re
 from collections.abc import Iterator
@@ -35,7 +33,7 @@ class MemoryBudget:
         self._counted = 0
 
     @contextmanager
-    def share(self) -> Iterator[MemoryShare]:
+    def share(self) -> "Iterator[MemoryShare]":
         """Give one request a share of the budget for the time of the block."""
         share = MemoryShare(self)
         try:
@@ -44,11 +42,7 @@ class MemoryBudget:
             self._counted -= share.counted
 
     def count(self, size: int) -> None:
-        """Count `size` more bytes.
-
-        Raises:
-            EmbedderError: `OVERLOADED` if the budget has no room for the bytes now.
-        """
+        """Count `size` more bytes."""
         if self._counted + size > self._limit:
             raise EmbedderError(
                 ErrorKind.OVERLOADED,
@@ -70,11 +64,7 @@ class MemoryShare:
         self.counted = 0
 
     def add(self, size: int) -> None:
-        """Add `size` bytes to the request.
-
-        Raises:
-            EmbedderError: `OVERLOADED` if the request is large and the budget has no room for it now.
-        """
+        """Add `size` bytes to the request."""
         self._size += size
         if self._size > SMALL_BYTES:
             self._budget.count(self._size - self.counted)
@@ -82,12 +72,7 @@ class MemoryShare:
 
 
 async def read_body(request: Request, share: MemoryShare, most_bytes: int, seconds: float) -> bytes:
-    """Read the whole body of a request and count its bytes in `share`.
-
-    Raises:
-        EmbedderError: the body is larger than `most_bytes`, all large requests together need too much memory, the body
-            did not arrive within `seconds`, or the caller disconnected.
-    """
+    """Read the whole body of a request and count its bytes in `share`."""
     declared = request.headers.get("content-length", "")
     if declared.isdigit() and len(declared) < 20 and int(declared) > most_bytes:
         raise _too_large(most_bytes)
@@ -121,9 +106,6 @@ def check_structure(body: bytes) -> None:
     """Check that a JSON text has no more values and no deeper nesting than a request may have.
 
     The text may be malformed: only the parser checks that.
-
-    Raises:
-        EmbedderError: the text has too many values or too deep a nesting; the message quotes nothing of the text.
     """
     if len(body) <= MOST_VALUES:
         return

@@ -8,11 +8,7 @@ other clients.
 Therefore a connection waits only for a limited time until its client has sent the head of a request, has sent the body,
 has read the answer or has begun the next request. When all connections are taken, a new connection replaces a
 connection that waits for its client. Therefore a client that sends its request at once is still served.
-
-Longer than 300 lines because the parser's callbacks share the state of one connection.
 """
-
-from __future__ import annotations
 
 import asyncio
 import re
@@ -27,7 +23,6 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
-from memory_embedder.http.transport import ResponseTransport
 from memory_embedder.http.waiting import Step, Waiting
 
 _CLOSING_SECONDS = 10  # in which the server itself closes an idle connection
@@ -79,7 +74,10 @@ class BoundedConfig(uvicorn.Config):
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """One connection. It records what the server waits for on it, and since when."""
+    """One connection. It records what the server waits for on it, and since when.
+
+    The parser calls the methods `on_*`. Where one of them raises `ValueError`, it reports a malformed request.
+    """
 
     def __init__(
         self,
@@ -106,10 +104,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._body_pieces = 0
 
     def is_overdue(self, now: float) -> bool:
-        """Return whether the connection has waited for its client longer than the limits allow.
-
-        `now` is in seconds of the monotonic clock.
-        """
+        """Return whether the connection has waited for its client longer than the limits allow."""
         limits = self._limits
         if self.transport.is_closing():
             if not self._closing:
@@ -125,12 +120,8 @@ class BoundedProtocol(HttpToolsProtocol):
         return not self._answering and allowed is not None and now - self._since > allowed
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as the base class has it
-        """Accept a new connection. If there are now too many, close another connection that waits for its client.
-
-        If every other connection waits for this server, the new connection is closed.
-        """
-        self._output = ResponseTransport(transport)
-        super().connection_made(self._output)
+        """Accept a new connection; if there are now too many, close one that waits for its client."""
+        super().connection_made(transport)
         self._waiting.put(self, self._step, self._step)
         if len(self.connections) > self._limits.connections:
             self._waiting.first(self).drop()
@@ -172,32 +163,19 @@ class BoundedProtocol(HttpToolsProtocol):
         self._head_began, self._head_bytes, self._field_bytes = True, 0, 0
 
     def on_url(self, url: bytes) -> None:
-        """Record a part of the URL.
-
-        Raises:
-            ValueError: the head is too large; the parser then reports a malformed request.
-        """
+        """Record a part of the URL."""
         self._count_in_head(len(url))
         super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Record one header field.
-
-        Raises:
-            ValueError: the head is too large or has too many fields; the parser then reports a malformed request.
-        """
+        """Record one header field."""
         if len(self.headers) >= self._limits.head_fields:
             raise ValueError
         self._count_in_head(len(name) + len(value))
         super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """Record that the head has ended and that the body, which may be empty, begins.
-
-        Raises:
-            ValueError: too many requests wait for an answer, so the connection is closed, or the request asks for
-                another protocol.
-        """
+        """Record that the head has ended and that the body, which may be empty, begins."""
         if self.parser.should_upgrade():
             raise ValueError
         if len(self.pipeline) >= self._limits.pipelined:
@@ -209,11 +187,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._body_bytes = self._body_pieces = 0
 
     def on_body(self, body: bytes) -> None:
-        """Receive a piece of a body.
-
-        Raises:
-            ValueError: the body has too many small pieces; the parser then reports a malformed request.
-        """
+        """Receive a piece of a body."""
         self._body_pieces += 1
         self._body_bytes += len(body)
         if self._body_pieces > max(self._limits.body_pieces, self._body_bytes // _SMALL_PIECE_BYTES):
@@ -227,7 +201,6 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         """Record that the answer has been written; the body of a refused request may still be arriving."""
-        self._output.end_response()
         super().on_response_complete()
         self._answering = not self.cycle.response_complete  # another request may have come right behind
         if not self.flow.write_paused:

@@ -5,8 +5,6 @@ and the server would log the exception's message. Metrics and logs name the rout
 URL, which may hold a caller's text.
 """
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import re
@@ -42,9 +40,6 @@ class ApiKey:
         """Check the value of an `Authorization` header.
 
         Return the SHA-256 digest of the key, or None if no key is required.
-
-        Raises:
-            EmbedderError: the header is not `Bearer` with the key, or the key's file cannot be read.
         """
         if self._path is None:
             return None

@@ -1,7 +1,5 @@
 """Takes in the requests for computing: who may send them, how their bodies are read, and what is wrong with texts."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
@@ -43,21 +41,13 @@ class Intake:
         self.budget = MemoryBudget(service.limits.large_bytes)
 
     def admit(self, request: Request) -> bytes | None:
-        """Check the API key and that requests are served; return the digest of the key, or None if none is required.
-
-        Raises:
-            EmbedderError: the key is missing or wrong, or requests are not served.
-        """
+        """Check the API key and that requests are served; return the digest of the key, or None if none is required."""
         caller = self._api_key.check(request.headers.get("authorization"))
         self._service.require_serving()
         return caller
 
     async def read(self, request: Request, share: MemoryShare, parse: Callable[[bytes], Parsed]) -> Parsed:
-        """Read a body and return what `parse` makes of it.
-
-        Raises:
-            EmbedderError: the body is too large, late or malformed, or has too many values.
-        """
+        """Read a body and return what `parse` makes of it."""
         limits = self._service.limits
         body = await read_body(request, share, limits.body_bytes, limits.body_seconds)
 
@@ -81,16 +71,12 @@ def disconnection(request: Request) -> Callable[[], Awaitable[None]]:
 
 
 def request_body(model: type[BaseModel]) -> dict[str, Any]:
-    """Return the OpenAPI description of a body that a `DirectRoute` parses by itself."""
+    """Return the OpenAPI description of a body that a route parses by itself, so that FastAPI does not know it."""
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": model.model_json_schema()}}}}
 
 
 def check_text(name: str, text: str, param: str) -> None:
-    """Check that a text can be tokenised; `name` is what messages call it.
-
-    Raises:
-        EmbedderError: the text is empty or malformed.
-    """
+    """Check that a text can be tokenised; `name` is what messages call it."""
     if not text.strip():
         raise EmbedderError(ErrorKind.EMPTY_INPUT, f"{name} is empty; there is nothing to compute.", param=param)
     try:
@@ -102,11 +88,7 @@ def check_text(name: str, text: str, param: str) -> None:
 
 
 def check_model(given: str | None, served: str) -> None:
-    """Check that a request names the served model, or none.
-
-    Raises:
-        EmbedderError: the request names another model.
-    """
+    """Check that a request names the served model, or none."""
     if given is not None and given != served:
         raise EmbedderError(
             ErrorKind.UNKNOWN_MODEL,

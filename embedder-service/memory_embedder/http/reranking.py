@@ -5,8 +5,6 @@ the name of the list (`documents` or `texts`), so that name decides the shape of
 TEI's a list. A list has no place for the digest of the reranker's file, which is sent in a header with it.
 """
 
-from __future__ import annotations
-
 import time
 
 import numpy as np
@@ -24,7 +22,7 @@ DIGEST_HEADER = "x-model-digest"
 
 
 def add_rerank(router: APIRouter, service: EmbeddingService, intake: Intake) -> None:
-    """Add the route to a router of `DirectRoute`s."""
+    """Add the route to a router."""
 
     @router.post(
         "/v1/rerank",
@@ -63,12 +61,7 @@ def add_rerank(router: APIRouter, service: EmbeddingService, intake: Intake) -> 
 
 
 def parse_and_check(body: bytes, served: str) -> tuple[RerankRequest, list[str]]:
-    """Parse a body, check it against the served reranker, and return the request and its texts.
-
-    Raises:
-        EmbedderError: the body is malformed, names another model, has both lists or none, has no texts, or the query
-            or a text is empty or malformed.
-    """
+    """Parse a body, check it against the served reranker, and return the request and its texts."""
     request = parse_request(body, RerankRequest)
     check_model(request.model, served)
     if (request.documents is None) == (request.texts is None):

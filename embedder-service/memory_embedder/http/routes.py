@@ -4,8 +4,6 @@ Embeddings and probes belong to two applications, each on a port of its own. The
 and a caller that takes all connections of its port does not keep the kubelet from reaching the probes.
 """
 
-from __future__ import annotations
-
 import time
 from concurrent.futures import Executor
 from contextlib import ExitStack
@@ -14,7 +12,6 @@ from fastapi import APIRouter, Request, Response
 
 from memory_embedder.errors import EmbedderError, ErrorKind, loading
 from memory_embedder.http.answers import EmbeddingAnswer
-from memory_embedder.http.direct import DirectRoute
 from memory_embedder.http.guards import ApiKey
 from memory_embedder.http.intake import (
     ERRORS,
@@ -38,18 +35,15 @@ from memory_embedder.scheduling.service import EmbeddingService, ServedModel
 _VALUE_BYTES = 4  # of a vector in memory
 
 
-def build_routers(service: EmbeddingService, parser: Executor) -> tuple[APIRouter, APIRouter]:
-    """Build the routes that require the API key: those that compute, each a `DirectRoute`, and those of the models.
-
-    Large bodies are parsed on the executor `parser`, one at a time.
-    """
+def build_router(service: EmbeddingService, parser: Executor) -> APIRouter:
+    """Build the routes that require the API key; large bodies are parsed on `parser`, one at a time."""
     api_key = ApiKey(service.settings.api_key_file)
-    computing, describing = APIRouter(route_class=DirectRoute), APIRouter()
+    router = APIRouter()
     intake = Intake(service, api_key, parser)
-    _add_embeddings(computing, service, intake)
-    add_rerank(computing, service, intake)
-    _add_models(describing, service, api_key)
-    return computing, describing
+    _add_embeddings(router, service, intake)
+    add_rerank(router, service, intake)
+    _add_models(router, service, api_key)
+    return router
 
 
 def _add_embeddings(router: APIRouter, service: EmbeddingService, intake: Intake) -> None:
@@ -126,22 +120,13 @@ def build_probes(service: EmbeddingService) -> APIRouter:
 
 
 def parse_and_check(body: bytes, service: EmbeddingService) -> tuple[EmbeddingRequest, list[str]]:
-    """Parse a body, check the request against the served model, and return the request and its texts.
-
-    Raises:
-        EmbedderError: the body is malformed, or the served model cannot embed its texts.
-    """
+    """Parse a body, check the request against the served model, and return the request and its texts."""
     request = parse_request(body, EmbeddingRequest)
     return request, check_request(request, service)
 
 
 def check_request(request: EmbeddingRequest, service: EmbeddingService) -> list[str]:
-    """Check a request against the served model and return its texts.
-
-    Raises:
-        EmbedderError: the request names another model or another number of dimensions, has no texts, or has a text that
-            is empty or malformed.
-    """
+    """Check a request against the served model and return its texts."""
     check_model(request.model, service.profile.name)
     expected = service.profile.dimensions
     if request.dimensions is not None and request.dimensions != expected:

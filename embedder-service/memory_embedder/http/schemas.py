@@ -6,8 +6,6 @@ The messages for invalid requests are written here, because pydantic's messages 
 Validation ends at the first list item that is not a text: an error for each item would cost more than the request.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, StringConstraints, ValidationError
@@ -198,10 +196,6 @@ def parse_request(body: bytes, model: type[Request]) -> Request:
     """Parse a request body that `check_structure` has accepted, as a request of the type `model`.
 
     Half a character in a text becomes U+FFFD, since it would otherwise cost the caller all texts of the request.
-
-    Raises:
-        EmbedderError: the body is malformed or has too many texts; the message names the field and what it must be, and
-            quotes nothing of the body.
     """
     try:
         try:

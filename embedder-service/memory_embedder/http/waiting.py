@@ -1,7 +1,5 @@
 """The connections to one port in the order in which they make room for others, by what the server waits for."""
 
-from __future__ import annotations
-
 from enum import IntEnum
 from typing import Protocol
 
@@ -17,29 +15,20 @@ class Connection(Protocol):
 
 
 class Step(IntEnum):
-    """What the server waits for on a connection: something that the client must do, or nothing (`NONE`).
+    """What the server waits for on a connection.
 
-    With `HEAD`, the server waits until the client has sent the head of a request; with `BODY`, until the client has
-    sent the body of the request; with `REQUEST`, until the client begins the next request; with `ANSWER`, until the
-    client reads the answer. With `NONE`, this server has to act: it computes the answer.
-
-    When all connections are taken, connections are closed in the order of these values: first those that wait for a
-    `HEAD`, last those that wait for an `ANSWER` to be read. A connection with `NONE` is not closed.
+    When all connections are taken, connections are closed in the order of these values, except those with `NONE`.
     """
 
-    HEAD = 0
-    BODY = 1
-    REQUEST = 2
-    ANSWER = 3
-    NONE = 4
+    HEAD = 0  # of a request, to be sent by the client
+    BODY = 1  # of the request
+    REQUEST = 2  # the next one, to be begun by the client
+    ANSWER = 3  # to be read by the client
+    NONE = 4  # nothing: this server computes the answer
 
 
 class Waiting:
-    """The connections to one port, in queues by what they wait for.
-
-    There is one queue each for connections that wait for a head, a body, a next request, a client that reads its
-    answer, and this server. The connection that has waited longest is the first in its queue.
-    """
+    """The connections to one port, in queues by what they wait for; the first in a queue has waited longest."""
 
     def __init__(self) -> None:
         self._by_step: dict[Step, dict[Connection, None]] = {step: {} for step in Step}
@@ -54,10 +43,7 @@ class Waiting:
         self._by_step[step].pop(connection, None)
 
     def first(self, newest: Connection) -> Connection:
-        """Return the connection to close: the first connection that waits for its client, apart from `newest`.
-
-        If no such connection exists, return `newest`.
-        """
+        """Return the connection to close: the first one that waits for its client; if there is none, `newest`."""
         for step, connections in self._by_step.items():
             if step is not Step.NONE:
                 for connection in connections:

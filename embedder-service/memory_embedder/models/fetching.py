@@ -4,8 +4,6 @@ A download is written to a `.partial` file beside the target. After a failed att
 file, even in another process. The size is limited, since the server decides how much it sends.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
@@ -19,7 +17,7 @@ import httpx
 import stamina
 import structlog
 
-from memory_embedder.errors import EmbedderError, ErrorKind
+from memory_embedder.errors import EmbedderError, ErrorKind, configuration_error
 from memory_embedder.models.fetch_addresses import CheckedTransport
 from memory_embedder.models.model_file import ModelFile
 
@@ -68,11 +66,6 @@ def fetch_file(
     """Download `url` to `target`, unless `target` already has the digest `sha256`.
 
     A later call continues a partial file, unless the file is too large or has another digest; such a file is deleted.
-
-    Raises:
-        EmbedderError: the address or the digest is malformed, the host has forbidden addresses alone, the server
-            refuses the request, redirects without end or to plain HTTP, the file has more than `most_bytes`, eight
-            attempts in a row bring no further bytes, the file cannot be written, or the digest differs.
     """
     _check_address(url)
     _check_digest(sha256)
@@ -108,11 +101,7 @@ def fetch_file(
 
 
 def copy_file(source: Path, target: Path, sha256: str | None) -> None:
-    """Copy a file and verify the digest of the copy, unless `sha256` is None.
-
-    Raises:
-        EmbedderError: the digest is malformed, or the file cannot be copied or has another digest.
-    """
+    """Copy a file and verify the digest of the copy, unless `sha256` is None."""
     if sha256 is not None:
         _check_digest(sha256)
     try:
@@ -124,8 +113,8 @@ def copy_file(source: Path, target: Path, sha256: str | None) -> None:
         finally:
             partial.unlink(missing_ok=True)
     except OSError as error:
-        raise EmbedderError(
-            ErrorKind.CONFIGURATION, f"{source} cannot be copied to {target}: {error.strerror}; check the mounts."
+        raise configuration_error(
+            f"{source} cannot be copied to {target}: {error.strerror}; check the mounts."
         ) from error
 
 

@@ -8,15 +8,13 @@ Each number must be within the range that a model can have. The estimate of memo
 llama.cpp's buffers are read by them.
 """
 
-from __future__ import annotations
-
 import math
 import struct
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from memory_embedder.errors import EmbedderError, ErrorKind
+from memory_embedder.errors import configuration_error
 from memory_embedder.models.model_file import ModelFile
 from memory_embedder.models.profiles import Pooling
 
@@ -64,28 +62,19 @@ class GgufFacts:
 
 
 def read_facts(path: Path) -> GgufFacts:
-    """Open a model file and read its facts.
-
-    Raises:
-        EmbedderError: the file cannot be opened, is not a readable GGUF file, or is not an embedding model.
-    """
+    """Open a model file and read its facts."""
     with ModelFile(path) as file:
         return read_header(file)
 
 
 def read_header(file: ModelFile) -> GgufFacts:
-    """Read the facts of an open model file.
-
-    Raises:
-        EmbedderError: the file is not a readable GGUF file, or not an embedding model.
-    """
+    """Read the facts of an open model file."""
     try:
         start = file.from_start()
         tensors, values = _read_values(start)
         classifier, quantised = _read_tensors(start, tensors)
     except (OSError, struct.error, UnicodeDecodeError, ValueError) as error:
-        raise EmbedderError(
-            ErrorKind.CONFIGURATION,
+        raise configuration_error(
             f"{file.path} is not a readable GGUF model file; fetch it again and check its digest.",
         ) from error
     return _facts(file, values, classifier, quantised=quantised)
@@ -97,12 +86,9 @@ def _facts(file: ModelFile, values: dict[str, Scalar], classifier_elements: int,
     def whole(key: str, default: int | None = None, *, least: int = 1, most: int = _MOST) -> int:
         value = values.get(key, default)
         if not isinstance(value, int) or isinstance(value, bool):
-            raise EmbedderError(
-                ErrorKind.CONFIGURATION, f"{file.path} lacks the metadata '{key}'; it is no embedding model."
-            )
+            raise configuration_error(f"{file.path} lacks the metadata '{key}'; it is no embedding model.")
         if not least <= value <= most:
-            raise EmbedderError(
-                ErrorKind.CONFIGURATION,
+            raise configuration_error(
                 f"{file.path} has the number {value} as '{key}', where {least} to {most} are possible; it is damaged "
                 "or no embedding model.",
             )

@@ -6,8 +6,6 @@ because writing to the file or removing it changes them. llama.cpp takes only a 
 that refers to the open file.
 """
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import os
@@ -16,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from memory_embedder.errors import EmbedderError, ErrorKind
+from memory_embedder.errors import EmbedderError, ErrorKind, configuration_error
 
 _PREFIX = "sha256:"
 
@@ -33,8 +31,7 @@ class ModelFile:
         try:
             self._file = path.open("rb")
         except OSError as error:
-            raise EmbedderError(
-                ErrorKind.CONFIGURATION,
+            raise configuration_error(
                 f"Model file {path} cannot be opened ({error.strerror}); mount it or fetch it with "
                 "`memory-embedder fetch`.",
             ) from error
@@ -69,18 +66,12 @@ class ModelFile:
         return self._file
 
     def verified_digest(self, expected: str | None) -> str:
-        """Compute and return the digest as `sha256:<hex>`, and check that it is `expected` unless `expected` is None.
-
-        `expected` may lack the prefix `sha256:`.
-
-        Raises:
-            EmbedderError: the file cannot be read or has another digest.
-        """
+        """Compute and return the digest as `sha256:<hex>`, and check that it is `expected` unless that is None."""
         try:
             actual = _PREFIX + hashlib.file_digest(self.from_start(), "sha256").hexdigest()
         except OSError as error:
-            raise EmbedderError(
-                ErrorKind.CONFIGURATION, f"Model file {self.path} cannot be read ({error.strerror}); check its volume."
+            raise configuration_error(
+                f"Model file {self.path} cannot be read ({error.strerror}); check its volume."
             ) from error
         if expected is not None and not hmac.compare_digest(actual, _PREFIX + expected.removeprefix(_PREFIX)):
             raise EmbedderError(
@@ -91,14 +82,9 @@ class ModelFile:
         return actual
 
     def check_unchanged(self) -> None:
-        """Check that nobody has changed the file since it was opened.
-
-        Raises:
-            EmbedderError: the file was changed, so the loaded bytes may differ from the verified bytes.
-        """
+        """Check that nobody has changed the file since it was opened."""
         if self._current_state() != self._state:
-            raise EmbedderError(
-                ErrorKind.CONFIGURATION,
+            raise configuration_error(
                 f"{self.path} was changed while it was being loaded; serve a file that nobody changes.",
             )
 

@@ -6,12 +6,10 @@ prefix, so that queries and documents of a model always get the prefixes that ma
 the two are equal.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import StrEnum
 
-from memory_embedder.errors import EmbedderError, ErrorKind
+from memory_embedder.errors import configuration_error
 
 
 class Pooling(StrEnum):
@@ -105,16 +103,10 @@ RERANKERS: dict[str, ModelProfile] = {
 
 
 def find_profile(name: str) -> ModelProfile:
-    """Return the profile of a known model.
-
-    Raises:
-        EmbedderError: the name is not known; the message lists the known names and the options that any other model
-            needs.
-    """
+    """Return the profile of a known model."""
     profile = PROFILES.get(name)
     if profile is None:
-        raise EmbedderError(
-            ErrorKind.CONFIGURATION,
+        raise configuration_error(
             f"No profile is known for model '{name}'. Known: {', '.join(sorted(PROFILES))}. `serve` takes any other "
             "model with --model-file, --dimensions, --pooling and --max-tokens.",
         )

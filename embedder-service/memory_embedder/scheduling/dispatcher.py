@@ -2,11 +2,7 @@
 
 A lock guards the scheduler; the lock is held for microseconds and never during computation. If a context fails, the
 requests of its batch get an error, other requests are not affected, and a new context replaces the failed one.
-
-Longer than 300 lines because its threads, tickets and scheduler share one lock.
 """
-
-from __future__ import annotations
 
 import asyncio
 import itertools
@@ -95,9 +91,6 @@ class Dispatcher:
         """Make the contexts, then start one thread for each context.
 
         `tokens_per_second` is called once the contexts exist, and returns a first estimate of their rate.
-
-        Raises:
-            EmbedderError: a context cannot be made; then no thread is started.
         """
         for number, worker in enumerate(self._workers):
             computer = self._make_computer(worker.role, worker.threads)
@@ -110,12 +103,7 @@ class Dispatcher:
                 worker.thread.start()
 
     def submit(self, lane: Lane, sequences: Sequence[TokenIds]) -> Ticket:
-        """Admit a request with one sequence of token ids per text. Only the event loop may call this method.
-
-        Raises:
-            EmbedderError: `DRAINING` during a shutdown, or an error of `Lanes.admit`; then no text of the request is
-                queued.
-        """
+        """Admit a request with one sequence of token ids per text. Only the event loop may call this method."""
         loop = asyncio.get_running_loop()
         number = next(self._numbers)
         items = [Item(number, index, lane, len(tokens)) for index, tokens in enumerate(sequences)]

@@ -22,8 +22,6 @@ passed in), so that its guarantees are tested in virtual time.
   will be room, estimated from the measured rate.
 """
 
-from __future__ import annotations
-
 import math
 from collections import OrderedDict, deque
 from collections.abc import Iterable
@@ -120,12 +118,7 @@ class Lanes:
         return self._lanes[lane].inflight
 
     def admit(self, lane: Lane, items: Iterable[Item]) -> None:
-        """Queue all items of a request, or none.
-
-        Raises:
-            EmbedderError: `TOO_LARGE` if the request exceeds the limit of tokens of one request, or `OVERLOADED` if the
-                lane has no room now; this error gives the seconds until there is room.
-        """
+        """Queue all items of a request, or none."""
         offered = tuple(items)
         tokens = sum(item.tokens for item in offered)
         largest = self._limits.request_tokens[lane]

@@ -1,11 +1,9 @@
 """Plans how a model is loaded and computed on this machine, from settings, profile and hardware alone."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 
-from memory_embedder.engine.protocol import EngineFacts
+from memory_embedder.engine.protocol import EngineFacts, EngineOptions
 from memory_embedder.errors import EmbedderError, ErrorKind
 from memory_embedder.models.profiles import ModelProfile
 from memory_embedder.settings import EmbedderSettings
@@ -37,83 +35,65 @@ class ComputePlan:
 
 @dataclass(frozen=True, slots=True)
 class LoadPlan:
-    """Everything that loading a model needs; `gpu_memory_limit` is in bytes.
+    """How to load a model, and plans for computing batches with it.
 
-    `candidates` are plans for computing batches. The first is the default; measurements at the start compare the others
-    with it. `reserved` is None for the first model of a process. For a second one, which has no express context, it is
-    the number of bytes of a GPU's memory that the contexts of the first will still take.
+    The first of the `candidates` is the default; measurements at the start compare the others with it.
     """
 
-    path: Path
-    digest: str | None
-    profile: ModelProfile
-    gpu_layers: int
-    gpu_memory_limit: int | None
+    options: EngineOptions
     candidates: tuple[ComputePlan, ...]
-    reserved: int | None = None
-
-    @property
-    def largest_batch(self) -> int:
-        """Number of tokens that each context must be able to hold."""
-        return max(candidate.batch_tokens for candidate in self.candidates)
-
-    @property
-    def most_contexts(self) -> int:
-        """Largest number of contexts that may exist at once, the express context included."""
-        return max(map(self._contexts, self.candidates))
-
-    @property
-    def least_contexts(self) -> int:
-        """Number of contexts without which no candidate can run; for the second model of a process one is enough."""
-        return min(map(self._contexts, self.candidates)) if self.reserved is None else 1
 
     def fitting(self, most_contexts: int) -> tuple[ComputePlan, ...]:
         """Return the candidates that have no more contexts than there may be at once."""
-        return tuple(one for one in self.candidates if self._contexts(one) <= most_contexts)
-
-    def _contexts(self, candidate: ComputePlan) -> int:
-        return candidate.workers.general + (1 if self.reserved is None else 0)
+        return tuple(one for one in self.candidates if _with_express(one) <= most_contexts)
 
 
 def plan_load(settings: EmbedderSettings, profile: ModelProfile, cores: int) -> LoadPlan:
-    """Plan how to load a model on a machine with `cores` cores.
-
-    The candidates of the plan differ in batch size and number of contexts, unless the settings give these values.
-    """
+    """Plan how to load a model on a machine with `cores` cores."""
+    candidates = tuple(
+        dict.fromkeys(
+            ComputePlan(batch_tokens, _workers(cores, contexts)) for contexts, batch_tokens in _choices(settings, cores)
+        )
+    )
     limit = settings.gpu_memory_limit
-    return LoadPlan(
+    options = EngineOptions(
         path=settings.file(),
         digest=settings.digest,
         profile=profile,
+        batch_tokens=max(candidate.batch_tokens for candidate in candidates),
+        contexts=max(map(_with_express, candidates)),
+        least_contexts=min(map(_with_express, candidates)),
         gpu_layers=settings.gpu_layers,
         gpu_memory_limit=None if limit is None else limit << 20,
-        candidates=tuple(
-            dict.fromkeys(
-                ComputePlan(batch_tokens, _workers(cores, contexts))
-                for contexts, batch_tokens in _choices(settings, cores)
-            )
-        ),
     )
+    return LoadPlan(options, candidates)
 
 
 def plan_reranker_load(
     settings: EmbedderSettings, profile: ModelProfile, compute: ComputePlan, embedder: EngineFacts
-) -> LoadPlan:
+) -> EngineOptions:
     """Plan how to load the reranker beside the embedding model, whose facts `embedder` are.
 
     It is computed as documents are: with as many contexts, threads and tokens in a batch, which `compute` gives. Where
     a GPU's memory is too small, it has fewer contexts.
     """
     limit = settings.gpu_memory_limit
-    return LoadPlan(
+    return EngineOptions(
         path=settings.reranker_file or Path("/models") / f"{profile.name}.gguf",
         digest=settings.reranker_digest,
         profile=profile,
+        batch_tokens=compute.batch_tokens,
+        contexts=compute.workers.general,
+        least_contexts=1,
+        reserved=embedder.contexts_estimate_bytes,
         gpu_layers=settings.gpu_layers,
         gpu_memory_limit=None if limit is None else max(0, (limit << 20) - embedder.memory_estimate_bytes),
-        candidates=(compute,),
-        reserved=embedder.contexts_estimate_bytes,
     )
+
+
+def _with_express(candidate: ComputePlan) -> int:
+    """Return the number of contexts, the express context included."""
+    return candidate.workers.general + 1
 
 
 def _choices(settings: EmbedderSettings, cores: int) -> list[tuple[int, int]]:
@@ -139,11 +119,7 @@ def _workers(cores: int, contexts: int) -> WorkerPlan:
 
 
 def check_offload(settings: EmbedderSettings, facts: EngineFacts) -> None:
-    """Check that the requested GPU is in use, because the service would run on the CPU, too, but far more slowly.
-
-    Raises:
-        EmbedderError: fewer layers than requested are on a GPU, and `allow_cpu` is not set.
-    """
+    """Check that the requested GPU is in use, because the service would run on the CPU, too, but far more slowly."""
     if settings.gpu_layers == 0 or settings.allow_cpu:
         return
     wanted = facts.layers_total if settings.gpu_layers < 0 else min(settings.gpu_layers, facts.layers_total)

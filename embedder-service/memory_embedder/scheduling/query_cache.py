@@ -6,8 +6,6 @@ API key that the query was sent with, and nothing is cached if no key is require
 its text, so that the cache holds no text. The secret key of the hashes is drawn at random when the process starts.
 """
 
-from __future__ import annotations
-
 import hashlib
 import secrets
 from collections import OrderedDict

@@ -6,8 +6,6 @@ for the slowest. Therefore numbers of threads are compared only while the cores 
 the queries. While the service runs, the dispatcher leaves the cores to other processes that they use at that moment.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace

@@ -1,10 +1,8 @@
 """The embedding service behind the HTTP routes: it turns texts into vectors, and pairs of texts into scores.
 
 It is ready after the digests of the model files are verified, the requested layers are on the GPU and every context is
-warm. Longer than 300 lines because loading, serving and draining share one state.
+warm.
 """
-
-from __future__ import annotations
 
 import asyncio
 import threading
@@ -17,20 +15,20 @@ import numpy as np
 import structlog
 
 from memory_embedder.engine.hardware import FreeCores, available_threads
-from memory_embedder.engine.protocol import Computer, EncodedText, Engine, EngineFacts, Vectors
+from memory_embedder.engine.protocol import Computer, EncodedText, Engine, EngineFacts, EngineOptions, Vectors
 from memory_embedder.engine.vectors import unusable_rows
 from memory_embedder.errors import EmbedderError, ErrorKind, loading, no_reranker, too_long, unusable_texts
 from memory_embedder.models.profiles import ModelProfile
 from memory_embedder.scheduling.dispatcher import Dispatcher, Ticket
 from memory_embedder.scheduling.lanes import Lane, LaneLimits, Lanes, Role
-from memory_embedder.scheduling.plan import ComputePlan, LoadPlan, check_offload, plan_load, plan_reranker_load
+from memory_embedder.scheduling.plan import ComputePlan, check_offload, plan_load, plan_reranker_load
 from memory_embedder.scheduling.query_cache import QueryCache, merge
 from memory_embedder.scheduling.query_threads import tune_query_threads
 from memory_embedder.scheduling.tokenizing import TokenizingThreads, are_few
 from memory_embedder.scheduling.tuning import WarmComputers, tune
 from memory_embedder.settings import EmbedderSettings, Limits
 from memory_embedder.telemetry.metrics import Metrics, QueueReading
-from memory_embedder.telemetry.tracing import NoTracing, Tracing
+from memory_embedder.telemetry.tracing import Tracing
 
 _WATCH_DELAY_SECONDS = 0.05  # most queries are answered by then, without a task that waits for a disconnect
 
@@ -77,7 +75,7 @@ class EmbeddingService:
     def __init__(
         self,
         settings: EmbedderSettings,
-        make_engine: Callable[[LoadPlan], Engine],
+        make_engine: Callable[[EngineOptions], Engine],
         metrics: Metrics,
         tracing: Tracing | None = None,
         limits: Limits | None = None,
@@ -87,7 +85,7 @@ class EmbeddingService:
         self.profile = settings.profile()
         self.reranker_profile = settings.reranker_profile()
         self.metrics = metrics
-        self.tracing: Tracing = tracing or NoTracing()
+        self.tracing = tracing or Tracing()
         self.model: ServedModel | None = None
         self.reranker: ServedModel | None = None
         self._make_engine = make_engine
@@ -97,7 +95,7 @@ class EmbeddingService:
         self._cache = QueryCache(self.limits.cached_queries)
         self._tokenizers = TokenizingThreads()
         self._free_cores = FreeCores()
-        self._state = State.LOADING
+        self.state = State.LOADING
         self._loading = False
         self._refusal: EmbedderError | None = None
         self._state_lock = threading.Lock()
@@ -105,18 +103,8 @@ class EmbeddingService:
         metrics.ready.set(0)
         metrics.observe_queues(self.reading)
 
-    @property
-    def state(self) -> State:
-        """Whether requests are served now, and if not, why."""
-        return self._state
-
     def load(self) -> None:
-        """Load and warm up the model, then become ready. The call blocks, so it needs a thread of its own.
-
-        Raises:
-            EmbedderError: the model cannot be served from this file, on this machine or with these settings; the
-                service does not become ready.
-        """
+        """Load and warm up the model, then become ready. The call blocks, so it needs a thread of its own."""
         self._loading = True
         try:
             self._load()
@@ -126,12 +114,12 @@ class EmbeddingService:
     def _load(self) -> None:
         started = time.monotonic()
         plan = plan_load(self.settings, self.profile, available_threads())
-        engine = self._engine = self._make_engine(plan)
+        engine = self._engine = self._make_engine(plan.options)
         facts = engine.facts
         self._publish(facts)
-        self.model = _served(plan, facts)
+        self.model = _served(self.profile, facts)
         self.metrics.model_info.labels(model=self.model.name, digest=facts.digest, pooling=self.model.pooling).set(1)
-        self._log_loaded(plan, facts, started)
+        self._log_loaded(plan.options, facts, started)
         check_offload(self.settings, facts)
         compute = tune(engine, plan.fitting(facts.most_contexts), self.limits.tuning_seconds)
         compute = tune_query_threads(engine, compute, self.limits.tuning_seconds, self._free_cores)
@@ -156,34 +144,22 @@ class EmbeddingService:
         self._become(State.REFUSED)
 
     def require_serving(self) -> None:
-        """Check that a request can be served now, which is so until the service begins to drain.
-
-        Raises:
-            EmbedderError: `LOADING`, `DRAINING`, or the error that was passed to `refuse`.
-        """
-        if self._state is not State.TERMINATING:
+        """Check that a request can be served now, which is so until the service begins to drain."""
+        if self.state is not State.TERMINATING:
             self.require_ready()
 
     def require_ready(self) -> None:
-        """Check that new requests may be sent here: the model is loaded and no shutdown has begun.
-
-        Raises:
-            EmbedderError: `LOADING`, `DRAINING`, or the error that was passed to `refuse`.
-        """
-        if self._state is State.READY:
+        """Check that new requests may be sent here: the model is loaded and no shutdown has begun."""
+        if self.state is State.READY:
             return
-        if self._state in {State.TERMINATING, State.DRAINING}:
+        if self.state in {State.TERMINATING, State.DRAINING}:
             raise EmbedderError(
                 ErrorKind.DRAINING, "This pod is shutting down; send the request again.", retry_after_seconds=1
             )
         raise self._refusal or loading()
 
     def require_alive(self) -> None:
-        """Check that no batch has stopped making progress.
-
-        Raises:
-            EmbedderError: a batch has been computing for more than `Limits.hang_seconds`.
-        """
+        """Check that no batch has stopped making progress."""
         hung = self._dispatcher.longest_batch_seconds() if self._dispatcher else 0.0
         if hung > self.limits.hang_seconds:
             raise EmbedderError(
@@ -204,10 +180,6 @@ class EmbeddingService:
         With `truncate` False, texts longer than the model's window are refused. `client_disconnected` returns when the
         caller has disconnected; texts whose computation has not begun are then dropped. `caller` is the digest of the
         caller's API key; without a key, queries are not cached.
-
-        Raises:
-            EmbedderError: the service is not ready, a text is too long or has no usable vector, the lane is full, the
-                engine failed, or the caller disconnected.
         """
         self.require_serving()
         keys = self._cache_keys(caller, texts) if lane is Lane.QUERY else []
@@ -239,10 +211,6 @@ class EmbeddingService:
 
         With `truncate` False, pairs longer than the reranker's window are refused. `client_disconnected` is that of
         `embed`; `field` is what the request calls the list of texts. No score is cached.
-
-        Raises:
-            EmbedderError: the service is not ready or has no reranker, a pair is too long or has no finite score, the
-                lane is full, the engine failed, or the caller disconnected.
         """
         self.require_serving()
         engine = self._reranking_engine
@@ -275,7 +243,7 @@ class EmbeddingService:
 
         Callers are then directed to other pods before the first request is refused here.
         """
-        serving = self._state is State.READY
+        serving = self.state is State.READY
         if serving:
             self._become(State.TERMINATING)
         return serving
@@ -311,10 +279,10 @@ class EmbeddingService:
         self.metrics.layers.set(facts.layers_total)
         self.metrics.memory_estimate.set(facts.memory_estimate_bytes)
 
-    def _log_loaded(self, plan: LoadPlan, facts: EngineFacts, started: float) -> None:
+    def _log_loaded(self, options: EngineOptions, facts: EngineFacts, started: float) -> None:
         self._logger.info(
             "Model loaded",
-            file=plan.path.name,
+            file=options.path.name,
             digest=facts.digest,
             device=facts.device,
             kernels=facts.kernels,
@@ -330,12 +298,12 @@ class EmbeddingService:
 
     def _load_reranker(self, profile: ModelProfile, compute: ComputePlan, embedder: EngineFacts) -> None:
         started = time.monotonic()
-        plan = plan_reranker_load(self.settings, profile, compute, embedder)
-        engine = self._reranking_engine = self._make_engine(plan)
-        self.reranker = _served(plan, engine.facts)
+        options = plan_reranker_load(self.settings, profile, compute, embedder)
+        engine = self._reranking_engine = self._make_engine(options)
+        self.reranker = _served(profile, engine.facts)
         self.metrics.reranker_info.labels(model=profile.name, digest=engine.facts.digest).set(1)
         self.metrics.memory_estimate.inc(engine.facts.memory_estimate_bytes)
-        self._log_loaded(plan, engine.facts, started)
+        self._log_loaded(options, engine.facts, started)
         check_offload(self.settings, engine.facts)
 
     def _start_lanes(self, plan: ComputePlan, engine: Engine) -> None:
@@ -412,15 +380,15 @@ class EmbeddingService:
 
     def _become(self, state: State) -> None:
         with self._state_lock:
-            if self._state is State.DRAINING:
+            if self.state is State.DRAINING:
                 return  # a load that finishes during shutdown must not make the service ready
-            self._state = state
+            self.state = state
         self.metrics.ready.set(1 if state is State.READY else 0)
 
 
-def _served(plan: LoadPlan, facts: EngineFacts) -> ServedModel:
+def _served(profile: ModelProfile, facts: EngineFacts) -> ServedModel:
     return ServedModel(
-        plan.profile.name, facts.dimensions, facts.max_tokens, facts.pooling.value, facts.digest, int(time.time())
+        profile.name, facts.dimensions, facts.max_tokens, facts.pooling.value, facts.digest, int(time.time())
     )
 
 

@@ -3,8 +3,6 @@
 A change of threads costs more than tokenising a query. A large request would keep the event loop busy for seconds.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor

@@ -6,8 +6,6 @@ measured for a slow model. The default stays unless another candidate is clearly
 single measurement may be disturbed by another process.
 """
 
-from __future__ import annotations
-
 import statistics
 import threading
 import time
@@ -20,7 +18,7 @@ import structlog
 
 from memory_embedder.engine.protocol import Computer, Engine, TokenIds
 from memory_embedder.engine.vectors import require_usable
-from memory_embedder.errors import EmbedderError, ErrorKind
+from memory_embedder.errors import EmbedderError, configuration_error
 from memory_embedder.scheduling.plan import ComputePlan
 
 _TEXT_TOKENS = 128  # documents are about that long, and it divides every batch that is tried
@@ -56,9 +54,6 @@ def measure_speed(engine: Engine, *, tokens: int, texts: int, contexts: int, thr
     """Measure the speed of `contexts` new contexts that compute batches side by side for `seconds` seconds.
 
     Each batch has `texts` texts of `tokens` tokens.
-
-    Raises:
-        EmbedderError: a context cannot be made or fails, or `tokens` exceeds the model's window.
     """
     batch = synthetic_batch(engine, tokens, texts)
     computers: list[Computer] = []
@@ -83,14 +78,10 @@ def measure_speed(engine: Engine, *, tokens: int, texts: int, contexts: int, thr
 
 
 def synthetic_batch(engine: Engine, tokens: int, texts: int) -> list[TokenIds]:
-    """Make `texts` different sequences of exactly `tokens` tokens from the model's vocabulary.
-
-    Raises:
-        EmbedderError: `tokens` exceeds the model's window.
-    """
+    """Make `texts` different sequences of exactly `tokens` tokens from the model's vocabulary."""
     base = engine.encode(_SENTENCE * tokens).tokens
     if tokens > len(base):
-        raise EmbedderError(ErrorKind.CONFIGURATION, f"The model takes {engine.facts.max_tokens} tokens at most.")
+        raise configuration_error(f"The model takes {engine.facts.max_tokens} tokens at most.")
     return [np.append(np.roll(base[1:-1], -shift)[: tokens - 1], base[-1:]) for shift in range(texts)]
 
 
@@ -132,12 +123,7 @@ class WarmComputers:
         self._rates: list[float] = []
 
     def __call__(self, threads: int) -> Computer:
-        """Make a warm context that computes with `threads` threads.
-
-        Raises:
-            EmbedderError: the context cannot be made or fails, or its vectors are unusable or have other dimensions
-                than the model declares.
-        """
+        """Make a warm context that computes with `threads` threads."""
         computer = self._engine.computer(threads)
         try:
             self._warm_up(computer)
@@ -152,7 +138,7 @@ class WarmComputers:
         vectors = require_usable(computer.embed(self._typical))
         self._rates.append(sum(map(len, self._typical)) / max(1e-6, time.monotonic() - started))
         if vectors.shape != (len(self._typical), self._engine.facts.dimensions):
-            raise EmbedderError(ErrorKind.CONFIGURATION, "The model yields vectors of another size than it declares.")
+            raise configuration_error("The model yields vectors of another size than it declares.")
 
     def tokens_per_second(self) -> float:
         """Return the rate of the slowest context, as a first estimate for all contexts together.
@@ -167,9 +153,6 @@ def tune(engine: Engine, candidates: Sequence[ComputePlan], seconds: float) -> C
 
     After `seconds` seconds no further candidate is measured. With 0 seconds, or a single candidate, the default is
     returned without a measurement.
-
-    Raises:
-        EmbedderError: the default cannot run. Other candidates that cannot run are left out.
     """
     if len(candidates) < 2 or seconds <= 0:
         return candidates[0]

@@ -4,8 +4,6 @@ Tracebacks are reduced to their files and lines, since an exception's message or
 text. The log records of the HTTP server and of libraries are reduced in the same way.
 """
 
-from __future__ import annotations
-
 import logging
 import sys
 import traceback

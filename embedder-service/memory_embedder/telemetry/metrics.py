@@ -3,8 +3,6 @@
 Label values come from closed sets only, so that they can hold neither a caller's text nor an unbounded number of paths.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -48,7 +46,7 @@ class _QueueCollector(Collector):
 class LaneSeries:
     """The time series of one lane."""
 
-    def __init__(self, metrics: Metrics, lane: str) -> None:
+    def __init__(self, metrics: "Metrics", lane: str) -> None:
         self.documents = metrics.documents.labels(lane=lane)
         self.tokens = metrics.tokens.labels(lane=lane)
         self.dropped = metrics.dropped.labels(lane=lane)

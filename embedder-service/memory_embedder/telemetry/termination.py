@@ -1,7 +1,5 @@
 """Writes why a container ended to the file that Kubernetes shows as the container's termination message."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from pathlib import Path
 

@@ -5,13 +5,11 @@ message may quote a text. Of the trace context that a caller sends, only the tra
 `tracestate` and baggage are free text. Without `--otlp-endpoint` no package of OpenTelemetry is imported.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any, Protocol
+from typing import Any
 
-from memory_embedder.errors import EmbedderError, ErrorKind
+from memory_embedder.errors import configuration_error
 
 Attributes = Mapping[str, str | int | float | bool]
 Headers = Iterable[tuple[bytes, bytes]]
@@ -19,45 +17,25 @@ Headers = Iterable[tuple[bytes, bytes]]
 _FLUSH_MILLISECONDS = 3000
 
 
-class Tracing(Protocol):
-    """The interface of a tracer, as the service uses it."""
+class Tracing:
+    """The interface of a tracer; this one records nothing."""
 
-    def request(self, headers: Headers) -> AbstractContextManager[None]:
+    def request(self, headers: Headers) -> AbstractContextManager[None]:  # noqa: ARG002 -- of the interface
         """Open the span of a whole request, as a child of the caller's span if the headers name one."""
-        ...
+        return nullcontext()
 
-    def step(self, name: str) -> AbstractContextManager[None]:
+    def step(self, name: str) -> AbstractContextManager[None]:  # noqa: ARG002 -- of the interface
         """Open the span of one step of the request."""
-        ...
+        return nullcontext()
 
     def describe(self, attributes: Attributes) -> None:
         """Add attributes to the current span."""
-        ...
 
     def close(self) -> None:
         """Send the remaining spans; this takes a few seconds at most."""
-        ...
 
 
-class NoTracing:
-    """The tracer that records nothing."""
-
-    def request(self, headers: Headers) -> AbstractContextManager[None]:  # noqa: ARG002 -- the protocol's
-        """Open no span."""
-        return nullcontext()
-
-    def step(self, name: str) -> AbstractContextManager[None]:  # noqa: ARG002 -- the protocol's
-        """Open no span."""
-        return nullcontext()
-
-    def describe(self, attributes: Attributes) -> None:
-        """Ignore the attributes."""
-
-    def close(self) -> None:
-        """Do nothing: there is no span to send."""
-
-
-class OpenTelemetryTracing:
+class OpenTelemetryTracing(Tracing):
     """The tracer that sends spans through OpenTelemetry's SDK."""
 
     def __init__(self, provider: Any) -> None:  # noqa: ANN401 -- a type of an optional package
@@ -97,23 +75,16 @@ class OpenTelemetryTracing:
 
 
 def make_tracing(endpoint: str | None) -> Tracing:
-    """Return a tracer that sends spans to the OTLP collector at `endpoint` over HTTP.
-
-    With `endpoint` None, return a tracer that records nothing.
-
-    Raises:
-        EmbedderError: `endpoint` is given but OpenTelemetry's packages are not installed.
-    """
+    """Return a tracer that sends spans to the OTLP collector at `endpoint`; with None, one that records nothing."""
     if endpoint is None:
-        return NoTracing()
+        return Tracing()
     try:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
         from opentelemetry.sdk.resources import Resource
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
     except ImportError as error:
-        raise EmbedderError(
-            ErrorKind.CONFIGURATION,
+        raise configuration_error(
             "--otlp-endpoint needs OpenTelemetry's packages; install memory-embedder[tracing] or leave the option out.",
         ) from error
     # Not Resource.create(): that adds the environment and the command line to every span.

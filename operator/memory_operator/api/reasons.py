@@ -4,156 +4,104 @@ The set is closed: no other reason can reach the status, so documentation, alert
 stalls if waiting does not help and a person must act. For any other reason the operator continues or retries. If
 another controller may still deliver what is missing, the reason stalls only after a grace period. The database library
 and the workers report a reason by its code, and `Reason.from_code` returns the reason of that code.
-
-Longer than 300 lines because the closed set is one enumeration.
 """
 
+# ruff: noqa: PIE796 -- what is written for a member is not its value, which `__new__` makes
+
 from enum import Enum
+from typing import Self
 
 
 class Reason(Enum):
-    """A machine-readable cause: its CamelCase code, its remedy, and whether only a person can remedy it."""
+    """A machine-readable cause: its remedy, whether only a person can remedy it, and its CamelCase code."""
 
     # Progress and success
-    SEEN = ("Seen", "", False)
-    OBSERVATION_FAILED = ("ObservationFailed", "Grant or repair what is named here; it is tried again.", False)
-    READY = ("Ready", "", False)
-    PROGRESSING = ("Progressing", "", False)
-    SETTLED = ("Settled", "", False)
-    NOT_STALLED = ("NotStalled", "", False)
-    SUSPENDED = ("Suspended", "Set spec.suspend to false to go on.", False)
-    WAITING = ("Waiting", "", False)
-    REACHABLE = ("Reachable", "", False)
-    INSTALLED = ("Installed", "", False)
-    INSTALLING = ("Installing", "", False)
-    MIGRATED = ("Migrated", "", False)
-    MIGRATING = ("Migrating", "", False)
-    AVAILABLE = ("Available", "", False)
-    STARTING = ("Starting", "", False)
-    ROLLING_OUT = ("RollingOut", "", False)
+    SEEN = ("", False)
+    OBSERVATION_FAILED = ("Grant or repair what is named here; it is tried again.", False)
+    READY = ("", False)
+    PROGRESSING = ("", False)
+    SETTLED = ("", False)
+    NOT_STALLED = ("", False)
+    SUSPENDED = ("Set spec.suspend to false to go on.", False)
+    WAITING = ("", False)
+    REACHABLE = ("", False)
+    INSTALLED = ("", False)
+    INSTALLING = ("", False)
+    MIGRATED = ("", False)
+    MIGRATING = ("", False)
+    AVAILABLE = ("", False)
+    STARTING = ("", False)
+    ROLLING_OUT = ("", False)
     SCALED_TO_ZERO = (
-        "ScaledToZero",
         "A pending row or a recall by our library starts a pod; spec.embedder.minReplicas of 1 keeps one.",
         False,
     )
-    COMPLETE = ("Complete", "", False)
-    SYNCING = ("Syncing", "", False)
-    BACKFILLING = ("Backfilling", "", False)
-    VALID = ("Valid", "", False)
-    BUILDING = ("Building", "", False)
-    SWAPPING = ("Swapping", "", False)
-    ACTIVE = ("Active", "", False)
-    ENABLING = ("Enabling", "", False)
-    RULES_MISSING = ("RulesMissing", "", False)
-    FILLING = ("Filling", "", False)
-    FILLED = ("Filled", "", False)
-    DISABLING = ("Disabling", "", False)
-    DISABLED = ("Disabled", "Set spec.graph.enabled to true, or drop them with `memory graph disable`.", False)
-    DELETING = ("Deleting", "", False)
+    COMPLETE = ("", False)
+    SYNCING = ("", False)
+    BACKFILLING = ("", False)
+    VALID = ("", False)
+    BUILDING = ("", False)
+    SWAPPING = ("", False)
+    ACTIVE = ("", False)
+    ENABLING = ("", False)
+    RULES_MISSING = ("", False)
+    FILLING = ("", False)
+    FILLED = ("", False)
+    DISABLING = ("", False)
+    DISABLED = ("Set spec.graph.enabled to true, or drop them with `memory graph disable`.", False)
+    DELETING = ("", False)
 
     # The specification
-    INVALID_SPEC = ("InvalidSpec", "Correct the named field.", True)
-    UNKNOWN_MODEL = ("UnknownModel", "Set spec.embedding.model to one of the models named here.", True)
-    DIMENSION_MISMATCH = (
-        "DimensionMismatch",
-        "Set spec.embedding.dimensions to what the model yields and the column has.",
-        True,
-    )
+    INVALID_SPEC = ("Correct the named field.", True)
+    UNKNOWN_MODEL = ("Set spec.embedding.model to one of the models named here.", True)
+    DIMENSION_MISMATCH = ("Set spec.embedding.dimensions to what the model yields and the column has.", True)
     MODEL_CHANGE_NEEDS_SWAP = (
-        "ModelChangeNeedsSwap",
         "Set spec.embedding back to the active model, of which no profile is known and no swap leads away.",
         True,
     )
-    PROVIDER_UNSUPPORTED = (
-        "ProviderUnsupported",
-        "Set spec.embedding.provider to Local or Voyage.",
-        True,
-    )
+    PROVIDER_UNSUPPORTED = ("Set spec.embedding.provider to Local or Voyage.", True)
 
     # What others have to say
-    NOT_PERMITTED = (
-        "NotPermitted",
-        "Choose what the operator's chart permits, or add this to the chart value named here.",
-        True,
-    )
-    CONSENT_MISSING = (
-        "ConsentMissing",
-        "Run that line, or ask whoever may change the named object to run it.",
-        True,
-    )
-    TABLE_TAKEN = ("TableTaken", "Name another table, or delete this object.", True)
-    NAME_TAKEN = ("NameTaken", "Delete or rename that object, or create this MemoryIndex under another name.", True)
+    NOT_PERMITTED = ("Choose what the operator's chart permits, or add this to the chart value named here.", True)
+    CONSENT_MISSING = ("Run that line, or ask whoever may change the named object to run it.", True)
+    TABLE_TAKEN = ("Name another table, or delete this object.", True)
+    NAME_TAKEN = ("Delete or rename that object, or create this MemoryIndex under another name.", True)
 
     # The database and its credentials
-    SECRET_MISSING = ("SecretMissing", "Create the Secret, or correct spec.database.credentials.", True)
-    SECRET_KEY_MISSING = (
-        "SecretKeyMissing",
-        "Add the key to the Secret, or correct spec.database.credentials.key.",
-        True,
-    )
-    SECRET_INVALID = (
-        "SecretInvalid",
-        "Store a connection URI of the form postgresql://user@host:5432/database there.",
-        True,
-    )
-    DATABASE_NAME_MISMATCH = (
-        "DatabaseNameMismatch",
-        "Make spec.database.name and the database in the connection URI the same.",
-        True,
-    )
+    SECRET_MISSING = ("Create the Secret, or correct spec.database.credentials.", True)
+    SECRET_KEY_MISSING = ("Add the key to the Secret, or correct spec.database.credentials.key.", True)
+    SECRET_INVALID = ("Store a connection URI of the form postgresql://user@host:5432/database there.", True)
+    DATABASE_NAME_MISMATCH = ("Make spec.database.name and the database in the connection URI the same.", True)
     DATABASE_IDENTITY_MISMATCH = (
-        "DatabaseIdentityMismatch",
         (
             "Correct the Secret; if the database has moved to another server, set spec.deletionPolicy to Retain, "
             "delete this MemoryIndex and create it again: all vectors stay."
         ),
         True,
     )
-    CLUSTER_MISSING = ("ClusterMissing", "Create the CloudNativePG Cluster, or correct spec.database.cluster.", True)
+    CLUSTER_MISSING = ("Create the CloudNativePG Cluster, or correct spec.database.cluster.", True)
     CNPG_MISSING = (
-        "CloudNativePGMissing",
         "Install CloudNativePG, or leave spec.database.cluster out for a Postgres that is known by its URI alone.",
         True,
+        "CloudNativePGMissing",
     )
-    REPLICA_CLUSTER = (
-        "ReplicaCluster",
-        "Promote the Cluster, or create the MemoryIndex where the primary Cluster is.",
-        True,
-    )
-    CLUSTER_HIBERNATED = ("ClusterHibernated", "Remove the annotation cnpg.io/hibernation=on from the Cluster.", True)
-    CLUSTER_NOT_READY = ("ClusterNotReady", "Nothing to do: the operator goes on when the Cluster is back.", False)
-    CLUSTER_NEEDS_ACTION = ("ClusterNeedsAction", "Do what CloudNativePG asks for.", True)
-    CLUSTER_NOT_HEALTHY = ("ClusterNotHealthy", "Look into the Cluster's status.", True)
-    DATABASE_UNREACHABLE = (
-        "DatabaseUnreachable",
-        "Check that host and port of the connection URI answer from the operator's pod.",
-        False,
-    )
+    REPLICA_CLUSTER = ("Promote the Cluster, or create the MemoryIndex where the primary Cluster is.", True)
+    CLUSTER_HIBERNATED = ("Remove the annotation cnpg.io/hibernation=on from the Cluster.", True)
+    CLUSTER_NOT_READY = ("Nothing to do: the operator goes on when the Cluster is back.", False)
+    CLUSTER_NEEDS_ACTION = ("Do what CloudNativePG asks for.", True)
+    CLUSTER_NOT_HEALTHY = ("Look into the Cluster's status.", True)
+    DATABASE_UNREACHABLE = ("Check that host and port of the connection URI answer from the operator's pod.", False)
     SERVER_NOT_VERIFIED = (
-        "ServerNotVerified",
         "Correct the host of the connection URI, or name the server's authority in spec.database.tls.caSecret.",
         True,
     )
-    AUTHENTICATION_FAILED = (
-        "AuthenticationFailed",
-        "Put the role's current password and an existing database into the Secret.",
-        True,
-    )
-    POOLER_REFUSED = (
-        "PoolerRefused",
-        "Point the connection URI at the -rw service instead of a transaction pooler.",
-        True,
-    )
-    PROTOCOL_VIOLATION = (
-        "ProtocolViolation",
-        "Point the connection URI at a Postgres server that you trust.",
-        True,
-    )
-    DATABASE_ERROR = ("DatabaseError", "Read the operator's log for the error class; it is retried.", False)
+    AUTHENTICATION_FAILED = ("Put the role's current password and an existing database into the Secret.", True)
+    POOLER_REFUSED = ("Point the connection URI at the -rw service instead of a transaction pooler.", True)
+    PROTOCOL_VIOLATION = ("Point the connection URI at a Postgres server that you trust.", True)
+    DATABASE_ERROR = ("Read the operator's log for the error class; it is retried.", False)
 
     # The extension
     EXTENSION_MISSING = (
-        "ExtensionMissing",
         (
             "As a superuser run CREATE EXTENSION vector in the database, "
             "or set spec.database.extension.management to Database."
@@ -161,7 +109,6 @@ class Reason(Enum):
         True,
     )
     EXTENSION_NOT_AVAILABLE = (
-        "ExtensionNotAvailable",
         (
             "Set the Cluster's spec.imageName to an image that contains pgvector or, from Postgres 18 on, add the "
             "quoted lines to the Cluster; the operator never changes it."
@@ -169,35 +116,24 @@ class Reason(Enum):
         True,
     )
     EXTENSION_TOO_OLD = (
-        "ExtensionTooOld",
         "Provide a newer pgvector in the Postgres image, or lower spec.database.extension.minimumVersion.",
         True,
     )
-    DATABASE_OBJECT_FOREIGN = ("DatabaseObjectForeign", "Add the quoted lines to that Database object.", True)
-    DATABASE_OBJECT_MISSING = (
-        "DatabaseObjectMissing",
-        "Put the database's present owner into the quoted Database object and apply it.",
-        True,
-    )
-    DATABASE_OBJECT_FAILED = ("DatabaseObjectFailed", "Read the Database object's status; CloudNativePG retries.", True)
+    DATABASE_OBJECT_FOREIGN = ("Add the quoted lines to that Database object.", True)
+    DATABASE_OBJECT_MISSING = ("Put the database's present owner into the quoted Database object and apply it.", True)
+    DATABASE_OBJECT_FAILED = ("Read the Database object's status; CloudNativePG retries.", True)
     CLUSTER_RECONCILIATION_DISABLED = (
-        "ClusterReconciliationDisabled",
         "Remove the annotation cnpg.io/reconciliationLoop=disabled from the Cluster.",
         True,
     )
 
     # Workers
-    INVALID_CONFIGURATION = ("InvalidConfiguration", "Correct the setting named here in spec.", True)
-    INVALID_INPUT = ("InvalidInput", "Correct what is named here.", True)
-    DATABASE_REJECTED = ("DatabaseRejected", "Give the role of the connection URI the right that is named here.", True)
-    LOCK_NOT_AVAILABLE = (
-        "LockNotAvailable",
-        "Nothing to do: it is tried again when the other session has let go.",
-        False,
-    )
-    SCHEMA_UNSUPPORTED = ("SchemaUnsupported", "Add to the table what is named here, or name another table.", True)
+    INVALID_CONFIGURATION = ("Correct the setting named here in spec.", True)
+    INVALID_INPUT = ("Correct what is named here.", True)
+    DATABASE_REJECTED = ("Give the role of the connection URI the right that is named here.", True)
+    LOCK_NOT_AVAILABLE = ("Nothing to do: it is tried again when the other session has let go.", False)
+    SCHEMA_UNSUPPORTED = ("Add to the table what is named here, or name another table.", True)
     EXISTING_VECTORS = (
-        "ExistingVectors",
         (
             "Set spec.database.existingVectors to Discard, which makes all of them anew, or to Keep if "
             "spec.embedding.model made every one of them from the present text."
@@ -205,117 +141,93 @@ class Reason(Enum):
         True,
     )
     SWAP_REFUSED = (
-        "SwapRefused",
         "Set spec.embedding back to the active model, choose another one, or tolerate more in spec.swap.gate.",
         True,
     )
     SWAP_UNDECIDED = (
-        "SwapUndecided",
         (
             "Name in spec.swap.gate another ConfigMap or file with more questions, tolerate more there, or set "
             "spec.embedding back to the active model."
         ),
         True,
     )
-    SWAP_IN_PROGRESS = ("SwapInProgress", "See `memory swap status`; `memory swap abort` ends it.", True)
-    NO_SWAP = ("NoSwap", "Nothing to do: the swap has ended.", False)
-    EMBEDDER_BUSY = ("EmbedderBusy", "Nothing to do: it is tried again.", False)
-    EMBEDDER_UNAUTHORIZED = ("EmbedderUnauthorized", "Put the embedder's API key into the named Secret.", True)
-    EMBEDDER_BROKEN = ("EmbedderBroken", "Read the embedder's log; its answers are not vectors.", True)
-    JOB_FAILED = ("JobFailed", "Read the Job's log; it is started again with a growing delay.", False)
-    SCHEMA_BEHIND = ("SchemaBehind", "Nothing to do: the migration runs again.", False)
-    SCHEMA_AHEAD = ("SchemaAhead", "Upgrade the operator: the database was migrated by a newer one.", True)
-    EMBEDDER_REJECTED = (
-        "EmbedderRejected",
-        "Read the embedder's log; model and dimensions must be the ones of spec.embedding.",
-        True,
-    )
-    MODEL_MISMATCH = ("ModelMismatch", "Serve the model that spec.embedding names.", True)
-    QUARANTINED_ROWS = (
-        "QuarantinedRows",
-        "List them with `memory quarantine list`, retry with `memory quarantine retry`.",
-        False,
-    )
+    SWAP_IN_PROGRESS = ("See `memory swap status`; `memory swap abort` ends it.", True)
+    NO_SWAP = ("Nothing to do: the swap has ended.", False)
+    EMBEDDER_BUSY = ("Nothing to do: it is tried again.", False)
+    EMBEDDER_UNAUTHORIZED = ("Put the embedder's API key into the named Secret.", True)
+    EMBEDDER_BROKEN = ("Read the embedder's log; its answers are not vectors.", True)
+    JOB_FAILED = ("Read the Job's log; it is started again with a growing delay.", False)
+    SCHEMA_BEHIND = ("Nothing to do: the migration runs again.", False)
+    SCHEMA_AHEAD = ("Upgrade the operator: the database was migrated by a newer one.", True)
+    EMBEDDER_REJECTED = ("Read the embedder's log; model and dimensions must be the ones of spec.embedding.", True)
+    MODEL_MISMATCH = ("Serve the model that spec.embedding names.", True)
+    QUARANTINED_ROWS = ("List them with `memory quarantine list`, retry with `memory quarantine retry`.", False)
 
-    SYNC_NOT_PROGRESSING = ("SyncNotProgressing", "Read the log of the sync Deployment's pod.", False)
+    SYNC_NOT_PROGRESSING = ("Read the log of the sync Deployment's pod.", False)
     GRAPH_NOT_PROGRESSING = (
-        "GraphNotProgressing",
         "Read the log of the sync Deployment's pod, and look in pg_stat_activity for transactions that lock memories.",
         False,
     )
 
     # The embedder
-    EMBEDDER_UNAVAILABLE = ("EmbedderUnavailable", "Read the log of the embedder's pods.", False)
+    EMBEDDER_UNAVAILABLE = ("Read the log of the embedder's pods.", False)
     EXTERNAL_UNREACHABLE = (
-        "ExternalEmbedderUnreachable",
         "Check that spec.embedder.external.url answers GET /v1/models.",
         False,
+        "ExternalEmbedderUnreachable",
     )
     UNSCHEDULABLE = (
-        "Unschedulable",
         "Free or add what the scheduler misses, or change the fields of spec that say where the pod may run.",
         True,
     )
     IMAGE_PULL_FAILED = (
-        "ImagePullFailed",
         "Correct the image (spec.embedder.image, or the chart's) or the credentials of its registry.",
         True,
     )
-    PROGRESS_DEADLINE_EXCEEDED = (
-        "ProgressDeadlineExceeded",
-        "Read the events and logs of the Deployment's pods.",
-        True,
-    )
-    CRASH_LOOP = ("CrashLoopBackOff", "Read the log of the pod's previous container.", True)
-    FETCHING = ("Fetching", "", False)
+    PROGRESS_DEADLINE_EXCEEDED = ("Read the events and logs of the Deployment's pods.", True)
+    CRASH_LOOP = ("Read the log of the pod's previous container.", True, "CrashLoopBackOff")
+    FETCHING = ("", False)
     MODEL_NOT_FETCHED = (
-        "ModelNotFetched",
         (
             "Correct spec.embedding.source.http, give its volume.size more room, or let its URL be reached from this "
             "namespace; it is tried again."
         ),
         True,
     )
-    MODEL_NOT_VERIFIED = (
-        "ModelNotVerified",
-        "Correct spec.embedding.source; its file and its sha256 must agree.",
-        True,
-    )
-    POD_REJECTED = ("PodRejected", "Change what the admission control or quota named here refuses.", True)
+    MODEL_NOT_VERIFIED = ("Correct spec.embedding.source; its file and its sha256 must agree.", True)
+    POD_REJECTED = ("Change what the admission control or quota named here refuses.", True)
     POD_NOT_READY_TO_START = (
-        "PodNotReadyToStart",
         "Create the ConfigMap, Secret or volume claim that the pod's events name, or correct its name in spec.",
         True,
     )
     GPU_NOT_USED = (
-        "GpuNotUsed",
         "Give the pods a GPU and the CUDA image, or set spec.embedder.gpuLayers to 0 to run on the CPU on purpose.",
         True,
     )
 
     # Writes
-    WRITE_REFUSED = (
-        "WriteRefused",
-        "Grant the operator the permission, or change what admission control or quota refuses.",
-        True,
-    )
+    WRITE_REFUSED = ("Grant the operator the permission, or change what admission control or quota refuses.", True)
 
     CHANGED_BY_ADMISSION = (
-        "ChangedByAdmission",
         "Nothing to do while the pods serve; else exempt the object from the policy that changes the named field.",
         False,
     )
     CHANGED_BY_OTHERS = (
-        "ChangedByOthers",
         "Find with `kubectl get -o yaml --show-managed-fields` who writes that field, and have it leave the object.",
         True,
     )
 
-    def __init__(self, code: str, remedy: str, stalls: bool) -> None:
-        """Store the parts of the enum value as attributes."""
-        self.code = code
+    def __new__(cls, *_: object) -> Self:
+        """Give each reason a value of its own, because members with equal values would be one."""
+        made = object.__new__(cls)
+        made._value_ = len(cls.__members__)
+        return made
+
+    def __init__(self, remedy: str, stalls: bool, code: str = "") -> None:
+        """Store what is written for the reason; its code is its name in CamelCase unless another one is given."""
         self.remedy = remedy
         self.stalls = stalls
+        self.code = code or "".join(word.capitalize() for word in self.name.split("_"))
 
     @classmethod
     def from_code(cls, code: str, default: "Reason") -> "Reason":

@@ -3,8 +3,6 @@
 By the custom resource definition, the API server refuses invalid objects and fills in defaults. The defaults are
 repeated here only for objects that were written before a field existed. Unknown fields are ignored, so that a newer
 custom resource definition does not stop an older operator.
-
-Longer than 300 lines because the parts of the specification are one model.
 """
 
 from datetime import datetime
@@ -29,7 +27,7 @@ class ClusterRef(Section):
     namespace: str | None = None
 
 
-class Credentials(Section):
+class CredentialsRef(Section):
     """The name of the Secret that contains the connection URI, and the key of the URI in the Secret."""
 
     secret_name: str | None = None
@@ -63,7 +61,7 @@ class Database(Section):
     name: str
     table: str = "memories"
     cluster: ClusterRef | None = None
-    credentials: Credentials = Credentials()
+    credentials: CredentialsRef = CredentialsRef()
     tls: DatabaseTls = DatabaseTls()
     existing_vectors: Literal["Refuse", "Keep", "Discard"] = "Refuse"
     extension: Extension = Extension()

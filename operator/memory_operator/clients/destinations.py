@@ -44,14 +44,7 @@ _UNRESOLVED = {
 
 
 class Destinations:
-    """Finds the addresses of databases and external embedders.
-
-    Args:
-        read: reads a Service by namespace and name.
-        names: resolves the hosts that `permitted` lists.
-        permitted: what whoever installed the operator has listed.
-        api_server: the addresses of the Kubernetes API server.
-    """
+    """Finds the addresses of databases and external embedders."""
 
     def __init__(
         self,

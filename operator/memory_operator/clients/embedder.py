@@ -18,7 +18,7 @@ from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import MemoryIndex
 from memory_operator.clients.http import Answer, NoAnswerError
 from memory_operator.reconcile.authorization.permissions import Permitted, check_external
-from memory_operator.reconcile.facts import EmbedderLoad, PodFacts, Problem, ServedModel
+from memory_operator.reconcile.facts import EmbedderLoad, PodFacts, Problem, ReportedModel
 from memory_operator.resources.embedder import PROBE_PORT, embedder_url
 
 MOST_PODS = 10  # of one MemoryIndex, whose metrics are requested in one observation
@@ -54,10 +54,7 @@ class EmbedderProbe:
         self._addresses_of = addresses_of
 
     async def loads(self, pods: Iterable[PodFacts]) -> tuple[EmbedderLoad, ...]:
-        """Return the load that each pod reports; a pod that does not answer is left out.
-
-        At most `MOST_PODS` pods are asked, and only those that a Deployment or Job of the MemoryIndex has made.
-        """
+        """Return the load that each pod reports; a pod that does not answer is left out."""
         found = await asyncio.gather(*(self._load(pod) for pod in _asked(pods)))
         return tuple(load for load in found if load is not None)
 
@@ -66,7 +63,7 @@ class EmbedderProbe:
         found = await asyncio.gather(*(self._metrics(pod) for pod in _asked(pods)))
         return any(_UNAUTHORIZED in metrics.splitlines() for metrics in found)
 
-    async def external(self, index: MemoryIndex, api_key: str | None) -> ServedModel | Problem:
+    async def external(self, index: MemoryIndex, api_key: str | None) -> ReportedModel | Problem:
         """Return the specified model as the external embedder describes it, or the problem that prevents its use.
 
         No request is sent if the embedder may not be called or may not be given the API key, nor to a hosted provider.
@@ -150,10 +147,10 @@ def model_problem(index: MemoryIndex, models: list[dict[str, Any]]) -> Problem |
     return None
 
 
-def served_model(index: MemoryIndex, models: list[dict[str, Any]]) -> ServedModel:
+def served_model(index: MemoryIndex, models: list[dict[str, Any]]) -> ReportedModel:
     """Return the description of the specified model from the list, which must contain the model."""
     card = next(model for model in models if str(model.get("id")) == index.spec.embedding.model)
-    return ServedModel(
+    return ReportedModel(
         f"The embedder at {embedder_url(index)}", _quoted(card.get("digest")), _quoted(card.get("pooling"))
     )
 
@@ -186,7 +183,7 @@ def _with_sample(load: EmbedderLoad, series: str, labels: Mapping[str, str], val
         case "model_info" if value:
             return replace(
                 load,
-                model=ServedModel(f"Pod {load.pod}", _quoted(labels.get("digest")), _quoted(labels.get("pooling"))),
+                model=ReportedModel(f"Pod {load.pod}", _quoted(labels.get("digest")), _quoted(labels.get("pooling"))),
             )
     return load
 

@@ -4,8 +4,6 @@ Objects are plain dictionaries, because typed models would drop the fields of ne
 operator go through this module under one field manager. Server-side apply never overwrites an existing object that does
 not belong to the operator, and each write names the uid of the object that was read. The errors of kubernetes.aio,
 whose dynamic client has no type annotations, are converted to KubeError here.
-
-Longer than 300 lines because all requests share this conversion of errors.
 """
 
 import json
@@ -123,13 +121,7 @@ class Kube:
             return None
 
     async def list(self, kind: str, namespace: str, labels: dict[str, str] | None = None) -> list[Manifest]:
-        """Return the objects that carry the labels, in one namespace, or in all namespaces for EVERY_NAMESPACE.
-
-        Each returned object has `kind` and `apiVersion`, which the API server omits from the items of a list.
-
-        Raises:
-            KindMissingError: the server does not know the kind.
-        """
+        """Return the objects that carry the labels, in one namespace, or in all namespaces for EVERY_NAMESPACE."""
         head = {"apiVersion": _RESOURCES[kind].group_version, "kind": kind}
         return [{**head, **item} for item in await self._items(kind, namespace, labels)]
 
@@ -139,13 +131,7 @@ class Kube:
         return frozenset(item["metadata"]["uid"] for item in found)
 
     async def apply(self, manifest: Manifest) -> Manifest:
-        """Create or change an object of the operator by server-side apply, with precedence over other field managers.
-
-        Return the object as the API server stores it, which admission may have changed.
-
-        Raises:
-            NameTakenError: an object of this name exists and does not belong to the same MemoryIndex.
-        """
+        """Create or change an object of the operator by server-side apply; return it as the API server stores it."""
         kind, meta = manifest["kind"], manifest["metadata"]
         namespace, name = meta["namespace"], meta["name"]
         live = await self.get(kind, namespace, name)
@@ -168,11 +154,7 @@ class Kube:
         return await self._request(action, "patch", path, manifest, **_APPLY, dry_run="All")
 
     async def patch(self, kind: str, namespace: str, name: str, uid: str, changes: Manifest) -> None:
-        """Change some fields of the object with this uid by a merge patch; do nothing if none has its name.
-
-        Raises:
-            KubeError: the object of this name has another uid, among other reasons.
-        """
+        """Change some fields of the object with this uid by a merge patch; do nothing if none has its name."""
         self._on_write(kind, "patch")
         body = {**changes, "metadata": {**changes.get("metadata", {}), "uid": uid}}
         action = f"changing {kind} {namespace}/{name}"
@@ -180,11 +162,7 @@ class Kube:
             self._on_answer(await self._request(action, "patch", _path(kind, namespace, name), body, **_MERGE_PATCH))
 
     async def replace(self, manifest: Manifest) -> None:
-        """Replace an object. The write is not counted, because Leases are renewed all the time.
-
-        Raises:
-            KubeError: with code 409, if the object has changed since it was read.
-        """
+        """Replace an object; the write is not counted, because Leases are renewed all the time."""
         kind, meta = manifest["kind"], manifest["metadata"]
         action = f"replacing {kind} {meta['namespace']}/{meta['name']}"
         await self._request(action, "put", _path(kind, meta["namespace"], meta["name"]), manifest)
@@ -218,9 +196,6 @@ class Kube:
 
         The request is a JSON patch, because server-side apply cannot remove a finalizer that a restored backup or
         `kubectl create` has added.
-
-        Raises:
-            KubeError: the object has changed since it was read.
         """
         meta = manifest["metadata"]
         namespace, name = meta["namespace"], meta["name"]
@@ -242,10 +217,7 @@ class Kube:
             raise KubeError(action, 409, "the object has changed since it was read") from None
 
     async def is_terminating(self, namespace: str) -> bool:
-        """Return whether the namespace is being deleted or is gone.
-
-        Return False if the operator may not read the namespace.
-        """
+        """Return whether the namespace is being deleted or is gone; False if the operator may not read it."""
         try:
             found = await self._request(f"reading Namespace {namespace}", "get", _path("Namespace", None, namespace))
         except NotFoundError:
@@ -262,11 +234,7 @@ class Kube:
         return str(found["metadata"]["uid"])
 
     async def delete(self, kind: str, namespace: str, name: str, uid: str) -> None:
-        """Delete the object with this uid, and its dependents in the background; do nothing if none has its name.
-
-        Raises:
-            NameTakenError: the object of this name has another uid, so it is not the one that was observed.
-        """
+        """Delete the object with this uid, and its dependents in the background; do nothing if none has its name."""
         self._on_write(kind, "delete")
         action, path = f"deleting {kind} {namespace}/{name}", _path(kind, namespace, name)
         try:
@@ -309,9 +277,6 @@ def _path(kind: str, namespace: str | None, name: str | None = None) -> str:
     """Return the URL path of an object, or of all objects of a kind.
 
     Names with path syntax are rejected, because a name like `../../other/secrets/x` would lead to another namespace.
-
-    Raises:
-        NotFoundError: no object or namespace can have such a name.
     """
     for part in (namespace or "all", name or "all"):
         if part in {".", ".."} or not {"/", "%", "?", "#"}.isdisjoint(part):

@@ -1,7 +1,4 @@
-"""Parse Kubernetes objects into facts. A missing field is treated as not yet known.
-
-Longer than 300 lines because each kind of object has its part, and they share the reading of conditions.
-"""
+"""Parse Kubernetes objects into facts. A missing field is treated as not yet known."""
 
 import base64
 import binascii
@@ -140,10 +137,7 @@ def _application_database(spec: Mapping[str, Any]) -> ApplicationDatabase | None
 
 
 def _is_replica(name: str, replica: Mapping[str, Any]) -> bool:
-    """Return whether a Cluster is a replica of another Cluster.
-
-    The field `enabled` decides, if it is set. Otherwise, `primary` must name another Cluster.
-    """
+    """Return whether a Cluster is a replica of another Cluster."""
     if "enabled" in replica:
         return bool(replica["enabled"])
     return bool(replica.get("primary", name) != replica.get("self", name))

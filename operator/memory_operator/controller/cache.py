@@ -96,11 +96,7 @@ class ObjectCache:
             self._scopes[namespace] = _Scope(indexes)
 
     def find(self, kind: str, owner: Owner) -> list[Manifest] | None:
-        """Return the cached objects of a kind and an owner, or None if the API server must be asked.
-
-        Raises:
-            NamespaceFullError: the namespace is beyond its limit. A MemoryIndex may be read all the same.
-        """
+        """Return the cached objects of a kind and an owner, or None if the API server must be asked."""
         index, gone = self._index(kind, owner[0])
         if kind != "MemoryIndex" and owner[0] in self._usage and self._usage[owner[0]].exceeded:
             raise NamespaceFullError(owner[0])
@@ -111,10 +107,7 @@ class ObjectCache:
         return [json.loads(entry.content) for entry in found.values()]
 
     def every(self, kind: str, namespace: str) -> list[Manifest] | None:
-        """Return the cached objects of a kind in a namespace, or in all namespaces if `namespace` is empty.
-
-        The answer is None if the API server must be asked for the objects.
-        """
+        """Return the cached objects of a kind in a namespace, or in all if `namespace` is empty; None as for `find`."""
         index, _ = self._index(kind, namespace)
         if index is None:
             return None

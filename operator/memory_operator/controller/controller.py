@@ -160,12 +160,7 @@ class Controller:
         return self._intervals.stalled if refusals else plan.requeue_after
 
     async def _refuse(self, manifest: Manifest, error: InvalidSpecError) -> float:
-        """Stop the workers of an object with an invalid specification, and report it.
-
-        If the object is being deleted, remove the operator's finalizer instead.
-
-        Return the seconds until the next reconcile.
-        """
+        """Stop the workers of an object with an invalid specification, and report it."""
         if "deletionTimestamp" not in manifest["metadata"]:
             halt = stop_all(manifest["metadata"]["namespace"], *await self._observer.workers(manifest))
             for patch in halt.actions:
@@ -187,9 +182,9 @@ class Controller:
         if index.deleted_at is not None:
             return await self._conclude(index, manifest, history)
         key = (index.namespace, index.name)
-        observed = history.with_times(await self._observer.observe(index), self._clock())
+        observed = history.record_times(await self._observer.observe(index), self._clock())
         observed = self._with_history(observed, history)
-        await self._reporter.record(manifest, of_failed_jobs(history.newly_failed(observed.jobs)))
+        await self._reporter.record(manifest, of_failed_jobs(history.record_failed_jobs(observed.jobs)))
         observed, plan = await self._with_admissions(index, observed, history.writes)
         self._turn.observe(key, observed)
         if rolls_out_default_image(index, observed, self._images, plan) and not self._turn.admits(key):
@@ -223,9 +218,9 @@ class Controller:
             return Plan(None, self._intervals.settled)
         facts = await self._observer.observe_deletion(index)
         if facts.observed:
-            observed = history.with_times(facts.observed, self._clock())
+            observed = history.record_times(facts.observed, self._clock())
             facts = replace(facts, observed=history.writes.known(observed))
-            await self._reporter.record(manifest, of_failed_jobs(history.newly_failed(observed.jobs)))
+            await self._reporter.record(manifest, of_failed_jobs(history.record_failed_jobs(observed.jobs)))
         return conclude(index, facts, self._images, self._clock(), self._intervals, permitted=self._permitted)
 
     def _with_history(self, observed: Observed, history: ObjectHistory) -> Observed:

@@ -6,7 +6,7 @@ A restart loses them; rates and retry delays are then less accurate for a while.
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from random import SystemRandom
 
 from memory_operator.controller.writes import Writes
@@ -28,10 +28,7 @@ class RateTracker:
         self._points: deque[tuple[float, int]] = deque()
 
     def observe(self, at: float, embedded: int) -> float | None:
-        """Add the number of embedded rows at the time `at`, in seconds, and return the rows embedded per second.
-
-        The answer is None until there are two observations at different times.
-        """
+        """Add the number of embedded rows at the time `at`, in seconds, and return the rows embedded per second."""
         if self._points and embedded < self._points[-1][1]:
             self._points.clear()  # rows lost their vectors: the measurement restarts
         self._points.append((at, embedded))
@@ -68,55 +65,39 @@ class IdleTracker:
 
 
 @dataclass
-class Backoff:
-    """Computes the retry delays of one object. The delay doubles after each failure, up to half a minute.
-
-    Each delay has random jitter, so that objects that failed at the same time are retried at different times.
-    """
-
-    random: Callable[[], float] = SystemRandom().random
-    failures: int = 0
-
-    def fail(self) -> float:
-        """Record a failure; return the seconds to wait before the next attempt."""
-        longest = min(LONGEST_BACKOFF_SECONDS, FIRST_BACKOFF_SECONDS * 2.0 ** min(self.failures, 10))
-        self.failures += 1
-        return longest * (0.5 + self.random() / 2)
-
-    def succeed(self) -> None:
-        """Reset the delay, so that the next failure counts as the first."""
-        self.failures = 0
-
-
-@dataclass
 class ObjectHistory:
     """The measurements and failures of one MemoryIndex that are kept between reconciles."""
 
+    random: Callable[[], float] = SystemRandom().random
     rate: RateTracker = field(default_factory=RateTracker)
     idle: IdleTracker = field(default_factory=IdleTracker)
     graph_idle: IdleTracker = field(default_factory=IdleTracker)
-    backoff: Backoff = field(default_factory=Backoff)
     writes: Writes = field(default_factory=Writes)
     recommendations: deque[Recommendation] = field(default_factory=deque)
     failed_jobs: frozenset[str] = frozenset()
     jobs_without_pod: dict[str, datetime] = field(default_factory=dict)
     unreachable_since: datetime | None = None
     failing_since: datetime | None = None
+    failures: int = 0
 
     def succeed(self) -> None:
         """Record a reconcile that succeeded."""
-        self.backoff.succeed()
-        self.failing_since = None
+        self.failing_since, self.failures = None, 0
 
     def fail(self, at: datetime) -> float:
-        """Record a reconcile that failed; return the seconds until the next attempt."""
+        """Record a reconcile that failed; return the seconds until the next attempt.
+
+        The delay doubles with each failure. Its jitter has objects that failed together retried at different times.
+        """
         self.failing_since = self.failing_since or at
-        return self.backoff.fail()
+        longest = min(LONGEST_BACKOFF_SECONDS, FIRST_BACKOFF_SECONDS * 2.0 ** min(self.failures, 10))
+        self.failures += 1
+        return longest * (0.5 + self.random() / 2)
 
     def failure_lasts(self, at: datetime) -> bool:
         """Return whether reconciles have failed so long or so often that the status must report the failure."""
         long = self.failing_since is not None and at - self.failing_since >= FAILING_TO_REPORT
-        return long or self.backoff.failures >= FAILURES_TO_REPORT
+        return long or self.failures >= FAILURES_TO_REPORT
 
     def record_recommendation(self, recommendation: Recommendation, *, keep_seconds: float) -> None:
         """Add a recommended number of replicas, and forget recommendations that are older than `keep_seconds`.
@@ -128,22 +109,17 @@ class ObjectHistory:
         while len(self.recommendations) > 1 and self.recommendations[1].at <= since:
             self.recommendations.popleft()
 
-    def with_times(self, observed: Observed, at: datetime) -> Observed:
-        """Return the observation with the times since which a Job has had no pod, and the database has not answered."""
+    def record_times(self, observed: Observed, at: datetime) -> Observed:
+        """Record since when a Job has had no pod, or the database has not answered; return the observation with it."""
         without = [job.name for job in observed.jobs if lacks_pod(job, observed)]
         self.jobs_without_pod = {name: self.jobs_without_pod.get(name, at) for name in without}
         jobs = tuple(replace(job, without_pod_since=self.jobs_without_pod.get(job.name)) for job in observed.jobs)
         self.unreachable_since = (self.unreachable_since or at) if observed.is_unreachable else None
         return replace(observed, jobs=jobs, unreachable_since=self.unreachable_since)
 
-    def newly_failed(self, jobs: Iterable[JobFacts]) -> list[JobFacts]:
-        """Return the Jobs that have failed since the last call."""
+    def record_failed_jobs(self, jobs: Iterable[JobFacts]) -> list[JobFacts]:
+        """Record which Jobs have failed, and return those that had not when this was last called."""
         failed = {job.name: job for job in jobs if job.state is JobState.FAILED}
         new = [job for name, job in failed.items() if name not in self.failed_jobs]
         self.failed_jobs = frozenset(failed)
         return new
-
-
-def utc_now() -> datetime:
-    """Return the current UTC time in whole seconds, the precision of timestamps in Kubernetes."""
-    return datetime.now(UTC).replace(microsecond=0)

@@ -41,11 +41,7 @@ class Objects:
         return await self._kube.list(kind, namespace, labels) if found is None else found
 
     async def databases(self, namespace: str, cluster: str, database: str) -> list[Manifest]:
-        """Return the Database objects in a namespace that describe this database of this Cluster.
-
-        Raises:
-            KindMissingError: CloudNativePG is not installed.
-        """
+        """Return the Database objects in a namespace that describe this database of this Cluster."""
         found = self._cache.find("Database", (namespace, database_key(cluster, database)))
         if found is None:
             found = await self._kube.list("Database", namespace)

@@ -7,8 +7,6 @@ nothing else can delay the deletion.
 The order matters in two places. Consent is checked before the value of a Secret is used. CloudNativePG's Database
 objects are read before the database itself, so that a missing extension has one explanation: if CloudNativePG has
 already applied an object that requests the extension, somebody has removed the extension.
-
-Longer than 300 lines because one observation is one sequence of reads.
 """
 
 import asyncio
@@ -21,13 +19,17 @@ from memory_operator.clients import object_facts
 from memory_operator.clients.embedder import EmbedderProbe
 from memory_operator.clients.kube import EVERY_NAMESPACE, KindMissingError, Kube, KubeError
 from memory_operator.controller.cache import ObjectCache
-from memory_operator.controller.database_authority import read_authority
 from memory_operator.controller.entries import CHILDREN
 from memory_operator.controller.objects import Objects
 from memory_operator.reconcile.active_embedder import before_swap, embedder_of_active, needs_swap
 from memory_operator.reconcile.authorization.claims import holder_to_read, is_claimed_by
 from memory_operator.reconcile.authorization.consent import check_cluster, check_secret
-from memory_operator.reconcile.authorization.database_tls import database_tls
+from memory_operator.reconcile.authorization.database_tls import (
+    ca_secret,
+    certificates_of,
+    database_tls,
+    unreadable_authority,
+)
 from memory_operator.reconcile.facts import (
     ClusterFacts,
     Credentials,
@@ -37,7 +39,7 @@ from memory_operator.reconcile.facts import (
     Observed,
     Peers,
     Problem,
-    ServedModel,
+    ReportedModel,
 )
 from memory_operator.reconcile.indexing.graph import may_have_graph
 from memory_operator.resources.cnpg import DatabaseObject, own_labels
@@ -50,6 +52,7 @@ from memory_recall.status import DatabaseFacts
 
 Inspect = Callable[[DsnText, str, str], Awaitable[Inspection]]
 NOT_INSPECTED = Inspection(None)
+_AUTHORITY = "the certificate authority of the database"
 
 
 class Observer:
@@ -83,7 +86,7 @@ class Observer:
         pods = tuple(object_facts.pod_facts(pod, controllers) for pod in children["Pod"])
         dsn = _dsn(index, secret, cluster)
         credentials = dsn if isinstance(dsn, Problem) else object_facts.credentials(dsn, *_dsn_key(index))
-        certificates = await read_authority(self._kube, index, cluster)
+        certificates = await self._certificates(index, cluster)
         inspection = await self._database(index, dsn, credentials, cluster, certificates)
         return Observed(
             credentials=credentials,
@@ -161,6 +164,24 @@ class Observer:
         facts = object_facts.cluster_facts(cluster)
         return check_cluster(index, facts) or facts, tuple(object_facts.database_object(item) for item in found)
 
+    async def _certificates(self, index: MemoryIndex, cluster: ClusterFacts | Problem | None) -> str | Problem:
+        """Return the certificates that the database server is verified by; an empty text if none are used.
+
+        Of a Cluster that may not be used, nothing is read.
+        """
+        secret = ca_secret(index, cluster if isinstance(cluster, ClusterFacts) else None)
+        if secret is None:
+            return ""
+        namespace, name, key = secret
+        location = f"{namespace}/{name}"
+        try:
+            found = await self._kube.get("Secret", namespace, name)
+        except KubeError as error:
+            if not error.refused:
+                raise
+            return unreadable_authority(location)
+        return certificates_of(object_facts.secret_value(found, location, key, holds=_AUTHORITY), location)
+
     async def _database(
         self,
         index: MemoryIndex,
@@ -179,10 +200,7 @@ class Observer:
         return await self._inspect(source, index.spec.database.table, index.namespace)
 
     async def _peers(self, index: MemoryIndex, database: DatabaseFacts | Problem | None) -> Peers:
-        """Return the other MemoryIndex objects, which are needed to decide who may claim the table.
-
-        None are returned if this MemoryIndex has already claimed the table, or if the database cannot be read.
-        """
+        """Return the other MemoryIndex objects, which are needed to decide who may claim the table."""
         if not isinstance(database, DatabaseFacts) or is_claimed_by(index, database):
             return Peers()
         spaces = self._namespaces or (EVERY_NAMESPACE,)
@@ -221,7 +239,7 @@ class Observer:
 
     async def _external(
         self, index: MemoryIndex, database: DatabaseFacts | Problem | None = None
-    ) -> ServedModel | Problem | None:
+    ) -> ReportedModel | Problem | None:
         """Return the model that an external embedder serves, or a problem with the embedder or its API key.
 
         For any other embedder, only its API key is checked (during a swap, the keys of both models' embedders). The
@@ -242,7 +260,7 @@ class Observer:
 
     async def _active_external(
         self, index: MemoryIndex, database: DatabaseFacts | Problem | None, sync: Manifest | None
-    ) -> ServedModel | Problem | None:
+    ) -> ReportedModel | Problem | None:
         """Return the model that the active model's external embedder serves during a swap, or a problem with it.
 
         The embedder and its API key are those of the sync worker's Deployment. Of an embedder that the operator runs,

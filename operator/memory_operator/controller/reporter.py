@@ -1,4 +1,7 @@
-"""Report the state of a MemoryIndex in its status, in Events, in the metrics and in the log."""
+"""Report the state of a MemoryIndex in its status, in Events, in the metrics and in the log.
+
+Nothing depends on Events: if an Event cannot be created, the failure is logged and the reconcile continues.
+"""
 
 import traceback
 from collections.abc import Callable, Iterable
@@ -11,12 +14,11 @@ import structlog
 from memory_operator.api.conditions import ConditionType, Verdict
 from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import Manifest
-from memory_operator.clients.events import EventRecorder
 from memory_operator.clients.kube import Kube, KubeError
 from memory_operator.controller.events import of_transitions
 from memory_operator.controller.metrics import Metrics
 from memory_operator.reconcile.status import refuse
-from memory_operator.resources.events import Event, Subject, memory_index
+from memory_operator.resources.events import Event, Subject, event_manifest, memory_index
 
 _log = structlog.get_logger(__name__)
 
@@ -26,7 +28,6 @@ class Reporter:
 
     def __init__(self, kube: Kube, metrics: Metrics, clock: Callable[[], datetime]) -> None:
         self._kube = kube
-        self._events = EventRecorder(kube, clock)
         self._metrics = metrics
         self._clock = clock
 
@@ -49,32 +50,34 @@ class Reporter:
         await self.report(manifest, refuse(manifest, Verdict.no(Reason.INVALID_SPEC, message), self._clock()))
 
     async def report_failure(self, manifest: Manifest, error: Exception) -> None:
-        """Report in the status that the object cannot be observed.
-
-        If the status cannot be written, no error is raised.
-        """
+        """Report in the status that the object cannot be observed."""
         cause = str(error) if isinstance(error, KubeError) else f"{type(error).__name__}, see the operator's log"
         verdict = Verdict.unknown(Reason.OBSERVATION_FAILED, f"The operator cannot tell the state: {cause}")
         with suppress(KubeError):  # of the same API server that may be what fails
             await self.report(manifest, refuse(manifest, verdict, self._clock()))
 
     async def report_left_behind(self, manifest: Manifest, what: str, *elsewhere: Subject) -> None:
-        """Report in the log and in one Event what the deletion leaves behind.
-
-        The Event is about the MemoryIndex. If this Event cannot be created, an Event about the next subject of
-        `elsewhere` is created instead.
-        """
+        """Report in the log and in one Event what the deletion leaves behind."""
         namespace, name = manifest["metadata"]["namespace"], manifest["metadata"]["name"]
         _log.warning("left behind", what=what, namespace=namespace, name=name)
         event = Event("Warning", "LeftBehind", f"MemoryIndex {namespace}/{name} is deleted. {what}")
         for subject in (memory_index(manifest), *elsewhere):
-            if await self._events.record(subject, event):
+            if await self._create(subject, event):
                 break
 
     async def record(self, manifest: Manifest, events: Iterable[Event]) -> None:
         """Create Events about the MemoryIndex."""
         for event in events:
-            await self._events.record(memory_index(manifest), event)
+            await self._create(memory_index(manifest), event)
+
+    async def _create(self, subject: Subject, event: Event) -> bool:
+        """Create the Event unless an equal Event exists. Return False if the request fails, else True."""
+        try:
+            await self._kube.create(event_manifest(subject, event, self._clock()))
+        except KubeError as error:
+            _log.warning("event not created", namespace=subject.namespace, name=subject.name, detail=str(error))
+            return False
+        return True
 
 
 def _ready(status: Manifest) -> tuple[str, str]:

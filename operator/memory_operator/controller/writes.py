@@ -71,11 +71,7 @@ class Writes:
     _live: Mapping[Child, Manifest] = field(default_factory=dict)
 
     def require_rest(self, manifest: Manifest, now: datetime) -> None:
-        """Check that the object may be written with this content now.
-
-        Raises:
-            WrittenBackError: the content was written several times lately, and something has undone each write.
-        """
+        """Check that the object may be written with this content now."""
         found = self._repeats.get(_key(manifest))
         if found is None or found.wait(now) <= timedelta(0):
             return
@@ -108,10 +104,7 @@ class Writes:
         self._admissions[sent["kind"], meta["name"]] = admission
 
     def known(self, observed: Observed) -> Observed:
-        """Return the observation with what is known of the objects that exist and of the Jobs that have not succeeded.
-
-        What is known of other objects is forgotten.
-        """
+        """Return the observation with what is known of existing objects and of Jobs that have not succeeded."""
         self._live = observed.children
         uids = {key: item["metadata"].get("uid") for key, item in observed.children.items()}
         uids |= {("Database", item.name): item.uid for item in observed.database_objects}

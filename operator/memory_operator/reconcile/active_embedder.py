@@ -158,10 +158,7 @@ def _hosted(index: MemoryIndex, facts: DatabaseFacts) -> Verdict:
 
 
 def _without_deployment(index: MemoryIndex, observed: Observed, facts: DatabaseFacts, permitted: Permitted) -> Verdict:
-    """Return the verdict on EmbedderReady if there is no Deployment that could serve the active model.
-
-    The model is none of a hosted provider.
-    """
+    """Return the verdict on EmbedderReady if there is no Deployment that could serve the active model."""
     sync = observed.children.get(("Deployment", f"{index.name}-sync"))
     found, former = embedder_of_active(facts, sync), before_swap(index, facts, sync)
     if found and former:

@@ -164,11 +164,7 @@ def _steps(
 
 
 def _paused(step: Step, paused: Verdict) -> Step:
-    """Return what `step` becomes while the MemoryIndex is paused: the same condition, but no writes.
-
-    If the condition is not met and `step` had writes to make it so, the reason is `Waiting`, and the message is that
-    of `paused`.
-    """
+    """Return what `step` becomes while the MemoryIndex is paused: the same condition, but no writes."""
     if step.verdict.holds or not step.actions:
         return Step(step.verdict)
     return Step(Verdict.no(Reason.WAITING, f"Not begun: {paused.message}"))
@@ -189,17 +185,12 @@ def _requeue_after(
     The state of the object decides, and whether its concept graph is being filled. After slow queries the wait is
     longer, so that queries take only a small part of the time, and so it is while the database does not answer.
     """
-    wanted = intervals.settled
+    wanted, graph = intervals.settled, verdicts.get(ConditionType.GRAPH_READY)
     if verdicts[ConditionType.STALLED].holds or verdicts[ConditionType.READY].reason is Reason.SCALED_TO_ZERO:
         wanted = min(intervals.stalled, wanted)  # neither a changed Secret nor a recall causes an event
-    elif verdicts[ConditionType.RECONCILING].holds or _is_filling(verdicts):
+    elif verdicts[ConditionType.RECONCILING].holds or (graph and graph.reason is Reason.FILLING):
         wanted = min(intervals.progress, wanted)
     if observed is not None:
         outage = outage_delay(observed.unreachable_since, now)
         wanted = max(wanted, outage, observed.query_seconds / MAX_QUERY_DUTY_CYCLE)
     return min(LONGEST_REQUEUE_SECONDS, wanted)
-
-
-def _is_filling(verdicts: dict[ConditionType, Verdict]) -> bool:
-    graph = verdicts.get(ConditionType.GRAPH_READY)
-    return graph is not None and graph.reason is Reason.FILLING

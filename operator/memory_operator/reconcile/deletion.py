@@ -160,10 +160,7 @@ def _left_enabled(index: MemoryIndex, cause: str) -> str:
 
 
 def _pause_graph(index: MemoryIndex, observed: Observed, images: Images, now: datetime) -> Step | None:
-    """Return the next step that pauses the concept graph.
-
-    The result is None if no graph is enabled, or if the MemoryIndex has not claimed the table.
-    """
+    """Return the next step that pauses the concept graph; None if none is enabled, or the table is not claimed."""
     database, facts = plan_database(index, observed).verdict, observed.database_facts
     if not database.holds:
         message = f"Cannot pause the concept graph: {database.message}"
@@ -188,10 +185,7 @@ def _guarded(index: MemoryIndex, observed: Observed, step: Step) -> Step:
 
 
 def _undo_migrations(index: MemoryIndex, observed: Observed, images: Images, now: datetime) -> Step | None:
-    """Return the next step that undoes the migrations.
-
-    The result is None if the migrations are undone already, or if the MemoryIndex has not claimed the table.
-    """
+    """Return the next step that undoes the migrations; None if they are undone, or the table is not claimed."""
     database, facts = plan_database(index, observed).verdict, observed.database_facts
     if not database.holds:
         remedy = database.reason.remedy if database.remedy is None else database.remedy
@@ -213,7 +207,7 @@ def _undo_migrations(index: MemoryIndex, observed: Observed, images: Images, now
 def _may_undo(index: MemoryIndex, observed: Observed, facts: DatabaseFacts) -> bool:
     """Return whether the MemoryIndex has claimed the table, or has begun to undo the migrations and so lost its claim.
 
-    The Job drops the claim together with the vectors, before the first revision. Migrations of a table without a claim,
+    The Job drops the claim together with our own tables, before the revision. Migrations of a table without a claim,
     or with a claim that has ended, may be those of the command line or of an object whose vectors were to be kept.
     """
     return is_claimed_by(index, facts) or (facts.claim is None and bool(observed.jobs_of("uninstall")))

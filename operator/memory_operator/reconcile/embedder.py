@@ -19,14 +19,13 @@ from datetime import datetime, timedelta
 from memory_operator.api.conditions import Verdict
 from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import Manifest, MemoryIndex
-from memory_operator.reconcile.facts import EmbedderLoad, Observed, Problem, Recommendation, ServedModel
+from memory_operator.reconcile.facts import EmbedderLoad, Observed, Problem, Recommendation, ReportedModel
 from memory_operator.reconcile.jobs import active_job
 from memory_operator.reconcile.model_file.cleanup import delete_unneeded
 from memory_operator.reconcile.model_file.fetch import plan_fetch
 from memory_operator.reconcile.plan import Action, Step, apply_drifted, delete_existing, failed_step, waiting_for
 from memory_operator.reconcile.rollout import (
     latest_problem,
-    may_leave_out_former,
     rollout_obstacle,
     template_drifted,
     update_waits,
@@ -158,7 +157,7 @@ def plan_embedder(
     budget = (resources.disruption_budget(index),) if several else ()
     actions = apply_drifted(observed, *guards, *pods, *budget)
     if not several:
-        actions = (*actions, *_delete_existing(index, observed, resources.COMPONENT, ("PodDisruptionBudget",)))
+        actions = (*actions, *delete_existing(observed, ("PodDisruptionBudget", name)))
     actions = (*actions, *fetch.actions, *unneeded)
     if isinstance(observed.external, Problem):
         return Step(failed_step(observed.external).verdict, actions)
@@ -184,10 +183,8 @@ def scale_live(index: MemoryIndex, observed: Observed, images: Images, *, replic
 
 def _objects(index: MemoryIndex, observed: Observed, images: Images, replicas: int) -> tuple[Manifest, ...]:
     """Return the embedder's NetworkPolicy, Service and Deployment, in this order: no pod runs without its policy."""
-    name = f"{index.name}-{resources.COMPONENT}"
     policy = embedder_policy(index, operator_namespace=observed.operator_namespace)
-    graceful_only = may_leave_out_former(observed, name, observed.embedder)
-    return policy, *resources.objects(index, images, replicas=replicas, graceful_only=graceful_only)
+    return policy, *resources.objects(index, images, replicas=replicas)
 
 
 def _without_database(
@@ -214,14 +211,7 @@ def _without_database(
 def delete_embedder(index: MemoryIndex, observed: Observed, component: str) -> tuple[Action, ...]:
     """Return the writes that delete those objects of an embedder that exist."""
     kinds = ("Deployment", "Service", "NetworkPolicy", "PodDisruptionBudget")
-    return _delete_existing(index, observed, component, kinds)
-
-
-def _delete_existing(
-    index: MemoryIndex, observed: Observed, component: str, kinds: tuple[str, ...]
-) -> tuple[Action, ...]:
-    name = f"{index.name}-{component}"
-    return delete_existing(observed, *((kind, name) for kind in kinds))
+    return delete_existing(observed, *((kind, f"{index.name}-{component}") for kind in kinds))
 
 
 def mismatch(index: MemoryIndex, observed: Observed) -> Verdict | None:
@@ -234,9 +224,9 @@ def mismatch(index: MemoryIndex, observed: Observed) -> Verdict | None:
     if active is None:
         return None
     served = [load.model for load in observed.loads if load.model]
-    if isinstance(observed.external, ServedModel) and active.name == index.spec.embedding.model:
+    if isinstance(observed.external, ReportedModel) and active.name == index.spec.embedding.model:
         served.append(observed.external)
-    if isinstance(observed.active_external, ServedModel):
+    if isinstance(observed.active_external, ReportedModel):
         served.append(observed.active_external)
     recorded = {"file": active.digest, "pooling": active.pooling}
     for one in served:

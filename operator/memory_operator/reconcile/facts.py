@@ -3,8 +3,6 @@
 The types are frozen and have no behaviour except small derived properties. They hold no secrets: of a connection URI
 they hold only the name of the database and the ports. Therefore no decision, status or log that is built from them can
 contain a password.
-
-Longer than 300 lines because the facts of one reconcile are described in one place.
 """
 
 from collections.abc import Mapping
@@ -146,8 +144,8 @@ class PodFacts:
 
 
 @dataclass(frozen=True)
-class ServedModel:
-    """The model that an embedder serves; `location` is the embedder's pod or address. An unknown field is None."""
+class ReportedModel:
+    """The model that an embedder says it serves, at its pod or address (`location`). An unknown field is None."""
 
     location: str
     digest: str | None = None
@@ -163,7 +161,7 @@ class EmbedderLoad:
     tokens_per_second: float = 0.0
     device: str | None = None
     gpu_layers_offloaded: int | None = None
-    model: ServedModel | None = None
+    model: ReportedModel | None = None
 
 
 @dataclass(frozen=True)
@@ -254,8 +252,8 @@ class Observed:
     embedder: DeploymentFacts | None = None
     next_embedder: DeploymentFacts | None = None
     sync: DeploymentFacts | None = None
-    external: ServedModel | Problem | None = None
-    active_external: ServedModel | Problem | None = None
+    external: ReportedModel | Problem | None = None
+    active_external: ReportedModel | Problem | None = None
     loads: tuple[EmbedderLoad, ...] = ()
     key_refused: bool = False
     children: Mapping[tuple[str, str], Manifest] = field(default_factory=dict)

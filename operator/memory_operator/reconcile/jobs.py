@@ -70,8 +70,10 @@ def plan_job(index: MemoryIndex, observed: Observed, images: Images, now: dateti
         return Step(Verdict.no(request.reason, f"Job {running.name} {request.activity}."))
     same_config = [job for job in jobs if job.config == config and not job.deleting]
     latest = same_config[-1] if same_config else None
-    if latest and not outdated and (_waits_for_decision(latest, request) or now < _next_attempt(latest, now)):
-        return Step(_ended(latest, request))
+    if latest and not outdated:
+        undecided = latest.failure is not None and latest.failure.reason in request.decisions
+        if undecided or now < (latest.finished_at or now) + retry_delay(latest.sequence):
+            return Step(_ended(latest, request))
     manifest = request.build(index, images, latest.sequence + 1 if latest else 0)
     name, namespace = manifest["metadata"]["name"], manifest["metadata"]["namespace"]
     older = [job for job in jobs if job.state is not JobState.ACTIVE and not job.deleting][:-1]
@@ -80,19 +82,8 @@ def plan_job(index: MemoryIndex, observed: Observed, images: Images, now: dateti
     return Step(Verdict.no(request.reason, f"Job {name} {request.activity}."), (*removals, Apply(manifest)))
 
 
-def _next_attempt(latest: JobFacts, now: datetime) -> datetime:
-    return (latest.finished_at or now) + retry_delay(latest.sequence)
-
-
-def _waits_for_decision(job: JobFacts, request: JobRequest) -> bool:
-    return job.failure is not None and job.failure.reason in request.decisions
-
-
 def _is_outdated(running: JobFacts, config: str, observed: Observed) -> bool:
-    """Return whether a running Job should be replaced by a Job of the present configuration.
-
-    That is so if it has another configuration, and either no pod of it runs or its work is no longer wanted.
-    """
+    """Return whether a running Job should be replaced by a Job of the present configuration."""
     if running.config == config:
         return False
     if running.component in INTERRUPTIBLE and workers.work_of(running.config) != workers.work_of(config):

@@ -10,7 +10,7 @@ from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import Manifest, MemoryIndex
 from memory_operator.reconcile.facts import DeploymentFacts, Observed, PodFacts, Problem
 from memory_operator.reconcile.plan import failed_step, has_drifted
-from memory_operator.resources.common import ANNOTATION_SPECIFICATION, LABEL_GRACEFUL, Images, own_container
+from memory_operator.resources.common import ANNOTATION_SPECIFICATION, Images, own_container
 from memory_operator.resources.drift import Difference
 from memory_operator.resources.embedder import COMPONENT
 
@@ -39,10 +39,7 @@ def rollout_obstacle(
 
 
 def latest_problem(deployment: DeploymentFacts, pods: tuple[PodFacts, ...]) -> Problem | None:
-    """Return what keeps a pod of the latest template from running, or None if nothing does.
-
-    The latest template's pods are the newest pods that are not ending.
-    """
+    """Return what keeps a pod of the latest template from running, or None if nothing does."""
     living = [pod for pod in pods if not (pod.ended or pod.deleting)]
     if not deployment.current:
         newest = sorted(living, key=lambda pod: pod.created_at.timestamp() if pod.created_at else 0.0, reverse=True)
@@ -51,10 +48,7 @@ def latest_problem(deployment: DeploymentFacts, pods: tuple[PodFacts, ...]) -> P
 
 
 def template_drifted(observed: Observed, desired: Manifest) -> bool:
-    """Return whether the existing Deployment differs from the desired one in more than the number of replicas.
-
-    The result is False if there is none yet.
-    """
+    """Return whether an existing Deployment differs from the desired one in more than the number of replicas."""
     spec = {name: value for name, value in desired["spec"].items() if name != "replicas"}
     exists = (desired["kind"], desired["metadata"]["name"]) in observed.children
     return exists and has_drifted(observed, {**desired, "spec": spec})
@@ -80,33 +74,14 @@ def with_live_template(desired: Manifest, live: Manifest) -> Manifest:
     return {**desired, "metadata": {**desired["metadata"], "annotations": records}, "spec": {**kept, **replicas}}
 
 
-def may_leave_out_former(observed: Observed, name: str, deployment: DeploymentFacts | None) -> bool:
-    """Return whether the Service `name` may now exclude the pods of former releases.
-
-    Such pods refuse requests as soon as they are stopped, while Kubernetes still directs some requests to them.
-    Therefore the Service excludes them once a pod of the present template is ready. The first of them is stopped
-    `minReadySeconds` later.
-    """
-    service, live = (observed.children.get((kind, name)) for kind in ("Service", "Deployment"))
-    if live is None or deployment is None:
-        return True
-    if service is not None and LABEL_GRACEFUL in (service["spec"].get("selector") or {}):
-        return True
-    graceful = LABEL_GRACEFUL in (live["spec"]["template"]["metadata"].get("labels") or {})
-    return graceful and (deployment.current or deployment.updated_and_ready > 0)
-
-
 def update_waits(index: MemoryIndex, observed: Observed, images: Images, desired: Manifest, live: Manifest) -> bool:
     """Return whether the embedder's new default image waits until another MemoryIndex's embedder is rolled out.
 
     An object does not wait if its specification has been edited since the live Deployment was made, or if another model
-    has just become active. A Deployment of a former release does not record its specification: there an edit counts
-    until the status says that the operator has seen it.
+    has just become active.
     """
     recorded = (live["metadata"].get("annotations") or {}).get(ANNOTATION_SPECIFICATION)
     edited = recorded != desired["metadata"]["annotations"][ANNOTATION_SPECIFICATION]
-    if recorded is None:
-        edited = index.status.get("observedGeneration") != index.generation
     same_model = serves(live, index.spec.embedding.model)
     return not observed.rollout_admitted and not edited and same_model and has_older_image(index, observed, images)
 

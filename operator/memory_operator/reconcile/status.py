@@ -59,10 +59,7 @@ def with_conditions(
 
 
 def refuse(manifest: Manifest, verdict: Verdict, now: datetime) -> Manifest:
-    """Return the last written status with `verdict` as the condition Ready, and Reconciling and Stalled to match.
-
-    This status is for an object that cannot be read or observed.
-    """
+    """Return the last written status with `verdict` as the condition Ready, and Reconciling and Stalled to match."""
     written = manifest.get("status") or {}
     verdicts = {
         ConditionType.READY: verdict,
@@ -79,10 +76,7 @@ def refuse(manifest: Manifest, verdict: Verdict, now: datetime) -> Manifest:
 
 
 def with_refusals(index: MemoryIndex, plan: Plan, refusals: Mapping[ConditionType, Verdict], now: datetime) -> Manifest:
-    """Return the plan's status with the refusals of the Kubernetes API server.
-
-    Each refusal replaces the verdict of the step whose write the API server refused.
-    """
+    """Return the plan's status with the refusals of the Kubernetes API server."""
     verdicts = {kind: step.verdict for kind, step in plan.steps.items()}
     verdicts |= refusals
     totals = summary(verdicts, None, suspended=False, written=index.status, now=now)

@@ -39,7 +39,6 @@ from memory_operator.reconcile.plan import Action, Apply, Delete, Step, apply_dr
 from memory_operator.reconcile.pod_start import missing_pod
 from memory_operator.reconcile.rollout import (
     embeds,
-    may_leave_out_former,
     rollout_obstacle,
     serves,
     with_live_template,
@@ -180,11 +179,7 @@ def _swap(
     The Job is not started while there is a verdict why it `waits`. `served_by` is the active model's embedder.
     """
     active, model = facts.active_name or "", index.spec.embedding.model
-    name = f"{index.name}-{resources.NEXT_COMPONENT}"
-    graceful_only = may_leave_out_former(observed, name, observed.next_embedder)
-    objects = resources.objects(
-        index, images, replicas=1, component=resources.NEXT_COMPONENT, graceful_only=graceful_only
-    )
+    objects = resources.objects(index, images, replicas=1, component=resources.NEXT_COMPONENT)
     policy = embedder_policy(index, resources.NEXT_COMPONENT, operator_namespace=observed.operator_namespace)
     fetch = plan_fetch(index, observed, images, now)
     service, *_ = objects

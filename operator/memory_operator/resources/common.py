@@ -17,7 +17,6 @@ LABEL_MANAGED_BY = "app.kubernetes.io/managed-by"
 LABEL_INDEX_NAME = "memory-index.dev/name"
 LABEL_INDEX_NAMESPACE = "memory-index.dev/namespace"
 LABEL_CONFIG = "memory-index.dev/config"
-LABEL_GRACEFUL = "memory-index.dev/graceful-termination"  # of embedder pods that still serve for a while after SIGTERM
 ANNOTATION_FINGERPRINT = "memory-index.dev/fingerprint"
 ANNOTATION_SPECIFICATION = "memory-index.dev/specification"  # which one an embedder's pods were made from
 ANNOTATION_SEQUENCE = "memory-index.dev/sequence"
@@ -135,6 +134,11 @@ def own_container(pod: Manifest) -> Manifest:
 def secret_file(secret: str, key: str, path: str) -> Manifest:
     """Return the source of a volume that holds one key of a Secret as a file, which the pod's group can read."""
     return {"secretName": secret, "defaultMode": 0o440, "items": [{"key": key, "path": path}]}
+
+
+def scraped(port: int) -> dict[str, str]:
+    """Return the annotations of a pod by which Prometheus finds its metrics."""
+    return {"prometheus.io/scrape": "true", "prometheus.io/port": str(port), "prometheus.io/path": "/metrics"}
 
 
 def env(values: Mapping[str, str]) -> list[Manifest]:

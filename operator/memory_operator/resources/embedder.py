@@ -7,20 +7,18 @@ starts first.
 
 If other pods serve during a roll-out, no request is interrupted. An old pod is stopped only after a new pod has been
 ready for a while, and the stopped pod serves until no more requests are directed to it.
-
-Longer than 300 lines because its three objects are built from the same parts.
 """
 
 from memory_operator.api.spec import Manifest, MemoryIndex
 from memory_operator.resources.common import (
     KEY_DIRECTORY,
-    LABEL_GRACEFUL,
     Images,
     container_security,
     labels,
     literal,
     metadata,
     pod_security,
+    scraped,
     secret_file,
     selector,
     service_url,
@@ -40,7 +38,6 @@ STARTUP_SECONDS = 1800  # a large model from a slow volume; the probe answers as
 MIN_READY_SECONDS = 15  # for a Service's change of pods to reach every node
 SHUTDOWN_DELAY_SECONDS = 10  # for the same; it is also longer than clients keep idle connections
 DRAIN_SECONDS = 60  # of an embedder, from the end of the shutdown delay
-GRACEFUL = {LABEL_GRACEFUL: "true"}
 COMPONENT = "embedder"
 NEXT_COMPONENT = "embedder-next"  # the next model's, while a swap is under way
 
@@ -70,20 +67,13 @@ def serves_while_rolling_out(index: MemoryIndex) -> bool:
     return index.spec.embedder.gpu_layers == 0 or has_several_pods(index)
 
 
-def objects(
-    index: MemoryIndex, images: Images, *, replicas: int, component: str = COMPONENT, graceful_only: bool = True
-) -> tuple[Manifest, ...]:
+def objects(index: MemoryIndex, images: Images, *, replicas: int, component: str = COMPONENT) -> tuple[Manifest, ...]:
     """Return the Service and the Deployment of an embedder."""
-    pods = deployment(index, images, replicas=replicas, component=component)
-    return service(index, component, graceful_only=graceful_only), pods
+    return service(index, component), deployment(index, images, replicas=replicas, component=component)
 
 
-def service(index: MemoryIndex, component: str = COMPONENT, *, graceful_only: bool = True) -> Manifest:
-    """Return the Service that gives the embedder a stable address.
-
-    With `graceful_only` True, the Service leaves out pods of former releases, which refuse requests as soon as they are
-    stopped.
-    """
+def service(index: MemoryIndex, component: str = COMPONENT) -> Manifest:
+    """Return the Service that gives the embedder a stable address."""
     return with_fingerprint(
         {
             "apiVersion": "v1",
@@ -91,7 +81,7 @@ def service(index: MemoryIndex, component: str = COMPONENT, *, graceful_only: bo
             "metadata": metadata(index, f"{index.name}-{component}", component),
             "spec": {
                 "type": "ClusterIP",
-                "selector": {**selector(index, component), **(GRACEFUL if graceful_only else {})},
+                "selector": selector(index, component),
                 "ports": [{"name": "http", "port": PORT, "targetPort": "http", "protocol": "TCP"}],
             },
         }
@@ -123,15 +113,10 @@ def deployment(index: MemoryIndex, images: Images, *, replicas: int, component: 
     Its fingerprint, by which the operator notices changes, leaves out the number of replicas.
     """
     embedder, overlap = index.spec.embedder, serves_while_rolling_out(index)
-    annotations = {
-        "prometheus.io/scrape": "true",
-        "prometheus.io/port": str(PROBE_PORT),
-        "prometheus.io/path": "/metrics",
-        **embedder.pod_annotations,
-    }
+    annotations = {**scraped(PROBE_PORT), **embedder.pod_annotations}
     record = record_of_specification(index, overlap=overlap)
     template = {
-        "metadata": {"labels": {**labels(index, component), **GRACEFUL}, "annotations": annotations},
+        "metadata": {"labels": labels(index, component), "annotations": annotations},
         "spec": _pod_spec(index, images),
     }
     manifest = with_fingerprint(
@@ -272,10 +257,7 @@ def _arguments(index: MemoryIndex, images: Images) -> list[str]:
 
 
 def _model(index: MemoryIndex, images: Images) -> tuple[list[Manifest], list[Manifest], list[Manifest], str]:
-    """Return the parts of an embedder pod that provide its model.
-
-    They are the init containers, the volumes, the main container's mounts, and the path of the model file.
-    """
+    """Return the init containers, volumes and mounts that give a pod its model, and the path of the file."""
     source = index.spec.embedding.source
     own = f"{MODEL_DIRECTORY}/{index.spec.embedding.model}.gguf"
     if source is None:
@@ -289,23 +271,16 @@ def _model(index: MemoryIndex, images: Images) -> tuple[list[Manifest], list[Man
     if source.image is None:
         return [], [], [], own
     volume: Manifest = {"name": "model", "emptyDir": {"sizeLimit": MODEL_SIZE_LIMIT}}
-    # The model image's own cp; the embedder verifies the digest at its start.
-    copy = _init(
-        "copy-model", source.image.reference, images, ["cp", literal(source.image.path), FETCHED_FILE], [writable]
-    )
+    copy = {
+        "name": "copy-model",
+        "image": source.image.reference,
+        "imagePullPolicy": images.pull_policy,
+        "command": ["cp", literal(source.image.path), FETCHED_FILE],  # the embedder verifies the digest at its start
+        "securityContext": container_security(),
+        "volumeMounts": [writable],
+    }
     return [copy], [volume], [readable], FETCHED_FILE
 
 
 def _claimed(claim: str) -> Manifest:
     return {"name": "model", "persistentVolumeClaim": {"claimName": claim, "readOnly": True}}
-
-
-def _init(name: str, image: str, images: Images, command: list[str], mounts: list[Manifest]) -> Manifest:
-    return {
-        "name": name,
-        "image": image,
-        "imagePullPolicy": images.pull_policy,
-        "command": command,
-        "securityContext": container_security(),
-        "volumeMounts": mounts,
-    }

@@ -15,11 +15,6 @@ SHORT_JOB_SECONDS = 6 * 3600
 LONG_JOB_SECONDS = 7 * 24 * 3600  # of Jobs that embed a table or build its index
 
 
-def job_name(index: MemoryIndex, component: str, config: str, sequence: int) -> str:
-    """Return the Job name `<index>-<component>-<hash>`, which differs for each configuration and sequence number."""
-    return f"{index.name}-{component}-{fingerprint([config, sequence])[:8]}"
-
-
 def job_manifest(
     index: MemoryIndex,
     component: str,
@@ -34,7 +29,7 @@ def job_manifest(
 
     Kubernetes replaces a failed pod `pod_retries` times, unless its exit code says that a retry cannot help.
     """
-    meta = metadata(index, job_name(index, component, config, sequence), component)
+    meta = metadata(index, f"{index.name}-{component}-{fingerprint([config, sequence])[:8]}", component)
     meta["labels"][LABEL_CONFIG] = config
     meta["annotations"] = {ANNOTATION_SEQUENCE: str(sequence)}
     (container,) = template["spec"]["containers"]

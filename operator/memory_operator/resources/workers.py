@@ -8,6 +8,7 @@ from memory_operator.resources.common import (
     env,
     fingerprint,
     metadata,
+    scraped,
     selector,
     with_fingerprint,
 )
@@ -113,10 +114,7 @@ def uninstall_job(index: MemoryIndex, images: Images, sequence: int) -> Manifest
 
 
 def graph_job(index: MemoryIndex, images: Images, sequence: int) -> Manifest:
-    """Return the Job that enables or disables the concept graph, as the specification says: `memory graph`.
-
-    A graph that is disabled is dropped if the deletion policy is `Delete`; else its tables are kept.
-    """
+    """Return the Job that enables or disables the concept graph, as the specification says: `memory graph`."""
     command = ["memory", "graph", *_graph_command(index), "--json"]
     return _job(index, images, GRAPH, command, sequence, resources=DATABASE_JOB_RESOURCES)
 
@@ -236,7 +234,7 @@ def sync_deployment(index: MemoryIndex, images: Images, *, replicas: int) -> Man
         "periodSeconds": 3,
         "timeoutSeconds": 5,
     }
-    pod["metadata"]["annotations"] = {**pod["metadata"].get("annotations", {}), **_scrape(METRICS_PORT)}
+    pod["metadata"]["annotations"] = {**pod["metadata"].get("annotations", {}), **scraped(METRICS_PORT)}
     manifest = with_fingerprint(
         {
             "apiVersion": "apps/v1",
@@ -252,10 +250,6 @@ def sync_deployment(index: MemoryIndex, images: Images, *, replicas: int) -> Man
     )
     manifest["spec"]["replicas"] = replicas
     return manifest
-
-
-def _scrape(port: int) -> dict[str, str]:
-    return {"prometheus.io/scrape": "true", "prometheus.io/port": str(port), "prometheus.io/path": "/metrics"}
 
 
 def _job(

@@ -58,9 +58,9 @@ def migrate_command(  # noqa: PLR0917  (typer passes options by name)
     """Migrate the table of memories to the last revision, and restore its triggers and constraints where needed.
 
     Where the concept graph is enabled, its rules are restored too. The command may be run at any time, any number of
-    times, and by several processes at once. If the extension pgvector does not exist, only the migrations that do not
-    need it are run, and the command ends with status 3; run it again once the extension exists. The vector index is not
-    built here, but by memory index build.
+    times, and by several processes at once. If the extension pgvector does not exist, at most the table of memories is
+    created, and the command ends with status 3; run it again once the extension exists. The vector index is not built
+    here, but by memory index build.
 
     Examples:
         memory migrate

@@ -10,6 +10,7 @@ operations on bytes before it is parsed, so that parsing takes time and memory i
 import asyncio
 import json
 import math
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -119,14 +120,19 @@ async def fetch(http: httpx.AsyncClient, request: Request) -> Answer:
 def fetch_blocking(http: httpx.Client, request: Request) -> Answer:
     """Send a request and read its answer, in a thread that may wait.
 
+    The time of the request as a whole is checked after each part of the body.
+
     Raises:
         UnusableAnswerError: the answer is compressed or too long.
-        httpx.HTTPError, httpx.InvalidURL: there is no answer.
+        httpx.HTTPError, httpx.InvalidURL: there is no answer, or it takes too long as a whole.
     """
+    ends = math.inf if request.seconds is None else time.monotonic() + request.seconds
     with http.stream(request.method, request.path, **request.options) as response:
         reading = _Reading(response, request.bounds)
         if not reading.ended:
             for part in response.iter_bytes():
+                if time.monotonic() > ends:
+                    raise httpx.ReadTimeout("", request=response.request)
                 reading.add(part)
                 if reading.ended:
                     break

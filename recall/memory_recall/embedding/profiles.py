@@ -42,11 +42,7 @@ PROFILES: dict[str, ModelProfile] = {
 
 
 def profile(name: str) -> ModelProfile:
-    """Return the profile of the model with this name.
-
-    Raises:
-        InvalidConfiguration: the catalogue has no such model.
-    """
+    """Return the profile of the model with this name."""
     try:
         return PROFILES[name]
     except KeyError:

@@ -12,11 +12,7 @@ _JUDGED = ("relevant_ids", "grades")
 
 
 def read_questions(queries: Path, qrels: Path | None = None) -> list[Question]:
-    """Read the questions, each with its judgements.
-
-    Raises:
-        InvalidInput: a file cannot be read, or a line is malformed; the message names the file or the line.
-    """
+    """Read the questions, each with its judgements."""
     lines = _lines(queries)
     if qrels is None:
         return parse_questions(lines)

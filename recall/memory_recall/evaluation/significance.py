@@ -88,9 +88,6 @@ def bound_drop(drops: npt.ArrayLike) -> DropBounds:
     Behavioral Statistics 37, 2012). The skewness of the drops is removed from the statistic by the monotone cubic
     transformation of P. Hall (On the removal of skewness by transformation, Journal of the Royal Statistical Society B
     54, 1992), whose inverse is used here. `mean` and `deviation` are of the sample itself.
-
-    Raises:
-        ValueError: a sample has no question.
     """
     sample = np.asarray(drops, dtype=np.float64)
     if sample.ndim == 0 or sample.shape[-1] == 0:

@@ -29,12 +29,8 @@ _REMINDED_AFTER = 600.0  # seconds
 def _lock_key(kind: int, table: MemoryTable) -> int:
     """Return the first key of the advisory lock for this kind of lease on the table.
 
-    The schema, and the suffix of the names of the table's own relations, are hashed into the key. The first table of
-    the schema `public` has the plain key, and a table with a suffix has the same key as in earlier releases, so that
-    their workers and ours exclude each other.
+    The schema, and the suffix of the names of the table's own relations, are hashed into the key.
     """
-    if table.schema == "public" and not table.suffix:
-        return kind
     own = f"{table.schema}{table.suffix or _FIRST_TABLE}"
     return (kind ^ zlib.crc32(own.encode())) & 0x7FFFFFFF
 

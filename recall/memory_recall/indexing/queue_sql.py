@@ -81,17 +81,17 @@ class PendingQueue:
         self._table = table
         self._model_id = model_id
         pending, vector = table.pending("m", column.name), column.name
-        failures, text_hash = table.own(column.failures), table.own("memory_index_text_hash")
+        failures = table.own(column.failures)
         self._page = _page_statement(table, column) if indexed else _key_range_statement(table, column)
         self._state = (
             f"SELECT (SELECT min(CASE WHEN {_NOT_YET} THEN extract(epoch FROM f.next_attempt - now()) ELSE 0 END) "
             f"FROM {failures} f JOIN {table.qualified} m ON m.id = f.id WHERE {pending} AND {_SHARE} "
-            f"AND f.text_hash = {text_hash}(m.content) AND f.next_attempt < 'infinity')::float8 AS seconds_until_due, "
+            f"AND {_has_hash(table, 'f.text_hash')} AND f.next_attempt < 'infinity')::float8 AS seconds_until_due, "
             f"{_takes_vectors(table, column, '$3::integer')} AS current"
         )
         self._count = f"SELECT count(*) FROM {table.qualified} m WHERE {pending} AND {_SHARE}"
         still_wanted = (
-            f"{text_hash}(m.content) = v.hash AND {table.shareable('m')} "
+            f"{_has_hash(table, 'v.hash')} AND {table.shareable('m')} "
             f"AND {_takes_vectors(table, column, '$4')} AND {in_adopted_partition(table, 'm')}"
         )
         values = f"unnest($1::bigint[], $2::text[], $3::{table.vector_type()}[]) AS v(id, hash, embedding)"
@@ -102,7 +102,7 @@ class PendingQueue:
         )
         self._done = (
             f"SELECT count(*) FROM {table.qualified} m JOIN unnest($1::bigint[], $2::text[]) AS v(id, hash) "
-            f"ON v.id = m.id WHERE m.{vector} IS NOT NULL AND {text_hash}(m.content) = v.hash"
+            f"ON v.id = m.id WHERE m.{vector} IS NOT NULL AND {_has_hash(table, 'v.hash')}"
         )
 
     async def page(self, connection: Connection, after: int, partition: Partition, limit: int) -> Page:
@@ -169,13 +169,21 @@ def _takes_vectors(table: MemoryTable, column: VectorColumn, model: str) -> str:
     )
 
 
+def _has_hash(table: MemoryTable, recorded: str) -> str:
+    """Return an SQL condition for whether the text of the row `m` still has a recorded hash, an SQL expression.
+
+    The planner could join by an equality of hashes, and would then compute the hash of every row of the table.
+    """
+    return f"NOT ({table.own('memory_index_text_hash')}(m.content) IS DISTINCT FROM {recorded})"
+
+
 def _due(table: MemoryTable, column: VectorColumn) -> str:
     # A flip between two statements exchanges the columns; the rows that this column lacks are another model's then.
     return (
         f"{_takes_vectors(table, column, '$5::integer')} AND {table.pending('m', column.name)} "
         f"AND {_SHARE} AND {in_adopted_partition(table, 'm')} "
         f"AND NOT EXISTS (SELECT FROM {table.own(column.failures)} f WHERE f.id = m.id "
-        f"AND f.text_hash = {table.own('memory_index_text_hash')}(m.content) AND {_NOT_YET})"
+        f"AND {_has_hash(table, 'f.text_hash')} AND {_NOT_YET})"
     )
 
 
@@ -203,8 +211,7 @@ async def still_shareable(connection: Connection, table: MemoryTable, rows: Sequ
     with translated("checking rows before they are sent"):
         found = await connection.fetch(
             f"SELECT m.id FROM {table.qualified} m JOIN unnest($1::bigint[], $2::text[]) AS v(id, hash) "
-            f"ON v.id = m.id WHERE {table.shareable('m')} "
-            f"AND {table.own('memory_index_text_hash')}(m.content) = v.hash",
+            f"ON v.id = m.id WHERE {table.shareable('m')} AND {_has_hash(table, 'v.hash')}",
             [row.id for row in rows],
             [row.text_hash for row in rows],
         )

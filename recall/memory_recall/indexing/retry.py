@@ -141,7 +141,7 @@ class RetryingEmbedder:
             except (EmbedderRejected, EmbedderBroken) as error:
                 return rows, error
             except EmbedderBusy:
-                raise
+                raise  # it was waited for long enough; as an `EmbedderUnavailable` it would count as a crash below
             except self._key_errors:
                 await self._await_recovery(failed_at=sent_at)
             except EmbedderUnavailable as error:

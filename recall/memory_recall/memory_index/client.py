@@ -48,14 +48,7 @@ class Found:
 
 
 async def read(place: Place) -> Found:
-    """Return the MemoryIndex at `place` and its Events.
-
-    Raises:
-        InvalidConfiguration: the Kubernetes client is not installed, or the kubeconfig cannot be used.
-        InvalidInput: there is no such MemoryIndex.
-        KubernetesRejected: the API server refuses the request.
-        KubernetesUnreachable: the API server does not answer in time.
-    """
+    """Return the MemoryIndex at `place` and its Events."""
     try:
         async with asyncio.timeout(TIMEOUT_SECONDS):
             return await _read(place)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from memory_recall.memory_index.pipeline import WAITING, Graph, Pipeline, Rows, Stage
+from memory_recall.memory_index.pipeline import WAITING, Graph, Pipeline, Rows
 
 
 def screen(seen: Pipeline) -> list[str]:
@@ -77,12 +77,8 @@ def _blockers(seen: Pipeline) -> Iterator[str]:
     failing = [stage for stage in required if stage.state != "ok" and stage.reason != WAITING and stage.message]
     if not seen.ready and seen.message and seen.reason not in {stage.reason for stage in failing}:
         yield f"{seen.reason}: {seen.message}"
-    for stage in sorted(failing, key=_only_waits):
+    for stage in sorted(failing, key=lambda stage: stage.state != "blocked"):
         yield f"{stage.name}: {stage.message}"
-
-
-def _only_waits(stage: Stage) -> bool:
-    return stage.state != "blocked"
 
 
 def _rows(rows: Rows | None) -> Iterator[str]:

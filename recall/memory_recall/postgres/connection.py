@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 import asyncpg
 from asyncpg.pool import PoolConnectionProxy
@@ -52,24 +52,6 @@ class _VersionedConnection(asyncpg.Connection):
             ) from None
 
 
-class DsnSource(Protocol):
-    """A source of the current connection string, of the TLS that it needs and, if known, of its only database."""
-
-    @property
-    def identity(self) -> DatabaseIdentity | None:
-        """The only database that a connection may reach; None if any database is allowed."""
-        ...
-
-    @property
-    def tls(self) -> DatabaseTls:
-        """The least TLS that a connection needs, and the certificate authority that it trusts."""
-        ...
-
-    def read(self) -> str:
-        """Return the current connection string."""
-        ...
-
-
 @dataclass(frozen=True)
 class DsnText:
     """A connection string that was given as text and does not change."""
@@ -92,12 +74,11 @@ class DsnFile:
     tls: DatabaseTls = AS_WRITTEN
 
     def read(self) -> str:
-        """Return the present content of the file.
-
-        Raises:
-            InvalidConfiguration: the file is missing, unreadable or empty.
-        """
+        """Return the present content of the file."""
         return read_secret_file(self.path, "connection string")
+
+
+DsnSource: TypeAlias = DsnText | DsnFile
 
 
 def driver_arguments(uri: ConnectionUri, server: Server, tls: ssl.SSLContext | None, session: str) -> dict[str, Any]:
@@ -198,11 +179,7 @@ async def _identified(connection: Connection, source: DsnSource) -> Connection:
 
 @asynccontextmanager
 async def opened(source: DsnSource, application_name: str) -> AsyncIterator[Connection]:
-    """Open one connection, and drop it when the block ends.
-
-    Raises:
-        DatabaseUnreachable, InvalidConfiguration, DatabaseIdentityMismatch: as for `connect`.
-    """
+    """Open one connection, and drop it when the block ends."""
     connection = await connect(source, application_name=application_name)
     try:
         yield connection

@@ -38,11 +38,7 @@ class DatabaseIdentity:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Parse a text of the form `SYSTEM_IDENTIFIER/NAME` or `SYSTEM_IDENTIFIER@CLUSTER/NAME`.
-
-        Raises:
-            InvalidConfiguration: the text is not of this form.
-        """
+        """Parse a text of the form `SYSTEM_IDENTIFIER/NAME` or `SYSTEM_IDENTIFIER@CLUSTER/NAME`."""
         server, _, name = text.partition("/")
         system_identifier, named, cluster_name = server.partition("@")
         if not (system_identifier.isdigit() and name):
@@ -60,11 +56,7 @@ class DatabaseIdentity:
 async def read_identity(
     connection: "asyncpg.Connection[asyncpg.Record] | PoolConnectionProxy[asyncpg.Record]",
 ) -> DatabaseIdentity:
-    """Return the identity of the database that this connection has reached.
-
-    Raises:
-        DatabaseRejected: the role may not read the server's system identifier.
-    """
+    """Return the identity of the database that this connection has reached."""
     try:
         with translated("reading the server's system identifier"):
             row = await connection.fetchrow(_IDENTITY)
@@ -81,12 +73,7 @@ async def read_identity(
 
 
 async def require_identity(connection: "asyncpg.Connection[asyncpg.Record]", expected: DatabaseIdentity) -> None:
-    """Check that a connection has reached the expected database.
-
-    Raises:
-        DatabaseIdentityMismatch: the connection has reached another server, or another database of the same server.
-        DatabaseRejected: the role may not read the server's system identifier.
-    """
+    """Check that a connection has reached the expected database."""
     found = await read_identity(connection)
     if found.system_identifier != expected.system_identifier:
         raise DatabaseIdentityMismatch(

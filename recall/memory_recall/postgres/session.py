@@ -77,11 +77,7 @@ class Session:
             self._connection = None
 
     async def run(self, work: Callable[[Connection], Awaitable[T]]) -> T:
-        """Run `work` with a connection and return its result; run it again after a lost connection or a lock timeout.
-
-        Raises:
-            DatabaseUnreachable, LockNotAvailable: the outage lasted longer than `outage_timeout`.
-        """
+        """Run `work` with a connection, again after a lost connection or a lock timeout, and return its result."""
         return await retry_outage(
             partial(self._attempt, work),
             Awaited.DATABASE,

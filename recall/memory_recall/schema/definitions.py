@@ -44,7 +44,7 @@ class Function:
         """Return statements, for one transaction, that create or replace the function and set who may execute it."""
         definer = "SECURITY DEFINER" if self.security_definer else ""
         path = f"SET search_path = {', '.join(map(quoted, self.search_path))}" if self.search_path else ""
-        parallel = "PARALLEL SAFE" if self.volatility == "IMMUTABLE" else ""
+        parallel = "PARALLEL SAFE" if self.language == "sql" else ""
         create = (
             f"CREATE OR REPLACE FUNCTION {table.own(self.name)}({self.arguments}) RETURNS {self.returns} "
             f"LANGUAGE {self.language} {self.volatility} {parallel} {definer} {path} AS {literal(self.body)}"
@@ -121,8 +121,7 @@ SELECT {_CONSTRAINTS.format(relation="to_regclass($1)")} AS constraints,
        {_TRIGGERS.format(relation="to_regclass($1)")} AS triggers,
        (SELECT coalesce(json_object_agg(proname, json_build_object('body', prosrc, 'language', lanname, 'definer',
                    prosecdef, 'volatility', provolatile, 'settings', proconfig, 'public', EXISTS (SELECT
-                   FROM aclexplode(coalesce(proacl, acldefault('f', proowner))) a WHERE a.grantee = 0),
-                   'comment', obj_description(p.oid, 'pg_proc'))), '{{}}')::text
+                   FROM aclexplode(coalesce(proacl, acldefault('f', proowner))) a WHERE a.grantee = 0))), '{{}}')::text
           FROM pg_proc p JOIN pg_language l ON l.oid = prolang
          WHERE pronamespace = (SELECT oid FROM pg_namespace WHERE nspname = $2)
            AND proname IN (SELECT jsonb_array_elements_text($3::jsonb))) AS functions,

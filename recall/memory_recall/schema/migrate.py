@@ -1,8 +1,8 @@
 """Runs the migrations of a table under a lock, as far as the database permits.
 
-Everything happens in one session, which holds the lock against other migrations. Without pgvector, a revision that
-needs it is neither run nor recorded, so that the next run runs it. If the embedding column or one of our own tables is
-gone, as after DROP EXTENSION ... CASCADE, all revisions are run again. This does no harm, since each of their
+Everything happens in one session, which holds the lock against other migrations. Without pgvector, the table of
+memories alone is created where there is none, and no revision is recorded. If the embedding column or one of our own
+tables is gone, as after DROP EXTENSION ... CASCADE, all revisions are run again. This does no harm, since each of their
 statements may be repeated. Longer than 300 lines because checking, migrating and restoring a table is one sequence.
 """
 # ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
@@ -23,7 +23,6 @@ from memory_recall.errors import (
     DatabaseRejected,
     DimensionMismatch,
     ExistingVectors,
-    ExtensionMissing,
     ModelMismatch,
     SchemaUnsupported,
     SwapInProgress,
@@ -36,21 +35,15 @@ from memory_recall.schema.claims_sql import TableClaim, require_claimable, write
 from memory_recall.schema.ddl import TableChanges, literal
 from memory_recall.schema.definitions import look_up_partitions
 from memory_recall.schema.models_sql import active_model, read_roles
-from memory_recall.schema.names import name_in_revisions
+from memory_recall.schema.names import index_name
 from memory_recall.schema.requirements.faults import require_none
 from memory_recall.schema.requirements.reading import table_faults
 from memory_recall.schema.revision_steps import revision_steps
-from memory_recall.schema.revisions import (
-    HEAD_REVISION,
-    current_revision,
-    own_revision,
-    shared_revision,
-    version_table,
-)
+from memory_recall.schema.revisions import HEAD_REVISION, current_revision, version_table
 from memory_recall.schema.rules.differences import describe_differences, differences, has_own_tables
 from memory_recall.schema.rules.expected import triggers
 from memory_recall.schema.rules.removal import remove_additions
-from memory_recall.schema.rules.repair import adopt, drop_directionless, keep_key, mark_adopted, restore
+from memory_recall.schema.rules.repair import adopt, drop_directionless, mark_adopted, restore
 from memory_recall.schema.table import EMBEDDING_COLUMN, MemoryTable, describe, quoted
 from memory_recall.schema.table_locks import locked_session
 
@@ -83,7 +76,7 @@ async def migrate(source: DsnSource, request: MigrationRequest) -> MigrationResu
     """Migrate the table of memories to the last revision. The vector index is not built here.
 
     Raises:
-        ExtensionMissing: pgvector is absent; only the revisions that do not need it have been run.
+        ExtensionMissing: pgvector is absent; at most the table of memories has been created.
         SchemaUnsupported, DimensionMismatch, ModelMismatch, ExistingVectors: the table cannot be migrated before a
             person decides what becomes of a column, of its vectors or of the model.
         TableTaken: another MemoryIndex has claimed the table.
@@ -113,17 +106,14 @@ class _Run:
     async def up(self) -> MigrationResult:
         table = await self._described_claimable()
         require_none(await table_faults(self._connection, table))
-        if await current_revision(self._connection, table) is None or not table.exists:
-            await self._alembic(table, command.upgrade, "0001")
-            table = await describe(self._connection, self._request.table)
-        await self._require_extension(table)
+        if table.exists:
+            table.require_extension()
         await self._check(table)
         await self._require_unique_ids_in_partitions(table)
         table = await describe(self._connection, self._request.table)
-        await self._begin_own_version_table(table)
         await self._begin_anew_where_tables_are_gone(table)
         if (await current_revision(self._connection, table) or "") < HEAD_REVISION:
-            await self._alembic(table, command.upgrade, HEAD_REVISION)
+            await self._upgrade(table)
             table = await describe(self._connection, self._request.table)
         await self._adopt_model(table)
         await self._restore_rules(table)
@@ -171,28 +161,11 @@ class _Run:
         await require_claimable(self._connection, table, self._request.claim, self._request.replaces)
         return table
 
-    async def _begin_own_version_table(self, table: MemoryTable) -> None:
-        """Give the table a version table of its own, with the revision that the shared version table records.
-
-        Releases whose last schema revision is before 0006 use the shared version table.
-        """
-        own, shared = await own_revision(self._connection, table), await shared_revision(self._connection, table)
-        if own is None and shared is not None:
-            await self._alembic(table, command.stamp, shared)
-
     async def _begin_anew_where_tables_are_gone(self, table: MemoryTable) -> None:
-        revision = await own_revision(self._connection, table) or ""
-        if revision >= "0002" and not await has_own_tables(self._connection, table, revision):
-            await keep_key(self._changes(table))
-            with translated("beginning the migrations anew"):
-                await self._connection.execute(f"DELETE FROM {table.in_schema(version_table(table))}")
-
-    async def _require_extension(self, table: MemoryTable) -> None:
-        if table.vector_schema is None:
-            raise ExtensionMissing(
-                "The extension vector (pgvector) does not exist in this database.",
-                "Let the operator's Database object create it, or have a superuser run CREATE EXTENSION vector.",
-            )
+        if await current_revision(self._connection, table) is None or await has_own_tables(self._connection, table):
+            return
+        with translated("beginning the migrations anew"):
+            await self._connection.execute(f"DELETE FROM {table.in_schema(version_table(table))}")
 
     async def _check(self, table: MemoryTable) -> None:
         """Refuse a table whose embedding column does not fit the model, unless the column may be replaced."""
@@ -260,10 +233,10 @@ class _Run:
         Raises:
             ExistingVectors: the request says neither.
         """
-        revision = await current_revision(self._connection, table) or ""
-        if table.embedding_dimensions is None or revision > HEAD_REVISION:
+        revision = await current_revision(self._connection, table)
+        if table.embedding_dimensions is None or (revision or "") > HEAD_REVISION:
             return
-        unknown = await unknown_origin(self._connection, table, migrated=revision >= "0002")
+        unknown = await unknown_origin(self._connection, table, migrated=revision is not None)
         decision = self._request.existing_vectors
         if not unknown or decision == "keep" or not await has_vectors(self._changes(table)):
             return
@@ -313,12 +286,13 @@ class _Run:
             "schema": quoted(table.schema),
             "table": table.qualified,
             "table_literal": literal(table.qualified),
-            "name": name_in_revisions(table.name).replace('"', '""'),
             "name_literal": literal(table.name),
+            "search_index": quoted(index_name(table.name, "search")),
+            "user_index": quoted(index_name(table.name, "user")),
+            "updated_index": quoted(index_name(table.name, "updated")),
             "suffix": table.suffix.replace('"', '""'),
             "vectors": quoted(table.vector_schema or "public"),
             "dimensions": str(model.dimensions),
-            "sensitive": "IS NOT FALSE" if table.sensitive_type == "boolean" else "IS DISTINCT FROM 0",
             "adopted": "false" if table.embedding_dimensions is None else "true",
             "discarding": "true" if self._request.existing_vectors == "discard" else "false",
             "model": literal(model.name),
@@ -328,8 +302,8 @@ class _Run:
             "document_prefix": literal(model.document_prefix),
         }
 
-    async def _alembic(self, table: MemoryTable, action: Any, revision: str) -> None:  # noqa: ANN401  (Alembic's own)
-        """Run an Alembic command, such as upgrade, in the session that holds the lock."""
+    async def _upgrade(self, table: MemoryTable) -> None:
+        """Have Alembic run the revisions that the table lacks, in the session that holds the lock."""
         config = Config()
         config.set_main_option("script_location", str(self._request.migrations).replace("%", "%%"))
         config.attributes |= {
@@ -341,10 +315,10 @@ class _Run:
         engine = create_async_engine("postgresql+asyncpg://", async_creator=self._lend, poolclass=NullPool)
         borrowed = await engine.connect()
         try:
-            await _run_alembic(borrowed, config, action, revision)
+            await _run_alembic(borrowed, config)
         except DBAPIError as error:
             cause = getattr(error.orig, "__cause__", None) or error.orig or error
-            failure = translate(cause, f"migrating to {revision}")
+            failure = translate(cause, f"migrating to {HEAD_REVISION}")
             error.args, error.statement, error.params = ("withheld",), None, None
             raise failure from None
         finally:
@@ -363,10 +337,10 @@ def _undecided(message: str, model: str) -> ExistingVectors:
     )
 
 
-async def _run_alembic(borrowed: AsyncConnection, config: Config, action: Any, revision: str) -> None:  # noqa: ANN401  (as above)
+async def _run_alembic(borrowed: AsyncConnection, config: Config) -> None:
     def work(connection: Any) -> None:  # noqa: ANN401  (Alembic wants the synchronous façade as it is)
         config.attributes["connection"] = connection
-        action(config, revision)
+        command.upgrade(config, HEAD_REVISION)
 
     await borrowed.run_sync(work)
     await borrowed.commit()

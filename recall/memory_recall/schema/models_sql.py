@@ -12,8 +12,8 @@ from memory_recall.postgres.connection import AnyConnection
 from memory_recall.postgres.driver_errors import translated
 from memory_recall.schema.table import MemoryTable
 
-RECORDED_COLUMNS = "m.id, m.name, m.digest, m.dimensions, m.pooling, to_jsonb(m) ->> 'embedder_url' AS embedder_url"
-"""The columns of a row `m` of memory_index_models; a schema older than swaps has no `embedder_url`."""
+RECORDED_COLUMNS = "m.id, m.name, m.digest, m.dimensions, m.pooling, m.embedder_url"
+"""The columns of a row `m` of memory_index_models."""
 
 
 @dataclass(frozen=True)
@@ -110,12 +110,6 @@ async def active_model(connection: AnyConnection, table: MemoryTable) -> Recorde
 async def record_address(connection: AnyConnection, table: MemoryTable, model_id: int, url: str) -> None:
     """Record the address of a model's embedder, so that memory servers find the embedder after a swap."""
     with translated("recording the embedder's address"):
-        known = await connection.fetchval(
-            "SELECT EXISTS (SELECT FROM pg_attribute WHERE attrelid = to_regclass($1) AND attname = 'embedder_url')",
-            table.own("memory_index_models"),
-        )
-        if not known:  # a schema from before there were swaps
-            return
         await connection.execute(
             f"UPDATE {table.own('memory_index_models')} SET embedder_url = $2 "
             "WHERE id = $1 AND embedder_url IS DISTINCT FROM $2",

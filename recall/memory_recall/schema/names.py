@@ -9,7 +9,6 @@ import hashlib
 LONGEST_NAME = 63  # bytes
 _LONGEST_IN_SUFFIX = 29  # bytes; 28 of `memory_index_alembic_version`, 2 of `__` and 4 of its key's `_pkc` make 63
 _DIGEST = 24  # hexadecimal digits in place of the table's name in an index's name
-_LONGEST_IN_REVISIONS = "updated"  # of what revision 0001 makes indexes for
 
 
 def own_suffix(table: str) -> str:
@@ -30,11 +29,6 @@ def index_name(relation: str, what: str) -> str:
     """
     name = f"idx_{relation}_{what}"
     return name if len(name.encode()) <= LONGEST_NAME else f"idx_{_digest(relation)}_{what}"
-
-
-def name_in_revisions(table: str) -> str:
-    """Return what stands for the table's name in the names of the indexes that revision 0001 creates."""
-    return table if index_name(table, _LONGEST_IN_REVISIONS).startswith(f"idx_{table}_") else _digest(table)
 
 
 def index_subject(relation: str, index: str) -> str:

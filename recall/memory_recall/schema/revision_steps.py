@@ -8,7 +8,6 @@ from alembic import context
 from sqlalchemy.util import await_only
 
 from memory_recall.schema.ddl import TableChanges
-from memory_recall.schema.names import index_name
 
 
 @dataclass(frozen=True)
@@ -26,25 +25,17 @@ class RevisionSteps:
         """Run one statement that holds its lock only for a moment; return how many rows it changed."""
         return await_only(self.changes.run(statement.format_map(self.names)))
 
-    def run_together(self, statements: list[str]) -> None:
-        """Run statements that hold their locks only for a moment, all of them in one transaction."""
-        await_only(self.changes.run_together([statement.format_map(self.names) for statement in statements]))
-
     def value(self, query: str) -> object:
         """Run a query; return the first column of its first row, or None if there are no rows."""
         return await_only(self.changes.value(query.format_map(self.names)))
 
-    def repeat_until_done(self, statement: str) -> None:
-        """Run an update of a limited number of rows again and again, until it changes no row."""
-        await_only(self.changes.repeat_until_done(statement.format_map(self.names)))
+    def require_extension(self) -> None:
+        """End the migration here if pgvector does not exist; what was run stays, and the revision is not recorded.
 
-    def build_index(self, name: str, definition: str) -> None:
-        """Create an index without blocking writers; `name` is given without quotes."""
-        await_only(self.changes.build_index(self._index(name), definition.format_map(self.names)))
-
-    def _index(self, name: str) -> str:
-        """Return the name of an index that a revision calls `idx_{name}_` and what it is for."""
-        return index_name(self.changes.table.name, name.removeprefix("idx_{name}_"))
+        Raises:
+            ExtensionMissing: pgvector does not exist in this database.
+        """
+        self.changes.table.require_extension()
 
 
 @contextmanager

@@ -10,35 +10,17 @@ from memory_recall.schema.requirements.reading import table_faults
 from memory_recall.schema.rules.differences import describe_differences, has_own_tables
 from memory_recall.schema.table import MemoryTable, describe
 
-HEAD_REVISION = "0008"
-VERSION_TABLE = "memory_index_alembic_version"  # the only one up to revision 0005; afterwards each table has its own
+HEAD_REVISION = "0001"
 
 
 def version_table(table: MemoryTable) -> str:
     """Return the unquoted name of the table's own version table."""
-    return VERSION_TABLE + own_suffix(table.name)
+    return f"memory_index_alembic_version{own_suffix(table.name)}"
 
 
 async def current_revision(connection: AnyConnection, table: MemoryTable) -> str | None:
     """Return the table's schema revision, or None before its first migration."""
-    return await own_revision(connection, table) or await shared_revision(connection, table)
-
-
-async def own_revision(connection: AnyConnection, table: MemoryTable) -> str | None:
-    """Return the schema revision that the table's own version table holds, or None if that table does not exist."""
-    return await _read(connection, table.in_schema(version_table(table)))
-
-
-async def shared_revision(connection: AnyConnection, table: MemoryTable) -> str | None:
-    """Return the revision in the shared version table, or None if there is none or the table never used it.
-
-    Releases whose last schema revision is before 0006 use this version table, since they can index only one table of a
-    schema.
-    """
-    return None if table.suffix else await _read(connection, table.in_schema(VERSION_TABLE))
-
-
-async def _read(connection: AnyConnection, relation: str) -> str | None:
+    relation = table.in_schema(version_table(table))
     with translated("reading the schema revision"):
         if await connection.fetchval("SELECT to_regclass($1)", relation) is None:
             return None
@@ -63,7 +45,7 @@ async def require_schema(connection: AnyConnection, table: str) -> MemoryTable:
     revision = await current_revision(connection, memories)
     if revision is None or revision < HEAD_REVISION:
         raise SchemaBehind(f"Table {where} is at revision {revision or 'none'}, not {HEAD_REVISION}.", remedy)
-    if not await has_own_tables(connection, memories, revision):
+    if not await has_own_tables(connection, memories):
         raise SchemaBehind(f"What the migrations of table {where} made is gone.", remedy)
     if differing := await describe_differences(connection, memories):
         raise SchemaBehind(f"The rules of table {where} are not what they must be: {differing}.", remedy)

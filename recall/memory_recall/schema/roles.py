@@ -14,7 +14,7 @@ from memory_recall.errors import InvalidInput
 from memory_recall.schema.ddl import literal
 from memory_recall.schema.graph_relations import GRAPH_TABLES, reader_rights, worker_rights
 from memory_recall.schema.requirements.row_security import policy_unless_there
-from memory_recall.schema.revisions import VERSION_TABLE, version_table
+from memory_recall.schema.revisions import version_table
 from memory_recall.schema.rules.expected import COLUMN_MODEL, TEXT_HASH
 from memory_recall.schema.supersessions import SUPERSESSIONS
 from memory_recall.schema.table import ACTIVE, STANDBY, MemoryTable, quoted
@@ -76,19 +76,15 @@ def _role(table: MemoryTable, role: str) -> list[str]:
 
 def _own_relations(table: MemoryTable) -> list[str]:
     names = ["memory_index_state", "memory_index_models", "memory_index_swaps", SUPERSESSIONS]
-    return [*map(table.own, [*names, ACTIVE.failures, STANDBY.failures]), *_version_tables(table)]
-
-
-def _version_tables(table: MemoryTable) -> list[str]:
-    shared = [] if table.suffix else [VERSION_TABLE]
-    return [table.in_schema(name) for name in (version_table(table), *shared)]
+    return [*map(table.own, [*names, ACTIVE.failures, STANDBY.failures]), table.in_schema(version_table(table))]
 
 
 def _worker_rights(table: MemoryTable, role: str) -> list[str]:
     vectors = [column.name for column in (ACTIVE, STANDBY) if column.name in table.columns]
     read = [*_READ_BY_WORKERS, *(["tableoid"] if table.is_partitioned else []), *vectors]
     failures = ", ".join(table.own(column.failures) for column in (ACTIVE, STANDBY))
-    own = ", ".join([table.own("memory_index_state"), table.own("memory_index_models"), *_version_tables(table)])
+    version = table.in_schema(version_table(table))
+    own = ", ".join([table.own("memory_index_state"), table.own("memory_index_models"), version])
     return [
         "",
         f"GRANT SELECT ({', '.join(read)}), UPDATE ({', '.join(vectors)})",

@@ -40,8 +40,7 @@ async def seconds_since_wanted(connection: AnyConnection, table: MemoryTable) ->
     """Return how many seconds ago a recall last wanted an embedder that did not answer; None if none is recorded."""
     with translated("reading when an embedder was wanted"):
         seconds: float | None = await connection.fetchval(
-            "SELECT extract(epoch FROM now() - (to_jsonb(s) ->> 'wanted_at')::timestamptz)::float8 "
-            f"FROM {table.own('memory_index_state')} s"
+            f"SELECT extract(epoch FROM now() - wanted_at)::float8 FROM {table.own('memory_index_state')}"
         )
     return seconds
 

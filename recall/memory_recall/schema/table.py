@@ -13,8 +13,7 @@ constraints, so that `embedding` is always the active model's column.
 The table may be partitioned. Our statements name the partitioned table, and Postgres carries them to its partitions.
 
 Our own tables and functions live in the schema of the memories. For the first table that is migrated in a schema, they
-have plain names, as releases whose last schema revision is before 0006 expect. For any other table, their names end in
-`__` and the table's name.
+have plain names. For any other table, their names end in `__` and the table's name.
 """
 # ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
 
@@ -23,7 +22,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from memory_recall.errors import DatabaseRejected, SchemaUnsupported
+from memory_recall.errors import DatabaseRejected, ExtensionMissing, SchemaUnsupported
 from memory_recall.postgres.connection import AnyConnection
 from memory_recall.postgres.driver_errors import translated
 from memory_recall.schema.columns.used import Generated
@@ -189,6 +188,18 @@ class MemoryTable:
         """
         if not self.exists:
             raise SchemaUnsupported(f"There is no table {self.schema}.{self.name}.", "Run memory migrate first.")
+
+    def require_extension(self) -> None:
+        """Refuse to work in a database that lacks pgvector.
+
+        Raises:
+            ExtensionMissing: the extension does not exist in this database.
+        """
+        if self.vector_schema is None:
+            raise ExtensionMissing(
+                "The extension vector (pgvector) does not exist in this database.",
+                "Let the operator's Database object create it, or have a superuser run CREATE EXTENSION vector.",
+            )
 
 
 async def describe(connection: AnyConnection, table: str) -> MemoryTable:

@@ -61,11 +61,9 @@ class SwapRecord:
 
 
 async def latest(connection: AnyConnection, table: MemoryTable) -> SwapRecord | None:
-    """Read the newest swap, open or ended. Return None if there never was a swap, or no table of swaps exists yet."""
+    """Read the newest swap, open or ended. Return None if there never was a swap."""
     swaps, models = table.own("memory_index_swaps"), table.own("memory_index_models")
     with translated("reading the swap"):
-        if await connection.fetchval("SELECT to_regclass($1)", swaps) is None:
-            return None
         row = await connection.fetchrow(
             "SELECT w.*, row_to_json(f) AS was, row_to_json(t) AS becomes, "
             f"EXISTS (SELECT FROM {swaps} p WHERE p.id < w.id AND p.from_model = w.to_model) AS is_rollback "

@@ -8,7 +8,8 @@ from pathlib import Path
 from safetensors.numpy import load_file
 
 from memory_bench.embedder.gpu.peer import write_directory
-from memory_embedder.engine.llama import EngineOptions, LlamaEngine
+from memory_embedder.engine.llama import LlamaEngine
+from memory_embedder.engine.protocol import EngineOptions
 from memory_embedder.models.convert.bert import read_shape
 from memory_embedder.models.convert.wordpiece import read_wordpiece
 from memory_embedder.models.profiles import PROFILES

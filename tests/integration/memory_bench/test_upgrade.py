@@ -1,34 +1,83 @@
-"""Databases of former revisions reach head without a failing recall and without losing a row or a vector.
+"""`make bench-upgrade` upgrades what the baseline made under recalls, and counts what is lost.
 
-The states are made by the former commits' own commands, taken from git's history. `make bench-upgrade` goes through all
-of them, and through objects on a cluster; a few stand for them here.
+Its dump has the schema of the baseline: `MEMORY_TEST_UPDATE=1 pytest tests/integration/memory_bench/test_upgrade.py`
+writes it again until 0.1.0 is released, and never afterwards.
 """
 
+import asyncio
+import os
+from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator
 from functools import partial
-from pathlib import Path
 
 import pytest
+from pgvector.asyncpg import register_vector
 
+from memory_bench.postgres import MIGRATIONS
+from memory_bench.swap.models import DIMENSIONS, MODELS
 from memory_bench.upgrade.contents import QUERY, parse_contents
-from memory_bench.upgrade.former import LAST_COMMIT, former_sources
+from memory_bench.upgrade.environment import MODEL, UpgradeEnvironment, running_environment
 from memory_bench.upgrade.on_database import upgrade_database
-from memory_bench.upgrade.starts import BY_NAME, HNSW, make
-from memory_bench.upgrade.workshop import UpgradeEnvironment, running_environment
-from tests.support.recalling.loop import SCRIPT, RecallLoop
+from memory_bench.upgrade.states import BY_NAME, DUMP, HNSW
+from memory_recall.embedding.profiles import ModelProfile
+from memory_recall.hnsw.repair import IndexParameters, build_index
+from memory_recall.postgres.connection import DsnText
+from memory_recall.schema.migrate import MigrationRequest, migrate
+from tests.integration.conftest import CopyOf, Database
+from tests.integration.memory_recall.test_migrate_declared import DECLARED, dump_schema
+from tests.support.invented import texts
+from tests.support.recalling.loop import RecallLoop
 
+REQUEST = MigrationRequest("memories", ModelProfile(MODEL, DIMENSIONS), MIGRATIONS)
+ROWS = 24
 LOST_ROWS, LOST_VECTORS = 3, 10
 
 
 @pytest.fixture
-async def environment(tmp_path: Path) -> AsyncIterator[UpgradeEnvironment]:
-    """A server, embedders, and the former commits; it fails where this checkout has no history."""
-    async with running_environment(former_sources(tmp_path)) as made:
+async def environment() -> AsyncIterator[UpgradeEnvironment]:
+    """A server and an embedder."""
+    async with running_environment() as made:
         yield made
 
 
-@pytest.mark.parametrize("name", ["0001-killed-in-index", "0004-swap-ready"])
-async def test_a_database_of_a_former_revision_reaches_head_while_both_libraries_recall(
+async def write_dump(database: Database) -> None:
+    """Migrate a database, fill it, and write its dump; of twenty rows one is sensitive and one deleted."""
+    source = DsnText(database.dsn)
+    await migrate(source, REQUEST)
+    async with database.connection() as connection:
+        await register_vector(connection)
+        await connection.executemany(
+            "INSERT INTO memories (content, is_sensitive, deleted_at, embedding) "
+            "VALUES ($1, $2 % 20 = 7, CASE WHEN $2 % 20 = 13 THEN now() END, $3)",
+            [(text, number, MODELS[MODEL].vector(text)) for number, text in enumerate(texts(ROWS))],
+        )
+    await build_index(source, "memories", IndexParameters())
+    options = ("--inserts", "--rows-per-insert=100", "--no-owner", "--no-privileges", "--exclude-extension=vector")
+    program = str(database.server.program("pg_dump"))
+    process = await asyncio.create_subprocess_exec(program, *options, database.superuser_dsn, stdout=PIPE)
+    dumped, _ = await process.communicate()
+    lines = [line for line in dumped.decode().splitlines() if line and not line.startswith(("--", "\\"))]
+    DUMP.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+async def restore(database: Database) -> None:
+    async with database.connection() as connection:
+        await connection.execute(DUMP.read_text(encoding="utf-8"))
+
+
+async def test_the_dump_when_it_is_migrated_has_the_schema_of_a_new_database(
+    database: Database, copy_of: CopyOf
+) -> None:
+    if os.environ.get("MEMORY_TEST_UPDATE"):
+        await write_dump(database)
+    restored = await copy_of("the restored dump", restore)
+    await migrate(DsnText(restored.dsn), REQUEST)
+    declared = DECLARED.read_text().replace("halfvec(384)", f"halfvec({DIMENSIONS})")
+    assert declared.endswith(await dump_schema(restored))
+
+
+@pytest.mark.parametrize("name", ["pending", "index-dropped"])
+async def test_a_database_of_the_baseline_reaches_head_while_memories_are_recalled(
     environment: UpgradeEnvironment, name: str
 ) -> None:
     outcome = await upgrade_database(environment, BY_NAME[name])
@@ -38,11 +87,10 @@ async def test_a_database_of_a_former_revision_reaches_head_while_both_libraries
 
 
 async def test_lost_rows_lost_vectors_and_a_lost_index_are_counted(environment: UpgradeEnvironment) -> None:
-    start = BY_NAME["0003-vectors"]
-    await make(environment, start)
-    variables = environment.variables(start.name)
-    spawn = partial(environment.former[LAST_COMMIT].python, str(SCRIPT), "former", variables=variables)
-    async with environment.connection(start.name) as connection, RecallLoop("former", spawn, ["a word"]) as loop:
+    start = BY_NAME["vectors"]
+    await environment.restore(start)
+    spawn = partial(environment.spawn_recalls, start.name)
+    async with environment.connection(start.name) as connection, RecallLoop("present", spawn, ["a word"]) as loop:
         await loop.wait_until_complete()
         before = parse_contents(await connection.fetchval(QUERY))
         assert loop.faults() == []
@@ -52,5 +100,5 @@ async def test_lost_rows_lost_vectors_and_a_lost_index_are_counted(environment: 
         await loop.wait_for_answers(10)
         after = parse_contents(await connection.fetchval(QUERY))
     assert before.rows_lost_in(after) == LOST_ROWS
-    assert before.vectors_lost_in(after) == LOST_VECTORS - 1  # row 7 is sensitive and had none
-    assert "former library: degraded: IndexMissing" in loop.faults()
+    assert before.vectors_lost_in(after) == LOST_VECTORS - 1  # row 8 is sensitive and had none
+    assert "present library: degraded: IndexMissing" in loop.faults()

@@ -12,7 +12,8 @@ import pytest
 
 from devcluster.building import wheel
 from devcluster.settings import Settings
-from memory_embedder.engine.llama import EngineOptions, LlamaEngine
+from memory_embedder.engine.llama import LlamaEngine
+from memory_embedder.engine.protocol import EngineOptions
 from memory_embedder.models.convert.bert import WeightType
 from memory_embedder.models.convert.package import convert_package
 from memory_embedder.models.profiles import PROFILES

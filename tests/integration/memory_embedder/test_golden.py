@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 from memory_embedder.engine import llama
-from memory_embedder.engine.llama import EngineOptions, LlamaEngine
+from memory_embedder.engine.llama import LlamaEngine
+from memory_embedder.engine.protocol import EngineOptions
 from memory_embedder.models.model_file import ModelFile
 from memory_embedder.models.profiles import PROFILES
 

@@ -10,7 +10,8 @@ import httpx
 import numpy as np
 import pytest
 
-from memory_embedder.engine.llama import EngineOptions, LlamaEngine
+from memory_embedder.engine.llama import LlamaEngine
+from memory_embedder.engine.protocol import EngineOptions
 from memory_embedder.errors import EmbedderError
 from memory_embedder.models.profiles import ModelProfile, Pooling
 from memory_recall.embedding.client import EmbedderClient

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 from openai import OpenAI, UnprocessableEntityError
 
-from memory_embedder.engine.llama import EngineOptions, LlamaEngine
+from memory_embedder.engine.llama import LlamaEngine
+from memory_embedder.engine.protocol import EngineOptions
 from memory_embedder.engine.vectors import unusable_rows
 from memory_embedder.errors import EmbedderError
 from memory_embedder.models.profiles import PROFILES

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from memory_embedder.engine import llama
-from memory_embedder.engine.llama import EngineOptions, LlamaEngine
+from memory_embedder.engine.llama import LlamaEngine
 from memory_embedder.engine.native_log import NativeLog
+from memory_embedder.engine.protocol import EngineOptions
 from memory_embedder.errors import EmbedderError
 from memory_embedder.models.profiles import PROFILES
 

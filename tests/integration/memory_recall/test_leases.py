@@ -24,7 +24,6 @@ from tests.integration.conftest import Database
 from tests.integration.memory_recall.workbench import Workbench, until
 
 Requests = Callable[..., MigrationRequest]
-KEYS_OF_FORMER_RELEASES = {"backfill": 0x6D786266, "sync": 0x6D787379, "swap": 0x6D787377}
 
 
 @dataclass
@@ -49,11 +48,6 @@ async def take_all(connection: Connection, table: MemoryTable, *, seconds: float
         await lease_swap(connection, table)
 
 
-async def keys_held(connection: Connection) -> set[int]:
-    rows = await connection.fetch("SELECT classid::bigint FROM pg_locks WHERE locktype = 'advisory' AND granted")
-    return {row["classid"] for row in rows}
-
-
 async def test_first_tables_of_two_schemas_have_leases_of_their_own(database: Database, request_for: Requests) -> None:
     """Each is the first table of its schema, so the names of its relations have no suffix that tells the two apart."""
     async with database.connection() as first, database.connection() as second:
@@ -74,15 +68,6 @@ async def test_a_first_table_and_a_second_table_never_have_the_same_name_of_a_le
         public = await describe(first, "memories")
         await take_all(first, replace(public, schema="team", name="notes", suffix="__notes"))
         await take_all(second, replace(public, schema="team__notes"))
-
-
-async def test_the_first_table_of_public_has_the_leases_that_former_releases_take(bench: Workbench) -> None:
-    """During an upgrade, workers of both releases run and must exclude each other."""
-    async with bench.database.connection() as connection:
-        table = await describe(connection, "memories")
-        assert (table.schema, table.suffix) == ("public", "")
-        await take_all(connection, table)
-        assert await keys_held(connection) == set(KEYS_OF_FORMER_RELEASES.values())
 
 
 @pytest.mark.parametrize("lease", [lease_sync, partial(lease_partition, partition=Partition())])

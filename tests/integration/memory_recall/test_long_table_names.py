@@ -174,11 +174,10 @@ async def test_what_an_interrupted_reindex_left_is_dropped_although_postgres_has
     await connection.close()
 
 
-def test_names_that_were_short_enough_are_unchanged() -> None:
-    """Databases of former revisions have them."""
+def test_names_that_are_short_enough_hold_the_tables_name() -> None:
     for name in ("memories", named(29)):
         assert own_suffix(name) == f"__{name}"
         assert index_name(name, "embedding_standby_pending") == f"idx_{name}_embedding_standby_pending"
     assert index_name(named(40), "embedding_pending") == f"idx_{named(40)}_embedding_pending"
     digest = hashlib.sha256(named(50).encode()).hexdigest()[:24]
-    assert index_name(named(50), "embedding") == f"idx_{digest}_embedding", "as parts in partitions have been named"
+    assert index_name(named(50), "embedding") == f"idx_{digest}_embedding"

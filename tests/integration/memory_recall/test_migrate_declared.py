@@ -17,7 +17,8 @@ HEADER += "-- MEMORY_TEST_UPDATE=1 pytest tests/integration/memory_recall/test_m
 _NOISE = re.compile(r"^(--.*|SET .*|SELECT pg_catalog.set_config.*|\\(un)?restrict .*|CREATE EXTENSION .*|COMMENT .*)$")
 
 
-async def _dump(database: Database) -> str:
+async def dump_schema(database: Database) -> str:
+    """Return the schema of a database as SQL, without what differs between servers, and without the random key."""
     process = await asyncio.create_subprocess_exec(
         str(database.server.program("pg_dump")), "--schema-only", "--no-owner", "--no-privileges",
         database.superuser_dsn, stdout=asyncio.subprocess.PIPE,
@@ -33,7 +34,7 @@ async def test_the_migrated_schema_is_the_declared_one(
     database: Database, request_for: Callable[..., MigrationRequest]
 ) -> None:
     await migrate_and_index(DsnText(database.dsn), request_for(dimensions=384, model="all-MiniLM-L6-v2"))
-    found = HEADER + await _dump(database)
+    found = HEADER + await dump_schema(database)
     if os.environ.get("MEMORY_TEST_UPDATE"):
         DECLARED.write_text(found)
     assert found == DECLARED.read_text()

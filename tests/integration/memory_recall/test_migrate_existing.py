@@ -66,7 +66,7 @@ async def test_the_apis_table_is_extended_and_otherwise_left_alone(
     async with database.connection() as connection:
         facts = await inspect(connection, "memories")
         assert await connection.fetchval("SELECT version_num FROM alembic_version") == "006"
-        assert facts.schema_revision == "0008"
+        assert facts.schema_revision == "0001"
         assert (facts.rows.total, facts.rows.pending, facts.rows.sensitive) == (2, 1, 1)
         await connection.execute("UPDATE memories SET embedding = array_fill(0.5::real, ARRAY[8])::halfvec")
         assert await connection.fetchval("SELECT count(*) FROM memories WHERE embedding IS NOT NULL") == 1
@@ -206,7 +206,7 @@ async def test_a_table_in_another_schema_is_not_mistaken_for_ours(database: Data
     async with database.connection() as connection:
         assert await connection.fetchval("SELECT 'public.memories'::regclass::text") == "memories"
         facts = await inspect(connection, "memories")
-    assert facts.schema_revision == "0008"
+    assert facts.schema_revision == "0001"
 
 
 async def test_a_table_named_with_its_schema_is_migrated_there(database: Database, request_for: Requests) -> None:

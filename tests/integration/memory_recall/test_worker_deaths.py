@@ -9,6 +9,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from memory_recall.indexing.leases_sql import lease_partition
+from memory_recall.indexing.queue_sql import Partition
+from memory_recall.schema.table import describe
 from tests.integration.memory_recall.workbench import EmbeddedAgain, Workbench
 
 ROWS, BATCH = 120, 8
@@ -53,7 +56,7 @@ def die(process: asyncio.subprocess.Process) -> None:
 
 async def while_it_waits_for_its_lease(bench: Workbench, process: asyncio.subprocess.Process) -> None:
     async with bench.database.connection() as holder:
-        await holder.execute("SELECT pg_advisory_lock($1::int, 0)", 0x6D786266)
+        await lease_partition(holder, await describe(holder, "memories"), Partition(), bench.ear)
         await until(lambda: bench.value("SELECT count(*) FROM pg_stat_activity WHERE application_name "
                                         "= 'memory-backfill' AND datname = current_database()"))  # fmt: skip
         die(process)

@@ -1,4 +1,4 @@
-"""Runs a process that recalls without pause while a database is upgraded, and finds the faults in its answers."""
+"""Runs a process that recalls without pause while something else happens, and finds the faults in its answers."""
 
 import asyncio
 import json

@@ -55,4 +55,4 @@ def test_a_failure_contains_the_last_lines_of_the_output() -> None:
 
 
 def test_waiting_for_the_extension_can_be_accepted() -> None:
-    assert memory(Scripted(Completed(3, '{"revision": "0001"}', "")), "migrate", accept=(0, 3)) == {"revision": "0001"}
+    assert memory(Scripted(Completed(3, '{"revision": null}', "")), "migrate", accept=(0, 3)) == {"revision": None}

@@ -34,7 +34,7 @@ class FakeEnvironment:
     def run(self, arguments: Sequence[str], stdin: str | None = None) -> Completed:  # noqa: ARG002 - the protocol's own
         self.log.append(" ".join(arguments[1:3]))
         answers: dict[str, object] = {
-            "migrate": {"revision": "0001"},
+            "migrate": {"reason": "ExtensionMissing"},
             "import": {"imported": 2},
             "evaluate": {
                 "recall@10": {"lexical": 0.5, "dense": 0.25, "hybrid": 0.75},

@@ -1,10 +1,5 @@
-"""What `make bench-upgrade` counts as a fault, and what it says where the former commits are missing."""
+"""What `make bench-upgrade` counts as a fault and as lost."""
 
-from pathlib import Path
-
-import pytest
-
-from memory_bench.upgrade import former
 from memory_bench.upgrade.contents import Contents
 from tests.support.recalling.loop import Answer, faults
 
@@ -31,9 +26,3 @@ def test_a_changed_row_and_a_vector_in_another_column_are_lost_but_new_ones_are_
     after = Contents(frozenset({(1, "a"), (2, "changed"), (3, "c")}), frozenset({("embedding_standby", 1, "v")}))
     assert (before.rows_lost_in(after), before.vectors_lost_in(after)) == (1, 1)
     assert (before.rows_lost_in(before), before.vectors_lost_in(before)) == (0, 0)
-
-
-def test_without_git_history_the_error_names_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(former, "ROOT", tmp_path)
-    with pytest.raises(former.HistoryMissing, match=r"12668a9 is not in this checkout.*git fetch --unshallow"):
-        former.former_sources(tmp_path / "trees")

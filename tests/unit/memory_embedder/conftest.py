@@ -13,13 +13,12 @@ import httpx
 import numpy as np
 import pytest
 
-from memory_embedder.engine.protocol import EncodedText, EngineFacts, TokenIds, Vectors
+from memory_embedder.engine.protocol import EncodedText, EngineFacts, EngineOptions, TokenIds, Vectors
 from memory_embedder.errors import EmbedderError, ErrorKind
 from memory_embedder.http.app import build_app, build_probe_app
 from memory_embedder.models.profiles import Pooling
 from memory_embedder.scheduling import service as service_module
 from memory_embedder.scheduling.lanes import Lane
-from memory_embedder.scheduling.plan import LoadPlan
 from memory_embedder.scheduling.service import EmbeddingService
 from memory_embedder.settings import EmbedderSettings, Limits
 from memory_embedder.telemetry.metrics import Metrics
@@ -159,8 +158,8 @@ async def until(condition: Callable[[], bool]) -> None:
 def make_service(
     engine: FakeEngine, reranking_engine: FakeEngine, model_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> MakeService:
-    def load(plan: LoadPlan) -> FakeEngine:
-        return reranking_engine if plan.profile.pooling is Pooling.RANK else engine
+    def load(options: EngineOptions) -> FakeEngine:
+        return reranking_engine if options.profile.pooling is Pooling.RANK else engine
 
     def make(
         *,
@@ -218,5 +217,5 @@ async def probe(service: EmbeddingService) -> AsyncIterator[httpx.AsyncClient]:
         yield http
 
 
-def refuse_load(_plan: LoadPlan) -> FakeEngine:
+def refuse_load(_options: EngineOptions) -> FakeEngine:
     raise EmbedderError(ErrorKind.CONFIGURATION, "no such file")

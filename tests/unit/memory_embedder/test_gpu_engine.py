@@ -13,9 +13,9 @@ import structlog.testing
 
 from memory_embedder.engine import llama
 from memory_embedder.engine.backends import Backends, GpuDevice
-from memory_embedder.engine.llama import EngineOptions
 from memory_embedder.engine.memory_estimate import MemoryNeed, estimate_memory, largest_fitting
 from memory_embedder.engine.native_log import NativeLog
+from memory_embedder.engine.protocol import EngineOptions
 from memory_embedder.errors import EmbedderError
 from memory_embedder.models.gguf_header import GgufFacts
 from memory_embedder.models.profiles import PROFILES, Pooling

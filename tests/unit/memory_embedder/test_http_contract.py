@@ -8,7 +8,6 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
-from fastapi import FastAPI
 
 from memory_embedder.scheduling.service import EmbeddingService
 from tests.unit.memory_embedder.conftest import until
@@ -153,17 +152,3 @@ async def test_openapi_describes_the_request_with_examples(client: httpx.AsyncCl
     schema = operation["requestBody"]["content"]["application/json"]["schema"]
     assert len(schema["examples"]) == 2
     assert {"200", "400", "401", "404", "413", "422", "429", "503"} <= set(operation["responses"])
-
-
-async def test_embeddings_are_served_without_the_framework_which_serves_all_else(
-    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def broken(*_arguments: Any) -> None:
-        raise NotImplementedError
-
-    monkeypatch.setattr(FastAPI, "__call__", broken)
-    assert (await ask(client, input="x")).status_code == 200
-    assert (await ask(client, input="")).json()["error"]["code"] == "empty_input"
-    for method, path in (("GET", "/v1/embeddings"), ("POST", "/v1/embeddings/"), ("GET", "/v1/models")):
-        with pytest.raises(NotImplementedError):
-            await client.request(method, path)

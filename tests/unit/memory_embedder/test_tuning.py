@@ -53,22 +53,23 @@ def test_settings_that_are_given_are_in_every_candidate() -> None:
 
 def test_a_gpu_is_tried_with_nothing_that_needs_more_memory_than_its_default() -> None:
     plan = plan_load(EmbedderSettings(gpu_layers=-1), PROFILE, 4)
-    assert plan.largest_batch == plan.candidates[0].batch_tokens
-    assert plan.most_contexts == plan.candidates[0].workers.general + 1 == 3
+    assert plan.options.batch_tokens == plan.candidates[0].batch_tokens
+    assert plan.options.contexts == plan.candidates[0].workers.general + 1 == 3
 
 
 def test_a_gpu_whose_memory_is_short_of_the_default_is_left_the_plans_of_one_context() -> None:
     plan = plan_load(EmbedderSettings(gpu_layers=-1), PROFILE, 4)
-    assert plan.least_contexts == 2
+    assert plan.options.least_contexts == 2
     assert plan.fitting(3) == plan.candidates
     assert [(one.workers.general, one.batch_tokens) for one in plan.fitting(2)] == [(1, 2048), (1, 1024), (1, 512)]
 
 
 def test_a_reranker_has_no_context_for_queries() -> None:
     compute = ComputePlan(2048, WorkerPlan(general=2, threads=2, express_threads=4))
-    plan = plan_reranker_load(EmbedderSettings(gpu_layers=-1, reranker="bge-reranker-base"), PROFILE, compute, FACTS)
-    assert (plan.most_contexts, plan.least_contexts) == (2, 1)
-    assert plan.reserved == FACTS.contexts_estimate_bytes
+    settings = EmbedderSettings(gpu_layers=-1, reranker="bge-reranker-base")
+    options = plan_reranker_load(settings, PROFILE, compute, FACTS)
+    assert (options.contexts, options.least_contexts) == (2, 1)
+    assert options.reserved == FACTS.contexts_estimate_bytes
 
 
 @pytest.fixture

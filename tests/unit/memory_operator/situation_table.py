@@ -15,7 +15,7 @@ from memory_operator.reconcile.facts import (
     JobState,
     PodFacts,
     Problem,
-    ServedModel,
+    ReportedModel,
 )
 from memory_recall.postgres.identity_sql import DatabaseIdentity
 from memory_recall.schema.requirements.unique_ids import id_faults
@@ -164,7 +164,7 @@ EXTENSION_AND_SCHEMA = (
     Situation("a migration under way", "False", "Migrating", IN_PROGRESS, {"database": EMPTY_TABLE, **job("migrate")},
               begun=False, **NOTHING),
     Situation("a schema behind the operator's", "False", "Migrating", IN_PROGRESS,
-              db(schema_revision="0003")),
+              db(schema_revision="0000")),
     Situation("a schema ahead of the operator's", "False", "SchemaAhead", FAILED,
               db(schema_revision="9999")),
     Situation("a trigger that was dropped", "False", "Migrating", IN_PROGRESS,
@@ -269,9 +269,9 @@ EMBEDDERS = (
               {"database": RECORDED, **served(digest=FILE, pooling="cls")}, **NOTHING),
     Situation("an embedder that does not say its file", "True", "Ready", CURRENT, {"database": RECORDED, **served()}),
     Situation("an external embedder", "True", "Ready", CURRENT,
-              {"database": RECORDED, "external": ServedModel("e", FILE)}, EXTERNAL),
+              {"database": RECORDED, "external": ReportedModel("e", FILE)}, EXTERNAL),
     Situation("an external embedder of another file", "False", "ModelMismatch", FAILED,
-              {"database": RECORDED, "external": ServedModel("e", OTHER_FILE)}, EXTERNAL, **NOTHING),
+              {"database": RECORDED, "external": ReportedModel("e", OTHER_FILE)}, EXTERNAL, **NOTHING),
     Situation("an external embedder that is away", "False", "ExternalEmbedderUnreachable", IN_PROGRESS,
               {"external": Problem(Reason.EXTERNAL_UNREACHABLE, "503.")}, EXTERNAL, lasts=LATE, **NOTHING),
     Situation("an external embedder with another key", "False", "EmbedderUnauthorized", FAILED,
@@ -326,7 +326,7 @@ SWAPS_AND_SPECIFICATIONS = (
     Situation("a swap that fills", "False", "Swapping", IN_PROGRESS,
               {"next_embedder": SERVING, **db(swap=swap_record("filling"), next_model=NEXT_MODEL)}, edit=NEXT),
     Situation("a swap while the schema is behind", "False", "Migrating", IN_PROGRESS,
-              {"next_embedder": SERVING, **db(schema_revision="0003")}, edit=NEXT,
+              {"next_embedder": SERVING, **db(schema_revision="0000")}, edit=NEXT,
               **no(SCHEMA, "Migrating")),
     Situation("a swap while the active embedder is down", "False", "CrashLoopBackOff", FAILED,
               {"next_embedder": SERVING, "embedder": LOADING, **pods("embedder", Reason.CRASH_LOOP)}, edit=NEXT,

@@ -17,7 +17,7 @@ from memory_operator.reconcile.facts import (
     JobState,
     PodFacts,
     Problem,
-    ServedModel,
+    ReportedModel,
 )
 from memory_operator.reconcile.status import refuse
 from memory_operator.resources.cnpg import DatabaseObject
@@ -136,7 +136,7 @@ def cluster(**changes: Any) -> ClusterFacts:
 
 def served(**changes: str) -> Facts:
     """An embedder pod that says what it serves."""
-    return {"loads": (EmbedderLoad("mem-embedder-x", model=ServedModel("Pod mem-embedder-x", **changes)),)}
+    return {"loads": (EmbedderLoad("mem-embedder-x", model=ReportedModel("Pod mem-embedder-x", **changes)),)}
 
 
 def database_object(**changes: Any) -> DatabaseObject:

@@ -269,7 +269,7 @@ async def test_a_finalizer_that_is_taken_off_each_time_is_added_with_a_growing_d
 async def test_a_job_that_admission_changes_is_made_once_and_its_field_is_named(bench: Bench, component: str) -> None:
     bench.database = replace(READY, rows=RowCounts(total=500, pending=500), index=NO_INDEX)
     if component == "migrate":
-        bench.database = replace(bench.database, schema_revision="0001")
+        bench.database = replace(bench.database, schema_revision="0000")
     deployments = serving(lambda _: None)
 
     def admit(stored: Manifest) -> None:

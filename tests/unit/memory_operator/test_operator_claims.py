@@ -1,4 +1,4 @@
-"""One table belongs to one MemoryIndex, which a second one takes over only where the first is gone."""
+"""One table belongs to one MemoryIndex: who may take it over, and that only what it claimed is undone."""
 
 import json
 from dataclasses import asdict, replace
@@ -12,22 +12,29 @@ from memory_operator.controller.cache import WATCHED, ObjectCache
 from memory_operator.controller.entries import entry_of
 from memory_operator.controller.observe import Observer
 from memory_operator.reconcile.authorization.claims import holder_to_read
-from memory_operator.reconcile.facts import DeletionFacts, Peers
+from memory_operator.reconcile.facts import DeletionFacts, JobFacts, JobState, Peers
 from memory_operator.reconcile.plan import Apply, Plan
+from memory_operator.resources import workers
 from memory_recall.errors import InvalidInput
 from memory_recall.schema.claims_sql import TableClaim
 from memory_recall.status import RowCounts
-from tests.unit.memory_operator.conftest import CLAIM, EMPTY, FULL, IDENTITY, SERVER, Cluster, World, deep_update
+from tests.unit.memory_operator.conftest import (
+    CLAIM,
+    EMPTY,
+    FULL,
+    IDENTITY,
+    SERVER,
+    Cluster,
+    World,
+    condition,
+    deep_update,
+)
 from tests.unit.memory_operator.test_operator_controller import Bench, bench
+from tests.unit.memory_operator.test_operator_deletion import deleted, end
 
 __all__ = ["bench"]  # the fixture
 THEIRS = TableClaim(SERVER, "other", "mem", "u-0", "2026-01-01T10:00:00Z", "k-1", cluster_name="pg")
 MIGRATED = replace(FULL, identity=IDENTITY, table_schema="public")
-
-
-def condition(plan: Plan, kind: str) -> dict[str, Any]:
-    assert plan.status is not None
-    return next(c for c in plan.status["conditions"] if c["type"] == kind)
 
 
 def peer(
@@ -324,3 +331,34 @@ async def test_an_object_of_another_kubernetes_cluster_is_not_looked_for_in_this
     kube = Kube(None)
     found = await peers(world, kube, claim=replace(HOLDER, kubernetes="k-2"))
     assert (kube.read, found.holder_exists) == ([], None)
+
+
+ENDED = replace(CLAIM, uid="u-0", name="former", created_at="2026-01-01T10:00:00Z")
+
+
+@pytest.mark.parametrize("spec", [{"suspend": True}, {"embedding": {"dimensions": 1024}}, {}])
+@pytest.mark.parametrize("claim", [None, ENDED, replace(CLAIM, system_identifier="1")], ids=["none", "ended", "copied"])
+def test_a_table_that_the_object_never_claimed_keeps_its_vectors_and_the_object_goes(
+    world: World, spec: dict[str, Any], claim: TableClaim | None
+) -> None:
+    """Migrated by the command line, or left by an object that was deleted with `Retain`; a Job would be refused."""
+    index = deleted(world, deletionPolicy="Delete", **spec)
+    found = replace(FULL, identity=IDENTITY, claim=claim)
+    plan = end(world, index, database=found, peers=Peers(holder_exists=False))
+    assert (plan.finalizer, plan.actions) == (False, ())
+    (stays,) = plan.left_behind
+    assert "table memories stays in database app" in stays
+    assert "memory migrate --to base" in stays
+
+
+def test_migrations_whose_claim_the_running_job_has_dropped_are_undone_to_the_end(world: World) -> None:
+    """The claim goes with our own tables, before the revision."""
+    index = deleted(world, deletionPolicy="Delete")
+    config = workers.config_fingerprint(index, world.images, "uninstall")
+    running = JobFacts("mem-uninstall-x", "uninstall", config, 0, JobState.ACTIVE)
+    found = replace(FULL, identity=IDENTITY, claim=None)
+    plan = end(world, index, database=found, jobs=(running,))
+    assert plan.finalizer is None
+    assert "Job mem-uninstall-x drops" in condition(plan, "Ready")["message"]
+    taken = end(world, index, database=replace(found, claim=replace(CLAIM, uid="u-2")), jobs=(running,))
+    assert (taken.finalizer, taken.actions) == (False, ())

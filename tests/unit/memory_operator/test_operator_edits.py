@@ -1,6 +1,5 @@
 """A new default image that waits for its turn holds up no edit, also where the edit could not be written at first."""
 
-import copy
 from dataclasses import replace
 from typing import Any
 
@@ -91,17 +90,6 @@ def test_an_edit_of_the_number_of_pods_alone_leaves_the_new_image_waiting(world:
     several = edited(world, seen=1, embedder={"gpuLayers": 0, "minReplicas": 2, "maxReplicas": 2})
     (deployment,) = applied(several, "Deployment")
     assert (deployment["spec"]["replicas"], deployment["spec"]["template"]) == (2, live["spec"]["template"])
-
-
-@pytest.mark.parametrize(("seen", "rolled_out"), [(1, True), (2, False)])
-def test_a_deployment_of_a_former_release_is_taken_for_edited_where_the_status_is_older(
-    world: World, seen: int, *, rolled_out: bool
-) -> None:
-    """It does not record its specification; without this, the first upgrade would roll all embedders out together."""
-    _, observed, _ = world.settled()
-    live = copy.deepcopy(observed.children["Deployment", "mem-embedder"])
-    del live["metadata"]["annotations"][ANNOTATION_SPECIFICATION]
-    assert bool(applied(edited(world, seen=seen, live=live, **EDIT), "Deployment")) == rolled_out
 
 
 PODS_CHANGE: list[dict[str, Any]] = [

@@ -17,7 +17,7 @@ from memory_operator.reconcile.embedder import (
     needed_replicas,
     plan_replicas,
 )
-from memory_operator.reconcile.facts import DeploymentFacts, EmbedderLoad, Problem, Recommendation, ServedModel
+from memory_operator.reconcile.facts import DeploymentFacts, EmbedderLoad, Problem, Recommendation, ReportedModel
 from memory_recall.status import RowCounts
 from tests.unit.memory_operator.conftest import FULL, World
 
@@ -52,13 +52,13 @@ def test_an_embedders_metrics_contain_its_load_and_its_device() -> None:
 
 
 def test_an_embedders_metrics_say_which_file_it_serves() -> None:
-    assert parse_metrics("p", METRICS).model == ServedModel("Pod p", "sha256:aa", "mean")
+    assert parse_metrics("p", METRICS).model == ReportedModel("Pod p", "sha256:aa", "mean")
 
 
 def test_an_external_embedders_model_list_says_which_file_it_serves(world: World) -> None:
     index = world.index(embedder={"external": {"url": "http://e:8080"}})
     listed = [{"id": "other"}, {"id": "all-MiniLM-L6-v2", "digest": "sha256:aa", "pooling": "mean"}]
-    assert served_model(index, listed) == ServedModel("The embedder at http://e:8080", "sha256:aa", "mean")
+    assert served_model(index, listed) == ReportedModel("The embedder at http://e:8080", "sha256:aa", "mean")
 
 
 def test_metrics_of_another_program_yield_no_load() -> None:

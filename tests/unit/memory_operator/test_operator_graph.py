@@ -185,7 +185,7 @@ def test_the_graph_waits_while_the_sync_worker_has_no_pod(world: World) -> None:
 
 def test_nothing_is_written_for_the_graph_before_the_schema_is_ready(world: World) -> None:
     _, observed, _ = world.settled()
-    behind = replace(FULL, schema_revision="0001", graph=None)
+    behind = replace(FULL, schema_revision="0000", graph=None)
     plan = world.decide(world.index(**WANTED), **{**vars(observed), "database": behind})
     started = [action.manifest["kind"] for action in plan.actions if isinstance(action, Apply)]
     assert [kind for kind in started if kind == "Job"] == ["Job"], "the migration alone"

@@ -22,16 +22,11 @@ from memory_operator.reconcile.plan import Apply, Plan
 from memory_recall.postgres.identity_sql import DatabaseIdentity
 from memory_recall.schema.claims_sql import TableClaim
 from memory_recall.status import NO_INDEX, DatabaseFacts, RowCounts
-from tests.unit.memory_operator.conftest import CLUSTER, EMPTY, FULL, IDENTITY, SERVER, Cluster, World
+from tests.unit.memory_operator.conftest import CLUSTER, EMPTY, FULL, IDENTITY, SERVER, Cluster, World, condition
 
 ELSEWHERE = DatabaseIdentity("7400000000000000002", "app", "pg")
 PENDING = replace(FULL, rows=RowCounts(total=500, pending=500), index=NO_INDEX)
 PLAIN: dict[str, Any] = {"database": {"cluster": None, "extension": {"management": "Observe"}}}
-
-
-def condition(plan: Plan, kind: str) -> dict[str, Any]:
-    assert plan.status is not None
-    return next(c for c in plan.status["conditions"] if c["type"] == kind)
 
 
 def databases(plan: Plan) -> list[dict[str, Any]]:

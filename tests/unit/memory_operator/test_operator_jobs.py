@@ -84,13 +84,6 @@ def test_an_operator_upgrade_lets_a_running_job_end(world: World, component: str
     assert not replaced(decide(world, component, old, running=True), component)
 
 
-def test_a_running_index_build_of_a_former_release_goes_on(world: World) -> None:
-    """Its label has no part about its pods."""
-    former = workers.work_of(workers.config_fingerprint(world.index(), world.images, "index"))
-    assert not replaced(decide(world, "index", former, running=True), "index")
-    assert replaced(decide(world, "index", former, problem=CANNOT_PULL), "index")
-
-
 @pytest.mark.parametrize(
     ("component", "spec"), [("index", {"index": {"m": 32}}), ("migrate", {"database": {"existingVectors": "Keep"}})]
 )

@@ -136,18 +136,17 @@ def test_an_invalid_index_is_rebuilt(cluster: Cluster) -> None:
 def test_a_schema_that_fell_behind_is_migrated_again(cluster: Cluster) -> None:
     cluster.until_ready()
     cluster.jobs.clear()
-    cluster.change(schema_revision="0001")
+    cluster.change(schema_revision="0000")
     cluster.reconcile()
     assert cluster.running() == ["migrate"]
 
 
 @pytest.mark.finding("D30")
-@pytest.mark.parametrize("older", ["0002", "0003", "0004", "0005"])
-def test_an_operator_upgrade_migrates_a_ready_object(world: World, cluster: Cluster, older: str) -> None:
+def test_an_operator_upgrade_migrates_a_ready_object(world: World, cluster: Cluster) -> None:
     """The new operator finds an older revision, migrates by itself, and the index is neither missed nor built again."""
     cluster.until_ready()
     counts = cluster.database.rows
-    cluster.change(schema_revision=older)
+    cluster.change(schema_revision="0000")
     world.images = Images(operator="op:2", embedder="emb:1")
     cluster.reconcile()
     assert cluster.running() == ["migrate"]

@@ -284,8 +284,7 @@ def test_a_suspended_object_fetches_nothing(world: World) -> None:
     assert claims(made) == []
 
 
-def test_an_object_of_the_former_release_serves_until_its_file_is_on_the_volume(world: World) -> None:
-    """Its pods fetched the file themselves."""
+def test_an_object_whose_source_becomes_http_serves_as_before_until_the_file_is_on_the_volume(world: World) -> None:
     made = cluster_with(world)
     change(made, embedding=source())
     settle(made)

@@ -39,7 +39,7 @@ facts = st.builds(
     st.just(EMPTY),
     extension_version=st.sampled_from([None, "0.8.7", "0.7.0"]),
     extension_available=st.sampled_from([None, "0.8.7", "0.8.1"]),
-    schema_revision=st.sampled_from([None, "0001", HEAD_REVISION]),
+    schema_revision=st.sampled_from([None, "0000", HEAD_REVISION]),
     schema_differences=st.sampled_from(["", "a trigger is gone"]),
     embedding_dimensions=st.sampled_from([None, 384]),
     active_model=st.sampled_from([None, MODEL, NEXT_MODEL]),

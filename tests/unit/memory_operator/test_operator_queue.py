@@ -8,7 +8,7 @@ import pytest
 
 from memory_operator.app import WORKERS
 from memory_operator.controller.handlers import EventRouter
-from memory_operator.controller.history import Backoff, ObjectHistory, RateTracker
+from memory_operator.controller.history import ObjectHistory, RateTracker
 from memory_operator.controller.queue import NAMESPACE_LIMIT, URGENT_RUN, Key, WorkQueue
 from memory_operator.reconcile.facts import Recommendation
 
@@ -175,11 +175,11 @@ def test_two_observations_at_the_same_time_give_no_rate() -> None:
 
 
 def test_back_off_doubles_with_jitter_up_to_a_limit() -> None:
-    longest = Backoff(random=lambda: 1.0)
-    assert [longest.fail() for _ in range(9)] == [1, 2, 4, 8, 16, 30, 30, 30, 30]
+    longest, at = ObjectHistory(random=lambda: 1.0), datetime(2026, 1, 1, tzinfo=UTC)
+    assert [longest.fail(at) for _ in range(9)] == [1, 2, 4, 8, 16, 30, 30, 30, 30]
     longest.succeed()
-    assert longest.fail() == 1
-    assert Backoff(random=lambda: 0.0).fail() == 0.5
+    assert longest.fail(at) == 1
+    assert ObjectHistory(random=lambda: 0.0).fail(at) == 0.5
 
 
 def test_recommendations_are_kept_for_the_window_and_one_before_it() -> None:

@@ -10,10 +10,11 @@ import pytest
 from structlog.testing import capture_logs
 
 from memory_operator.api.reasons import Reason
-from memory_operator.clients.events import EventRecorder
 from memory_operator.clients.kube import KubeError
 from memory_operator.controller.events import of_transitions
 from memory_operator.controller.history import IdleTracker
+from memory_operator.controller.metrics import Metrics
+from memory_operator.controller.reporter import Reporter
 from memory_operator.reconcile.facts import Problem
 from memory_operator.resources.common import Images
 from memory_operator.resources.events import Event, event_manifest, memory_index
@@ -146,7 +147,7 @@ async def test_changes_of_ready_and_of_stalled_are_events_and_nothing_is_said_tw
 
 
 async def test_started_and_failed_jobs_are_events(bench: Bench) -> None:
-    bench.database = replace(FULL, schema_revision="0003")
+    bench.database = replace(FULL, schema_revision="0000")
     await bench.reconcile()
     ((name, job),) = [(key[2], item) for key, item in bench.api.objects.items() if key[0] == "Job"]
     assert ("Normal", "JobStarted") in events(bench)
@@ -203,12 +204,10 @@ def test_the_same_event_has_the_same_name_and_another_one_another(world: World) 
 async def test_an_event_that_exists_is_left_as_it_is(connect: Connect, world: World) -> None:
     answers = iter([Answer(201, {}), failure(409, "exists")])
     kube, sent = await connect(lambda _: next(answers))
-    recorder = EventRecorder(kube, lambda: START)
+    reporter = Reporter(kube, Metrics(), lambda: START)
     with capture_logs() as logs:
         for _ in range(2):
-            assert await recorder.record(
-                memory_index(world.manifest()), Event("Normal", "Ready", "Every row is embedded.")
-            )
+            await reporter.record(world.manifest(), [Event("Normal", "Ready", "Every row is embedded.")])
     assert logs == []
     assert [(one.method, one.path) for one in sent] == [("POST", "/api/v1/namespaces/team/events")] * 2
 

@@ -1,6 +1,5 @@
 """Roll-outs: when one is under way, which pods speak for it, what is replaced first, and whose turn it is."""
 
-import copy
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -14,8 +13,8 @@ from memory_operator.controller.rollouts import RolloutTurn, rolls_out_default_i
 from memory_operator.reconcile.facts import DeploymentFacts, Observed, PodFacts, Problem
 from memory_operator.reconcile.plan import Apply, Delete, Plan
 from memory_operator.resources import embedder
-from memory_operator.resources.common import LABEL_GRACEFUL, Images
-from tests.unit.memory_operator.conftest import START, Cluster, World, deep_update
+from memory_operator.resources.common import Images
+from tests.unit.memory_operator.conftest import START, Cluster, World, condition, deep_update
 
 NEW = Images(operator="op:1", embedder="emb:2")
 SERVING = DeploymentFacts(replicas=1, ready=1, current=True, updated=1, image="emb:1")
@@ -47,11 +46,6 @@ def test_a_passed_deadline_is_read_from_the_deployment() -> None:
     assert object_facts.deployment_facts(deployment(conditions=[late])).deadline_exceeded
     done = {"type": "Progressing", "status": "True", "reason": "NewReplicaSetAvailable"}
     assert not object_facts.deployment_facts(deployment(conditions=[done])).deadline_exceeded
-
-
-def condition(plan: Plan, kind: str) -> dict[str, Any]:
-    assert plan.status is not None
-    return next(c for c in plan.status["conditions"] if c["type"] == kind)
 
 
 def decide(world: World, observed: Observed, index: MemoryIndex | None = None, **facts: Any) -> Plan:
@@ -114,47 +108,6 @@ def test_other_embedders_are_rolled_out_pod_by_pod(world: World, spec: dict[str,
     assert strategy == {"type": "RollingUpdate", "rollingUpdate": rolling}
 
 
-def former(live: dict[str, Any]) -> dict[str, Any]:
-    """The Deployment as the former release made it: its pods lack the label of the present ones."""
-    changed = copy.deepcopy(live)
-    del changed["spec"]["template"]["metadata"]["labels"][LABEL_GRACEFUL]
-    return changed
-
-
-@pytest.mark.parametrize(
-    ("template_is_former", "numbers", "left_out"),
-    [
-        (True, {"ready": 2, "total": 2, "updated": 2, "current": True}, False),
-        (False, {"ready": 2, "total": 2, "updated": 0, "current": False}, False),
-        (False, {"ready": 2, "total": 3, "updated": 1, "current": False}, False),
-        (False, {"ready": 3, "total": 3, "updated": 1, "current": False}, True),
-        (False, {"ready": 1, "total": 2, "updated": 1, "current": False}, False),
-        (False, {"ready": 0, "total": 2, "updated": 2, "current": True}, True),
-    ],
-)
-def test_the_service_leaves_former_pods_out_as_soon_as_a_pod_of_the_present_template_is_ready(
-    world: World, *, template_is_former: bool, numbers: dict[str, Any], left_out: bool
-) -> None:
-    index, observed, _ = world.settled(embedder={"minReplicas": 2, "maxReplicas": 2})
-    live = observed.children["Deployment", "mem-embedder"]
-    children = {
-        **observed.children,
-        ("Service", "mem-embedder"): embedder.service(index, graceful_only=False),
-        ("Deployment", "mem-embedder"): former(live) if template_is_former else live,
-    }
-    plan = decide(world, observed, index, children=children, embedder=replace(SERVING, replicas=2, **numbers))
-    assert [LABEL_GRACEFUL in one["spec"]["selector"] for one in applied(plan, "Service")] == [True] * left_out
-
-
-def test_a_service_that_leaves_former_pods_out_never_selects_them_again(world: World) -> None:
-    index, observed, _ = world.settled()
-    live = former(observed.children["Deployment", "mem-embedder"])
-    children = {**observed.children, ("Deployment", "mem-embedder"): live}
-    plan = decide(world, observed, index, children=children, embedder=replace(SERVING, ready=0))
-    assert applied(plan, "Service") == []
-    assert applied(plan, "Deployment") != []
-
-
 def test_a_status_that_is_older_than_the_template_counts_no_pod_of_it() -> None:
     stale = object_facts.deployment_facts(
         deployment(observedGeneration=1, replicas=2, updatedReplicas=2, readyReplicas=2)
@@ -175,13 +128,6 @@ def test_pods_overlap_for_as_long_as_callers_need_to_find_the_new_one(
     delay = int(command[command.index("--shutdown-delay-seconds") + 1]) if overlaps else 0
     assert ("minReadySeconds" in made["spec"], "--shutdown-delay-seconds" in command) == (overlaps, overlaps)
     assert pod["terminationGracePeriodSeconds"] == 60 + delay
-
-
-def test_the_label_of_present_pods_is_in_no_selector_that_cannot_change(world: World) -> None:
-    made = embedder.deployment(world.index(), world.images, replicas=1)
-    budget = embedder.disruption_budget(world.index())
-    assert LABEL_GRACEFUL in made["spec"]["template"]["metadata"]["labels"]
-    assert all(LABEL_GRACEFUL not in one["spec"]["selector"]["matchLabels"] for one in (made, budget))
 
 
 def applied(plan: Plan, kind: str) -> list[dict[str, Any]]:

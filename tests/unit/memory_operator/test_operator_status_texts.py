@@ -12,7 +12,7 @@ import yaml
 from memory_operator.api.conditions import MESSAGE_LIMIT
 from memory_operator.api.reasons import Reason
 from memory_operator.clients.kube import KubeError
-from memory_operator.reconcile.facts import DeploymentFacts, EmbedderLoad, Problem, ServedModel
+from memory_operator.reconcile.facts import DeploymentFacts, EmbedderLoad, Problem, ReportedModel
 from memory_operator.reconcile.status import LONGEST_TEXTS
 from memory_operator.resources.events import Event, event_manifest, memory_index
 from memory_recall.status import RowCounts
@@ -42,7 +42,7 @@ def embedder_section(world: World, facts: dict[str, Any], **spec: Any) -> dict[s
 def test_the_device_of_former_pods_is_not_told_of_an_embedder_that_somebody_else_runs(
     world: World, spec: dict[str, Any]
 ) -> None:
-    section = embedder_section(world, {"external": ServedModel("e")}, **spec)
+    section = embedder_section(world, {"external": ReportedModel("e")}, **spec)
     assert section.keys() & {"device", "gpuLayersOffloaded"} == set()
 
 
@@ -101,7 +101,7 @@ def test_no_text_of_a_server_is_too_long_for_its_field_or_holds_what_a_terminal_
         FULL, extension_version=HOSTILE, extension_available=HOSTILE, server_version=HOSTILE, schema_revision=HOSTILE,
         table_schema=HOSTILE, schema_differences=HOSTILE, rows=RowCounts(total=10**30, pending=10**30),
     )  # fmt: skip
-    loads = (EmbedderLoad("p", device=HOSTILE, model=ServedModel(HOSTILE, HOSTILE, HOSTILE)),)
+    loads = (EmbedderLoad("p", device=HOSTILE, model=ReportedModel(HOSTILE, HOSTILE, HOSTILE)),)
     plan = world.decide(database=facts, loads=loads, external=Problem(Reason.MODEL_MISMATCH, HOSTILE))
     assert plan.status is not None
     texts = json.dumps(plan.status, ensure_ascii=False)

@@ -13,10 +13,11 @@ from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import Manifest
 from memory_operator.controller.observe import Observer
 from memory_operator.reconcile.core import reconcile
-from memory_operator.reconcile.facts import EmbedderLoad, JobState, Problem, ServedModel
+from memory_operator.reconcile.facts import EmbedderLoad, JobState, Problem, ReportedModel
 from memory_operator.reconcile.plan import Apply
 from memory_operator.resources import workers
 from memory_recall.schema.models_sql import RecordedModel
+from memory_recall.schema.revisions import HEAD_REVISION
 from memory_recall.status import NO_INDEX, RowCounts
 from tests.unit.memory_operator.conftest import FULL, MODEL, NEXT_MODEL, Cluster, World, swap_record
 
@@ -95,7 +96,7 @@ def test_a_schema_that_is_newer_than_the_operator_stops_the_swap(swap: Cluster) 
 def test_an_operator_upgrade_migrates_the_schema_during_a_swap(swap: Cluster) -> None:
     """The migration Job gets the active model, whose vectors the column holds; the swap continues after it."""
     change(swap, embedding={"model": "bge-large-en-v1.5", "dimensions": 1024})
-    swap.change(schema_revision="0005")
+    swap.change(schema_revision="0000")
     applied = [action.manifest for action in swap.reconcile().actions if isinstance(action, Apply)]
     (job,) = [manifest for manifest in applied if manifest["kind"] == "Job"]
     (container,) = job["spec"]["template"]["spec"]["containers"]
@@ -103,7 +104,7 @@ def test_an_operator_upgrade_migrates_the_schema_during_a_swap(swap: Cluster) ->
     assert container["command"][:2] == ["memory", "migrate"]
     assert (values["MEMORY_MODEL"], values["MEMORY_DIMENSIONS"]) == ("all-MiniLM-L6-v2", "384")
     swap.finish("migrate")
-    swap.change(schema_revision="0008")
+    swap.change(schema_revision=HEAD_REVISION)
     swap.reconcile()
     swap.reconcile()
     assert swap.running() == ["swap"]
@@ -113,7 +114,7 @@ def test_an_operator_upgrade_migrates_the_schema_during_a_swap(swap: Cluster) ->
 def test_another_file_of_the_active_model_is_noticed_during_a_swap(swap: Cluster, digest: str, status: str) -> None:
     """Recalls go on with the active model, and its pods may be replaced at any time."""
     swap.change(active_model=replace(MODEL, embedder_url=HOME, digest="sha256:aa"))
-    served = EmbedderLoad("mem-embedder-0", 0.0, 0.0, model=ServedModel("Pod mem-embedder-0", digest, None))
+    served = EmbedderLoad("mem-embedder-0", 0.0, 0.0, model=ReportedModel("Pod mem-embedder-0", digest, None))
     observed = replace(swap.observe(), loads=(served,))
     world = swap.world
     plan = reconcile(swap.index, observed, world.images, world.now, world.intervals, permitted=world.permitted)

@@ -16,7 +16,7 @@ from memory_operator.clients.http import Answer
 from memory_operator.controller.observe import Observer
 from memory_operator.reconcile.authorization.permissions import Permitted
 from memory_operator.reconcile.core import reconcile
-from memory_operator.reconcile.facts import DeploymentFacts, Problem, ServedModel
+from memory_operator.reconcile.facts import DeploymentFacts, Problem, ReportedModel
 from memory_operator.reconcile.plan import Apply, Delete, Patch, Plan
 from tests.unit.memory_operator.conftest import MODEL, NEXT_MODEL, Cluster, World, anywhere
 from tests.unit.memory_operator.test_operator_swap_external import (
@@ -122,7 +122,7 @@ def test_the_job_waits_for_a_former_external_embedder_that_is_known_to_be_away(w
     assert verdict(waiting, ConditionType.MODEL_ACTIVE) == ("False", "Waiting")
     assert "does not answer" in waiting.steps[ConditionType.MODEL_ACTIVE].verdict.message
     assert not jobs(waiting)
-    going = decide(cluster, active_external=ServedModel(f"The embedder at {FORMER}"))
+    going = decide(cluster, active_external=ReportedModel(f"The embedder at {FORMER}"))
     assert verdict(going, ConditionType.EMBEDDER_READY) == ("True", "Available")
     assert jobs(going)
 
@@ -131,7 +131,7 @@ def test_another_file_at_the_former_external_embedder_is_noticed(world: World) -
     cluster = settled(world, external(FORMER), FORMER)
     cluster.change(active_model=replace(MODEL, embedder_url=FORMER, digest="sha256:aa"))
     change(cluster, external(OTHER))
-    plan = decide(cluster, active_external=ServedModel(f"The embedder at {FORMER}", "sha256:bb"))
+    plan = decide(cluster, active_external=ReportedModel(f"The embedder at {FORMER}", "sha256:bb"))
     assert verdict(plan, ConditionType.EMBEDDER_READY) == ("False", "ModelMismatch")
     assert not jobs(plan)
 
@@ -199,7 +199,7 @@ async def test_the_operator_asks_the_former_external_embedder_with_its_own_key(w
     sync = cluster.children["Deployment", "mem-sync"]
     observer = Observer(Secrets(), None, EmbedderProbe(get, world.permitted, anywhere))  # type: ignore[arg-type]
     found = await observer._active_external(cluster.index, cluster.database, sync)
-    assert found == ServedModel(f"The embedder at {FORMER}", "sha256:aa")
+    assert found == ReportedModel(f"The embedder at {FORMER}", "sha256:aa")
     assert requests == [(f"{FORMER}/v1/models", "Bearer key of k1")]
     assert await observer._active_external(cluster.index, cluster.database, None) is None
     cluster.change(active_model=replace(NEXT_MODEL, embedder_url=OTHER))

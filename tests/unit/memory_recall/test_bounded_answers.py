@@ -209,6 +209,17 @@ async def test_a_request_whose_answer_comes_byte_by_byte_ends_as_a_whole() -> No
 
 @pytest.mark.promise("embedder-answers-bounded")
 @pytest.mark.finding("security S7")
+async def test_a_blocking_request_whose_answer_comes_byte_by_byte_ends_as_a_whole() -> None:
+    """It would hold the thread of a memory server's request."""
+    async with served(dribbling) as url, asyncio.timeout(30):
+        client = HttpEmbedder(url, "m", timeout=0.2)
+        with pytest.raises(EmbedderUnavailable, match="ReadTimeout"):
+            await asyncio.to_thread(client.embed_query, "q")
+        client.close()
+
+
+@pytest.mark.promise("embedder-answers-bounded")
+@pytest.mark.finding("security S7")
 async def test_a_recall_does_not_wait_longer_than_its_budget_for_an_answer_without_end() -> None:
     """The request goes on, so that its connection stays usable, but nobody waits for it."""
     async with served(dribbling) as url, EmbedderClient(url, "m") as client, asyncio.timeout(30):

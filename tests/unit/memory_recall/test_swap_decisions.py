@@ -202,7 +202,7 @@ _SWAP = SwapRecord(
         ({"gate": {"outcome": "undecided", "message": "numbers of an earlier run"}}, False),
         ({}, False),
     ],
-    ids=["undecided", "refused", "a record of a former release", "measured again", "refused later", "no gate"],
+    ids=["undecided", "refused", "no outcome", "measured again", "refused later", "no gate"],
 )
 def test_a_recorded_swap_tells_whether_its_gate_could_not_decide(changes: dict[str, object], undecided: bool) -> None:
     """The stage is the same as of a refused one."""

@@ -5,8 +5,6 @@ small and are added, not multiplied. F16 is the default. It needs half the memor
 kernel that was measured, and its vectors have a cosine of at least 0.99999 to those of F32.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
@@ -18,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from safetensors import SafetensorError, safe_open
 
-from memory_embedder.errors import EmbedderError, ErrorKind
+from memory_embedder.errors import configuration_error
 from memory_embedder.models.convert.wordpiece import WordPiece, read_json, read_wordpiece
 from memory_embedder.models.profiles import Pooling
 
@@ -70,11 +68,7 @@ class BertShape:
 
 
 def convert_bert(directory: Path, out: Path, *, weights: WeightType = WeightType.F16, name: str | None = None) -> None:
-    """Convert a Hugging Face directory and write `out` atomically, so that a partial file never has this name.
-
-    Raises:
-        EmbedderError: the directory holds another kind of model, or one of its files is missing or malformed.
-    """
+    """Convert a Hugging Face directory and write `out` atomically, so that a partial file never has this name."""
     shape = read_shape(directory)
     vocabulary = read_wordpiece(directory)
     partial = out.with_name(out.name + ".partial")
@@ -87,14 +81,12 @@ def convert_bert(directory: Path, out: Path, *, weights: WeightType = WeightType
         try:
             writer.add_tensor(tensor_name, gguf.quants.quantize(data, kind), raw_dtype=kind)
         except gguf.quants.QuantError as error:
-            raise EmbedderError(
-                ErrorKind.CONFIGURATION,
+            raise configuration_error(
                 f"{directory}: the tensor '{tensor_name}' of shape {data.shape} cannot be stored as {kind.name}; "
                 "convert to f16.",
             ) from error
         except ValueError as error:
-            raise EmbedderError(
-                ErrorKind.CONFIGURATION,
+            raise configuration_error(
                 f"{directory} holds the tensor '{tensor_name}' twice; leave one set of weights in it.",
             ) from error
     _write_metadata(writer, shape, vocabulary, name or directory.name, weights)
@@ -106,21 +98,15 @@ def convert_bert(directory: Path, out: Path, *, weights: WeightType = WeightType
 
 
 def read_shape(directory: Path) -> BertShape:
-    """Read the network's hyperparameters and its pooling from a Hugging Face directory.
-
-    Raises:
-        EmbedderError: the configuration is missing or malformed, or llama.cpp does not support such a network.
-    """
+    """Read the network's hyperparameters and its pooling from a Hugging Face directory."""
     config = _config(directory / "config.json")
     if config.get("model_type") != "bert":
-        raise EmbedderError(
-            ErrorKind.CONFIGURATION,
+        raise configuration_error(
             f"{directory} holds a '{config.get('model_type')}' model; this converter takes 'bert'. "
             "Convert other families with llama.cpp's own script and serve the file as it is.",
         )
     if config.get("hidden_act", "gelu") != "gelu" or config.get("position_embedding_type", "absolute") != "absolute":
-        raise EmbedderError(
-            ErrorKind.CONFIGURATION,
+        raise configuration_error(
             f"{directory}: only gelu activation and absolute positions are what llama.cpp computes for BERT.",
         )
     _check_modules(directory)
@@ -128,8 +114,7 @@ def read_shape(directory: Path) -> BertShape:
     def number(key: str, default: int | None = None, *, most: int = _MOST) -> int:
         value = config.get(key, default)
         if type(value) is not int or not 0 < value <= most:
-            raise EmbedderError(
-                ErrorKind.CONFIGURATION,
+            raise configuration_error(
                 f"{directory}/config.json lacks the number '{key}', from 1 to {most}; download the model again.",
             )
         return value
@@ -148,8 +133,7 @@ def read_shape(directory: Path) -> BertShape:
 
 def _epsilon(value: object, directory: Path) -> float:
     if type(value) not in {int, float} or not 0 < float(value) < 1:  # type: ignore[arg-type]  # a number, as just seen
-        raise EmbedderError(
-            ErrorKind.CONFIGURATION,
+        raise configuration_error(
             f"{directory}/config.json lacks the number 'layer_norm_eps', between 0 and 1; download the model again.",
         )
     return float(value)  # type: ignore[arg-type]  # the same
@@ -164,8 +148,7 @@ def _check_modules(directory: Path) -> None:
     types = [str(module.get("type")).rpartition(".")[2] for module in modules] if _are_objects(modules) else [None]
     further = [name for name in types if name not in _MODULES]
     if further:
-        raise EmbedderError(
-            ErrorKind.CONFIGURATION,
+        raise configuration_error(
             f"{path} names the module '{further[0]}', which would be left out, so that the vectors would be wrong; "
             f"this converter takes {', '.join(sorted(_MODULES))}.",
         )
@@ -184,16 +167,14 @@ def _read_pooling(directory: Path) -> Pooling:
     }
     chosen = [pooling for key, pooling in switches.items() if config.get(key)]
     if len(chosen) != 1:
-        raise EmbedderError(
-            ErrorKind.CONFIGURATION, f"{directory}/1_Pooling/config.json must switch on exactly one known pooling mode."
-        )
+        raise configuration_error(f"{directory}/1_Pooling/config.json must switch on exactly one known pooling mode.")
     return chosen[0]
 
 
 def _config(path: Path) -> dict[str, Any]:
     loaded = read_json(path)
     if not isinstance(loaded, dict):
-        raise EmbedderError(ErrorKind.CONFIGURATION, f"{path} does not hold a JSON object; download the model again.")
+        raise configuration_error(f"{path} does not hold a JSON object; download the model again.")
     return loaded
 
 
@@ -229,8 +210,7 @@ def _tensors(directory: Path, shape: BertShape) -> Iterator[tuple[str, npt.NDArr
     names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.BERT, shape.layers)
     files = sorted(directory.glob("*.safetensors"))
     if not files:
-        raise EmbedderError(
-            ErrorKind.CONFIGURATION,
+        raise configuration_error(
             f"{directory} has no .safetensors file; download the safetensors form of the model.",
         )
     for path in files:
@@ -240,8 +220,7 @@ def _tensors(directory: Path, shape: BertShape) -> Iterator[tuple[str, npt.NDArr
                 continue
             target = names.get_name(source, try_suffixes=(".weight", ".bias"))
             if target is None:
-                raise EmbedderError(
-                    ErrorKind.CONFIGURATION,
+                raise configuration_error(
                     f"{path.name} holds an unexpected tensor '{key}'; it is not a BERT encoder.",
                 )
             yield target, data.astype(np.float32)
@@ -253,9 +232,7 @@ def _stored(path: Path) -> Iterator[tuple[str, npt.NDArray[Any]]]:
             for key in weights.keys():  # noqa: SIM118 -- not a dictionary
                 yield key, weights.get_tensor(key)
     except (OSError, SafetensorError, TypeError, ValueError) as error:  # two of numbers that NumPy does not have
-        raise EmbedderError(
-            ErrorKind.CONFIGURATION, f"{path} is not a readable .safetensors file; download the model again."
-        ) from error
+        raise configuration_error(f"{path} is not a readable .safetensors file; download the model again.") from error
 
 
 def _plain_name(key: str) -> str:

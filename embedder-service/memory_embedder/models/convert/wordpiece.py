@@ -8,14 +8,12 @@ A directory may come from anybody. What its files hold is checked, and its numbe
 of that size.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from memory_embedder.errors import EmbedderError, ErrorKind
+from memory_embedder.errors import EmbedderError, configuration_error
 
 WORD_START = "\u2581"
 CONTINUATION = "##"
@@ -57,17 +55,10 @@ class WordPiece:
         """The ids of the special tokens, which the tokenizer must never make from a text."""
         return frozenset((self.cls, self.sep, self.pad, self.mask, self.unk))
 
-    def padded(self, size: int) -> WordPiece:
-        """Return the vocabulary with `size` pieces, since many models have more embeddings than pieces.
-
-        The further pieces never come from a text.
-
-        Raises:
-            EmbedderError: the vocabulary has more than `size` pieces.
-        """
+    def padded(self, size: int) -> "WordPiece":
+        """Return the vocabulary with `size` pieces, since many models have more embeddings than pieces."""
         if size < len(self.pieces):
-            raise EmbedderError(
-                ErrorKind.CONFIGURATION,
+            raise configuration_error(
                 f"The vocabulary has {len(self.pieces)} pieces but the model {size} embeddings; "
                 "they belong to different models.",
             )
@@ -87,12 +78,7 @@ def _kind(piece: str) -> int:
 
 
 def read_wordpiece(directory: Path) -> WordPiece:
-    """Read the vocabulary from `tokenizer.json`, or from `vocab.txt` if the directory has no `tokenizer.json`.
-
-    Raises:
-        EmbedderError: the directory has neither file, the tokenizer is not WordPiece, its vocabulary is malformed or
-            too large, or a special token is missing.
-    """
+    """Read the vocabulary from `tokenizer.json`, or from `vocab.txt` if the directory has no `tokenizer.json`."""
     config = _read_object(directory / "tokenizer_config.json")
     pieces, normalizer = _read_pieces(directory)
     by_piece = {piece: i for i, piece in enumerate(pieces)}
@@ -101,9 +87,7 @@ def read_wordpiece(directory: Path) -> WordPiece:
         value = config.get(key, default)
         text = value.get("content", default) if isinstance(value, dict) else value
         if not isinstance(text, str) or text not in by_piece:
-            raise EmbedderError(
-                ErrorKind.CONFIGURATION, f"The vocabulary in {directory} has no {default} token; it is not WordPiece."
-            )
+            raise configuration_error(f"The vocabulary in {directory} has no {default} token; it is not WordPiece.")
         return by_piece[text]
 
     lowercase = bool(normalizer.get("lowercase", config.get("do_lower_case", True)))
@@ -125,22 +109,19 @@ def _read_pieces(directory: Path) -> tuple[list[str], dict[str, Any]]:
     if tokenizer:
         model = _object(tokenizer, "model", directory)
         if model.get("type", "WordPiece") != "WordPiece":
-            raise EmbedderError(
-                ErrorKind.CONFIGURATION,
+            raise configuration_error(
                 f"{directory} has a {model.get('type')} tokenizer; this converter takes WordPiece (the BERT family). "
                 "Convert other families with llama.cpp's own script.",
             )
         return _numbered(model.get("vocab"), directory), _object(tokenizer, "normalizer", directory)
     vocab_file = directory / "vocab.txt"
     if not vocab_file.is_file():
-        raise EmbedderError(
-            ErrorKind.CONFIGURATION, f"{directory} has neither tokenizer.json nor vocab.txt; download the model again."
-        )
+        raise configuration_error(f"{directory} has neither tokenizer.json nor vocab.txt; download the model again.")
     try:
         pieces = _bounded_text(vocab_file).rstrip("\n").split("\n")
     except (OSError, ValueError) as error:
-        raise EmbedderError(
-            ErrorKind.CONFIGURATION, f"{vocab_file} cannot be read as a list of pieces; download the model again."
+        raise configuration_error(
+            f"{vocab_file} cannot be read as a list of pieces; download the model again."
         ) from error
     if len(pieces) > _MOST_PIECES:
         raise _too_many(directory)
@@ -150,12 +131,9 @@ def _read_pieces(directory: Path) -> tuple[list[str], dict[str, Any]]:
 def _numbered(vocab: object, directory: Path) -> list[str]:
     """Return the pieces of a vocabulary in the order of their numbers, with gaps where a number has none."""
     if not isinstance(vocab, dict) or not vocab:
-        raise EmbedderError(
-            ErrorKind.CONFIGURATION, f"{directory}/tokenizer.json has no vocabulary; download the model again."
-        )
+        raise configuration_error(f"{directory}/tokenizer.json has no vocabulary; download the model again.")
     if not all(type(index) is int and index >= 0 for index in vocab.values()):
-        raise EmbedderError(
-            ErrorKind.CONFIGURATION,
+        raise configuration_error(
             f"{directory}/tokenizer.json has a piece whose number is none; download the model again.",
         )
     if max(vocab.values()) >= _MOST_PIECES:
@@ -167,8 +145,7 @@ def _numbered(vocab: object, directory: Path) -> list[str]:
 
 
 def _too_many(directory: Path) -> EmbedderError:
-    return EmbedderError(
-        ErrorKind.CONFIGURATION,
+    return configuration_error(
         f"The vocabulary in {directory} has more than {_MOST_PIECES} pieces; it is not WordPiece. Download the model "
         "again.",
     )
@@ -178,9 +155,7 @@ def _object(found: dict[str, Any], key: str, directory: Path) -> dict[str, Any]:
     """Return the object with this key, which is empty if there is none."""
     value = found.get(key) or {}
     if not isinstance(value, dict):
-        raise EmbedderError(
-            ErrorKind.CONFIGURATION, f"{directory}/tokenizer.json has no object '{key}'; download the model again."
-        )
+        raise configuration_error(f"{directory}/tokenizer.json has no object '{key}'; download the model again.")
     return value
 
 
@@ -193,16 +168,11 @@ def _bounded_text(path: Path) -> str:
 
 
 def read_json(path: Path) -> Any:  # noqa: ANN401 -- what the file holds
-    """Read a JSON file.
-
-    Raises:
-        EmbedderError: the file cannot be read, is too large or is no JSON.
-    """
+    """Read a JSON file."""
     try:
         return json.loads(_bounded_text(path))
     except (OSError, ValueError, RecursionError) as error:
-        raise EmbedderError(
-            ErrorKind.CONFIGURATION,
+        raise configuration_error(
             f"{path} cannot be read as JSON of at most {_LARGEST_JSON >> 20} MiB; download the model again.",
         ) from error
 

@@ -68,10 +68,7 @@ def holder_to_read(
 
 
 def _has_ended(index: MemoryIndex, claim: TableClaim, observed: Observed) -> bool:
-    """Return whether the claim has ended, so that `index` may take the table over.
-
-    The claim has ended if its MemoryIndex is known to be deleted and was created earlier than `index`.
-    """
+    """Return whether the claim has ended, so that `index` may take the table over."""
     return _exists(claim, observed) is False and claim.created_at < timestamp(index.created_at)
 
 

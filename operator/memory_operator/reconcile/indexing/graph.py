@@ -33,10 +33,7 @@ KEPT = Verdict.no(
 def plan_graph(
     index: MemoryIndex, observed: Observed, images: Images, now: datetime, *, schema: Verdict
 ) -> Step | None:
-    """Return the verdict on the concept graph, with the Job that enables or disables it.
-
-    The result is None if no graph is wanted and none is left in the database.
-    """
+    """Return the verdict on the concept graph, and its Job; None if no graph is wanted and none is left."""
     facts = observed.database_facts
     if facts is None or not schema.holds:
         return waiting_for("the database" if facts is None else "the schema") if may_have_graph(index) else None
@@ -55,10 +52,7 @@ def may_have_graph(index: MemoryIndex) -> bool:
 
 
 def plan_pause(index: MemoryIndex, observed: Observed, images: Images, now: datetime) -> Step | None:
-    """Return the step that pauses the graph of a MemoryIndex that is being deleted; None if there is nothing to pause.
-
-    The deletion policy of the MemoryIndex is `Retain`.
-    """
+    """Return the step that pauses the graph of a MemoryIndex that is being deleted; None if it needs none."""
     facts = observed.database_facts
     spec = index.spec.model_copy(update={"graph": Graph(enabled=False)})
     paused = index.model_copy(update={"spec": spec})

@@ -22,10 +22,7 @@ AVAILABLE = Verdict.yes(Reason.AVAILABLE, "The model file is where embedder pods
 
 
 def plan_fetch(index: MemoryIndex, observed: Observed, images: Images, now: datetime) -> Step:
-    """Return whether embedder pods may start: their model file is fetched, or need not be fetched.
-
-    The writes are those of the claim, the Job and its NetworkPolicy.
-    """
+    """Return whether embedder pods may start: their model file is fetched, or need not be fetched."""
     source = index.fetched_source
     if source is None:
         return Step(AVAILABLE)
@@ -46,10 +43,7 @@ def plan_fetch(index: MemoryIndex, observed: Observed, images: Images, now: date
 
 
 def _has_filled(job: JobFacts, claim: Manifest) -> bool:
-    """Return whether the Job has filled this claim, and not a former one of the same name.
-
-    It has if it completed after the claim was created.
-    """
+    """Return whether the Job has filled this claim, and not a former one of the same name."""
     created = claim["metadata"].get("creationTimestamp")
     since = parse_timestamp(created) if created else datetime.min.replace(tzinfo=UTC)
     return job.state is JobState.COMPLETE and job.finished_at is not None and job.finished_at >= since

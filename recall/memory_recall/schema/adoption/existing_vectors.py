@@ -26,14 +26,14 @@ async def has_state(connection: AnyConnection, table: MemoryTable) -> bool:
 async def unknown_origin(connection: AnyConnection, table: MemoryTable, *, migrated: bool) -> str:
     """Return why it is not known of which model and text the table's vectors are, or "" if that is known.
 
-    `migrated` says whether the revision that creates the triggers has been completed. A dump holds the recorded OID as
-    the table's name. So after a restore of the whole database, the record names the restored table.
+    `migrated` says whether a migration has recorded its revision, after which it creates the triggers. A dump holds the
+    recorded OID as the table's name. So after a restore of the whole database, the record names the restored table.
     """
     if not await has_state(connection, table):
         return "nobody recorded which model made them"
     with translated("comparing the table with the recorded one"):
         exchanged = await connection.fetchval(
-            f"SELECT to_jsonb(s) ->> 'table_oid' <> to_regclass($1)::text FROM {table.own('memory_index_state')} s",
+            f"SELECT table_oid <> to_regclass($1) FROM {table.own('memory_index_state')}",
             table.qualified,
         )
     if exchanged:
@@ -50,8 +50,8 @@ async def unknown_origin(connection: AnyConnection, table: MemoryTable, *, migra
 async def _without_trigger(connection: AnyConnection, table: MemoryTable) -> list[str]:
     """Return the names of the table and of the partitions in which an edited text may have kept its vector.
 
-    There the trigger for updates is missing, does not fire for every session, or does not compare the texts. Triggers
-    of earlier releases are written otherwise but compare them, too. New partitions, which are adopted, are left out.
+    There the trigger for updates is missing, does not fire for every session, or does not compare the texts. New
+    partitions, which are adopted, are left out.
     """
     guard = update_trigger(table).function + table.suffix
     found = await look_up(connection, table.schema, table.qualified, [guard])

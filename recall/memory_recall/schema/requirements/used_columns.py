@@ -111,15 +111,6 @@ def _vector_faults(table: MemoryTable) -> list[Fault]:
     return [Fault(f"Column {EMBEDDING_COLUMN} of {table.qualified} is {kind}, not halfvec.", remedy)]
 
 
-def require_reachable(table: MemoryTable) -> None:
-    """Refuse a relation that has rows which triggers or indexes would not reach.
-
-    Raises:
-        SchemaUnsupported: there are such rows.
-    """
-    require_none(shape_faults(table))
-
-
 def shape_faults(table: MemoryTable) -> list[Fault]:
     """Return why triggers or indexes would not reach each row of an existing relation.
 

@@ -60,17 +60,13 @@ class Differences:
         return ", ".join(names)
 
 
-async def has_own_tables(connection: AnyConnection, table: MemoryTable, revision: str) -> bool:
-    """Return whether the embedding column and all our own tables of the schema revision `revision` exist."""
-    names = ["memory_index_state", "memory_index_models", ACTIVE.failures]
-    if revision >= "0004":
-        names += ["memory_index_swaps", STANDBY.failures]
-    if revision >= "0008":
-        names.append(SUPERSESSIONS)
+async def has_own_tables(connection: AnyConnection, table: MemoryTable) -> bool:
+    """Return whether the embedding column and all our own tables exist."""
+    names = ("memory_index_state", "memory_index_models", "memory_index_swaps", ACTIVE.failures, STANDBY.failures)
     with translated("looking up our own tables"):
         found: bool = await connection.fetchval(
             "SELECT bool_and(to_regclass(name) IS NOT NULL) FROM jsonb_array_elements_text($1::jsonb) name",
-            json.dumps([table.own(name) for name in names]),
+            json.dumps([table.own(name) for name in (*names, SUPERSESSIONS)]),
         )
     return found and table.embedding_dimensions is not None
 

@@ -55,7 +55,6 @@ def _text_hash(key: str) -> Function:
 
 
 _KEYED = re.compile(r"SELECT pg_catalog\.md5\('([0-9a-f]{64})' ")
-KEPT_KEY = "memory_index: the key was "
 
 
 def _guard(table: MemoryTable) -> Function:
@@ -124,8 +123,7 @@ def _forget(table: MemoryTable) -> Function:
     On a partitioned table it runs once for each row, because a trigger for statements does not run for a statement that
     names a partition.
 
-    It does nothing if the tables of failures are gone, because deletes of memories must not fail. Releases whose last
-    schema revision is before 0006 may remove these tables and leave this function.
+    It does nothing if the tables of failures are gone, because deletes of memories must not fail.
     """
     gone = "OLD.id" if table.is_partitioned else "SELECT id FROM gone"
     rows = "WHERE f.id = OLD.id" if table.is_partitioned else "JOIN gone g ON g.id = f.id"
@@ -256,18 +254,15 @@ def partial_indexes(table: MemoryTable) -> dict[str, str]:
 
 def functions(table: MemoryTable, active_model: int, found: dict[str, Any]) -> list[Function]:
     """Return the functions; the hash of texts has the key of the one in the catalog (`found`), or else a new key."""
-    key = recorded_key(table, found) or secrets.token_hex(32)
+    key = _recorded_key(table, found) or secrets.token_hex(32)
     guards = [_guard(table), standby_guard(table), _direction(table), _forget(table), _forget_all(table)]
     return [_text_hash(key), column_model(active_model), *guards]
 
 
-def recorded_key(table: MemoryTable, found: dict[str, Any]) -> str | None:
-    """Return the key of the function that hashes texts, or the one that was kept; None if there is neither."""
-    function = found.get(TEXT_HASH + table.suffix, {"body": "", "comment": None})
-    if keyed := _KEYED.match(function["body"]):
-        return keyed.group(1)
-    comment = function["comment"] or ""
-    return comment.removeprefix(KEPT_KEY) if comment.startswith(KEPT_KEY) else None
+def _recorded_key(table: MemoryTable, found: dict[str, Any]) -> str | None:
+    """Return the key of the function that hashes texts, or None if there is none."""
+    keyed = _KEYED.match(found.get(TEXT_HASH + table.suffix, {"body": ""})["body"])
+    return keyed.group(1) if keyed else None
 
 
 def vector_columns(table: MemoryTable) -> list[VectorColumn]:

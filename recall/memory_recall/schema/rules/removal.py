@@ -8,7 +8,7 @@ has touched, since our tables of plain names may then belong to another table of
 from memory_recall.schema.ddl import TableChanges, literal
 from memory_recall.schema.graph_relations import drop_graph
 from memory_recall.schema.names import index_name
-from memory_recall.schema.revisions import VERSION_TABLE, version_table
+from memory_recall.schema.revisions import version_table
 from memory_recall.schema.rules.expected import (
     FUNCTIONS,
     STANDBY_TRIGGERS,
@@ -19,7 +19,7 @@ from memory_recall.schema.rules.expected import (
 from memory_recall.schema.supersessions import SUPERSESSIONS
 from memory_recall.schema.table import ACTIVE, EMBEDDING_COLUMN, STANDBY, MemoryTable
 
-_STATISTICS_TARGET = 300  # of revision 0005
+_STATISTICS_TARGET = 300  # of revision 0001
 _OWN_TABLES = (
     "memory_index_swaps", STANDBY.failures, ACTIVE.failures, SUPERSESSIONS, "memory_index_state", "memory_index_models",
 )  # fmt: skip
@@ -44,8 +44,6 @@ async def remove_additions(changes: TableChanges) -> None:
     for name in _OWN_TABLES:
         await changes.run(f"DROP TABLE IF EXISTS {table.own(name)}")
     await changes.run(f"DROP TABLE IF EXISTS {table.in_schema(version_table(table))}")
-    if not table.suffix:
-        await changes.run(f"DROP TABLE IF EXISTS {table.in_schema(VERSION_TABLE)}")
 
 
 async def _remove_from_memories(changes: TableChanges, *, adopted: bool) -> None:

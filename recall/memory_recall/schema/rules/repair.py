@@ -2,17 +2,15 @@
 # ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
 
 from memory_recall.schema.ddl import TableChanges, literal
-from memory_recall.schema.definitions import ADOPTED, Function, look_up
+from memory_recall.schema.definitions import ADOPTED, Function
 from memory_recall.schema.graph_relations import forget_graph
 from memory_recall.schema.rules.differences import Differences
 from memory_recall.schema.rules.expected import (
     DIRECTION_TRIGGER,
-    KEPT_KEY,
     TEXT_HASH,
     constraint,
     has_no_direction,
     partial_indexes,
-    recorded_key,
     triggers,
     vector_columns,
 )
@@ -96,39 +94,18 @@ async def restore(changes: TableChanges, found: Differences) -> None:
 def _replace(table: MemoryTable, function: Function) -> list[str]:
     """Return the statements that create or replace a function.
 
-    If the function is the hash of texts, the recorded failures are changed, too. A failure that has the plain md5 of
-    the row's present text gets the new hash. A failure whose hash fits neither way is deleted, and a mark of `memory
-    curate` whose hashes do not fit ends. The concept graph is emptied, since the numbers of its concepts come from this
-    function.
+    If the function is the hash of texts, a recorded failure whose hash does not fit is deleted, too, and a mark of
+    `memory curate` whose hashes do not fit ends. The concept graph is emptied, since the numbers of its concepts come
+    from this function.
     """
     if function.name != TEXT_HASH:
         return function.create(table)
-    entries = [table.own(column.failures) for column in (ACTIVE, STANDBY)]
     keyed = function.body.removeprefix("SELECT ").replace("content", "m.content")
-    rehash = (
-        f"UPDATE {entry} f SET text_hash = {keyed} FROM {table.qualified} m "
-        "WHERE m.id = f.id AND f.text_hash = pg_catalog.md5(m.content)"
-        for entry in entries
-    )
     forget = (
         f"DELETE FROM {entry} f WHERE NOT EXISTS (SELECT FROM {table.qualified} m "
         f"WHERE m.id = f.id AND f.text_hash = {keyed})"
-        for entry in entries
+        for entry in (table.own(ACTIVE.failures), table.own(STANDBY.failures))
     )
     ended = f"BEGIN {end_marks(table, void(table, 's', keyed))} END"
-    unkept = f"COMMENT ON FUNCTION {table.own(TEXT_HASH)}(text) IS NULL"
     marks = f"DO LANGUAGE plpgsql {literal(ended)}"
-    return [*rehash, *forget, marks, forget_graph(table), *function.create(table), unkept]
-
-
-async def keep_key(changes: TableChanges) -> None:
-    """Keep the key of the hash of texts while the revisions, one of which creates the function without it, run again.
-
-    Otherwise every mark of `memory curate` would end, as under another key no recorded hash fits its text. The key is
-    kept in a comment of the function, which stays when the function is replaced. There anybody can read it, as in the
-    function itself.
-    """
-    table = changes.table
-    found = await look_up(changes.connection, table.schema, table.qualified, [TEXT_HASH + table.suffix])
-    if key := recorded_key(table, found["functions"]):
-        await changes.run(f"COMMENT ON FUNCTION {table.own(TEXT_HASH)}(text) IS {literal(KEPT_KEY + key)}")
+    return [*forget, marks, forget_graph(table), *function.create(table)]

@@ -153,6 +153,11 @@ def lines_of(text: str) -> list[str]:
     return text.strip().splitlines()
 
 
+def _heed_interrupts() -> None:
+    """Undo what a shell does to the tests' own process, and so to its children, if it runs them in the background."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 class Shell:
     """Runs lines of commands in a folder, and checks what they print."""
 
@@ -187,6 +192,7 @@ class Shell:
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "memory_recall", *words,
             env={**os.environ, **self._environment}, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+            preexec_fn=_heed_interrupts,
         )  # fmt: skip
         assert process.stderr is not None
         try:
