@@ -19,7 +19,6 @@ COMMANDS = {
     "swap": "memory_bench.swap.command:swap",
     "upgrade": "memory_bench.upgrade.command:upgrade",
     "operator": "memory_bench.operator.command:operator",
-    "adoption": "memory_bench.adoption.command:adoption",
     "embedder": "memory_bench.embedder.command:embedder",
     "embedder-flood": "memory_bench.embedder_flood.command:embedder_flood",
     "second-model": "memory_bench.second_model.command:second_model",
@@ -27,7 +26,6 @@ COMMANDS = {
     "validate": "memory_bench.harness.command:validate",
     "stats": "memory_bench.harness.command:stats",
     "run": "memory_bench.harness.command:run_retrievers",
-    "pool": "memory_bench.harness.pooling:pool",
     "compare": "memory_bench.harness.command:compare",
 }
 

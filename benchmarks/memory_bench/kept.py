@@ -25,6 +25,8 @@ SUMMARY = "summary.json"
 _BENCH = "benchmarks/memory_bench"
 _SEARCH = "recall/memory_recall/search"
 _EMBEDDER = "embedder-service/memory_embedder"
+_EXHAUSTING = "tests/support/exhausting_bodies.py"
+_SWAPS = (f"{_BENCH}/swap", "tests/support/invented.py", "recall/memory_recall/swap")
 
 Figures = Mapping[str, object]
 Written = Mapping[str, Any]
@@ -104,20 +106,28 @@ KEPT: Mapping[str, Kept] = {
     "recall": Kept("summary.json", _recall, (f"{_BENCH}/recall", f"{_BENCH}/harness", _SEARCH)),
     "latency": Kept("latency.json", _latency, (f"{_BENCH}/latency", _SEARCH)),
     "backfill": Kept("results.json", _backfill, (f"{_BENCH}/backfill", "recall/memory_recall/indexing")),
-    "swap": Kept("results.json", _swap, (f"{_BENCH}/swap", "recall/memory_recall/swap"), ("swap.png",)),
-    "swap-real": Kept("results.json", _swap, (f"{_BENCH}/swap", "recall/memory_recall/swap")),
-    "operator": Kept("summary.json", _operator, (f"{_BENCH}/operator", "operator/memory_operator"), ("scale.png",)),
+    "swap": Kept("results.json", _swap, _SWAPS, ("swap.png",)),
+    "swap-real": Kept("results.json", _swap, _SWAPS),
+    "operator": Kept(
+        "summary.json",
+        _operator,
+        (f"{_BENCH}/operator", "tests/support/cluster", "operator/memory_operator"),
+        ("scale.png",),
+    ),
     "embedder": Kept(
         "all-MiniLM-L6-v2.json",
         _embedder,
         (
             f"{_BENCH}/embedder",
+            "tests/support/model_files",
             "embedder-service/memory_embedder",
             "embedder-service/kernels",
             "requirements/llama.txt",
         ),
     ),
-    "embedder-flood": Kept("flood.json", _flood, (f"{_BENCH}/embedder_flood", _EMBEDDER, "requirements/llama.txt")),
+    "embedder-flood": Kept(
+        "flood.json", _flood, (f"{_BENCH}/embedder_flood", _EXHAUSTING, _EMBEDDER, "requirements/llama.txt")
+    ),
     "curation": Kept("summary.json", _curation, (f"{_BENCH}/curation", "recall/memory_recall/contrib/curation")),
 }
 

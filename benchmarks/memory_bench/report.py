@@ -10,7 +10,7 @@ import json
 import os
 import platform
 import subprocess
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -120,12 +120,3 @@ def chart(path: Path, *, rows: int = 1, columns: int = 1, size: tuple[float, flo
                 drawn.convert("RGB").quantize(_COLOURS).save(path, optimize=True)
     finally:
         plt.close(figure)
-
-
-def grouped_bars(axes: Any, groups: Sequence[str], series: Mapping[str, Sequence[float]]) -> None:  # noqa: ANN401  (axes of matplotlib, which is imported only where a chart is drawn)
-    """Draw a bar chart with one bar for each series in each group; each group's name stands below its bars."""
-    width = 0.8 / len(series)
-    for place, (name, heights) in enumerate(series.items()):
-        offset = (place - (len(series) - 1) / 2) * width
-        axes.bar([group + offset for group in range(len(groups))], heights, width, label=name)
-    axes.set_xticks(range(len(groups)), groups)

@@ -14,9 +14,6 @@ from types import MappingProxyType
 
 _START_SECONDS = 180.0
 _NOTHING_MORE: Mapping[str, str] = MappingProxyType({})
-CACHE = Path(os.environ.get("MEMORY_INDEX_CACHE", Path.home() / ".cache" / "memory-index"))
-DEFAULT_MODEL = "all-MiniLM-L6-v2"
-DEFAULT_MODEL_FILE = CACHE / "models" / f"{DEFAULT_MODEL}.gguf"
 # llama-server needs a thread for each open connection. By default it has three with one slot, and a further connection
 # waits until another one has been idle for 5 s, which says nothing about its speed.
 _HTTP_THREADS = 64

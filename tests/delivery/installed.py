@@ -7,8 +7,8 @@ from functools import partial
 from devcluster.cluster import Cluster
 from devcluster.errors import CommandError
 from devcluster.install import CHART
-from memory_bench.operator.waiting import eventually
 from tests.delivery.definitions import Definition
+from tests.support.waiting import eventually
 
 OUR_DEFINITION = (CHART / "crds" / "memoryindexes.yaml").read_text(encoding="utf-8")
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from devcluster.cluster import Cluster
 from devcluster.install import OPERATOR_NAMESPACE
-from memory_bench.operator.waiting import eventually
+from tests.support.waiting import eventually
 
 RESYNC = "operator.resyncSeconds=5"  # so that several reconciles take seconds, not minutes
 _RECONCILES = 4

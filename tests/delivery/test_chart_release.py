@@ -22,13 +22,13 @@ from devcluster.demo.objects import TOOLBOX
 from devcluster.images.project import ProjectImages
 from devcluster.install import OPERATOR_NAMESPACE, install_operator
 from devcluster.postgres import create_postgres
-from memory_bench.operator.tenants import SMALL, Tenant
-from memory_bench.operator.texts import rows
-from memory_bench.operator.waiting import eventually
-from memory_bench.swap.load import question
-from memory_bench.upgrade.recall_loop import SCRIPT, RecallLoop
 from tests.delivery.installed import OUR_DEFINITION
 from tests.delivery.settling import RESYNC, assert_settled
+from tests.support.cluster.memories import rows
+from tests.support.cluster.tenants import SMALL, Tenant
+from tests.support.invented import question
+from tests.support.recalling.loop import SCRIPT, RecallLoop
+from tests.support.waiting import eventually
 
 RELEASE = "memory-index"
 DEFINITION = "memoryindexes.memory-index.dev"

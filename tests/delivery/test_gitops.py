@@ -19,13 +19,13 @@ from devcluster.cluster import Cluster
 from devcluster.install import OPERATOR_NAMESPACE, install_operator
 from devcluster.postgres import create_postgres, database_object
 from devcluster.settings import REPOSITORY
-from memory_bench.operator.situations.gitops import argo_cd, flux
-from memory_bench.operator.situations.kstatus import Kstatus
-from memory_bench.operator.tenants import INDEX, Tenant, manifest
-from memory_bench.operator.texts import rows
 from tests.delivery.definitions import ARGO_CD, FLUX
 from tests.delivery.installed import definitions
 from tests.delivery.settling import RESYNC, assert_settled
+from tests.support.cluster.memories import rows
+from tests.support.cluster.tenants import INDEX, Tenant, manifest
+from tests.support.gitops.health import argo_cd, flux
+from tests.support.gitops.kstatus import Kstatus
 
 SHIPPED = REPOSITORY / "docs" / "gitops"
 MANAGERS = ("kustomize-controller", "argocd-controller")

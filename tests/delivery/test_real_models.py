@@ -22,12 +22,13 @@ from devcluster.demo.objects import TOOLBOX
 from devcluster.install import OPERATOR_NAMESPACE, install_operator
 from devcluster.postgres import create_postgres
 from devcluster.settings import REPOSITORY
-from memory_bench.operator.tenants import Tenant
-from memory_bench.operator.texts import Row
-from memory_bench.swap.real import SECOND_MODEL_FILE, questions
-from memory_bench.swap.truncated import truncate
-from memory_bench.upgrade.recall_loop import SCRIPT, RecallLoop
 from memory_operator.resources.common import container_security, pod_security
+from tests.support.cluster.memories import Row
+from tests.support.cluster.tenants import Tenant
+from tests.support.labelled_set import questions
+from tests.support.model_files.cache import SECOND_MODEL_FILE
+from tests.support.model_files.truncated import truncate
+from tests.support.recalling.loop import SCRIPT, RecallLoop
 
 HOMELAB = REPOSITORY / "examples" / "homelab"
 FORMER = "bge-small-en-v1.5"

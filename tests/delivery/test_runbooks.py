@@ -22,11 +22,11 @@ from devcluster.demo.environment import MODEL
 from devcluster.images.project import ProjectImages
 from devcluster.postgres import Postgres, create_postgres, database_object
 from devcluster.settings import REPOSITORY
-from memory_bench.operator.tenants import INDEX, KEY, SECRET, Tenant, manifest
-from memory_bench.operator.texts import rows
-from memory_bench.operator.waiting import eventually
 from memory_embedder.models.profiles import PROFILES
 from tests.delivery.pages import Page, read_page, run_page
+from tests.support.cluster.memories import rows
+from tests.support.cluster.tenants import INDEX, KEY, SECRET, Tenant, manifest
+from tests.support.waiting import eventually
 
 PAGES = {
     path.stem: read_page(path) for path in (REPOSITORY / "docs" / "runbooks").glob("*.md") if path.stem != "README"

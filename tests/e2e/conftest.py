@@ -19,10 +19,10 @@ import devcluster
 from devcluster.cluster import Cluster
 from devcluster.install import OPERATOR_NAMESPACE
 from devcluster.postgres import create_postgres
-from memory_bench.operator.platform import PERMITTED, Platform, create_platform
-from memory_bench.operator.tenants import Tenant
 from tests.e2e import evidence
 from tests.e2e.sharing import LONGEST_WAIT_SECONDS, SharedCluster
+from tests.support.cluster.platform import PERMITTED, Platform, create_platform
+from tests.support.cluster.tenants import Tenant
 
 ROOT = Path(__file__).parents[2]
 FAILED = pytest.StashKey[bool]()

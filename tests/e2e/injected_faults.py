@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from memory_bench.operator.tenants import Tenant
-from memory_bench.operator.texts import Row, sensitive
+from tests.support.cluster.memories import Row, sensitive
+from tests.support.cluster.tenants import Tenant
 
 
 def wait_until_under_way(tenant: Tenant, due: int) -> None:

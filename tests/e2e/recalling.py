@@ -11,9 +11,9 @@ from typing import Any
 
 from devcluster.demo.objects import TOOLBOX
 from devcluster.postgres import Postgres
-from memory_bench.operator.tenants import Tenant
-from memory_bench.operator.texts import Row
-from memory_bench.operator.waiting import eventually
+from tests.support.cluster.memories import Row
+from tests.support.cluster.tenants import Tenant
+from tests.support.waiting import eventually
 
 SCRIPT = Path(__file__).with_name("recalling_script.py")
 DOCUMENTED = {"DatabaseUnreachable", "ReplicaRefused", "AuthenticationFailed", "LockNotAvailable"}

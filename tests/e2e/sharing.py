@@ -16,7 +16,7 @@ import devcluster
 from devcluster.cluster import Cluster
 from devcluster.locks import locked
 from devcluster.postgres import Postgres
-from memory_bench.operator.platform import Platform
+from tests.support.cluster.platform import Platform
 
 LONGEST_WAIT_SECONDS = 1200.0  # other modules take many minutes on a busy machine
 _POLL_SECONDS = 0.5

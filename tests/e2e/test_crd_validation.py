@@ -11,10 +11,10 @@ import yaml
 
 from devcluster.cluster import Cluster
 from devcluster.errors import CommandError
-from memory_bench.operator.api import INDEXES
-from memory_bench.operator.waiting import eventually
 from tests.e2e.crd_cases import FORBIDDEN_CHANGES, MALFORMED, Case
 from tests.e2e.crd_objects import CALLERS, CUSTOM, EXTERNAL, FETCHED, GOOD, POD_TEMPLATE, REMOVED, VOYAGE, edited
+from tests.support.cluster.api import INDEXES
+from tests.support.waiting import eventually
 
 ROOT = Path(__file__).parents[2]
 CRD = ROOT / "charts/memory-index/crds/memoryindexes.yaml"

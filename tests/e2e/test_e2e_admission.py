@@ -5,10 +5,10 @@ from collections.abc import Iterator
 import pytest
 
 from devcluster.node.configs import OPERATOR_USER
-from memory_bench.operator.audit import audit_lines, writes
-from memory_bench.operator.environment.admission import MUTATIONS, applies, check, opened
-from memory_bench.operator.platform import Platform
-from memory_bench.operator.tenants import Tenant
+from tests.support.cluster.audit import audit_lines, writes
+from tests.support.cluster.environment.admission import MUTATIONS, applies, check, opened
+from tests.support.cluster.platform import Platform
+from tests.support.cluster.tenants import Tenant
 
 pytestmark = pytest.mark.cluster
 QUIET_SECONDS = 20.0

@@ -2,8 +2,8 @@
 
 import pytest
 
-from memory_bench.operator.tenants import SECRET, Tenant
-from memory_bench.operator.texts import rows
+from tests.support.cluster.memories import rows
+from tests.support.cluster.tenants import SECRET, Tenant
 
 pytestmark = pytest.mark.cluster
 FEW = rows(12)

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from memory_bench.operator.platform import Platform
-from memory_bench.operator.tenancy.recorder import Recorder
-from memory_bench.operator.tenancy.withdrawals import WITHDRAWALS, Scene, complete, prepare, recording, stopped
-from memory_bench.operator.tenants import Tenant
-from memory_bench.operator.texts import rows
+from tests.support.cluster.consent.recorder import Recorder
+from tests.support.cluster.consent.withdrawals import WITHDRAWALS, Scene, complete, prepare, recording, stopped
+from tests.support.cluster.memories import rows
+from tests.support.cluster.platform import Platform
+from tests.support.cluster.tenants import Tenant
 
 pytestmark = [pytest.mark.cluster, pytest.mark.exclusive]
 

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from memory_bench.operator.environment.copies import SITUATIONS, Scene, opened_scene, try_out
-from memory_bench.operator.platform import Platform
+from tests.support.cluster.environment.copies import SITUATIONS, Scene, opened_scene, try_out
+from tests.support.cluster.platform import Platform
 
 pytestmark = pytest.mark.cluster
 

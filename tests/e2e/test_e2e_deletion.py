@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import pytest
 
 from devcluster.postgres import Postgres
-from memory_bench.operator.endings import CASES, FOREGROUND, NAMESPACES, Case, Endings, Outcome
-from memory_bench.operator.platform import PERMITTED, Platform
+from tests.support.cluster.deletions import CASES, FOREGROUND, NAMESPACES, Case, Endings, Outcome
+from tests.support.cluster.platform import PERMITTED, Platform
 
 pytestmark = [pytest.mark.cluster, pytest.mark.exclusive]
 each_namespace = pytest.mark.parametrize("case", NAMESPACES, ids=str)

@@ -11,14 +11,14 @@ import pytest
 
 from devcluster.demo.environment import MODEL, last_object
 from devcluster.demo.objects import TOOLBOX
-from memory_bench.operator.platform import Platform
-from memory_bench.operator.tenants import Tenant
-from memory_bench.operator.texts import rows, sensitive
-from memory_bench.operator.waiting import eventually
 from memory_embedder.models.profiles import PROFILES
 from tests.e2e.conftest import open_tenant
 from tests.e2e.injected_faults import assert_no_row_lost, kill, wait_until_under_way
 from tests.e2e.recalling import recalling, replay_paused
+from tests.support.cluster.memories import rows, sensitive
+from tests.support.cluster.platform import Platform
+from tests.support.cluster.tenants import Tenant
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.cluster
 MANY = rows(600)

@@ -2,9 +2,9 @@
 
 import pytest
 
-from memory_bench.operator.faults.part import run_fault_points
-from memory_bench.operator.faults.points import SHARE
-from memory_bench.operator.platform import Platform
+from tests.support.cluster.faults.part import run_fault_points
+from tests.support.cluster.faults.points import SHARE
+from tests.support.cluster.platform import Platform
 
 pytestmark = [pytest.mark.cluster, pytest.mark.exclusive]
 

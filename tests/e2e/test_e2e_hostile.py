@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from memory_bench.operator.hostile_objects import HOSTILE, Scene, opened_scene, refuse
-from memory_bench.operator.platform import Platform
+from tests.support.cluster.hostile.objects import HOSTILE, Scene, opened_scene, refuse
+from tests.support.cluster.platform import Platform
 
 pytestmark = pytest.mark.cluster
 

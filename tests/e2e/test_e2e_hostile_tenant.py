@@ -5,13 +5,13 @@ from contextlib import ExitStack
 
 import pytest
 
-from memory_bench.operator.hostile import operator_restarts, serve_others
-from memory_bench.operator.platform import Platform
-from memory_bench.operator.tenancy.hostile_inputs import GROUPS, give, start_server
-from memory_bench.operator.tenancy.hostile_tenants import prepare
-from memory_bench.operator.tenants import Tenant
-from memory_bench.operator.texts import rows
 from tests.e2e.conftest import open_tenant
+from tests.support.cluster.hostile.author import operator_restarts, serve_others
+from tests.support.cluster.hostile.inputs import GROUPS, give, start_server
+from tests.support.cluster.hostile.tenants import prepare
+from tests.support.cluster.memories import rows
+from tests.support.cluster.platform import Platform
+from tests.support.cluster.tenants import Tenant
 
 pytestmark = pytest.mark.cluster
 TENTH = {

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from memory_bench.operator.platform import Platform
+from tests.support.cluster.platform import Platform
 
 pytestmark = pytest.mark.cluster
 

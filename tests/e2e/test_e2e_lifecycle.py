@@ -5,12 +5,12 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from memory_bench.operator.audit import Request, audit_lines, writes
-from memory_bench.operator.platform import Platform
-from memory_bench.operator.tenants import DATABASES, INDEX, Tenant, manifest, metrics
-from memory_bench.operator.texts import Row, rows, sensitive
-from memory_bench.operator.waiting import eventually
 from tests.e2e.conftest import open_tenant
+from tests.support.cluster.audit import Request, audit_lines, writes
+from tests.support.cluster.memories import Row, rows, sensitive
+from tests.support.cluster.platform import Platform
+from tests.support.cluster.tenants import DATABASES, INDEX, Tenant, manifest, metrics
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.cluster
 ORDINARY = rows(120)

@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from devcluster.demo.environment import MODEL
-from memory_bench.operator.platform import Platform
-from memory_bench.operator.tenants import Tenant
-from memory_bench.operator.texts import rows
-from memory_bench.operator.waiting import eventually
 from memory_embedder.models.profiles import PROFILES
 from memory_operator.resources.common import container_security, pod_security
+from tests.support.cluster.memories import rows
+from tests.support.cluster.platform import Platform
+from tests.support.cluster.tenants import Tenant
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.cluster
 SERVER, PORT = "files", 8000

@@ -2,10 +2,10 @@
 
 import pytest
 
-from memory_bench.operator.tenants import Tenant
-from memory_bench.operator.texts import rows, sensitive
-from memory_bench.operator.waiting import eventually
 from tests.e2e.injected_faults import assert_no_row_lost, component, kill, wait_until_under_way
+from tests.support.cluster.memories import rows, sensitive
+from tests.support.cluster.tenants import Tenant
+from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.cluster, pytest.mark.exclusive]
 MANY = rows(900)

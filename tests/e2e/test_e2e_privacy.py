@@ -10,10 +10,10 @@ from collections.abc import Iterator
 import pytest
 
 from devcluster.install import OPERATOR_NAMESPACE
-from memory_bench.operator.platform import Platform
-from memory_bench.operator.tenants import Tenant
-from memory_bench.operator.texts import Row, rows
 from tests.e2e.conftest import open_tenant
+from tests.support.cluster.memories import Row, rows
+from tests.support.cluster.platform import Platform
+from tests.support.cluster.tenants import Tenant
 
 pytestmark = pytest.mark.cluster
 CANARY = "zugzwangblume"

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from devcluster.cluster import Cluster
-from memory_bench.operator.tenants import Tenant
-from memory_bench.operator.texts import rows
+from tests.support.cluster.memories import rows
+from tests.support.cluster.tenants import Tenant
 
 pytestmark = pytest.mark.cluster
 GPU = "nvidia.com/gpu"

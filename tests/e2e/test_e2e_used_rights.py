@@ -11,9 +11,9 @@ import yaml
 
 from devcluster.install import CHART, OPERATOR_NAMESPACE
 from devcluster.node.configs import OPERATOR_USER
-from memory_bench.operator.platform import Platform
 from tests.e2e.rights import Right, Rights, Role, granted, unused, used
 from tests.e2e.sharing import SharedCluster
+from tests.support.cluster.platform import Platform
 
 pytestmark = [pytest.mark.cluster, pytest.mark.exclusive]
 NAME = "memory-operator"

@@ -15,11 +15,11 @@ from pathlib import Path
 
 import pytest
 
-from memory_bench.embedder.models import bge_large_shaped, random_cross_encoder
 from tests.gpu.computing import used_memory
 from tests.integration.memory_embedder.served import Served, launch
+from tests.support.model_files.random_weights import bge_large_shaped, random_cross_encoder
 
-_FIND = "from memory_bench.embedder.machine import require_gpu; print(require_gpu()['gpu_name'])"
+_FIND = "from tests.support.gpu import require_gpu; print(require_gpu()['gpu_name'])"
 
 
 @dataclass(frozen=True)

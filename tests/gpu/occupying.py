@@ -8,7 +8,7 @@ from __future__ import annotations
 import ctypes
 import sys
 
-from memory_bench.embedder.gpu.matrix_product import cuda_library
+from tests.support.gpu import cuda_library
 
 _BLOCK = 16 << 20
 

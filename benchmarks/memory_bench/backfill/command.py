@@ -12,7 +12,7 @@ from memory_bench.backfill import killed_worker, null_embedder, real_embedder, r
 from memory_bench.harness.dataset import Dataset, DatasetError, load_dataset
 from memory_bench.postgres import MeasuredServer
 from memory_bench.report import OutputOption, console, machine, results_directory
-from memory_bench.servers import CACHE
+from tests.support.model_files.cache import CACHE
 
 
 def backfill(  # noqa: PLR0917  (typer makes options of them; nobody calls this by position)

@@ -17,7 +17,7 @@ from memory_bench.harness.scoring import Scorer
 from memory_bench.harness.vectors import embed_dataset
 from memory_bench.postgres import BenchmarkDatabase
 from memory_bench.report import REPOSITORY, OutputOption, console, results_directory, write_json
-from memory_bench.servers import DEFAULT_MODEL_FILE, ServerDidNotStartError, memory_embedder
+from memory_bench.servers import ServerDidNotStartError, memory_embedder
 from memory_recall import MemoryIndexError
 from memory_recall.contrib.curation.candidates_sql import read_frequencies, read_pairs
 from memory_recall.contrib.curation.decisions import Action, Judgement, judge
@@ -25,6 +25,7 @@ from memory_recall.contrib.curation.features import compute_features
 from memory_recall.postgres.connection import Pool
 from memory_recall.schema.revisions import require_schema
 from memory_recall.schema.supersessions import has_links
+from tests.support.model_files.cache import DEFAULT_MODEL_FILE
 
 _SET = REPOSITORY / "examples" / "homelab"
 _OTHER_HALVINGS = 8

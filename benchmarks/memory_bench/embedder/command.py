@@ -17,14 +17,15 @@ from devcluster.settings import Settings
 from memory_bench.embedder.gpu.peer import peer_is_installed
 from memory_bench.embedder.gpu.plan import gpu_plan
 from memory_bench.embedder.llama_server_build import llama_server_program
-from memory_bench.embedder.machine import Processor, describe_machine, require_gpu
-from memory_bench.embedder.models import bge_large_shaped, random_cross_encoder
+from memory_bench.embedder.machine import Processor, describe_machine
 from memory_bench.embedder.plan import LARGE, Extent, ModelPlan, plan
 from memory_bench.embedder.records import Measurements
 from memory_bench.embedder.run import ModelRun
 from memory_bench.embedder.summary import details, summary, table
 from memory_bench.report import RAW, OutputOption, console, now, results_directory, write_json
 from memory_embedder.errors import EmbedderError
+from tests.support.gpu import require_gpu
+from tests.support.model_files.random_weights import bge_large_shaped, random_cross_encoder
 
 
 def embedder(  # noqa: PLR0917 -- options, all named
@@ -45,7 +46,7 @@ def embedder(  # noqa: PLR0917 -- options, all named
     """Measure the embedder over HTTP beside llama-server, the Llama class, the raw loop and the machine's limit.
 
     This takes about nine minutes on two processors, and ten more at the first run, when llama-server is compiled.
-    Results and one chart for each model go to the output folder; the last line on standard output is the processor's
+    The results of each model go to the output folder; the last line on standard output is the processor's
     name and the summary as JSON.
 
     Example: python -m memory_bench embedder --quick --output /tmp/results

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from memory_bench.embedder.gpu.matrix_product import gpu_gemm_flops
-from memory_embedder.engine.backends import gpu_backend_files, load_backends
+from memory_embedder.engine.backends import gpu_backend_files
 from memory_embedder.engine.hardware import available_threads
 from memory_embedder.models.gguf_header import GgufFacts
 
@@ -69,22 +69,6 @@ def describe_machine() -> dict[str, object]:
         "llama_cpp_python": importlib.metadata.version("llama-cpp-python"),
         "numpy": np.__version__,
     }
-
-
-def require_gpu() -> dict[str, object]:
-    """Return the description, llama.cpp's name and the memory of the first GPU that llama.cpp finds.
-
-    Raises:
-        ValueError: the wheel has no GPU backend or finds no device; the benchmark does not fall back to the CPU.
-    """
-    found = load_backends(avoid_amx=False, gpu=True).gpus
-    if not found:
-        raise ValueError(
-            "no GPU is to be measured: this wheel of llama-cpp-python has no CUDA backend, or there is no device. "
-            "On a machine with a GPU install the wheel that `make cuda-wheel` builds, and requirements/cuda.txt, into "
-            ".venv."
-        )
-    return {"gpu": found[0].description, "gpu_name": found[0].name, "gpu_memory_bytes": found[0].memory_total}
 
 
 def gemm_flops(width: int, seconds: float) -> float:

@@ -10,7 +10,6 @@ from memory_bench import servers
 from memory_bench.embedder import machine, mixed
 from memory_bench.embedder.gpu.peer import BATCH_SIZES, SentenceTransformersPeer, peer_is_installed
 from memory_bench.embedder.in_process import LlamaClass, OneThread, RawLoop
-from memory_bench.embedder.models import CROSS_ENCODER
 from memory_bench.embedder.over_http import HttpSubject
 from memory_bench.embedder.plan import (
     ACCEPTANCE_TOKENS,
@@ -39,6 +38,7 @@ from memory_embedder.engine.llama import LlamaEngine
 from memory_embedder.engine.protocol import EngineOptions
 from memory_embedder.models.gguf_header import read_facts
 from memory_embedder.models.profiles import PROFILES, ModelProfile, Pooling
+from tests.support.model_files.random_weights import CROSS_ENCODER
 
 _CLASS_WINDOW = 2048
 _CLASS_DEFAULT_WINDOW = 512

@@ -7,7 +7,7 @@ as the server accepts, and consists of as many values as fit, or of values that 
 import itertools
 import json
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,9 +15,10 @@ import schemathesis
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from schemathesis import GenerationMode
 
+from tests.support.exhausting_bodies import EXHAUSTING, exhausting
+
 _MALFORMED_SHARE = 0.3
 _EXHAUSTING_SHARE = 0.01
-_LARGEST = 8 << 20
 _WORDS = ("router", "backup", "disk", "invoice", "garden", "café", "🚀", "備份", "Straße", "[SEP]", "night", "key")
 
 _WRONG_VALUES: list[Any] = [
@@ -68,33 +69,6 @@ _NO_JSON = [
 ]
 
 
-_REPEATED = {  # what comes before, what fills eight MiB, and what comes behind
-    "numbers": (b'{"input":[', b"1,", b"1]}"),
-    "lists": (b'{"input":[', b"[],", b"[]]}"),
-    "lists of numbers": (b'{"input":[', b"[1,2,3],", b"[1]]}"),
-    "nulls": (b'{"input":[', b"null,", b"null]}"),
-    "objects": (b'{"input":[', b"{},", b"{}]}"),
-    "empty texts": (b'{"input":[', b'"",', b'""]}'),
-    "short texts": (b'{"input":[', b'"a",', b'"a"]}'),
-    "fields": (b"{", b'"a":1,', b'"input":"a"}'),
-    "nesting": (b'{"input":', b"[", b"]}"),
-    "digits": (b'{"input":', b"9", b"}"),
-    "white space": (b'{"input":', b" ", b'"a"}'),
-    "one word": (b'{"input":"', b"a", b'"}'),
-    "blanks in a text": (b'{"input":"a', b" ", b'b"}'),
-    "escapes": (b'{"input":"', b"\\n", b'"}'),
-    "open string": (b'{"input":"', b'\\"', b""),
-}
-_TEXTS: dict[str, Callable[[], dict[str, Any]]] = {
-    # Marks of two classes, of which all of one class are moved before the other by normalisation.
-    "marks": lambda: {"input": "\u0301" * 1_000_000 + "\u0323" * 1_000_000, "input_type": "query"},
-    "large answer": lambda: {"input": ["a"] * 2048, "encoding_format": "float"},
-    "many queries": lambda: {"input": ["a b"] * 2000, "input_type": "query"},
-    "long texts": lambda: {"input": ["word " * 800] * 2000},
-}
-EXHAUSTING = (*_REPEATED, *_TEXTS)
-
-
 @dataclass(frozen=True, slots=True)
 class Request:
     """One POST request to /v1/embeddings."""
@@ -102,14 +76,6 @@ class Request:
     body: bytes
     content_type: str
     malformed: bool
-
-
-def exhausting(name: str) -> bytes:
-    """Return the body of an exhausting request; `name` is one of `EXHAUSTING`."""
-    if name in _TEXTS:
-        return json.dumps(_TEXTS[name](), ensure_ascii=False).encode()
-    opening, part, end = _REPEATED[name]
-    return opening + part * ((_LARGEST - len(opening) - len(end)) // len(part)) + end
 
 
 def requests(count: int, openapi: dict[str, Any], random_seed: int) -> Iterator[Request]:

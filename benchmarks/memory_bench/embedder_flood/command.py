@@ -11,11 +11,12 @@ import httpx
 import typer
 
 from memory_bench.embedder.machine import describe_machine
-from memory_bench.embedder_flood.altered_model import write_altered
 from memory_bench.embedder_flood.flood import flood
 from memory_bench.embedder_flood.poisoning import POISON
 from memory_bench.report import write_json
-from memory_bench.servers import DEFAULT_MODEL_FILE, memory_embedder
+from memory_bench.servers import memory_embedder
+from tests.support.model_files.altered import write_altered
+from tests.support.model_files.cache import DEFAULT_MODEL_FILE
 
 # As the operator starts an embedder on a CPU. Its memory limit is 2 GiB, which the peak is compared with.
 _OPTIONS = ("--gpu-layers", "0", "--allow-cpu")

@@ -74,19 +74,15 @@ class Dataset:
         return sorted({query.stratum for query in self.queries})
 
 
-def load_dataset(directory: Path, *, judgements: str = "qrels.jsonl", version: int | None = None) -> Dataset:
+def load_dataset(directory: Path, *, judgements: str = "qrels.jsonl") -> Dataset:
     """Read and check `corpus.jsonl`, `queries.jsonl` and the file of relevance judgements.
-
-    A set may grow in versions, so that numbers of an earlier one stay comparable. With a `version`, questions that a
-    later version added are left out, and the field `relevant_ids_<version>` of a judgement, if there is one, is used
-    instead of its other fields.
 
     Raises:
         DatasetError: a file is missing or malformed, or the three files contradict each other.
     """
     memories, left_out = read_corpus(directory / "corpus.jsonl")
-    relevant = _judgements(directory / judgements, {memory.id for memory in memories}, left_out, version)
-    queries = _queries(directory / "queries.jsonl", relevant, {memory.id: memory.scope for memory in memories}, version)
+    relevant = _judgements(directory / judgements, {memory.id for memory in memories}, left_out)
+    queries = _queries(directory / "queries.jsonl", relevant, {memory.id: memory.scope for memory in memories})
     digest = hashlib.sha256()
     for name in ("corpus.jsonl", "queries.jsonl", judgements):
         digest.update((directory / name).read_bytes())
@@ -168,15 +164,14 @@ def read_corpus(path: Path) -> tuple[list[Memory], set[int]]:
     return memories, sensitive
 
 
-def _judgements(path: Path, known: set[int], sensitive: set[int], version: int | None) -> dict[str, Judgements]:
+def _judgements(path: Path, known: set[int], sensitive: set[int]) -> dict[str, Judgements]:
     judged: dict[str, Judgements] = {}
     for where, record in _lines(path):
         identity = _text(record, "query_id", where)
         if identity in judged:
             raise DatasetError(f"{where}: query {identity!r} was judged before.")
-        former = record.get(f"relevant_ids_{version}")
         try:
-            found = parse_judgements(record if former is None else {"relevant_ids": former})
+            found = parse_judgements(record)
         except ValueError as error:
             raise DatasetError(f"{where}: {error}.") from None
         hidden = sorted(sensitive & found.judged)
@@ -189,9 +184,7 @@ def _judgements(path: Path, known: set[int], sensitive: set[int], version: int |
     return judged
 
 
-def _queries(
-    path: Path, judged: dict[str, Judgements], scopes: dict[int, str | None], version: int | None
-) -> list[Query]:
+def _queries(path: Path, judged: dict[str, Judgements], scopes: dict[int, str | None]) -> list[Query]:
     queries: list[Query] = []
     seen: set[str] = set()
     for where, record in _lines(path):
@@ -208,8 +201,6 @@ def _queries(
         text, stratum = _text(record, "text", where), _text(record, "stratum", where, EVERYONE)
         overlap = _text(record, "lex_bin", where, "")
         found = judged[identity]
-        if version is not None and record.get("version", 1) > version:
-            continue
         queries.append(Query(identity, text, stratum, scope, found.relevant, overlap, found.grades))
     missing = sorted(set(judged) - seen)
     if missing:

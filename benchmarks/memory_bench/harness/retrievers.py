@@ -14,7 +14,6 @@ from typing import Any, Protocol, runtime_checkable
 import typer
 
 from memory_bench.harness.dataset import Dataset, Memory
-from memory_bench.harness.sqlite_schema import create_schema
 from memory_bench.harness.vectors import EmbeddedSet
 from memory_bench.postgres import BenchmarkDatabase
 from memory_recall import (
@@ -30,6 +29,7 @@ from memory_recall import (
     SortBy,
 )
 from memory_recall.contrib.sqlite import SqliteRecall
+from tests.support.sqlite_schema import create_schema
 
 _TIME_BUDGET = 60.0  # seconds; what is measured here is quality
 _GIN, _HNSW = "idx_memories_search", "idx_memories_embedding"
@@ -107,7 +107,6 @@ class Variant:
 VARIANTS: Mapping[str, Variant] = {
     "pg-ts-rank": Variant("lexical", "ts_rank"),
     "pg-bm25": Variant("lexical"),
-    "pg-bm25-no-prior": Variant("lexical", fusion=Fusion(importance=False)),
     "dense-exact": Variant("dense", exact=True),
     "dense-hnsw": Variant("dense"),
     "hybrid": Variant("hybrid"),
@@ -198,10 +197,15 @@ class PostgresRetriever:
             self._database.wait(self._recall.close())
 
 
-class _FtsIndex:
-    """A SQLite database in memory with a full-text index of the corpus."""
+class SqliteModeRetriever:
+    """A retriever that runs the library's SQLite mode, over a database in memory.
 
-    def __init__(self) -> None:
+    It returns rows that match all words, then rows that match any word, each ordered by bm25 blended with importance.
+    """
+
+    def __init__(self, sort_by: SortBy = SortBy.RELEVANCE) -> None:
+        self.name = "sqlite-fts5" if sort_by is SortBy.RELEVANCE else f"sqlite-fts5-by-{sort_by}"
+        self._sort_by = sort_by
         self._connection = sqlite3.connect(":memory:")
         create_schema(self._connection)
 
@@ -221,22 +225,6 @@ class _FtsIndex:
         pages, size = (self._connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "page_size"))
         return int(pages * size)
 
-    def close(self) -> None:
-        """Close the in-memory database, which deletes it."""
-        self._connection.close()
-
-
-class SqliteModeRetriever(_FtsIndex):
-    """A retriever that runs the library's SQLite mode.
-
-    It returns rows that match all words, then rows that match any word, each ordered by bm25 blended with importance.
-    """
-
-    def __init__(self, sort_by: SortBy = SortBy.RELEVANCE) -> None:
-        super().__init__()
-        self.name = "sqlite-fts5" if sort_by is SortBy.RELEVANCE else f"sqlite-fts5-by-{sort_by}"
-        self._sort_by = sort_by
-
     def retrieve(self, query: str, k: int) -> list[int]:
         """Return the ids of at most `k` memories of the whole corpus, best first."""
         return self._search(query, k, EVERYONE)
@@ -249,39 +237,14 @@ class SqliteModeRetriever(_FtsIndex):
         asked = RecallQuery(query, user_id=user_id, limit=k, sort_by=self._sort_by)
         return SqliteRecall(self._connection).recall(asked).ids
 
-
-class SqliteOrRetriever(_FtsIndex):
-    """A retriever of rows that match any word of the question, ordered by SQLite's bm25 alone.
-
-    Former documentation of the library described its SQLite mode in this way.
-    """
-
-    name = "sqlite-fts5-or"
-
-    def retrieve(self, query: str, k: int) -> list[int]:
-        """Return the ids of at most `k` memories of the whole corpus, best first."""
-        return self._matching(query, k, None)
-
-    def retrieve_in(self, query: str, k: int, scope: str) -> list[int]:
-        """Return the ids of at most `k` memories of one user, best first."""
-        return self._matching(query, k, scope)
-
-    def _matching(self, query: str, k: int, scope: str | None) -> list[int]:
-        words = [word for part in query.split() if (word := part.replace('"', ""))]
-        if not words:
-            return []
-        rows = self._connection.execute(
-            "SELECT m.id FROM memories_fts f JOIN memories m ON m.id = f.rowid WHERE memories_fts MATCH ?"
-            " AND (m.user_id = ? OR ? IS NULL) ORDER BY bm25(memories_fts), m.importance DESC, m.id LIMIT ?",
-            [" OR ".join(f'"{word}"' for word in words), scope, scope, k],
-        )
-        return [row[0] for row in rows]
+    def close(self) -> None:
+        """Close the in-memory database, which deletes it."""
+        self._connection.close()
 
 
 _SQLITE: Mapping[str, Callable[[], Retriever]] = {
     "sqlite-fts5": SqliteModeRetriever,
     "sqlite-fts5-by-importance": lambda: SqliteModeRetriever(SortBy.IMPORTANCE),
-    "sqlite-fts5-or": SqliteOrRetriever,
 }
 LEXICAL = (*_SQLITE, *(name for name, variant in VARIANTS.items() if variant.mode == "lexical"))
 BUILT_IN = (*_SQLITE, *VARIANTS)

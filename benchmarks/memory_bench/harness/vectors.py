@@ -17,9 +17,9 @@ from rich.progress import Progress
 
 from memory_bench.harness.dataset import Dataset
 from memory_bench.report import console, create_private
-from memory_bench.servers import CACHE
 from memory_recall import EmbedderClient
 from memory_recall.embedding.wire import Vectors
+from tests.support.model_files.cache import CACHE
 
 _BATCH = 32
 _SHARD = 512  # texts in one file of the cache: what a run that is stopped loses at most

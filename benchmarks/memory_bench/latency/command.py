@@ -23,7 +23,7 @@ from memory_bench.latency.store import (
 )
 from memory_bench.postgres import MeasuredServer
 from memory_bench.report import OutputOption, console, results_directory
-from memory_bench.servers import CACHE
+from tests.support.model_files.cache import CACHE
 
 _SIZES = [5_000, 100_000, LARGE]
 _KEPT_BYTES = 2**20  # of the server's files in memory after their pages were given back; more is reported

@@ -7,8 +7,8 @@ are fused by reciprocal ranks.
 
 from typing import Any
 
-from memory_bench.reference_fusion import Candidate, fuse
 from memory_recall import Fusion
+from tests.support.reference_fusion import Candidate, fuse
 
 _DEPTH = 50
 _FUSION = Fusion(method="rrf", k=60)

@@ -11,12 +11,12 @@ from typing import Annotated
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from memory_bench.operator.api import api_of
-from memory_bench.operator.faults.points import SHARE
 from memory_bench.operator.parts import PARTS, PartResult, Surroundings
-from memory_bench.operator.platform import Platform, running_platform
 from memory_bench.operator.results import failures, headline, write
 from memory_bench.report import OutputOption, console, results_directory
+from tests.support.cluster.api import api_of
+from tests.support.cluster.faults.points import SHARE
+from tests.support.cluster.platform import Platform, running_platform
 
 
 class _Display:

@@ -7,18 +7,18 @@ from typing import Any
 
 from devcluster.errors import DevclusterError
 from devcluster.postgres import Postgres
-from memory_bench.operator.api import Api
-from memory_bench.operator.endings import CASES, NAMESPACES, Case, Endings, Outcome
-from memory_bench.operator.environment.admission import MUTATIONS, run_admission
-from memory_bench.operator.environment.copies import SITUATIONS, run_copies
-from memory_bench.operator.faults.part import run_fault_points, run_recoveries
-from memory_bench.operator.hostile_objects import HOSTILE, TakenOverError, opened_scene, refuse
-from memory_bench.operator.platform import PERMITTED, Platform
 from memory_bench.operator.scale.measure import measure_scale
-from memory_bench.operator.situations.part import run_situations
-from memory_bench.operator.tenancy.hostile_tenants import measure_harm
-from memory_bench.operator.tenancy.withdrawals import run_withdrawals
-from memory_bench.operator.tls import measure_tls
+from tests.support.cluster.api import Api
+from tests.support.cluster.consent.withdrawals import run_withdrawals
+from tests.support.cluster.deletions import CASES, NAMESPACES, Case, Endings, Outcome
+from tests.support.cluster.environment.admission import MUTATIONS, run_admission
+from tests.support.cluster.environment.copies import SITUATIONS, run_copies
+from tests.support.cluster.environment.tls import measure_tls
+from tests.support.cluster.faults.part import run_fault_points, run_recoveries
+from tests.support.cluster.hostile.objects import HOSTILE, TakenOverError, opened_scene, refuse
+from tests.support.cluster.hostile.tenants import measure_harm
+from tests.support.cluster.platform import PERMITTED, Platform
+from tests.support.cluster.situations.part import run_situations
 
 KEYS = (
     "takeovers",

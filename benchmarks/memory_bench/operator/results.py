@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from memory_bench.operator.faults.points import SHARE
 from memory_bench.operator.parts import KEYS, PartResult
 from memory_bench.report import chart, machine, now, write_json
+from tests.support.cluster.faults.points import SHARE
 
 MOST: dict[str, float] = {
     "takeovers": 0,

@@ -2,7 +2,6 @@
 
 import json
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -11,32 +10,25 @@ import typer
 from memory_bench.harness.dataset import Dataset, DatasetError, load_dataset
 from memory_bench.harness.manifest import manifest
 from memory_bench.harness.retrievers import make_retriever
-from memory_bench.harness.runner import RunResult, run
+from memory_bench.harness.runner import run
 from memory_bench.harness.set_report import write_results
 from memory_bench.harness.vectors import embed_dataset
 from memory_bench.postgres import BenchmarkDatabase
-from memory_bench.recall.costs import Costs, measure_costs
-from memory_bench.recall.crossvalidation import cross_validate, score_set
-from memory_bench.recall.evidence import Evidence, gather, read_lexemes
+from memory_bench.recall.costs import measure_costs
 from memory_bench.recall.graph_leg import GRAPH
-from memory_bench.recall.lexical_check import check
 from memory_bench.recall.model_table import model_by_model
-from memory_bench.recall.named_times import compare_boost
 from memory_bench.recall.production import BY_IMPORTANCE, HYBRID
-from memory_bench.recall.prompts import compare_settings, in_prompts
-from memory_bench.recall.published import exact_recall_by_stratum, read_published, reword_as_published
-from memory_bench.recall.settings import settings
+from memory_bench.recall.prompts import in_prompts
 from memory_bench.recall.tables import SetMeasurements, figures, write
 from memory_bench.report import REPOSITORY, OutputOption, console, results_directory
-from memory_bench.servers import CACHE, DEFAULT_MODEL, ServerDidNotStartError, memory_embedder
+from memory_bench.servers import ServerDidNotStartError, memory_embedder
 from memory_recall import MemoryIndexError
+from tests.support.model_files.cache import CACHE, DEFAULT_MODEL
 
 RETRIEVERS = (
     "sqlite-fts5",
-    "sqlite-fts5-or",
     "pg-ts-rank",
     "pg-bm25",
-    "pg-bm25-no-prior",
     "dense-exact",
     "dense-hnsw",
     HYBRID,
@@ -45,7 +37,6 @@ RETRIEVERS = (
     *BY_IMPORTANCE.values(),
 )
 _OWN_DIRECTORY = REPOSITORY / "examples" / "homelab"
-_PUBLISHED = "published/mteb_LoCoMo.tsv"
 
 
 def recall(  # noqa: PLR0917  (typer makes options of them; nobody calls this by position)
@@ -87,12 +78,9 @@ def recall(  # noqa: PLR0917  (typer makes options of them; nobody calls this by
     except (MemoryIndexError, ServerDidNotStartError) as error:
         console.print(str(error), markup=False)
         raise typer.Exit(1) from None
-    table = datasets / _PUBLISHED
     for name, found in measured.items():
-        folds = cross_validate([one.without_prior for one in found], seed=seed) if len(found) > 1 else []
-        published = read_published(table, name) if table.is_file() else {}
         compared = model_by_model(measured, seed=seed) if others and name == first else None
-        write(found, folds, published, directories[name], model=name, seed=seed, compared=compared)
+        write(found, directories[name], model=name, seed=seed, compared=compared)
     print(json.dumps(figures(measured[first], seed=seed)))
 
 
@@ -143,44 +131,18 @@ def _measure(dataset: Dataset, url: str, output: Path, seed: int) -> SetMeasurem
             options={"retrievers": list(RETRIEVERS), "model": embedded.model, "model_digest": embedded.digest},
         )
         write_results(output / dataset.name, results, made, baseline="pg-ts-rank", seed=seed)
-        reworded = reword_as_published(dataset)
-        reworded_recall = (
-            exact_recall_by_stratum(reworded, database.wait(embed_dataset(reworded, url))) if reworded else {}
-        )
         costs = measure_costs(dataset, database, url, seed=seed)
         prompts = in_prompts(dataset, seed=seed)
         embedded_prompts = database.wait(embed_dataset(prompts, url))
         prompt_runs = {
             name: run(make_retriever(name, prompts, database, embedded_prompts), prompts) for name in (HYBRID, GRAPH)
         }
-        evidence = gather(dataset, read_lexemes(dataset, database), embedded)
-        prompt_evidence = gather(prompts, read_lexemes(prompts, database), embedded_prompts)
-        return replace(
-            _measure_fusions(dataset, evidence, prompt_evidence, results, costs, seed),
+        return SetMeasurements(
+            name=dataset.name,
+            results={result.retriever: result for result in results},
+            overlaps={one.query_id: one.overlap for one in dataset.queries if one.overlap},
+            costs=costs,
             prompt_runs=prompt_runs,
-            reworded_recall=reworded_recall,
         )
     finally:
         database.close()
-
-
-def _measure_fusions(  # noqa: PLR0917  (six things that were measured, and nothing but them)
-    dataset: Dataset,
-    evidence: list[Evidence],
-    prompts: list[Evidence],
-    results: list[RunResult],
-    costs: Costs,
-    seed: int,
-) -> SetMeasurements:
-    by_name = {result.retriever: result for result in results}
-    return SetMeasurements(
-        name=dataset.name,
-        results=by_name,
-        lexical=check(evidence, by_name["pg-bm25-no-prior"], by_name["pg-ts-rank"]),
-        without_prior=score_set(dataset.name, evidence, settings()),
-        with_prior=score_set(dataset.name, evidence, settings(importance=True)),
-        times=compare_boost(dataset.memories, evidence, seed=seed),
-        prompts=compare_settings(dataset.name, evidence, prompts),
-        overlaps={one.query_id: one.overlap for one in dataset.queries if one.overlap},
-        costs=costs,
-    )

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 from memory_bench.harness.set_report import compare_runs
-from memory_bench.recall.crossvalidation import MEASURES
+from memory_bench.recall.graph_leg import MEASURES
 from memory_bench.recall.production import DENSE, HYBRID
 from memory_bench.recall.tables import SetMeasurements
 

@@ -1,7 +1,7 @@
 """Writes the tables of the recall report, and computes the benchmark's main figures."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -11,12 +11,8 @@ from memory_bench.harness.runner import RunResult
 from memory_bench.harness.set_report import compare_runs
 from memory_bench.recall import costs, graph_leg, production
 from memory_bench.recall.costs import Costs
-from memory_bench.recall.crossvalidation import MEASURES, Fold, SetScores
-from memory_bench.recall.lexical_check import LexicalCheck
-from memory_bench.recall.named_times import TimedQuestions
+from memory_bench.recall.graph_leg import MEASURES
 from memory_bench.recall.production import DENSE, HYBRID, LEGS, LEXICAL
-from memory_bench.recall.prompts import PromptScores
-from memory_bench.recall.settings import DEFAULT
 from memory_bench.report import markdown_table, write_json
 from memory_recall.evaluation.significance import Comparison, compare
 
@@ -26,21 +22,14 @@ class SetMeasurements:
     """All measurements of one labelled set.
 
     `overlaps` maps a question's id to the set's own label for how many of the question's words the answer contains.
-    `reworded_recall` is recall@10 by stratum after the rows are reworded like the documents of the published figures;
-    it is empty if the set cannot be reworded. `prompt_runs` are those of the questions inside prompts.
+    `prompt_runs` are those of the questions inside prompts.
     """
 
     name: str
     results: Mapping[str, RunResult]
-    lexical: LexicalCheck
-    without_prior: SetScores
-    with_prior: SetScores
-    times: TimedQuestions | None
-    prompts: PromptScores
     overlaps: Mapping[str, str]
     costs: Costs
     prompt_runs: Mapping[str, RunResult] = field(default_factory=dict)
-    reworded_recall: Mapping[str, float] = field(default_factory=dict)
 
     def better_leg(self, measure: str, stratum: str | None = None) -> str:
         """Return the name of the lexical or the dense retriever, whichever has the greater mean in this measure."""
@@ -94,8 +83,6 @@ def figures(measured: Sequence[SetMeasurements], *, seed: int) -> dict[str, dict
 
 def write(
     measured: Sequence[SetMeasurements],
-    folds: Sequence[Fold],
-    published: Mapping[str, float],
     directory: Path,
     *,
     model: str,
@@ -116,16 +103,8 @@ def write(
         _section("By stratum", _strata(measured, seed)),
         _section("What each leg adds", graph_leg.ablation(runs, seed=seed)),
         _section("By how many words question and answer share", _overlaps(measured, seed)),
-        _section("Questions that name a time, without the boost and with it", _times(measured)),
-        _section("Fusion, without importance (difference to the better leg)", _fusion(measured, prior=False)),
-        _section("Fusion, with the sets' importance", _fusion(measured, prior=True)),
-        _section("Questions by themselves and after 25 words about something else", _prompts(measured)),
-        _section("Nested cross-validation over sets", _folds(folds)),
-        _section("BM25 within its budget against one without", _lexical(measured)),
         _section("Index against exact search, recall@10", _index(measured)),
     ]
-    if published:
-        sections.append(_section("LoCoMo, dense leg alone, against published figures", _published(measured, published)))
     if compared is not None:
         sections.append(_section("Model by model", compared))
     (directory / "report.md").write_text("\n".join(sections), encoding="utf-8")
@@ -133,20 +112,8 @@ def write(
         "model": model,
         "figures": figures(measured, seed=seed),
         "legs": graph_leg.legs(runs),
-        "lexical": {one.name: asdict(one.lexical) for one in measured},
-        "fusion": {
-            one.name: {"without": _means(one.without_prior), "with": _means(one.with_prior)} for one in measured
-        },
-        "folds": [asdict(fold) for fold in folds],
     }
     write_json(directory / "summary.json", data)
-
-
-def _means(found: SetScores) -> dict[str, dict[str, float]]:
-    return {
-        name: {measure: round(float(value), 4) for measure, value in zip(MEASURES, scores.mean(axis=1), strict=True)}
-        for name, scores in found.settings.items()
-    }
 
 
 def _section(title: str, rows: Iterator[Sequence[str]]) -> str:
@@ -193,67 +160,6 @@ def _of(result: RunResult, questions: set[str], measure: str) -> list[float]:
     return [answer.scores[measure] for answer in result.answers if answer.query_id in questions]
 
 
-def _prompts(measured: Sequence[SetMeasurements]) -> Iterator[Sequence[str]]:
-    names = list(measured[0].prompts.alone.settings)
-    yield ["set", "query", *measured[0].prompts.alone.legs, *names]
-    kinds = {
-        "alone": [one.prompts.alone for one in measured],
-        "in a prompt": [one.prompts.in_prompts for one in measured],
-    }
-    for place, one in enumerate(measured):
-        for kind, sets in kinds.items():
-            found = sets[place]
-            cells = [f"{_pair(found.settings[name])} ({found.advantage(name):+.3f})" for name in names]
-            yield [one.name, kind, *(_pair(leg) for leg in found.legs.values()), *cells]
-    for kind, sets in kinds.items():
-        gains = [np.mean([one.advantage(name) for one in sets]) for name in names]
-        yield ["mean", kind, *("" for _ in sets[0].legs), *(f"({gain:+.3f})" for gain in gains)]
-
-
-def _times(measured: Sequence[SetMeasurements]) -> Iterator[Sequence[str]]:
-    yield ["set", "questions", "without", "with", *(f"all questions, {measure} (p)" for measure in MEASURES)]
-    for one in measured:
-        if one.times is not None and one.times.count:
-            gains = [f"{gain.difference:+.4f} ({gain.p_value:.4f})" for gain in one.times.overall.values()]
-            yield [one.name, str(one.times.count), _pair(one.times.plain), _pair(one.times.boosted), *gains]
-
-
-def _pair(scores: "np.typing.NDArray[np.float64]") -> str:
-    return " / ".join(f"{value:.3f}" for value in scores.mean(axis=1))
-
-
-def _fusion(measured: Sequence[SetMeasurements], *, prior: bool) -> Iterator[Sequence[str]]:
-    yield ["setting", *(one.name for one in measured), "worst", "mean"]
-    sets = [one.with_prior if prior else one.without_prior for one in measured]
-    names = sorted(sets[0].settings, key=lambda name: -np.mean([one.advantage(name) for one in sets]))
-    for name in names:
-        gains = [one.advantage(name) for one in sets]
-        cells = [f"{_pair(one.settings[name])} ({gain:+.3f})" for one, gain in zip(sets, gains, strict=True)]
-        shown = f"**{name}**" if name == DEFAULT else name
-        yield [shown, *cells, f"{min(gains):+.3f}", f"{np.mean(gains):+.3f}"]
-
-
-def _folds(folds: Sequence[Fold]) -> Iterator[Sequence[str]]:
-    yield [
-        "left out",
-        "rule",
-        "chosen on the others",
-        *(f"{measure} against better leg (p)" for measure in MEASURES),
-        "regret",
-    ]
-    for fold in folds:
-        gains = [f"{gain.difference:+.3f} ({gain.p_value:.3f})" for gain in fold.gains.values()]
-        yield [fold.left_out, fold.rule, fold.chosen, *gains, f"{fold.regret:.3f}"]
-
-
-def _lexical(measured: Sequence[SetMeasurements]) -> Iterator[Sequence[str]]:
-    yield ["set", "BM25 recall@10", "unbounded BM25", "ts_rank", "top-10 overlap"]
-    for one in measured:
-        found = one.lexical
-        values = (found.bounded, found.unbounded, found.ts_rank, found.overlap)
-        yield [one.name, *(f"{value:.4f}" for value in values)]
-
-
 def _index(measured: Sequence[SetMeasurements]) -> Iterator[Sequence[str]]:
     yield ["set", "exact", "HNSW", "same ten"]
     for one in measured:
@@ -261,11 +167,3 @@ def _index(measured: Sequence[SetMeasurements]) -> Iterator[Sequence[str]]:
         pairs = zip(exact.answers, index.answers, strict=True)
         same = np.mean([len(set(a.retrieved[:10]) & set(b.retrieved[:10])) / 10 for a, b in pairs])
         yield [one.name, *(f"{each.means()['recall@10']:.4f}" for each in (exact, index)), f"{same:.4f}"]
-
-
-def _published(measured: Sequence[SetMeasurements], published: Mapping[str, float]) -> Iterator[Sequence[str]]:
-    yield ["stratum", "published recall@10", "ours, worded alike", "difference", "our own rows"]
-    for one in measured:
-        for stratum, value in published.items() if one.reworded_recall else ():
-            alike, own = one.reworded_recall[stratum], one.results["dense-exact"].means(stratum)["recall@10"]
-            yield [stratum, f"{value:.4f}", f"{alike:.4f}", f"{alike - value:+.4f}", f"{own:.4f}"]

@@ -20,9 +20,10 @@ from memory_bench.report import REPOSITORY, OutputOption, console, machine, resu
 from memory_bench.swap import results
 from memory_bench.swap.light import LightSetting
 from memory_bench.swap.load import Load, Recalled
-from memory_bench.swap.real import SECOND_MODEL_FILE, RealSetting
+from memory_bench.swap.real import RealSetting
 from memory_bench.swap.setting import Detector, Setting
 from memory_recall import EVERYONE, EmbeddedQuery, FollowingEmbedder, HybridRecall, RecallOptions, RecallQuery
+from tests.support.model_files.cache import SECOND_MODEL_FILE
 
 _DATABASE = "swap"
 _WARM_SECONDS = 5.0

@@ -8,9 +8,10 @@ from pathlib import Path
 
 from memory_bench.postgres import bare_model
 from memory_bench.servers import running_server
-from memory_bench.swap.load import Recalled, forbidden_vectors, question, texts
+from memory_bench.swap.load import Recalled, forbidden_vectors
 from memory_bench.swap.models import DIMENSIONS, MODELS
 from memory_bench.swap.setting import Memories
+from tests.support.invented import question, texts
 
 _QUESTIONS = 400
 

@@ -14,17 +14,18 @@ from pathlib import Path
 import asyncpg
 import numpy as np
 import numpy.typing as npt
-import orjson
 from pgvector.asyncpg import register_vector
 
-from memory_bench.servers import CACHE, DEFAULT_MODEL_FILE, memory_embedder
-from memory_bench.swap.load import Recalled, texts
+from memory_bench.servers import memory_embedder
+from memory_bench.swap.load import Recalled
 from memory_bench.swap.setting import Memories
-from memory_bench.swap.truncated import truncate
 from memory_recall import EmbedderClient
 from memory_recall.embedding.profiles import PROFILES
+from tests.support.invented import texts
+from tests.support.labelled_set import json_lines, questions
+from tests.support.model_files.cache import DEFAULT_MODEL_FILE, SECOND_MODEL_FILE
+from tests.support.model_files.truncated import truncate
 
-SECOND_MODEL_FILE = CACHE / "models" / "bge-small-en-v1.5.gguf"
 _FORMER, _GOOD, _BAD = "bge-small-en-v1.5", "all-MiniLM-L6-v2", "bge-small-two-layers"
 _BAD_LAYERS = 2
 _CLOSE = 0.01  # of two cosines: vectors are stored in half precision, and batches differ in the last digits
@@ -32,19 +33,6 @@ _BATCH = 32
 _SHARED_PROCESSORS = {"OMP_WAIT_POLICY": "PASSIVE"}  # a thread that waits must not keep another embedder from computing
 
 Vector = npt.NDArray[np.float32]
-
-
-def _lines(path: Path) -> list[dict[str, object]]:
-    return [orjson.loads(line) for line in path.read_bytes().splitlines()]
-
-
-def questions(homelab: Path) -> list[dict[str, object]]:
-    """Return the questions of a labelled set with their judgements, as the gate reads them."""
-    judged = {str(line["query_id"]): line["relevant_ids"] for line in _lines(homelab / "qrels.jsonl")}
-    return [
-        {"query_id": line["query_id"], "text": line["text"], "relevant_ids": judged[str(line["query_id"])]}
-        for line in _lines(homelab / "queries.jsonl")
-    ]
 
 
 class RealDetector:
@@ -115,7 +103,7 @@ class RealSetting:
     bad = _BAD
 
     def __init__(self, homelab: Path, scratch: Path, *, invented: int) -> None:
-        corpus = _lines(homelab / "corpus.jsonl")
+        corpus = json_lines(homelab / "corpus.jsonl")
         if [line["id"] for line in corpus] != list(range(1, len(corpus) + 1)):
             raise ValueError(f"the ids in {homelab / 'corpus.jsonl'} are not 1, 2, and so on")
         self.memories = Memories(

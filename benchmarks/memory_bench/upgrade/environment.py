@@ -16,8 +16,8 @@ import uvicorn
 from memory_bench.postgres import MeasuredServer
 from memory_bench.swap.embedder import application
 from memory_bench.swap.models import DIMENSIONS, MODELS
-from memory_bench.upgrade.recall_loop import SCRIPT, CommandFailed
 from memory_bench.upgrade.states import DUMP, StartingState
+from tests.support.recalling.loop import SCRIPT, CommandFailed
 
 MODEL = "first"
 _OWNER = "app"

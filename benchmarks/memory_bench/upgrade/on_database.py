@@ -6,12 +6,12 @@ import time
 from dataclasses import dataclass, field
 from functools import partial
 
-from memory_bench.swap.load import question
 from memory_bench.upgrade.contents import QUERY, Contents, parse_contents
 from memory_bench.upgrade.environment import UpgradeEnvironment
-from memory_bench.upgrade.recall_loop import CommandFailed, RecallLoop
 from memory_bench.upgrade.states import StartingState
 from memory_recall.schema.revisions import HEAD_REVISION
+from tests.support.invented import question
+from tests.support.recalling.loop import CommandFailed, RecallLoop
 
 _ANSWERS = 10  # of each client, before and after the upgrade
 _SHOWN_FAULTS = 5

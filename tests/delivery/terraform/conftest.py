@@ -20,10 +20,10 @@ from devcluster.demo import objects
 from devcluster.demo.environment import DIMENSIONS, MODEL
 from devcluster.postgres import Postgres, create_database, create_postgres, database_object
 from devcluster.progress import ConsoleReporter
-from memory_bench.operator.tenants import TABLE
 from tests.delivery.terraform.stack import DATABASE, DEFINITION, NAMESPACE, ROWS, SEAT, Stack
 from tests.delivery.terraform.terragrunt import Unit
-from tests.unit.repository.test_documented_commands import commands
+from tests.support.cluster.tenants import TABLE
+from tests.support.documents import commands
 
 ROOT = Path(__file__).parents[3]
 

@@ -8,11 +8,11 @@ from numpy.typing import NDArray
 
 from memory_bench.harness.dataset import Dataset, Memory
 from memory_bench.harness.vectors import EmbeddedSet
-from memory_bench.recall.evidence import Evidence
 from memory_recall import Fusion
 from memory_recall.evaluation.measures import DEPTH
 from memory_recall.graph.concepts import concepts_of
 from memory_recall.search.fusion import IMPORTANCE_BASE, IMPORTANCE_SHARE
+from tests.integration.memory_bench.evidence import Evidence
 
 STARTS, KEPT, LEG_DEPTH = 5, 5, 50
 COMMON, ALWAYS_ALLOWED, LEAST_MEMORIES = 0.1, 5, 2

@@ -8,13 +8,13 @@ from pathlib import Path
 from safetensors.numpy import load_file
 
 from memory_bench.embedder.gpu.peer import write_directory
-from memory_bench.servers import CACHE, DEFAULT_MODEL_FILE
 from memory_embedder.engine.llama import LlamaEngine
 from memory_embedder.engine.protocol import EngineOptions
 from memory_embedder.models.convert.bert import read_shape
 from memory_embedder.models.convert.wordpiece import read_wordpiece
 from memory_embedder.models.profiles import PROFILES
 from tests.integration.memory_embedder.numpy_reference import Reference
+from tests.support.model_files.cache import CACHE, DEFAULT_MODEL_FILE
 
 
 def test_the_peers_directory_has_the_weights_and_the_tokenizer_of_the_file(tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ import pytest
 from memory_bench.harness.dataset import Dataset, Memory, Query
 from memory_bench.harness.vectors import EmbeddedSet
 from memory_bench.postgres import BenchmarkDatabase
-from memory_bench.recall.evidence import gather, read_lexemes
 from memory_recall import EVERYONE, EmbeddedQuery, HybridRecall, RecallOptions, RecallQuery
+from tests.integration.memory_bench.evidence import gather, read_lexemes
 from tests.integration.memory_bench.reference_graph import rankings
 
 MEMORIES, QUESTIONS, DIMENSIONS = 400, 30, 16

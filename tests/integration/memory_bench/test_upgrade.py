@@ -14,12 +14,10 @@ import pytest
 from pgvector.asyncpg import register_vector
 
 from memory_bench.postgres import MIGRATIONS
-from memory_bench.swap.load import texts
 from memory_bench.swap.models import DIMENSIONS, MODELS
 from memory_bench.upgrade.contents import QUERY, parse_contents
 from memory_bench.upgrade.environment import MODEL, UpgradeEnvironment, running_environment
 from memory_bench.upgrade.on_database import upgrade_database
-from memory_bench.upgrade.recall_loop import RecallLoop
 from memory_bench.upgrade.states import BY_NAME, DUMP, HNSW
 from memory_recall.embedding.profiles import ModelProfile
 from memory_recall.hnsw.repair import IndexParameters, build_index
@@ -27,6 +25,8 @@ from memory_recall.postgres.connection import DsnText
 from memory_recall.schema.migrate import MigrationRequest, migrate
 from tests.integration.conftest import CopyOf, Database
 from tests.integration.memory_recall.test_migrate_declared import DECLARED, dump_schema
+from tests.support.invented import texts
+from tests.support.recalling.loop import RecallLoop
 
 REQUEST = MigrationRequest("memories", ModelProfile(MODEL, DIMENSIONS), MIGRATIONS)
 ROWS = 24

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from memory_bench.embedder.models import write_cross_encoder
 from memory_embedder.models.convert.wordpiece import read_wordpiece
 from tests.integration.memory_embedder.numpy_reference import Reference
+from tests.support.model_files.random_weights import write_cross_encoder
 
 WIDTH, HEADS, LAYERS, WINDOW = 64, 4, 2, 48
 

@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 from openai import OpenAI, UnprocessableEntityError
 
-from memory_bench.embedder_flood.altered_model import write_altered
 from memory_embedder.engine.llama import LlamaEngine
 from memory_embedder.engine.protocol import EngineOptions
 from memory_embedder.engine.vectors import unusable_rows
 from memory_embedder.errors import EmbedderError
 from memory_embedder.models.profiles import PROFILES
 from tests.integration.memory_embedder.served import Served, launch
+from tests.support.model_files.altered import write_altered
 
 MINILM = PROFILES["all-MiniLM-L6-v2"]
 TEXTS = ("where is the old disk", "a zebra", "the invoice for the garden", "zebra crossing", "backups run nightly")

@@ -40,11 +40,6 @@ class ChatServer(FakeEmbedder):
         self.heard = b""
         self.bodies: list[dict[str, Any]] = []
 
-    async def left(self) -> None:
-        """Wait until every connection is closed, which the clients have to do."""
-        async with asyncio.timeout(30):
-            await asyncio.gather(*self._tasks, return_exceptions=True)
-
     async def _answer(self, head: bytes, body: bytes) -> Answer:
         self.heard += head + body
         self.requests += 1

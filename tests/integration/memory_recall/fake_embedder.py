@@ -10,10 +10,11 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Callable
-from contextlib import suppress
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
+
+from tests.support.loopback_server import LoopbackServer
 
 Answer = tuple[int, dict[str, str], bytes]
 Behaviour = Callable[[list[str]], Answer | float | None]  # an answer; seconds to hang first; None to be good
@@ -31,10 +32,11 @@ def _content_length(head: bytes) -> int:
     return next((int(line.split(b":")[1]) for line in lines if line.startswith(b"content-length")), 0)
 
 
-class FakeEmbedder:
+class FakeEmbedder(LoopbackServer):
     """Serves `POST /v1/embeddings` and `GET /v1/models` on a loopback port that stays the same across restarts."""
 
     def __init__(self, *, dimensions: int = 8, model: str = "tiny", digest: str | None = "sha256:aa") -> None:
+        super().__init__()
         self.dimensions = dimensions
         self.model = model
         self.digest = digest
@@ -43,12 +45,9 @@ class FakeEmbedder:
         self.delay = 0.0
         self.received: Counter[str] = Counter()
         self.requests = 0
-        self.port = 0
         self.held = asyncio.Event()
         self._hold_after: int | None = None
         self._released = asyncio.Event()
-        self._server: asyncio.Server | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
 
     @property
     def url(self) -> str:
@@ -66,44 +65,16 @@ class FakeEmbedder:
         self._hold_after = None
         self._released.set()
 
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(self, *_exc: object) -> None:
-        await self.stop()
-
-    async def start(self) -> None:
-        self._server = await asyncio.start_server(self._accepted, "127.0.0.1", self.port)
-        self.port = self._server.sockets[0].getsockname()[1]
-
-    async def stop(self) -> None:
-        """Vanish like a deleted pod: the port is closed and every connection is cut."""
-        if self._server is not None:
-            self._server.close()
-            self._server = None
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.ensure_future(self._serve(reader, writer))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            with suppress(asyncio.IncompleteReadError, ConnectionError):  # the client has gone
-                while True:
-                    head = await reader.readuntil(b"\r\n\r\n")
-                    body = await reader.readexactly(_content_length(head))
-                    status, headers, payload = await self._answer(head, body)
-                    lines = [f"HTTP/1.1 {status} X", f"content-length: {len(payload)}"]
-                    lines += [f"{name}: {value}" for name, value in headers.items()]
-                    writer.write("\r\n".join(lines).encode() + b"\r\n\r\n" + payload)
-                    await writer.drain()
-        finally:
-            writer.transport.abort()
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Answer every request of a connection until the client has gone."""
+        while True:
+            head = await reader.readuntil(b"\r\n\r\n")
+            body = await reader.readexactly(_content_length(head))
+            status, headers, payload = await self._answer(head, body)
+            lines = [f"HTTP/1.1 {status} X", f"content-length: {len(payload)}"]
+            lines += [f"{name}: {value}" for name, value in headers.items()]
+            writer.write("\r\n".join(lines).encode() + b"\r\n\r\n" + payload)
+            await writer.drain()
 
     async def _answer(self, head: bytes, body: bytes) -> Answer:
         if head.startswith(b"GET /v1/models"):

@@ -189,7 +189,8 @@ async def test_closing_ends_the_requests_and_the_connections(server: ChatServer)
     await asyncio.wait({abandoned})
     await client.close()
     server.release()
-    await server.left()
+    async with asyncio.timeout(30):
+        await server.left()
     with pytest.raises(RuntimeError, match="closed"):
         await ask(client)
 

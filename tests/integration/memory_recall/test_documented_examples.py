@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from memory_bench.harness.sqlite_schema import create_schema
 from tests.integration.memory_recall.fake_embedder import vector_of
+from tests.support.sqlite_schema import create_schema
 
 ROOT = Path(__file__).parents[3]
 README, GUIDE = ROOT / "recall" / "README.md", ROOT / "docs" / "recall.md"

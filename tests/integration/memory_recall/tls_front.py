@@ -9,9 +9,7 @@ import datetime
 import ipaddress
 import ssl
 import tempfile
-from contextlib import suppress
 from pathlib import Path
-from typing import Self
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -19,6 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from devcluster.node.pki import Pair
+from tests.support.loopback_server import LoopbackServer
 
 _REQUEST_BYTES = 8
 _PLAIN = b"N"
@@ -76,14 +75,14 @@ def server_context(pair: Pair) -> ssl.SSLContext:
     return context
 
 
-class TlsFront:
+class TlsFront(LoopbackServer):
     """Listens on a free port of `host`. Without a `pair` it says that it has no TLS, as Postgres does then."""
 
     def __init__(self, postgres_port: int, pair: Pair | None, host: str = "127.0.0.1") -> None:
+        super().__init__()
         self._postgres_port = postgres_port
         self._context = server_context(pair) if pair else None
-        self._host = host
-        self._tasks: set[asyncio.Task[None]] = set()
+        self.host = host
         self.encrypted = 0
         self.plain = 0
 
@@ -91,42 +90,23 @@ class TlsFront:
         """Use another certificate for the connections that come from now on."""
         self._context = server_context(pair)
 
-    async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._accepted, self._host, 0)
-        self.port: int = self._server.sockets[0].getsockname()[1]
-        return self
-
-    async def __aexit__(self, *_exc: object) -> None:
-        self._server.close()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.ensure_future(self._serve(reader, writer))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        upstream = None
-        with suppress(OSError, asyncio.IncompleteReadError):
-            try:
-                first = await reader.readexactly(_REQUEST_BYTES)
-                if first[4:] == b"\x04\xd2\x16\x2f":  # SSLRequest
-                    writer.write(_TLS if self._context else _PLAIN)
-                    await writer.drain()
-                    if self._context:
-                        await writer.start_tls(self._context)
-                        self.encrypted += 1
-                    first = b""
-                self.plain += self._context is None or bool(first)
-                from_postgres, upstream = await asyncio.open_connection("127.0.0.1", self._postgres_port)
-                upstream.write(first)
-                await asyncio.gather(_pass_on(reader, upstream), _pass_on(from_postgres, writer))
-            finally:
-                writer.transport.abort()
-                if upstream:
-                    upstream.transport.abort()
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Negotiate TLS, and pass on what both sides send."""
+        first = await reader.readexactly(_REQUEST_BYTES)
+        if first[4:] == b"\x04\xd2\x16\x2f":  # SSLRequest
+            writer.write(_TLS if self._context else _PLAIN)
+            await writer.drain()
+            if self._context:
+                await writer.start_tls(self._context)
+                self.encrypted += 1
+            first = b""
+        self.plain += self._context is None or bool(first)
+        from_postgres, upstream = await asyncio.open_connection("127.0.0.1", self._postgres_port)
+        try:
+            upstream.write(first)
+            await asyncio.gather(_pass_on(reader, upstream), _pass_on(from_postgres, writer))
+        finally:
+            upstream.transport.abort()
 
 
 async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

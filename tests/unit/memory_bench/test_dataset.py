@@ -8,8 +8,6 @@ from typing import Any
 import pytest
 
 from memory_bench.harness.dataset import DatasetError, load_dataset
-from memory_bench.harness.pooling import pool_questions
-from memory_bench.harness.runner import Answered, RunResult
 
 CORPUS: list[dict[str, Any]] = [
     {"id": 1, "content": "zigbee dongle", "conv": "a"},
@@ -56,38 +54,6 @@ def test_judgements_may_be_grades(tmp_path: Path) -> None:
     binary, other = load_dataset(write(tmp_path, qrels=[QRELS[0], graded])).queries
     assert (binary.relevant, binary.grades) == (frozenset({1}), {})
     assert (other.relevant, other.grades) == (frozenset({2}), {1: 1, 2: 2})
-
-
-def test_an_earlier_version_of_a_set_has_its_own_questions_and_judgements(tmp_path: Path) -> None:
-    """What was judged relevant later does not count there, and questions that were added later are left out."""
-    added = {"query_id": "q3", "text": "pool", "version": 2}
-    grown = {"query_id": "q2", "grades": {"1": 3, "2": 2}, "relevant_ids": [1, 2], "relevant_ids_1": [2]}
-    judged = [QRELS[0], grown, {"query_id": "q3", "relevant_ids": [2]}]
-    directory = write(tmp_path, queries=[*QUERIES, added], qrels=judged)
-    assert [(query.query_id, query.relevant, query.grades) for query in load_dataset(directory, version=1).queries] == [
-        ("q1", frozenset({1}), {}),
-        ("q2", frozenset({2}), {}),
-    ]
-    assert [query.relevant for query in load_dataset(directory).queries] == [{1}, {1, 2}, {2}]
-
-
-def test_a_pool_for_judges_holds_the_first_of_every_ranking_and_tells_neither_ranking_nor_rank(tmp_path: Path) -> None:
-    """Judged memories are among them, and the order of questions and memories depends on the seed alone."""
-    corpus = [{"id": number, "content": f"memory {number}"} for number in range(1, 31)]
-    qrels = [{"query_id": "q1", "relevant_ids": [30]}, {"query_id": "q2", "relevant_ids": [1]}]
-    dataset = load_dataset(write(tmp_path, corpus=corpus, qrels=qrels, queries=[{**q, "conv": "all"} for q in QUERIES]))
-
-    def result(name: str, ids: list[int]) -> RunResult:
-        answers = tuple(Answered(query.query_id, "all", tuple(ids), {}, 0.0) for query in dataset.queries)
-        return RunResult(name, "set", answers, 0.0, None)
-
-    one, other = result("one", [*range(1, 13)]), result("other", [*range(20, 8, -1)])
-    pooled = pool_questions(dataset, [one, other], depth=10, seed=1)
-    assert set(pooled["q1"]) == {*range(1, 21), 30}
-    assert set(pooled["q2"]) == set(range(1, 21))
-    assert pooled == pool_questions(dataset, [other, one], depth=10, seed=1)
-    assert [*pooled["q2"]] != sorted(pooled["q2"])
-    assert pooled != pool_questions(dataset, [one, other], depth=10, seed=2)
 
 
 def test_the_digest_changes_with_any_file(tmp_path: Path) -> None:

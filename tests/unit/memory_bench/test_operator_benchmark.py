@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
-from memory_bench.operator.audit import AuditTail, requests
-from memory_bench.operator.faults.points import (
+from memory_bench.operator.parts import KEYS, PARTS, PartResult
+from memory_bench.operator.results import WITHIN, failures, headline, write
+from tests.support.cluster.audit import AuditTail, requests
+from tests.support.cluster.faults.points import (
     Call,
     Fault,
     Phase,
@@ -17,8 +19,6 @@ from memory_bench.operator.faults.points import (
     enumerate_points,
     sampled,
 )
-from memory_bench.operator.parts import KEYS, PARTS, PartResult
-from memory_bench.operator.results import WITHIN, failures, headline, write
 
 NAMESPACES = ("faults-1", "faults-db")
 

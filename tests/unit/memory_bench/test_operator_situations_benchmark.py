@@ -4,10 +4,10 @@ from collections import Counter
 
 import pytest
 
-from memory_bench.operator.situations.kstatus import Kstatus
-from memory_bench.operator.situations.observation import Observation, differing
-from memory_bench.operator.situations.part import SITUATIONS
-from memory_bench.operator.situations.situation import Expected, Situation, missing, ready
+from tests.support.cluster.situations.observation import Observation, differing
+from tests.support.cluster.situations.part import SITUATIONS
+from tests.support.cluster.situations.situation import Expected, Situation, missing, ready
+from tests.support.gitops.kstatus import Kstatus
 from tests.unit.memory_operator.situations import settled
 
 READY = ready("nothing to do")[0]

@@ -4,91 +4,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 from memory_bench.__main__ import app
 from memory_bench.harness.dataset import Dataset, Memory, Query
 from memory_bench.harness.runner import Answered, RunResult
-from memory_bench.harness.vectors import EmbeddedSet
 from memory_bench.recall import costs, production
 from memory_bench.recall.costs import Costs
-from memory_bench.recall.crossvalidation import SetScores, choose, cross_validate
-from memory_bench.recall.evidence import Evidence, Lexemes, gather
 from memory_bench.recall.graph_leg import ARMS, GRAPH, GraphGains, ablation, judge
-from memory_bench.recall.lexical_check import LexicalCheck
 from memory_bench.recall.model_table import model_by_model
-from memory_bench.recall.named_times import compare_boost
-from memory_bench.recall.prompts import WORDS_BEFORE, PromptScores, in_prompts
-from memory_bench.recall.published import STRATA, exact_recall_by_stratum, read_published, reword_as_published
-from memory_bench.recall.settings import DEFAULT, Setting, settings
+from memory_bench.recall.prompts import WORDS_BEFORE, in_prompts
 from memory_bench.recall.tables import SetMeasurements, figures
-from memory_bench.reference_fusion import Candidate
 from memory_recall.evaluation import measures
 from memory_recall.evaluation.significance import Comparison
-
-
-def scores(name: str, good: float, robust: float, leg: float) -> SetScores:
-    flat = {"good": good, "robust": robust}
-    made = {setting: np.full((2, 20), value) for setting, value in flat.items()}
-    return SetScores(name, ("all",) * 20, made, {"lexical": np.full((2, 20), leg), "dense": np.full((2, 20), leg / 2)})
-
-
-SETS = [scores("a", 0.9, 0.6, 0.5), scores("b", 0.9, 0.6, 0.5), scores("c", 0.3, 0.6, 0.5)]
-
-
-def test_the_two_rules_of_choice_differ_where_one_set_loses() -> None:
-    """The setting with the best mean may lose to a leg on one set; the one with the best minimum does not."""
-    assert choose(SETS, "mean") == "good"
-    assert choose(SETS, "worst") == "robust"
-
-
-def test_the_set_that_is_left_out_does_not_influence_the_choice() -> None:
-    """Without set c the risky setting is chosen, and its loss is measured on c."""
-    folds = {(fold.left_out, fold.rule): fold for fold in cross_validate(SETS, seed=0)}
-    fold = folds["c", "worst"]
-    assert fold.chosen == "good"
-    assert fold.gains["recall@10"].difference == pytest.approx(-0.2)
-    assert fold.regret == pytest.approx(0.3)
-    assert folds["a", "worst"].chosen == "robust"
-
-
-def test_evidence_has_bm25_scores_also_for_rows_that_only_the_dense_leg_found() -> None:
-    """Rows that only the dense leg found get their lexical score too, and no row of another scope is a candidate."""
-    memories = [Memory(1, "a b", scope="x"), Memory(2, "b c c", scope="x"), Memory(3, "a a", scope="y")]
-    query = Query("q", "a c", "all", "x", frozenset({2}))
-    lexemes = Lexemes((("a", "b"), ("b", "c", "c"), ("a", "a")), (("a", "c"),))
-    vectors = np.eye(3, 4, dtype=np.float32)
-    dataset = type("Set", (), {"memories": memories, "queries": [query]})
-    embedded = EmbeddedSet("m", vectors, vectors[1:2])
-    (found,) = gather(dataset, lexemes, embedded)  # type: ignore[arg-type]
-    assert found.dense == (2, 1)
-    assert found.lexical == (2, 1)
-    idf_a, idf_c = np.log(1 + 1.5 / 2.5), np.log(1 + 2.5 / 1.5)
-    mean = 7 / 3
-    expected = idf_c * 2 * 2.2 / (2 + 1.2 * (0.25 + 0.75 * 3 / mean))
-    assert found.lexical_scores[2] == pytest.approx(expected, rel=1e-5)
-    assert found.whole_query_score == pytest.approx(idf_a + idf_c)
-    assert found.max_lexical_score == found.whole_query_score
-    assert {one.id for one in found.candidates} == {1, 2}
-
-
-def test_the_default_is_among_the_settings_that_are_compared() -> None:
-    """Otherwise the report could not say how far it is from the best setting."""
-    from memory_recall.search.fusion import Fusion
-
-    assert settings(importance=True)[DEFAULT].fusion == Fusion()
-
-
-def test_lexical_scores_are_scaled_by_the_whole_query_only_where_a_setting_says_so() -> None:
-    """By default they are scaled by three rare terms, however long the query is."""
-    nearer, matching = Candidate(1, dense_rank=1, dense_score=0.6), Candidate(2, dense_rank=2, dense_score=0.5)
-    given = (nearer, replace(matching, lexical_rank=1, lexical_score=20.0), Candidate(3, dense_rank=3, dense_score=0.3))
-    asked = Query("q", "x", "all", None, frozenset({1}))
-    evidence = Evidence(asked, given, 20.0, 200.0, frozenset(), (), {}, ())
-    assert Setting().rank(evidence, 1) == [2]
-    assert Setting(whole_query=True).rank(evidence, 1) == [1]
 
 
 def test_a_prompt_begins_with_a_memory_that_does_not_answer_the_question() -> None:
@@ -105,62 +34,6 @@ def test_a_prompt_begins_with_a_memory_that_does_not_answer_the_question() -> No
     assert (first.relevant, first.scope) == (frozenset({1}), "a")
 
 
-def test_the_gain_of_the_boost_is_measured_on_questions_that_name_a_time() -> None:
-    """A question without a time counts in the comparison over all questions, where it does not change."""
-    rows = [Memory(number, f"[1:56 pm on {number} May, 2023] soup", scope="x") for number in range(1, 21)]
-    candidates = tuple(Candidate(row.id, dense_rank=row.id, dense_score=1.0 - row.id / 100) for row in rows)
-    texts = ["what soup on 12 May, 2023", "what soup"]
-    asked = [Query(f"q{number}", text, "all", "x", frozenset({12})) for number, text in enumerate(texts)]
-    evidence = [Evidence(query, candidates, None, None, frozenset(), (), {}, ()) for query in asked]
-    found = compare_boost(rows, evidence, seed=0)
-    assert found is not None
-    assert found.count == 1
-    assert found.plain[0].tolist() == [0.0]
-    assert found.boosted[0].tolist() == [1.0]
-    assert found.overall["recall@10"].difference == pytest.approx(0.5)
-    assert compare_boost([Memory(1, "soup")], [], seed=0) is None
-
-
-def test_published_figures_of_the_measured_model_are_read_under_our_names(tmp_path: Path) -> None:
-    """A model of which nothing is published has no figures, not those of another model."""
-    file = tmp_path / "published.tsv"
-    lines = ["model\tsubset\trecall@10", "publisher__other\tsingle_hop\t0.9"]
-    lines += [f"publisher__ours\t{theirs}\t0.{number}" for number, theirs in enumerate(STRATA.values(), start=1)]
-    file.write_text("\n".join(lines))
-    assert read_published(file, "ours") == {"single": 0.1, "multihop": 0.2, "temporal": 0.3, "open": 0.4}
-    assert read_published(file, "another") == {}
-
-
-def test_turns_get_the_wording_of_the_published_set() -> None:
-    """They are numbered within their session, with the day of the week, and without captions of pictures."""
-    said = [("Ana", "Hi!"), ("Bo", "Look [shares a photo of a cat]"), ("Ana", "[sic]")]
-    rows = tuple(
-        Memory(number, f"[1:56 pm on 8 May, 2023] {who}: {text}", tags=f"c,session-{1 + number // 3},x", scope="c")
-        for number, (who, text) in enumerate(said, start=1)
-    )
-    dataset = Dataset("locomo", rows, (), 0, "")
-    time = "Data time: 01:56 PM on Monday 08 May, 2023"
-    made = reword_as_published(dataset)
-    assert made is not None
-    assert [one.content for one in made.memories] == [
-        f"[Session 1, Turn 1] {time} Ana: Hi!",
-        f"[Session 1, Turn 2] {time} Bo: Look",
-        f"[Session 2, Turn 1] {time} Ana: [sic]",
-    ]
-    assert reword_as_published(Dataset("plain", (Memory(1, "soup"),), (), 0, "")) is None
-
-
-def test_exact_dense_search_is_limited_to_the_question_s_scope() -> None:
-    """A nearer row of another conversation is not found."""
-    rows = (*(Memory(number, "x", scope="a") for number in range(1, 12)), Memory(12, "x", scope="b"))
-    vectors = np.array([[1 - number / 100, 0.0] for number in range(12)], dtype=np.float32)
-    asked = (Query("q", "x", "near", "a", frozenset({1, 12})), Query("r", "x", "far", "a", frozenset({11})))
-    found = exact_recall_by_stratum(
-        Dataset("s", rows, asked, 0, ""), EmbeddedSet("m", vectors, np.ones((2, 2), dtype=np.float32))
-    )
-    assert found == {"near": 0.5, "far": 0.0}
-
-
 def test_a_model_without_a_file_is_refused_with_what_to_do(tmp_path: Path) -> None:
     """Before anything is measured, the message names the file, the option and the targets that make files."""
     given = ["recall", str(tmp_path), "--model", "bge-large-en-v1.5", "--model-file", str(tmp_path / "absent.gguf")]
@@ -171,9 +44,6 @@ def test_a_model_without_a_file_is_refused_with_what_to_do(tmp_path: Path) -> No
     assert "--model-file" in said
     assert "makesecond-model" in said
     assert CliRunner().invoke(app, ["recall", str(tmp_path), "--model", "x", "--model", "x"]).exit_code == 1
-
-
-SCORES = SetScores("set", (), {}, {})
 
 
 def run(name: str, *values: float) -> RunResult:
@@ -191,11 +61,6 @@ def measured(*results: RunResult) -> SetMeasurements:
     return SetMeasurements(
         name="set",
         results={result.retriever: result for result in results},
-        lexical=LexicalCheck(0, 0, 0, 0),
-        without_prior=SCORES,
-        with_prior=SCORES,
-        times=unused,
-        prompts=PromptScores(SCORES, SCORES),
         overlaps={},
         costs=unused,
     )

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from memory_bench.reference_fusion import Candidate, Fused, Graph, fuse, fuse_with_graph
 from memory_recall.errors import InvalidInput
 from memory_recall.search.fusion import Fusion, SortBy
+from tests.support.reference_fusion import Candidate, Fused, Graph, fuse, fuse_with_graph
 
 PLAIN = Fusion(importance=False)
 

@@ -8,9 +8,9 @@ import pytest
 
 from memory_bench.swap.light import LightDetector, LightSetting
 from memory_bench.swap.load import Recalled
-from memory_bench.swap.real import questions
 from memory_bench.swap.results import headline
 from memory_recall.evaluation.evaluate import parse_questions
+from tests.support.labelled_set import questions
 
 WRONG = {"active": 3, "standby": 2, "private": 1}
 REFUSED = {"status": 4, "said": "SwapRefused"}

@@ -1,7 +1,7 @@
 """What `make bench-upgrade` counts as a fault and as lost."""
 
 from memory_bench.upgrade.contents import Contents
-from memory_bench.upgrade.recall_loop import Answer, faults
+from tests.support.recalling.loop import Answer, faults
 
 COMPLETE = Answer("fresh", None, None, 5)
 DEGRADED = Answer("fresh", None, "IndexMissing", 5)

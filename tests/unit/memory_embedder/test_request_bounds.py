@@ -14,13 +14,13 @@ import numpy as np
 import orjson
 import pytest
 
-from memory_bench.embedder_flood.bodies import EXHAUSTING, exhausting
 from memory_embedder.errors import EmbedderError, ErrorKind
 from memory_embedder.http import routes
 from memory_embedder.http.answers import EmbeddingAnswer, write_pieces
 from memory_embedder.http.bodies import MOST_VALUES, check_structure
 from memory_embedder.scheduling.service import Embedded, EmbeddingService
 from memory_embedder.settings import Limits
+from tests.support.exhausting_bodies import EXHAUSTING, exhausting
 from tests.unit.memory_embedder.conftest import Connect, MakeService
 
 HEADERS = {"content-type": "application/json"}

@@ -174,6 +174,12 @@ class World:
         return cluster.index, cluster.observe(), plan
 
 
+def condition(plan: Plan, kind: str) -> Manifest:
+    """The condition of this type that a plan writes."""
+    assert plan.status is not None
+    return next(one for one in plan.status["conditions"] if one["type"] == kind)
+
+
 @dataclass
 class Cluster:
     """Executes plans. Deployments become ready at once; Jobs end through `finish`."""

@@ -7,7 +7,6 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from memory_bench.operator.situations.kstatus import Kstatus
 from memory_operator.api.reasons import Reason
 from memory_operator.reconcile.facts import (
     Credentials,
@@ -21,6 +20,7 @@ from memory_operator.reconcile.facts import (
 from memory_recall.postgres.identity_sql import DatabaseIdentity
 from memory_recall.schema.requirements.unique_ids import id_faults
 from memory_recall.status import NO_INDEX, RowCounts
+from tests.support.gitops.kstatus import Kstatus
 from tests.unit.memory_operator.conftest import (
     CLAIM,
     EMPTY,

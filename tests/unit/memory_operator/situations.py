@@ -5,7 +5,6 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 
-from memory_bench.operator.situations.kstatus import Kstatus
 from memory_operator.api.conditions import Verdict
 from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import Manifest, parse
@@ -26,6 +25,7 @@ from memory_operator.resources.common import LABEL_CONFIG, LABEL_MANAGED_BY, MAN
 from memory_operator.resources.model_fetch import fetch_job
 from memory_operator.resources.workers import config_fingerprint
 from memory_recall.status import DatabaseFacts
+from tests.support.gitops.kstatus import Kstatus
 from tests.unit.memory_operator.conftest import FULL, START, Cluster, World
 
 Facts = Mapping[str, Any]

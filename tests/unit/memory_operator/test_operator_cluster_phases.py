@@ -9,8 +9,7 @@ from memory_operator.api.reasons import Reason
 from memory_operator.clients import object_facts
 from memory_operator.reconcile.database import PASSING_PHASES, PHASES_OF_PERSONS
 from memory_operator.reconcile.facts import Problem
-from memory_operator.reconcile.plan import Plan
-from tests.unit.memory_operator.conftest import CLUSTER, FULL, World
+from tests.unit.memory_operator.conftest import CLUSTER, FULL, World, condition
 
 SILENT = Problem(Reason.DATABASE_UNREACHABLE, "It does not answer.")
 UNKNOWN = (
@@ -18,11 +17,6 @@ UNKNOWN = (
     "Unable to create required cluster objects",
     "?",
 )
-
-
-def condition(plan: Plan, kind: str) -> dict[str, Any]:
-    assert plan.status is not None
-    return next(c for c in plan.status["conditions"] if c["type"] == kind)
 
 
 def outage(phase: str) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from memory_operator.reconcile.facts import ClusterFacts, DeletionFacts, PodFact
 from memory_operator.reconcile.plan import Apply, Delete, Plan
 from memory_operator.resources.cnpg import DatabaseObject, own_labels
 from memory_operator.resources.events import cluster_elsewhere
-from tests.unit.memory_operator.conftest import Cluster, World
+from tests.unit.memory_operator.conftest import Cluster, World, condition
 
 HIBERNATED = ClusterFacts("dbaas", "pg", phase=object_facts.HEALTHY_PHASE, hibernated=True)
 SECRET_GONE = {"credentials": Problem(Reason.SECRET_MISSING, "Secret team/dsn does not exist."), "database": None}
@@ -30,11 +30,6 @@ def deleted(world: World, *finalizers: str, since: timedelta = timedelta(0), **s
 
 def end(world: World, index: MemoryIndex, **facts: Any) -> Plan:
     return world.conclude(index, DeletionFacts((), observed=world.observed(**facts)))
-
-
-def condition(plan: Plan, kind: str) -> dict[str, Any]:
-    assert plan.status is not None
-    return next(c for c in plan.status["conditions"] if c["type"] == kind)
 
 
 def our_object(index: MemoryIndex, **changes: Any) -> DatabaseObject:

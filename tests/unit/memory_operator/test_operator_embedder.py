@@ -1,15 +1,25 @@
-"""The load that embedders report, the models that they serve, and how many of their pods run."""
+"""The load that embedders report, the models that they serve, and how many of their pods run, none included."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from memory_operator.api.reasons import Reason
 from memory_operator.clients.embedder import parse_metrics, served_model
-from memory_operator.reconcile.embedder import ReplicaBounds, desired_replicas, needed_replicas
-from memory_operator.reconcile.facts import EmbedderLoad, Problem, Recommendation, ReportedModel
-from tests.unit.memory_operator.conftest import World
+from memory_operator.reconcile.embedder import (
+    WANTED_SECONDS,
+    ReplicaBounds,
+    desired_replicas,
+    needed_replicas,
+    plan_replicas,
+)
+from memory_operator.reconcile.facts import DeploymentFacts, EmbedderLoad, Problem, Recommendation, ReportedModel
+from memory_recall.status import RowCounts
+from tests.unit.memory_operator.conftest import FULL, World
 
 NOW = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
 BOUNDS = ReplicaBounds(minimum=1, maximum=4, target_seconds=10, delay_seconds=300)
@@ -157,3 +167,49 @@ def test_the_number_of_pods_is_always_within_the_bounds(  # noqa: PLR0917 - hypo
     need = want(loads(*queued, rate=rate), bounds, current=current)
     past = [ago(seconds, replicas) for seconds, replicas in history]
     assert minimum <= desired_replicas(need, bounds, current=current, history=past, now=NOW) <= bounds.maximum
+
+
+NO_PODS = {"embedder": {"minReplicas": 0, "scaleDownDelaySeconds": 0}}
+NO_POD = DeploymentFacts(replicas=0, ready=0, current=True)
+
+
+def replicas(world: World, **facts: Any) -> int:
+    observed = world.observed(embedder=NO_POD, **facts)
+    return plan_replicas(world.index(**NO_PODS), observed, world.now)[0]
+
+
+def missed(seconds_ago: float) -> dict[str, Any]:
+    return {"database": replace(FULL, seconds_since_wanted=seconds_ago)}
+
+
+@pytest.mark.finding("D11")
+def test_a_recall_that_missed_the_embedder_starts_one_pod(world: World) -> None:
+    assert replicas(world) == 0
+    assert replicas(world, **missed(5)) == 1
+
+
+def test_a_mark_that_is_not_repeated_is_over(world: World) -> None:
+    assert replicas(world, **missed(WANTED_SECONDS)) == 1
+    assert replicas(world, **missed(WANTED_SECONDS + 1)) == 0
+
+
+def test_a_pending_row_starts_a_pod(world: World) -> None:
+    assert replicas(world, database=replace(FULL, rows=RowCounts(total=1, pending=1))) == 1
+
+
+def test_a_database_that_does_not_answer_starts_no_pod_and_stops_none(world: World) -> None:
+    away = Problem(Reason.DATABASE_UNREACHABLE, "refused.")
+    assert replicas(world, database=away) == 0
+    serving = world.observed(embedder=DeploymentFacts(1, 1, current=True), database=away)
+    assert plan_replicas(world.index(**NO_PODS), serving, world.now)[0] == 1
+
+
+def test_at_zero_the_mark_is_read_every_ten_seconds(world: World) -> None:
+    index, observed, _ = world.settled(**NO_PODS)
+    plan = world.decide(index, **vars(replace(observed, embedder=NO_POD)))
+    assert plan.requeue_after == 10.0
+    assert plan.status is not None
+    reasons = {c["type"]: (c["status"], c["reason"]) for c in plan.status["conditions"]}
+    assert reasons["Ready"] == ("False", "ScaledToZero")
+    assert (reasons["Reconciling"][0], reasons["Stalled"][0]) == ("False", "False")
+    assert plan.actions == ()

@@ -17,11 +17,11 @@ from memory_operator.reconcile.facts import (
     PodFacts,
     Problem,
 )
-from memory_operator.reconcile.plan import Apply, Plan
+from memory_operator.reconcile.plan import Apply
 from memory_operator.resources.cnpg import DatabaseObject
 from memory_recall.schema.requirements.unique_ids import id_faults
 from memory_recall.status import NO_INDEX, RowCounts
-from tests.unit.memory_operator.conftest import EMPTY, FULL, MODEL, VALID_INDEX, World
+from tests.unit.memory_operator.conftest import EMPTY, FULL, MODEL, VALID_INDEX, World, condition
 
 HEALTHY = ClusterFacts("dbaas", "pg", phase=object_facts.HEALTHY_PHASE)
 MIGRATED = replace(FULL, rows=RowCounts(total=10, pending=10), index=NO_INDEX)
@@ -36,11 +36,6 @@ OURS = {
 GRACE_SECONDS = GRACE_PERIOD.total_seconds()
 SERVING = DeploymentFacts(replicas=1, ready=1, current=True)
 STARTING = DeploymentFacts(replicas=1, ready=0, current=True)
-
-
-def condition(plan: Plan, kind: str) -> dict[str, Any]:
-    assert plan.status is not None
-    return next(c for c in plan.status["conditions"] if c["type"] == kind)
 
 
 def embedder_pod(reason: Reason, message: str) -> tuple[PodFacts, ...]:

@@ -21,7 +21,7 @@ from memory_recall.indexing.progress import WorkerMetrics
 from memory_recall.retrying import Awaited
 from memory_recall.schema.models_sql import RecordedModel
 from memory_recall.status import NO_INDEX, RowCounts
-from tests.unit.memory_operator.conftest import Cluster, World, anywhere
+from tests.unit.memory_operator.conftest import Cluster, World, anywhere, condition
 
 VOYAGE = RecordedModel(1, "voyage-3.5", None, 1024)
 HOSTED: dict[str, Any] = {
@@ -37,10 +37,6 @@ HOSTED: dict[str, Any] = {
 
 def kinds(plan: Any) -> list[str]:
     return sorted(action.manifest["kind"] for action in plan.actions if hasattr(action, "manifest"))
-
-
-def condition(plan: Any, kind: str) -> Any:
-    return next(one for one in plan.status["conditions"] if one["type"] == kind)
 
 
 def full(world: World, **changes: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Nothing is done in a database that is not the one that is meant, and no database changes its owner."""
+"""Nothing is done in a database that is not the one that is meant: a physical copy is another server, too."""
 
 import json
 from dataclasses import replace
@@ -7,22 +7,26 @@ from typing import Any
 import pytest
 
 from memory_operator.api.reasons import Reason
+from memory_operator.api.spec import parse
 from memory_operator.clients import object_facts
-from memory_operator.reconcile.authorization.identity import check_identity
-from memory_operator.reconcile.facts import ApplicationDatabase, ClusterFacts, Credentials, DeletionFacts, PodFacts
+from memory_operator.reconcile.authorization.identity import check_identity, is_instance
+from memory_operator.reconcile.facts import (
+    ApplicationDatabase,
+    ClusterFacts,
+    Credentials,
+    DeletionFacts,
+    Peers,
+    PodFacts,
+)
 from memory_operator.reconcile.plan import Apply, Plan
 from memory_recall.postgres.identity_sql import DatabaseIdentity
+from memory_recall.schema.claims_sql import TableClaim
 from memory_recall.status import NO_INDEX, DatabaseFacts, RowCounts
-from tests.unit.memory_operator.conftest import CLUSTER, EMPTY, FULL, IDENTITY, SERVER, Cluster, World
+from tests.unit.memory_operator.conftest import CLUSTER, EMPTY, FULL, IDENTITY, SERVER, Cluster, World, condition
 
 ELSEWHERE = DatabaseIdentity("7400000000000000002", "app", "pg")
 PENDING = replace(FULL, rows=RowCounts(total=500, pending=500), index=NO_INDEX)
-PLAIN = {"database": {"cluster": None, "extension": {"management": "Observe"}}}
-
-
-def condition(plan: Plan, kind: str) -> dict[str, Any]:
-    assert plan.status is not None
-    return next(c for c in plan.status["conditions"] if c["type"] == kind)
+PLAIN: dict[str, Any] = {"database": {"cluster": None, "extension": {"management": "Observe"}}}
 
 
 def databases(plan: Plan) -> list[dict[str, Any]]:
@@ -168,3 +172,169 @@ def test_the_application_database_is_read_from_any_way_of_bootstrapping(way: str
 
 def test_a_cluster_without_bootstrap_names_no_owner() -> None:
     assert object_facts.cluster_facts({"metadata": {"namespace": "dbaas", "name": "pg"}}).application is None
+
+
+ORIGINAL, CLONE = DatabaseIdentity(SERVER, "app", "pg"), DatabaseIdentity(SERVER, "app", "pg-clone")
+COPY = replace(CLUSTER, name="pg-clone", uid="c-2", addresses=frozenset({"10.0.0.2"}))
+THEIRS = TableClaim(
+    SERVER, "prod", "mem", "u-0", "2026-01-01T10:00:00Z", cluster_name="pg", kubernetes="k-1", cluster_namespace="dbaas"
+)
+OF_COPY: dict[str, Any] = {"database": {"cluster": {"name": "pg-clone", "namespace": "dbaas"}}}
+
+
+def facts(identity: DatabaseIdentity, address: str | None, **changes: Any) -> DatabaseFacts:
+    return replace(FULL, identity=identity, server_address=address, table_schema="public", **changes)
+
+
+def jobs(plan: Plan) -> list[list[str]]:
+    applied = [a.manifest for a in plan.actions if isinstance(a, Apply) and a.manifest["kind"] == "Job"]
+    return [job["spec"]["template"]["spec"]["containers"][0]["command"] for job in applied]
+
+
+@pytest.mark.parametrize("database", [EMPTY, FULL])
+@pytest.mark.finding("operator F2")
+def test_a_secret_of_the_original_is_refused_to_an_object_of_the_copy(world: World, database: DatabaseFacts) -> None:
+    there = replace(database, identity=ORIGINAL, server_address="10.0.0.1")
+    plan = world.decide(world.index(**OF_COPY), cluster=COPY, database=there)
+    ready = condition(plan, "Ready")
+    assert plan.actions == ()
+    assert (ready["status"], ready["reason"]) == ("False", "DatabaseIdentityMismatch")
+    assert "cluster 'pg', not to that of Cluster dbaas/pg-clone" in ready["message"]
+    assert "delete" not in ready["message"].lower()
+
+
+@pytest.mark.finding("operator F2")
+def test_its_deletion_removes_nothing_from_the_original(world: World) -> None:
+    mine = TableClaim(SERVER, "team", "mem", "u-1", "2026-01-01T11:00:00Z", cluster_name="pg-clone", kubernetes="k-1")
+    index = world.index(**OF_COPY, deletionPolicy="Delete").model_copy(update={"deleted_at": world.now})
+    observed = world.observed(cluster=COPY, database=facts(ORIGINAL, "10.0.0.1", claim=mine))
+    plan = world.conclude(index, DeletionFacts((), observed=observed))
+    assert (plan.finalizer, plan.actions) == (None, ())
+
+
+@pytest.mark.finding("operator F2")
+def test_every_job_expects_the_cluster_that_was_checked(world: World) -> None:
+    plan = world.decide(
+        world.index(**OF_COPY), cluster=COPY, database=replace(EMPTY, identity=CLONE, extension_version="0.8.7")
+    )
+    (job,) = [a.manifest for a in plan.actions if isinstance(a, Apply) and a.manifest["kind"] == "Job"]
+    env = {item["name"]: item["value"] for item in job["spec"]["template"]["spec"]["containers"][0]["env"]}
+    assert env["MEMORY_DATABASE_IDENTITY"] == f"{SERVER}@pg-clone/app"
+
+
+@pytest.mark.finding("operator F3")
+def test_a_copys_object_takes_its_table_over_while_the_original_has_its_own(world: World) -> None:
+    holder = world.manifest()
+    holder["metadata"] |= {"uid": "u-0", "namespace": "prod", "creationTimestamp": "2026-01-01T10:00:00Z"}
+    holder["status"]["database"] |= {"tableSchema": "public", "clusterName": "pg"}
+    peers = Peers((parse(holder),), holder_exists=True)
+    copied = facts(CLONE, "10.0.0.2", claim=THEIRS)
+    plan = world.decide(world.index(**OF_COPY), cluster=COPY, database=copied, peers=peers)
+    (command,) = jobs(plan)
+    assert command[command.index("--replaces") + 1] == "u-0"
+    claim = TableClaim.from_json(command[command.index("--claim") + 1])
+    assert (claim.uid, claim.cluster_name, claim.cluster_namespace) == ("u-1", "pg-clone", "dbaas")
+    assert condition(plan, "Ready")["reason"] != "TableTaken"
+
+
+@pytest.mark.finding("operator F3")
+def test_in_a_copy_without_claims_an_older_object_of_the_original_is_no_rival(world: World) -> None:
+    older = world.manifest()
+    older["metadata"] |= {"uid": "u-0", "namespace": "prod", "creationTimestamp": "2026-01-01T10:00:00Z"}
+    older["status"]["database"] |= {"tableSchema": "public", "clusterName": "pg"}
+    new = replace(EMPTY, identity=CLONE, server_address="10.0.0.2", table_schema="public")
+    plan = world.decide(world.index(**OF_COPY), cluster=COPY, database=new, peers=Peers((parse(older),)))
+    assert condition(plan, "Ready")["reason"] != "TableTaken"
+
+
+@pytest.mark.parametrize("address", ["10.0.0.1", "10.0.0.2"])
+@pytest.mark.finding("operator F3")
+def test_copies_under_one_name_are_told_apart_by_the_servers_address(world: World, address: str) -> None:
+    """The Cluster staging/pg was restored from dbaas/pg."""
+    staging = replace(CLUSTER, namespace="staging", uid="c-3", addresses=frozenset({"10.0.0.2", "10.0.0.3"}))
+    index = world.index(database={"cluster": {"name": "pg", "namespace": "staging"}})
+    plan = world.decide(
+        index, cluster=staging, database=facts(ORIGINAL, address, claim=THEIRS), peers=Peers(holder_exists=True)
+    )
+    if address == "10.0.0.1":
+        assert condition(plan, "Ready")["reason"] == "DatabaseIdentityMismatch"
+        assert "none of the instances of Cluster staging/pg" in condition(plan, "Ready")["message"]
+        assert plan.actions == ()
+    else:
+        assert jobs(plan)[0][-3:-1] == ["--replaces", "u-0"]
+
+
+@pytest.mark.finding("operator F3")
+def test_where_no_address_tells_the_exact_command_is_named_instead_of_the_deletion_of_an_object(world: World) -> None:
+    staging = replace(CLUSTER, namespace="staging", uid="c-3")
+    index = world.index(database={"cluster": {"name": "pg", "namespace": "staging"}})
+    holder = world.manifest()
+    holder["metadata"] |= {"uid": "u-0", "namespace": "prod", "creationTimestamp": "2026-01-01T10:00:00Z"}
+    peers = Peers((parse(holder),), holder_exists=True)
+    plan = world.decide(index, cluster=staging, database=facts(ORIGINAL, None, claim=THEIRS), peers=peers)
+    ready = condition(plan, "Ready")
+    assert ready["reason"] == "TableTaken"
+    assert "If this server is a physical copy" in ready["message"]
+    assert "memory migrate --replaces u-0" in ready["message"]
+    assert plan.actions == ()
+
+
+def test_no_remedy_advises_to_delete_another_object_or_to_drop_vectors() -> None:
+    assert Reason.TABLE_TAKEN.remedy == "Name another table, or delete this object."
+    assert "Retain" in Reason.DATABASE_IDENTITY_MISMATCH.remedy
+
+
+@pytest.mark.finding("operator F2")
+def test_a_plain_postgres_is_remembered_with_its_cluster_and_a_copy_refused(world: World) -> None:
+    index = world.index(**PLAIN)
+    index = index.model_copy(update={"cluster_name": None})
+    first = world.decide(index, cluster=None, database=facts(ORIGINAL, "10.0.0.1"))
+    assert first.status is not None
+    assert first.status["database"]["clusterName"] == "pg"
+    later = index.model_copy(update={"cluster_name": "pg", "status": first.status})
+    second = world.decide(later, cluster=None, database=facts(CLONE, "10.0.0.2"))
+    assert second.actions == ()
+    assert condition(second, "Ready")["reason"] == "DatabaseIdentityMismatch"
+    unnamed = index.model_copy(update={"cluster_name": ""})
+    third = world.decide(unnamed, cluster=None, database=facts(replace(ORIGINAL, cluster_name=""), "10.0.0.1"))
+    assert condition(third, "DatabaseReachable")["status"] == "True"
+
+
+@pytest.mark.parametrize(
+    ("address", "addresses", "found"),
+    [
+        ("10.0.0.1", {"10.0.0.1"}, True),
+        ("10.0.0.9", {"10.0.0.1", "10.0.0.2"}, False),
+        ("fd00::1", {"fd00:0::1"}, True),
+        ("fd00::1", {"10.0.0.1"}, None),
+        ("127.0.0.1", {"10.0.0.1"}, None),
+        (None, {"10.0.0.1"}, None),
+        ("10.0.0.1", set(), None),
+        ("10.0.0.1 and more", {"10.0.0.1"}, None),
+        ("10.0.0.1", {"not known"}, None),
+    ],
+)
+def test_an_address_that_cannot_be_compared_decides_nothing(
+    address: str | None, addresses: set[str], found: bool | None
+) -> None:
+    cluster = replace(CLUSTER, addresses=frozenset(addresses))
+    assert is_instance(cluster, replace(FULL, server_address=address)) is found
+
+
+def test_an_address_that_a_changing_cluster_does_not_report_yet_is_waited_for(world: World) -> None:
+    changing = replace(CLUSTER, healthy=False, addresses=frozenset({"10.0.0.1"}))
+    verdict = check_identity(world.index(), changing, facts(ORIGINAL, "10.0.0.5"))
+    assert verdict is not None
+    assert (verdict.reason, verdict.stalls) == (Reason.CLUSTER_NOT_READY, False)
+
+
+def test_the_addresses_are_those_that_cloudnative_pg_reports() -> None:
+    states = {"pg-1": {"isPrimary": True, "ip": "10.0.0.1"}, "pg-2": {"isPrimary": False}}
+    item = {"metadata": {"namespace": "dbaas", "name": "pg"}, "status": {"instancesReportedState": states}}
+    assert object_facts.cluster_facts(item).addresses == {"10.0.0.1"}
+
+
+@pytest.mark.parametrize("name", [None, "", "pg", "18/main", "a@b/c", "ü"])
+def test_an_identity_is_read_as_it_was_written(name: str | None) -> None:
+    identity = DatabaseIdentity(SERVER, "na/me@x", name)
+    assert DatabaseIdentity.parse(str(identity)) == identity

@@ -11,7 +11,7 @@ from memory_operator.reconcile.core import reconcile
 from memory_operator.reconcile.facts import EmbedderLoad, Observed, Problem
 from memory_operator.reconcile.plan import Apply, Delete, Plan
 from memory_operator.resources.common import Images
-from tests.unit.memory_operator.conftest import FULL, MODEL, Cluster, World
+from tests.unit.memory_operator.conftest import FULL, MODEL, Cluster, World, condition
 
 FILE, OTHER_FILE = "sha256:" + "a" * 64, "sha256:" + "b" * 64
 AWAY = Problem(Reason.DATABASE_UNREACHABLE, "connection refused.")
@@ -67,11 +67,6 @@ def decide(cluster: Cluster, /, **facts: Any) -> Plan:
     observed = Observed(**{**vars(cluster.observe()), **facts})
     world = cluster.world
     return reconcile(cluster.index, observed, world.images, world.now, world.intervals, permitted=world.permitted)
-
-
-def condition(plan: Plan, kind: str) -> dict[str, Any]:
-    assert plan.status is not None
-    return next(c for c in plan.status["conditions"] if c["type"] == kind)
 
 
 @each_outage

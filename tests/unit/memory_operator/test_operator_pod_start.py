@@ -12,7 +12,7 @@ from memory_operator.reconcile.facts import JobFacts, JobState, PodFacts
 from memory_operator.reconcile.plan import Delete, Plan
 from memory_operator.resources import workers
 from memory_recall.status import DatabaseFacts
-from tests.unit.memory_operator.conftest import EMPTY, FULL, MODEL, START, World
+from tests.unit.memory_operator.conftest import EMPTY, FULL, MODEL, START, World, condition
 from tests.unit.memory_operator.test_operator_controller import Bench, bench
 
 __all__ = ["bench"]  # the fixture
@@ -20,11 +20,6 @@ NO_SCHEMA = replace(EMPTY, extension_version="0.8.7")
 SWAPPED = {"embedding": {"model": "bge-small-en-v1.5", "dimensions": 384}}
 GATE = {"swap": {"gate": {"configMap": {"name": "questions"}}}}
 LIMIT = timedelta(seconds=60)
-
-
-def condition(plan: Plan, kind: str) -> dict[str, Any]:
-    assert plan.status is not None
-    return next(c for c in plan.status["conditions"] if c["type"] == kind)
 
 
 def migration(world: World, **changes: Any) -> JobFacts:

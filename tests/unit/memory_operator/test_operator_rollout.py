@@ -14,7 +14,7 @@ from memory_operator.reconcile.facts import DeploymentFacts, Observed, PodFacts,
 from memory_operator.reconcile.plan import Apply, Delete, Plan
 from memory_operator.resources import embedder
 from memory_operator.resources.common import Images
-from tests.unit.memory_operator.conftest import START, Cluster, World, deep_update
+from tests.unit.memory_operator.conftest import START, Cluster, World, condition, deep_update
 
 NEW = Images(operator="op:1", embedder="emb:2")
 SERVING = DeploymentFacts(replicas=1, ready=1, current=True, updated=1, image="emb:1")
@@ -46,11 +46,6 @@ def test_a_passed_deadline_is_read_from_the_deployment() -> None:
     assert object_facts.deployment_facts(deployment(conditions=[late])).deadline_exceeded
     done = {"type": "Progressing", "status": "True", "reason": "NewReplicaSetAvailable"}
     assert not object_facts.deployment_facts(deployment(conditions=[done])).deadline_exceeded
-
-
-def condition(plan: Plan, kind: str) -> dict[str, Any]:
-    assert plan.status is not None
-    return next(c for c in plan.status["conditions"] if c["type"] == kind)
 
 
 def decide(world: World, observed: Observed, index: MemoryIndex | None = None, **facts: Any) -> Plan:

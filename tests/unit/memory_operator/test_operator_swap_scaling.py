@@ -13,7 +13,7 @@ from memory_operator.reconcile.plan import Apply, Plan
 from memory_operator.resources.common import Images
 from memory_recall.schema.models_sql import RecordedModel
 from memory_recall.status import NO_INDEX, RowCounts
-from tests.unit.memory_operator.conftest import FULL, MODEL, NEXT_MODEL, Cluster, World, swap_record
+from tests.unit.memory_operator.conftest import FULL, MODEL, NEXT_MODEL, Cluster, World, condition, swap_record
 
 HOME = "http://mem-embedder.team.svc:8080"
 NEXT = {"model": "bge-small-en-v1.5", "dimensions": 384}
@@ -272,8 +272,3 @@ def applied(cluster: Cluster, name: str, **facts: Any) -> list[dict[str, Any]]:
     """The Deployments of this name that a plan applies."""
     manifests = [action.manifest for action in decide(cluster, **facts).actions if isinstance(action, Apply)]
     return [one for one in manifests if (one["kind"], one["metadata"]["name"]) == ("Deployment", name)]
-
-
-def condition(plan: Plan, kind: str) -> dict[str, Any]:
-    assert plan.status is not None
-    return next(c for c in plan.status["conditions"] if c["type"] == kind)

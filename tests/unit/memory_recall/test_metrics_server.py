@@ -10,8 +10,9 @@ import pytest
 from prometheus_client import CollectorRegistry, Gauge
 from prometheus_client.parser import text_string_to_metric_families
 
-from memory_recall.indexing.progress import WorkerMetrics
+from memory_recall.indexing.progress import Tally, WorkerMetrics
 from memory_recall.metrics_server import MetricsServer, ServerLimits
+from memory_recall.retrying import Awaited
 
 HOST = "127.0.0.1"
 PROMETHEUS = (
@@ -163,3 +164,27 @@ def test_a_worker_serves_its_metrics_until_its_process_ends() -> None:
     connection.request("GET", "/metrics")
     assert b"memory_worker_rows_total" in connection.getresponse().read()
     connection.close()
+
+
+def embedded(metrics: WorkerMetrics) -> float | None:
+    return metrics.registry.get_sample_value("memory_worker_rows_total", {"result": "embedded"})
+
+
+def test_a_worker_that_starts_again_adds_to_what_it_counted_before() -> None:
+    """After an outage a worker begins a new tally; a counter of Prometheus may never fall."""
+    metrics = WorkerMetrics()
+    first, second = Tally(embedded=30), Tally(embedded=4)
+    metrics.observe(first, 100)
+    first.embedded = 32
+    metrics.observe(first, 100)
+    metrics.observe(second, 68)
+    second.embedded = 50
+    metrics.observe(second, 68)
+    assert embedded(metrics) == 32 + 50
+
+
+def test_every_outage_has_a_series_before_it_happens() -> None:
+    """Prometheus counts the difference of two values, so the first increment of a new series would not be noticed."""
+    registry = WorkerMetrics().registry
+    series = [registry.get_sample_value("memory_worker_outages_total", {"what": what}) for what in Awaited]
+    assert series == [0] * len(Awaited)

@@ -3,9 +3,11 @@
 import asyncio
 from collections.abc import Sequence
 
+import httpx
 import numpy as np
 import pytest
 
+from memory_recall import EmbedderClient
 from memory_recall.embedding.wire import EmbeddedBatch
 from memory_recall.errors import EmbedderRejected, EmbedderUnauthorized, EmbedderUnavailable
 from memory_recall.search.query import EmbeddedQuery
@@ -144,3 +146,33 @@ async def test_an_embedder_that_answers_a_cancellation_with_an_error_of_its_own_
         assert await embedder.embed("q") is Degraded.EMBEDDER_FAILED
         await probing.wait()
         await embedder.close()
+
+
+@pytest.mark.usefixtures("complaints")
+async def test_an_embedder_that_fails_after_the_budget_leaves_no_exception_unretrieved() -> None:
+    """As on a connect timeout, which comes seconds after the recall has given up."""
+    late, failed = asyncio.Event(), asyncio.Event()
+
+    async def handler(request: httpx.Request) -> httpx.Response:
+        await late.wait()
+        failed.set()
+        raise httpx.ConnectTimeout("too late", request=request)
+
+    async with EmbedderClient("http://embedder:8080", "m", transport=httpx.MockTransport(handler)) as client:
+        embedder = BudgetedQueryEmbedder(client, budget=0.01, probe_delays=(3600.0,))
+        assert await embedder.embed("q") is Degraded.EMBEDDER_TIMEOUT
+        late.set()
+        async with asyncio.timeout(30):
+            await failed.wait()
+        await embedder.close()
+
+
+async def test_a_caller_who_waits_gets_the_exception_all_the_same() -> None:
+    """What is retrieved in the background is not swallowed."""
+
+    def handler(request: httpx.Request) -> httpx.Response:
+        raise httpx.ConnectTimeout("at once", request=request)
+
+    async with EmbedderClient("http://embedder:8080", "m", transport=httpx.MockTransport(handler)) as client:
+        with pytest.raises(EmbedderUnavailable, match="could not be reached"):
+            await client.embed_query("q")

@@ -9,7 +9,6 @@ import pytest
 from fastapi import FastAPI
 from typer.testing import CliRunner
 
-from memory_bench.harness.sqlite_schema import create_schema
 from memory_recall.cli.app import create_app
 from memory_recall.contrib.fastapi import create_recall_router
 from memory_recall.contrib.sqlite import SqliteRecall
@@ -25,6 +24,7 @@ from memory_recall.search.sql.filters import Filters
 from memory_recall.search.sql.plan import RecallPlan
 from memory_recall.search.sql.visibility import Everyone
 from tests.integration.memory_recall.queries import make_query
+from tests.support.sqlite_schema import create_schema
 
 NAIVE = datetime(2026, 1, 1)  # noqa: DTZ001  (that it is refused is the claim)
 CANARY = "zebra-7731"

@@ -16,7 +16,6 @@ from fastapi import FastAPI
 from typer.testing import CliRunner
 
 import memory_recall
-from memory_bench.harness.sqlite_schema import create_schema
 from memory_recall import EVERYONE, Filters, InvalidInput, RecallQuery
 from memory_recall.cli import reading
 from memory_recall.cli.app import create_app
@@ -25,6 +24,7 @@ from memory_recall.contrib.sqlite import SqliteRecall
 from memory_recall.schema.table import MemoryTable
 from memory_recall.search.sql.plan import RecallPlan
 from memory_recall.search.sql.statement import statement
+from tests.support.sqlite_schema import create_schema
 
 
 class Searched:

@@ -35,7 +35,7 @@ def test_a_filter_takes_at_most_six_files_outside_tests_and_documents() -> None:
 def test_the_patched_tree_filters_in_library_router_command_line_and_sqlite(patched: Path) -> None:
     """The check is a program that imports the patched library."""
     environment = {
-        "PYTHONPATH": f"{patched / 'recall'}:{ROOT / 'benchmarks'}",
+        "PYTHONPATH": f"{patched / 'recall'}:{ROOT}",
         "PATH": "/usr/bin:/bin",
         "HOME": "/nonexistent",
     }
@@ -49,7 +49,7 @@ def test_the_check_fails_without_the_patch(tmp_path: Path) -> None:
     """So that it means something where it passes."""
     shutil.copytree(ROOT / "recall", tmp_path / "recall", ignore=shutil.ignore_patterns("__pycache__"))
     environment = {
-        "PYTHONPATH": f"{tmp_path / 'recall'}:{ROOT / 'benchmarks'}",
+        "PYTHONPATH": f"{tmp_path / 'recall'}:{ROOT}",
         "PATH": "/usr/bin:/bin",
         "HOME": "/nonexistent",
     }

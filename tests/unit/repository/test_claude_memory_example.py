@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 import memory_recall
-from memory_bench.adoption.change import MOST_LINES, PATCH, copy_client, read_change
+from tests.client.change import MOST_LINES, PATCH, copy_client, read_change
 
 ROOT = Path(__file__).parents[3]
 CLIENT = os.environ.get("CLIENT")

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.delivery.terraform.terragrunt import OUTPUT, Unit, named, parse
-from tests.unit.repository.test_documented_commands import commands
+from tests.support.documents import commands
 from tests.unit.repository.test_layout import ROOT, tracked
 
 TERRAFORM = ROOT / "terraform"

@@ -3,12 +3,11 @@
 import ctypes
 import time
 from collections.abc import Callable
-from importlib.util import find_spec
-from pathlib import Path
 
 import numpy as np
 
 from memory_bench.embedder.subject import median
+from tests.support.gpu import cuda_library
 
 _ROWS = 8192  # tokens of a large batch
 _REPEATED = 10  # products between two looks at the clock
@@ -75,17 +74,3 @@ def _median_seconds(action: Callable[[], None], seconds: float) -> float:
 def _check(status: int, call: str) -> None:
     if status != 0:
         raise ValueError(f"{call} ended with status {status}; the GPU's matrix product cannot be measured")
-
-
-def cuda_library(name: str) -> ctypes.CDLL:
-    """Load a library of CUDA that pip installs beside the wheel.
-
-    Raises:
-        ValueError: it is not installed.
-    """
-    spec = find_spec("nvidia.cu13") if find_spec("nvidia") else None
-    folders = list(spec.submodule_search_locations or ()) if spec else []
-    found = [path for folder in folders for path in sorted(Path(folder, "lib").glob(f"{name}.so.*"))]
-    if not found:
-        raise ValueError(f"{name} is missing; install requirements/cuda.txt into .venv")
-    return ctypes.CDLL(str(found[0]))

@@ -13,11 +13,11 @@ import gguf
 import numpy as np
 from safetensors.numpy import save_file
 
-from memory_bench.embedder.models import unpack_tokenizer
 from memory_bench.embedder.records import SENTENCE_TRANSFORMERS
 from memory_bench.embedder.subject import DocumentLoad, Vectors, timed
 from memory_embedder.models.gguf_header import GgufFacts, read_facts
 from memory_embedder.models.profiles import Pooling
+from tests.support.model_files.random_weights import unpack_tokenizer
 
 BATCH_SIZES = (32, 64, 128, 256)  # texts; the library's default is the first
 _PARTS = (

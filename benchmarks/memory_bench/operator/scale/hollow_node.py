@@ -12,7 +12,7 @@ from typing import Any
 
 import aiohttp
 
-from memory_bench.operator.api import Api, ApiError, Object
+from tests.support.cluster.api import Api, ApiError, Object
 
 NAME = "hollow"
 TAINT = "memory-bench/hollow"

@@ -15,11 +15,11 @@ from typing import Any
 from devcluster.errors import DevclusterError
 from devcluster.install import OPERATOR_NAMESPACE
 from devcluster.node.configs import OPERATOR_USER
-from memory_bench.operator.api import INDEXES, Api, ApiError
-from memory_bench.operator.audit import AuditTail
-from memory_bench.operator.platform import Platform
 from memory_bench.operator.scale.hollow_node import HollowNode, hollow_node
 from memory_bench.operator.scale.population import Member, Population
+from tests.support.cluster.api import INDEXES, Api, ApiError
+from tests.support.cluster.audit import AuditTail
+from tests.support.cluster.platform import Platform
 
 SIZES = (10, 100, 500)
 EDITS = 21

@@ -3,23 +3,21 @@
 import asyncio
 import json
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import count
-from pathlib import Path
 
 from devcluster.demo import objects
 from devcluster.errors import DevclusterError
 from devcluster.postgres import create_database, database_object
-from memory_bench.operator.api import INDEXES, Api, Object
-from memory_bench.operator.conditions import is_ready
-from memory_bench.operator.manifests import external_index
-from memory_bench.operator.platform import Platform
+from tests.support.cluster.api import INDEXES, Api, Object
+from tests.support.cluster.conditions import is_ready
+from tests.support.cluster.filled_tables import fill
+from tests.support.cluster.manifests import external_index
+from tests.support.cluster.platform import Platform
 
 NAMESPACES = 10
-ROWS = 10
 _DATABASE, _SECRET, _KEY = "scale", "dsn", "uri"
-_SCRIPT = Path(__file__).with_name("fill_tables.py")
 _READY_SECONDS = 300.0
 
 
@@ -120,29 +118,6 @@ class Population:
     def _fill(self, created: list[Object]) -> None:
         entries = [(item["metadata"]["name"], item["metadata"]) for item in created]
         fill(self.platform, _namespace(0), entries, self._system_id)
-
-
-def fill(platform: Platform, namespace: str, entries: Iterable[tuple[str, Object]], system_identifier: str) -> None:
-    """Create tables of embedded rows in the database that the toolbox pod of the namespace is connected to.
-
-    Each entry is the name of a table and the metadata of the MemoryIndex that claims it.
-    """
-    tables = [
-        {
-            "table": table,
-            "claim": {
-                "system_identifier": system_identifier,
-                "namespace": metadata["namespace"],
-                "name": metadata["name"],
-                "uid": metadata["uid"],
-                "created_at": metadata["creationTimestamp"],
-                "cluster_name": platform.postgres.name,
-            },
-        }
-        for table, metadata in entries
-    ]
-    arguments = ("exec", "-i", objects.TOOLBOX, "--", "python", "-c", _SCRIPT.read_text(encoding="utf-8"))
-    platform.cluster.kubectl("-n", namespace, *arguments, input=json.dumps({"rows": ROWS, "tables": tables}))
 
 
 def _namespace(number: int) -> str:

@@ -4,7 +4,7 @@ The CTE `pool` holds the rows that the legs found, with both scores of each row 
 only the lexical leg found still has a cosine, and a row that only the dense leg found may still contain a term of the
 query. Without both scores, a row would rank lower only because a leg returns a limited number of rows.
 
-A reference in Python (`memory_bench.reference_fusion`) gives the same order and scores, to the last bit. A property
+A reference in Python (`tests/support/reference_fusion.py`) gives the same order and scores, to the last bit. A property
 test compares both. Therefore sums are written here in the order in which the reference evaluates them.
 """
 # ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)

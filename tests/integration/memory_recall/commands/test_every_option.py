@@ -19,7 +19,6 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from memory_bench.harness.sqlite_schema import create_schema
 from memory_recall.cli import tune
 from memory_recall.cli.app import create_app
 from memory_recall.contrib.labelling import store
@@ -33,6 +32,7 @@ from tests.integration.memory_recall.swap.conftest import SwapBench, swaps
 from tests.integration.memory_recall.voyage_server import VoyageServer
 from tests.integration.memory_recall.workbench import DIMENSIONS, Workbench, until
 from tests.option_tree import options_given, options_of
+from tests.support.sqlite_schema import create_schema
 from tests.unit.memory_recall.test_status_of_a_memory_index import ApiServer, api, kubeconfig, resource, serve
 
 __all__ = ["api", "kubeconfig", "swaps"]  # fixtures

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from memory_bench.reference_fusion import Candidate, fuse
 from memory_recall.search.fusion import Fusion, SortBy
 from memory_recall.search.sql.filters import Arguments
 from memory_recall.search.sql.fusion import fused
+from tests.support.reference_fusion import Candidate, fuse
 
 POOL = """
 WITH pool AS (

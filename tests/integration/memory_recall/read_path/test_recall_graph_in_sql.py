@@ -11,7 +11,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from memory_bench.reference_fusion import Candidate, Fused, Graph, fuse_with_graph
 from memory_recall.schema.table import MemoryTable
 from memory_recall.search.fusion import Fusion, SortBy
 from memory_recall.search.period import Period
@@ -24,6 +23,7 @@ from memory_recall.search.sql.plan import DenseLeg, RecallPlan
 from memory_recall.search.sql.visibility import SearchedRows
 from tests.integration.memory_recall.queries import make_query
 from tests.integration.memory_recall.read_path.test_recall_fusion_in_sql import COARSE, SCORES, SIMILARITIES, pools
+from tests.support.reference_fusion import Candidate, Fused, Graph, fuse_with_graph
 
 SETUP = """
 CREATE TEMP TABLE memories (

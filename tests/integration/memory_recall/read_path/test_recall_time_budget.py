@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import suppress
-from typing import Any, Self
+from typing import Any
 from urllib.parse import urlsplit
 
 import asyncpg
@@ -12,42 +12,29 @@ import pytest
 from memory_recall import DatabaseUnreachable, Degraded, HybridRecall, RecallOptions
 from tests.integration.memory_recall.queries import make_query
 from tests.integration.memory_recall.read_path.vectors import axis
+from tests.support.loopback_server import LoopbackServer
 
 BUDGET = 0.35  # seconds; no divisor of the cleanup's second, lest a connect be cancelled in the moment in which it ends
 PATIENCE = 60.0  # seconds, after which a recall that its budget does not end fails the test
 
 
-class BlackHole:
+class BlackHole(LoopbackServer):
     """Stands before Postgres and, from a moment on, takes connections and bytes and never answers, as a failover does.
 
     A connection that it swallowed stays silent for good, also after the server has come back.
     """
 
     def __init__(self, dsn: str) -> None:
+        super().__init__()
         parts = urlsplit(dsn)
         self._upstream = (parts.hostname, parts.port)
         self._dsn = dsn
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._server: asyncio.Server | None = None
         self._silent = False
         self._went_silent = asyncio.Event()
 
-    async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._accepted, "127.0.0.1", 0)
-        return self
-
-    async def __aexit__(self, *_exc: object) -> None:
-        assert self._server is not None
-        self._server.close()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
     @property
     def dsn(self) -> str:
-        assert self._server is not None
-        host, port = self._server.sockets[0].getsockname()
-        return self._dsn.replace(f"{self._upstream[0]}:{self._upstream[1]}", f"{host}:{port}")
+        return self._dsn.replace(f"{self._upstream[0]}:{self._upstream[1]}", f"{self.host}:{self.port}")
 
     def swallow(self) -> None:
         self._silent = True
@@ -57,33 +44,23 @@ class BlackHole:
         self._silent = False
         self._went_silent = asyncio.Event()
 
-    def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.ensure_future(self._serve(reader, writer))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            if not self._silent:
-                up_reader, up_writer = await asyncio.open_connection(*self._upstream)
-                try:
-                    pumps = [
-                        asyncio.ensure_future(pump) for pump in (_pump(reader, up_writer), _pump(up_reader, writer))
-                    ]
-                    silence = asyncio.ensure_future(self._went_silent.wait())
-                    await asyncio.wait([*pumps, silence], return_when=asyncio.FIRST_COMPLETED)
-                    silent = silence.done()
-                    for task in (*pumps, silence):
-                        task.cancel()
-                    await asyncio.gather(*pumps, silence, return_exceptions=True)
-                    if not silent:
-                        return
-                finally:
-                    up_writer.transport.abort()
-            while await reader.read(65_536):  # swallowed, until the client hangs up
-                pass
-        finally:
-            writer.transport.abort()
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if not self._silent:
+            up_reader, up_writer = await asyncio.open_connection(*self._upstream)
+            try:
+                pumps = [asyncio.ensure_future(pump) for pump in (_pump(reader, up_writer), _pump(up_reader, writer))]
+                silence = asyncio.ensure_future(self._went_silent.wait())
+                await asyncio.wait([*pumps, silence], return_when=asyncio.FIRST_COMPLETED)
+                silent = silence.done()
+                for task in (*pumps, silence):
+                    task.cancel()
+                await asyncio.gather(*pumps, silence, return_exceptions=True)
+                if not silent:
+                    return
+            finally:
+                up_writer.transport.abort()
+        while await reader.read(65_536):  # swallowed, until the client hangs up
+            pass
 
 
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

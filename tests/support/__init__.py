@@ -1,0 +1,1 @@
+"""What tests share with one another and with the benchmarks. Nothing here imports a benchmark."""

@@ -1,0 +1,1 @@
+"""Consents of a MemoryIndex that are withdrawn while its workers send texts."""

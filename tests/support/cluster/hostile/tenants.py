@@ -1,0 +1,142 @@
+"""Measure what one hostile tenant costs another: delays of edits, pauses of the operator's event loop, restarts.
+
+The honest tenant's object is edited again and again, before and while the hostile tenant gives its inputs. An edit
+takes until the status has observed it. The delay is by how much longer nine of ten edits take at most beside the
+hostile tenant; the longest edit of each group of inputs is in the details, since it also depends on the machine.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from statistics import quantiles
+
+from devcluster.install import OPERATOR_NAMESPACE
+from tests.support.cluster.api import INDEXES, Api
+from tests.support.cluster.hostile.author import operator_restarts
+from tests.support.cluster.hostile.inputs import GROUPS, Group, give, start_server
+from tests.support.cluster.manifests import EMBEDDER_URL
+from tests.support.cluster.memories import rows
+from tests.support.cluster.platform import Platform
+from tests.support.cluster.tenants import INDEX, Tenant
+
+_EDITS_BEFORE = 15
+_PAUSE_SECONDS = 0.7  # between two edits
+_POLL_SECONDS = 0.02
+_LONGEST_SECONDS = 60.0
+_METRIC = "memory_operator_event_loop_pause_seconds "
+_METRICS_PORT = 9090
+
+
+@dataclass(frozen=True)
+class Harm:
+    """What a hostile tenant has done to others."""
+
+    inputs: int
+    longest_loop_pause_ms: float
+    other_tenants_delay_s: float
+    restarts: int
+
+
+class Honest:
+    """The tenant whose object is edited."""
+
+    def __init__(self, api: Api, tenant: Tenant) -> None:
+        self._api = api
+        self._path = f"{INDEXES}/namespaces/{tenant.name}/memoryindexes/{INDEX}"
+        self._edits = 0
+
+    async def edit(self) -> float:
+        """Edit the object; return the seconds until its status has observed the edit.
+
+        The edit only changes the minimum version of pgvector, always to a version older than the installed one.
+        """
+        self._edits += 1
+        began = time.monotonic()
+        spec = {"database": {"extension": {"minimumVersion": f"0.7.{self._edits}"}}}
+        wanted = (await self._api.patch(self._path, {"spec": spec}))["metadata"]["generation"]
+        while time.monotonic() - began < _LONGEST_SECONDS:
+            found = await self._api.get(self._path)
+            if found.get("status", {}).get("observedGeneration", -1) >= wanted:
+                break
+            await asyncio.sleep(_POLL_SECONDS)
+        return time.monotonic() - began
+
+    async def several(self, edits: int) -> list[float]:
+        """Edit the object so many times; return the seconds of each edit."""
+        found = []
+        for _ in range(edits):
+            found.append(await self.edit())
+            await asyncio.sleep(_PAUSE_SECONDS)
+        return found
+
+
+async def measure_harm(platform: Platform, api: Api, say: Callable[[str], None]) -> tuple[Harm, dict[str, float]]:
+    """Let a hostile tenant give all its inputs beside an honest one, and return what that does to others.
+
+    The second value is the longest edit without the hostile tenant, and beside each group of its inputs.
+    """
+    honest, hostile = (Tenant(platform.postgres, name, platform.image) for name in ("honest", "hostile-tenant"))
+    with ExitStack() as stack:
+        for tenant in (honest, hostile):
+            stack.callback(tenant.remove)
+            tenant.create()
+        say("preparing both tenants")
+        await asyncio.to_thread(prepare, honest)
+        await asyncio.to_thread(prepare, hostile)
+        await asyncio.to_thread(start_server, hostile)
+        other, restarts = Honest(api, honest), operator_restarts(platform.cluster)
+        say("the honest tenant alone")
+        edits, pause = {"alone": await other.several(_EDITS_BEFORE)}, 0.0
+        for name, group in GROUPS.items():
+            say(name)
+            edits[name] = []
+            giving = asyncio.create_task(asyncio.to_thread(give_all, hostile, group))
+            ends = time.monotonic() + group.seconds
+            while not giving.done() or time.monotonic() < ends:
+                edits[name].append(await other.edit())
+                pause = max(pause, await loop_pause(platform, api))
+                await asyncio.sleep(_PAUSE_SECONDS)
+            await giving
+        again = operator_restarts(platform.cluster)
+    alone = edits.pop("alone")
+    beside = [one for found in edits.values() for one in found]
+    harm = Harm(
+        inputs=sum(len(group.inputs) for group in GROUPS.values()),
+        longest_loop_pause_ms=round(1000 * pause, 1),
+        other_tenants_delay_s=round(max(0.0, _of_nine_in_ten(beside) - _of_nine_in_ten(alone)), 2),
+        restarts=_total(again) - _total(restarts),
+    )
+    return harm, {name: round(max(found), 2) for name, found in {"alone": alone, **edits}.items()}
+
+
+def prepare(tenant: Tenant) -> None:
+    """Give the tenant a table and an object that is Ready."""
+    tenant.store(rows(12))
+    tenant.apply_index(embedder={"external": {"url": EMBEDDER_URL}})
+    tenant.wait_ready()
+
+
+def give_all(tenant: Tenant, group: Group) -> None:
+    """Give all inputs of a group."""
+    for write in group.inputs.values():
+        give(tenant, write)
+
+
+async def loop_pause(platform: Platform, api: Api) -> float:
+    """Return the longest pause of the event loop, in seconds, that the operator's pods report."""
+    longest = 0.0
+    for pod in platform.operator_pods():
+        page = await api.text(f"/api/v1/namespaces/{OPERATOR_NAMESPACE}/pods/{pod}:{_METRICS_PORT}/proxy/metrics")
+        lines = [line.removeprefix(_METRIC) for line in page.splitlines() if line.startswith(_METRIC)]
+        longest = max([longest, *map(float, lines)])
+    return longest
+
+
+def _of_nine_in_ten(edits: list[float]) -> float:
+    return quantiles(edits, n=10)[-1]
+
+
+def _total(restarts: str) -> int:
+    return sum(map(int, restarts.split()))

@@ -1,0 +1,1 @@
+"""What kstatus, Argo CD and Flux make of an object."""

@@ -1,0 +1,1 @@
+"""A process that recalls without pause while something else happens."""
