@@ -2,7 +2,6 @@
 
 A case is data, not code: dotted paths into the good object, the values put there (or `REMOVED`, which takes the field
 out), and a fragment of the message, chosen from its remedy, so that a rule that does not say what to do fails its test.
-Longer than 300 lines because the table is one.
 """
 
 from collections.abc import Mapping

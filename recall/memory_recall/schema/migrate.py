@@ -3,7 +3,7 @@
 Everything happens in one session, which holds the lock against other migrations. Without pgvector, the table of
 memories alone is created where there is none, and no revision is recorded. If the embedding column or one of our own
 tables is gone, as after DROP EXTENSION ... CASCADE, all revisions are run again. This does no harm, since each of their
-statements may be repeated. Longer than 300 lines because checking, migrating and restoring a table is one sequence.
+statements may be repeated.
 """
 # ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
 

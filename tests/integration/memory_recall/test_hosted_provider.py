@@ -1,7 +1,4 @@
-"""To a hosted provider goes the text of rows that may leave, and nothing else; without consent nothing goes at all.
-
-Longer than 300 lines because what is sent and what happens without a key share one table and provider.
-"""
+"""To a hosted provider goes the text of rows that may leave, and nothing else; without consent nothing goes at all."""
 
 import asyncio
 import json

@@ -1,7 +1,4 @@
-"""Clients that hold connections are cut off, and never keep others out; on a real socket with short limits.
-
-Longer than 300 lines because all cases use the server and the raw requests that are defined here.
-"""
+"""Clients that hold connections are cut off, and never keep others out; on a real socket with short limits."""
 
 from __future__ import annotations
 

@@ -3,8 +3,6 @@
 `World` makes the inputs of one reconcile and returns its plan. `Cluster` goes through a whole life cycle: what a plan
 applies is observed by the next reconcile, Jobs end when the test says so, and the database changes as the real commands
 change it.
-
-Longer than 300 lines because the cluster is made of the inputs and plans of the world.
 """
 
 import copy

@@ -1,7 +1,4 @@
-"""The table of named situations of a MemoryIndex: what is so, and what its status must make of it.
-
-Longer than 300 lines because it is one table.
-"""
+"""The table of named situations of a MemoryIndex: what is so, and what its status must make of it."""
 
 from dataclasses import replace
 from datetime import timedelta

@@ -1,7 +1,4 @@
-"""Another model in the specification: a second embedder, one Job, a flip, and one embedder again.
-
-Longer than 300 lines because swaps to and from a hosted provider are steps of the same swap.
-"""
+"""Another model in the specification: a second embedder, one Job, a flip, and one embedder again."""
 
 from dataclasses import replace
 from typing import Any

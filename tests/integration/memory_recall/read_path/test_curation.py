@@ -1,7 +1,4 @@
-"""Memories that newer ones replace: they are proposed, applied on consent, told by recalls, and undone.
-
-Longer than 300 lines because all its tests make, apply and undo proposals with the same helpers.
-"""
+"""Memories that newer ones replace: they are proposed, applied on consent, told by recalls, and undone."""
 
 import asyncio
 import json
