@@ -17,8 +17,8 @@ VENV := .venv
 PY := $(VENV)/bin/python
 UV := $(VENV)/bin/uv
 DEFAULT_MODEL := $(CACHE)/models/all-MiniLM-L6-v2.gguf
-SOURCES := recall operator embedder-service benchmarks devcluster documentation migrations tests
-TYPED := recall/memory_recall operator/memory_operator embedder-service/memory_embedder benchmarks/memory_bench devcluster documentation tests/support tests/client
+SOURCES := recall operator embedder-service benchmarks devcluster docs/makers migrations tests
+TYPED := recall/memory_recall operator/memory_operator embedder-service/memory_embedder benchmarks/memory_bench devcluster docs/makers tests/support tests/client
 
 # Options of `make demo`: DATA=dir (a set in harness form), KEEP=1 (leave the cluster running), DRIVER=kind|node|current, LOCAL=1.
 DEMO_FLAGS := $(if $(DATA),--data $(DATA)) $(if $(KEEP),--keep) $(if $(DRIVER),--driver $(DRIVER)) $(if $(LOCAL),--local)
@@ -126,7 +126,7 @@ docs-serve: $(VENV)/.installed  ## The documentation site on http://127.0.0.1:80
 
 .PHONY: references
 references: setup  ## Write the pages of docs/reference from the code
-	$(PY) -m documentation
+	$(PY) -m docs.makers
 
 .PHONY: format
 format: $(VENV)/.installed  ## Rewrite the sources in the project's format

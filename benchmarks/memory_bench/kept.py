@@ -128,7 +128,7 @@ KEPT: Mapping[str, Kept] = {
     "embedder-flood": Kept(
         "flood.json", _flood, (f"{_BENCH}/embedder_flood", _EXHAUSTING, _EMBEDDER, "requirements/llama.txt")
     ),
-    "curation": Kept("summary.json", _curation, (f"{_BENCH}/curation", "recall/memory_recall/curation")),
+    "curation": Kept("summary.json", _curation, (f"{_BENCH}/curation", "recall/memory_recall/contrib/curation")),
 }
 
 

@@ -3,14 +3,16 @@
 import json
 import sys
 from dataclasses import asdict
+from inspect import Parameter, Signature
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import typer
 from pydantic import ValidationError
+from pydantic.fields import FieldInfo
 
 from memory_embedder.errors import EmbedderError
-from memory_embedder.models.profiles import PROFILES, RERANKERS, Pooling, find_profile
+from memory_embedder.models.profiles import PROFILES, RERANKERS, find_profile
 from memory_embedder.settings import EmbedderSettings
 from memory_embedder.telemetry.logs import configure_logging
 from memory_embedder.telemetry.termination import write_termination_message
@@ -43,44 +45,25 @@ def main() -> None:
         sys.exit(1)
 
 
-def _setting(name: str, *flags: str) -> Any:  # noqa: ANN401 -- typer's own annotation
-    return typer.Option(*flags, help=EmbedderSettings.model_fields[name].description)
-
-
-@app.command()
-def serve(  # noqa: PLR0917 -- options, all named
-    model: Annotated[str | None, _setting("model")] = None,
-    model_file: Annotated[Path | None, _setting("model_file")] = None,
-    digest: Annotated[str | None, _setting("digest")] = None,
-    dimensions: Annotated[int | None, _setting("dimensions")] = None,
-    pooling: Annotated[Pooling | None, _setting("pooling")] = None,
-    max_tokens: Annotated[int | None, _setting("max_tokens")] = None,
-    query_prefix: Annotated[str | None, _setting("query_prefix")] = None,
-    document_prefix: Annotated[str | None, _setting("document_prefix")] = None,
-    reranker: Annotated[str | None, _setting("reranker")] = None,
-    reranker_file: Annotated[Path | None, _setting("reranker_file")] = None,
-    reranker_digest: Annotated[str | None, _setting("reranker_digest")] = None,
-    reranker_max_tokens: Annotated[int | None, _setting("reranker_max_tokens")] = None,
-    gpu_layers: Annotated[int | None, _setting("gpu_layers")] = None,
-    allow_cpu: Annotated[bool | None, _setting("allow_cpu", "--allow-cpu")] = None,
-    gpu_memory_limit: Annotated[int | None, _setting("gpu_memory_limit")] = None,
-    contexts: Annotated[int | None, _setting("contexts")] = None,
-    batch_tokens: Annotated[int | None, _setting("batch_tokens")] = None,
-    host: Annotated[str | None, _setting("host")] = None,
-    port: Annotated[int | None, _setting("port")] = None,
-    probe_port: Annotated[int | None, _setting("probe_port")] = None,
-    shutdown_delay_seconds: Annotated[float | None, _setting("shutdown_delay_seconds")] = None,
-    api_key_file: Annotated[Path | None, _setting("api_key_file")] = None,
-    otlp_endpoint: Annotated[str | None, _setting("otlp_endpoint")] = None,
-) -> None:
+def serve(**options: object) -> None:
     """Serve embeddings over HTTP, and the scores of a reranker if one is named.
 
     Example: memory-embedder serve --model-file all-MiniLM-L6-v2.gguf --host 127.0.0.1 --port 8080
     """
-    settings = _settings({option: value for option, value in locals().items() if value is not None})
+    settings = _settings({option: value for option, value in options.items() if value is not None})
     from memory_embedder.server import serve as run
 
     raise typer.Exit(run(settings))
+
+
+def _option(name: str, field: FieldInfo) -> Parameter:
+    option, kind = typer.Option(f"--{name.replace('_', '-')}", help=field.description), cast("Any", field.annotation)
+    return Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, option])
+
+
+_OPTIONS = [_option(name, field) for name, field in EmbedderSettings.model_fields.items()]
+serve.__signature__ = Signature(_OPTIONS)  # type: ignore[attr-defined]  # typer makes the options of it
+app.command()(serve)
 
 
 @app.command()

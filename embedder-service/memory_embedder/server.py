@@ -40,6 +40,9 @@ def serve(settings: EmbedderSettings) -> int:
 
     The status is 0 if every admitted request was answered. It is 1 if a request was not answered or the model could not
     be served.
+
+    Raises:
+        EmbedderError: a port cannot be opened, or the settings contradict themselves; then nothing is loaded.
     """
     forbid_core_dumps()
     return_large_blocks()
@@ -103,7 +106,11 @@ def _make_probe_server(service: EmbeddingService) -> BoundedServer:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Open a port, which is chosen by the system if `port` is 0."""
+    """Open a port, which is chosen by the system if `port` is 0.
+
+    Raises:
+        EmbedderError: the port cannot be opened, for example because another process uses it.
+    """
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         return socket.create_server((host, port), family=family)

@@ -5,12 +5,13 @@ They are command-line options alone. Bounds that no deployment has had to change
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, ConfigDict, Field
 
 from memory_embedder.errors import configuration_error
 from memory_embedder.models.profiles import PROFILES, RERANKERS, ModelProfile, Pooling, find_profile
+
+_DIGEST = r"^(sha256:)?[0-9a-f]{64}$"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +45,7 @@ class EmbedderSettings(BaseModel):
         "--dimensions, --pooling and --max-tokens. Clients use this name.",
     )
     model_file: Path | None = Field(default=None, description="The GGUF file; default: /models/<model>.gguf.")
-    digest: Annotated[str, StringConstraints(pattern=r"^(sha256:)?[0-9a-f]{64}$")] | None = Field(
-        default=None, description="sha256:<hex> that the file must have."
-    )
+    digest: str | None = Field(default=None, pattern=_DIGEST, description="sha256:<hex> that the file must have.")
     dimensions: int | None = Field(default=None, ge=1, description="Number of dimensions that the model must yield.")
     pooling: Pooling | None = Field(
         default=None, description="How token states become one vector; default: as the known model needs it."
@@ -68,8 +67,8 @@ class EmbedderSettings(BaseModel):
     reranker_file: Path | None = Field(
         default=None, description="The reranker's GGUF file; default: /models/<reranker>.gguf."
     )
-    reranker_digest: Annotated[str, StringConstraints(pattern=r"^(sha256:)?[0-9a-f]{64}$")] | None = Field(
-        default=None, description="sha256:<hex> that the reranker's file must have."
+    reranker_digest: str | None = Field(
+        default=None, pattern=_DIGEST, description="sha256:<hex> that the reranker's file must have."
     )
     reranker_max_tokens: int | None = Field(
         default=None, ge=16, description="The longest pair of query and text in tokens; default: the known reranker's."
@@ -111,6 +110,10 @@ class EmbedderSettings(BaseModel):
 
         The profile of a known model is changed by the facts that the settings give. An unknown model's profile consists
         of the settings alone.
+
+        Raises:
+            EmbedderError: the model is unknown and the settings lack a fact, `dimensions` differs from those of the
+                known model, or `pooling` is that of a reranker.
         """
         known = self._known_profile()
         if self.pooling is Pooling.RANK:
@@ -136,7 +139,12 @@ class EmbedderSettings(BaseModel):
         return self.model_file or Path("/models") / f"{self.model}.gguf"
 
     def reranker_profile(self) -> ModelProfile | None:
-        """Return the profile of the configured reranker, or None if none is configured."""
+        """Return the profile of the configured reranker, or None if none is configured.
+
+        Raises:
+            EmbedderError: the reranker is unknown and the settings do not say how long a pair may be, or it has
+                settings but no name.
+        """
         if self.reranker is None:
             given = [name for name in sorted(self.model_fields_set) if name.startswith("reranker_")]
             if given:

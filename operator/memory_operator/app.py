@@ -149,6 +149,9 @@ async def _run(process: _Process) -> bool:
     """Watch objects, and reconcile them while this process is the leader.
 
     Return False if the process has lost its Lease, and True if it ends for another reason, such as a signal.
+
+    Raises:
+        KopfDidNotEndError: kopf ends, but does not return within `END_SECONDS`.
     """
     kopf_ends = asyncio.Event()
     watches = await _watches(process, kopf_ends)

@@ -18,7 +18,8 @@ from typing import Any
 
 import asyncpg
 
-from memory_recall import FollowingEmbedder, HybridRecall, MemoryIndexError, RecallQuery
+from memory_recall import FollowingEmbedder, HybridRecall, MemoryIndexError, RecallOptions, RecallQuery
+from memory_recall.contrib.replicas import ReplicaRecall
 
 _PAUSE_SECONDS = 0.1  # between two recalls of one kind, so that the loop leaves the processors to what it watches
 _MARK_SECONDS = 0.5
@@ -88,9 +89,9 @@ async def main() -> None:
         asyncpg.create_pool(dsn.replace("-rw.", "-ro."), min_size=0, max_size=8) as replicas,
     ):
         recalls = {
-            "primary": HybridRecall(primary, embedder, **_BUDGETS),
-            "replicas": HybridRecall(replicas, embedder, primary=primary, **_BUDGETS),
-            "replicas alone": HybridRecall(replicas, embedder, **_BUDGETS),
+            "primary": HybridRecall(primary, embedder, RecallOptions(**_BUDGETS)),
+            "replicas": ReplicaRecall(HybridRecall(replicas, embedder, RecallOptions(**_BUDGETS)), primary),
+            "replicas alone": HybridRecall(replicas, embedder, RecallOptions(**_BUDGETS)),
         }
         await recall_once(recalls["replicas alone"], "replicas alone", asked)
         async with asyncio.TaskGroup() as running:

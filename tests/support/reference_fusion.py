@@ -3,7 +3,7 @@
 Property tests compare the order and the scores of both implementations. Both compute with IEEE doubles, so sums in
 another order would break ties differently. Therefore every expression here is evaluated in the same order as in the SQL
 statement. The methods and their parameters are described in `memory_recall.search.fusion`, and the graph leg in
-`memory_recall.search.graph_sql`.
+`memory_recall.search.sql.graph`.
 """
 
 import math
@@ -145,7 +145,7 @@ class _Scale:
 class Graph:
     """The concepts of each memory by its id, and the number of rows of the table.
 
-    A concept counts if at least two memories have it, and at most `most` (see `graph_sql.most_memories`).
+    A concept counts if at least two memories have it, and at most `most` (see `sql.graph.most_memories`).
     """
 
     concepts: Mapping[int, Collection[int]]

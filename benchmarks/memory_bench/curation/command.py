@@ -19,9 +19,9 @@ from memory_bench.postgres import BenchmarkDatabase
 from memory_bench.report import REPOSITORY, OutputOption, console, results_directory, write_json
 from memory_bench.servers import ServerDidNotStartError, memory_embedder
 from memory_recall import MemoryIndexError
-from memory_recall.curation.candidates_sql import read_frequencies, read_pairs
-from memory_recall.curation.decisions import Action, Judgement, judge
-from memory_recall.curation.features import compute_features
+from memory_recall.contrib.curation.candidates_sql import read_frequencies, read_pairs
+from memory_recall.contrib.curation.decisions import Action, Judgement, judge
+from memory_recall.contrib.curation.features import compute_features
 from memory_recall.postgres.connection import Pool
 from memory_recall.schema.revisions import require_schema
 from memory_recall.schema.supersessions import has_links

@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from memory_bench.curation.truth import PairOfIds, Truth
-from memory_recall.curation.decisions import Action, Judgement, choose
-from memory_recall.curation.features import Features, Frequencies, Pair
+from memory_recall.contrib.curation.decisions import Action, Judgement, choose
+from memory_recall.contrib.curation.features import Features, Frequencies, Pair
 
 Array = npt.NDArray[np.float64]
 Chosen = npt.NDArray[np.bool_]

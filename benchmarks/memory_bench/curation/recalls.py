@@ -7,10 +7,10 @@ from memory_bench.curation.truth import PairOfIds, Truth
 from memory_bench.harness.dataset import Query
 from memory_bench.harness.vectors import EmbeddedSet
 from memory_bench.postgres import BenchmarkDatabase
-from memory_recall import EVERYONE, EmbeddedQuery, HybridRecall, RecallQuery
-from memory_recall.curation.decisions import Judgement
-from memory_recall.curation.journal_sql import apply_proposals, undo
-from memory_recall.curation.proposal_file import proposal_from
+from memory_recall import EVERYONE, EmbeddedQuery, HybridRecall, RecallOptions, RecallQuery
+from memory_recall.contrib.curation.decisions import Judgement
+from memory_recall.contrib.curation.journal_sql import apply_proposals, undo
+from memory_recall.contrib.curation.proposal_file import proposal_from
 from memory_recall.evaluation.judgements import RELEVANT_FROM
 from memory_recall.postgres.connection import Pool
 from memory_recall.schema.revisions import require_schema
@@ -55,7 +55,7 @@ def recall_with_and_without(
 
 
 async def _answers(pool: Pool, queries: Sequence[Query], embedded: EmbeddedSet) -> list[Answer]:
-    recall = HybridRecall(pool, time_budget=_TIME_BUDGET)
+    recall = HybridRecall(pool, None, RecallOptions(time_budget=_TIME_BUDGET))
     found = []
     for query, vector in zip(queries, embedded.queries.tolist(), strict=True):
         asked = RecallQuery(query.text, user_id=EVERYONE, limit=DEPTH, vector=EmbeddedQuery(vector, embedded.model))

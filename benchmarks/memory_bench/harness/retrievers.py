@@ -24,10 +24,11 @@ from memory_recall import (
     HybridRecall,
     Lexical,
     Mode,
+    RecallOptions,
     RecallQuery,
     SortBy,
-    SqliteRecall,
 )
+from memory_recall.contrib.sqlite import SqliteRecall
 from tests.support.sqlite_schema import create_schema
 
 _TIME_BUDGET = 60.0  # seconds; what is measured here is quality
@@ -155,10 +156,13 @@ class PostgresRetriever:
             self._database.fill_graph()
         self._recall = HybridRecall(
             pool,
-            lexical=self._variant.lexical,
-            fusion=self._variant.fusion,
-            time_budget=_TIME_BUDGET,
-            concept_graph=self._variant.concept_graph,
+            None,
+            RecallOptions(
+                lexical=self._variant.lexical,
+                fusion=self._variant.fusion,
+                time_budget=_TIME_BUDGET,
+                concept_graph=self._variant.concept_graph,
+            ),
         )
 
     def index_size_bytes(self) -> int:

@@ -13,7 +13,16 @@ import asyncpg
 
 from memory_bench.latency import plain_design
 from memory_bench.latency.store import MODEL
-from memory_recall import EVERYONE, EmbeddedQuery, EmbedderClient, Everyone, HybridRecall, Mode, RecallQuery
+from memory_recall import (
+    EVERYONE,
+    EmbeddedQuery,
+    EmbedderClient,
+    Everyone,
+    HybridRecall,
+    Mode,
+    RecallOptions,
+    RecallQuery,
+)
 
 TIME_BUDGET = 60.0  # seconds; a slow recall is to be timed, not refused
 PAGE = 10
@@ -78,9 +87,7 @@ class Ours:
             recall = HybridRecall(
                 pool,
                 embedder,
-                concept_graph=self.graph,
-                parallel_legs=self.parallel_legs,
-                time_budget=TIME_BUDGET,
+                RecallOptions(concept_graph=self.graph, parallel_legs=self.parallel_legs, time_budget=TIME_BUDGET),
             )
             stack.push_async_callback(recall.close)
             reached = 0

@@ -10,7 +10,7 @@ from memory_bench.latency.designs import PAGE, TIME_BUDGET
 from memory_bench.latency.store import MODEL
 from memory_bench.latency.synthetic import Synthetic
 from memory_bench.latency.unbounded_bm25 import UnboundedBm25
-from memory_recall import EVERYONE, EmbeddedQuery, Everyone, Fusion, HybridRecall, RecallQuery
+from memory_recall import EVERYONE, EmbeddedQuery, Everyone, Fusion, HybridRecall, RecallOptions, RecallQuery
 
 _RECALL_DEPTH = 50
 _SEARCHED: dict[str, str | Everyone] = {"all": EVERYONE, "one user of ten": "user3"}
@@ -23,7 +23,7 @@ async def index_recall(dsn: str, rows: int, count: int) -> dict[str, float]:
     """
     questions = Synthetic().questions(rows, count, stream=1)
     pool: Any = await asyncpg.create_pool(dsn, min_size=1, max_size=1)
-    recall = HybridRecall(pool, time_budget=TIME_BUDGET)
+    recall = HybridRecall(pool, None, RecallOptions(time_budget=TIME_BUDGET))
     found: dict[str, list[float]] = {"all": [], "one user of ten": []}
     try:
         for text, vector in zip(questions.texts, questions.vectors, strict=True):
@@ -62,7 +62,7 @@ async def lexical_overlap(dsn: str, rows: int, count: int) -> float:
     questions = Synthetic().questions(rows, count, stream=1)
     unbounded = UnboundedBm25(rows)
     pool: Any = await asyncpg.create_pool(dsn, min_size=1, max_size=1)
-    recall = HybridRecall(pool, fusion=Fusion(importance=False), time_budget=TIME_BUDGET)
+    recall = HybridRecall(pool, None, RecallOptions(fusion=Fusion(importance=False), time_budget=TIME_BUDGET))
     try:
         shares = []
         for text in questions.texts:

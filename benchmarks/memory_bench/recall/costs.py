@@ -15,7 +15,7 @@ from memory_bench.harness.dataset import Dataset, Query
 from memory_bench.harness.retrievers import SqliteModeRetriever
 from memory_bench.harness.runner import RETRIEVE_DEPTH
 from memory_bench.postgres import BenchmarkDatabase
-from memory_recall import EVERYONE, EmbedderClient, HybridRecall, RecallQuery
+from memory_recall import EVERYONE, EmbedderClient, HybridRecall, RecallOptions, RecallQuery
 
 SEEDS = {"FTS5": (15.7, 27.8, 12.8, 31.9), "hybrid": (229.6, 344.5, 249.3, 640.0)}
 """p50, p95, mean and maximum in milliseconds that the first report gives, with bge-large-en-v1.5 on a CPU."""
@@ -69,7 +69,9 @@ def _latencies(
             model = (await client.model_info()).name
         async with EmbedderClient(url, model) as client:
             recall = HybridRecall(
-                pool, client, time_budget=_TIME_BUDGET, embedding_budget=_TIME_BUDGET / 2, concept_graph=False
+                pool,
+                client,
+                RecallOptions(time_budget=_TIME_BUDGET, embedding_budget=_TIME_BUDGET / 2, concept_graph=False),
             )
             await hybrid(recall, dataset.queries[int(order[0])])  # connects, and prepares the statement
             for place in order:

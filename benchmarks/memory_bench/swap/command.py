@@ -22,7 +22,7 @@ from memory_bench.swap.light import LightSetting
 from memory_bench.swap.load import Load, Recalled
 from memory_bench.swap.real import RealSetting
 from memory_bench.swap.setting import Detector, Setting
-from memory_recall import EVERYONE, EmbeddedQuery, FollowingEmbedder, HybridRecall, RecallQuery
+from memory_recall import EVERYONE, EmbeddedQuery, FollowingEmbedder, HybridRecall, RecallOptions, RecallQuery
 from tests.support.model_files.cache import SECOND_MODEL_FILE
 
 _DATABASE = "swap"
@@ -162,7 +162,7 @@ async def _measure(models: Models, rows: int | None, recalls: float | None, writ
         stack.push_async_callback(pool.close)
         embedder = FollowingEmbedder(bench.urls[setting.former.name], setting.former.name)
         stack.push_async_callback(embedder.close)
-        recall = HybridRecall(pool, embedder, embedding_budget=_EMBEDDING_BUDGET)
+        recall = HybridRecall(pool, embedder, RecallOptions(embedding_budget=_EMBEDDING_BUDGET))
         stack.push_async_callback(recall.close)
         texts = setting.memories.texts
         written = {number: texts[number - 1] for number in setting.memories.written}

@@ -58,7 +58,11 @@ def choose_variant(scores: dict[str, int], *, avoid_amx: bool) -> str | None:
 
 
 def load_backends(*, avoid_amx: bool, gpu: bool) -> Backends:
-    """Load the backends, unless this process has loaded them already, and return what is loaded."""
+    """Load the backends, unless this process has loaded them already, and return what is loaded.
+
+    Raises:
+        EmbedderError: llama.cpp's libraries cannot be loaded, or none of them runs on this processor.
+    """
     registry = _registry()
     if gpu:
         registry.load_gpu()

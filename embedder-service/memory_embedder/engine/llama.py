@@ -128,7 +128,11 @@ class LlamaComputer:
         self._batch = NativeBatch(native.llama_batch, facts.batch_capacity, facts.max_sequences)
 
     def embed(self, sequences: Sequence[TokenIds]) -> Vectors:
-        """Compute one unit vector per sequence of token ids, as `protocol.Computer` says."""
+        """Compute one unit vector per sequence of token ids, as `protocol.Computer` says.
+
+        Raises:
+            EmbedderError: llama.cpp failed on the batch.
+        """
         vectors = self._vectors(sequences)
         if len(sequences) > 1:  # another text of the batch may have spoiled a row, depending on the kernels
             for place in unusable_rows(vectors):

@@ -75,6 +75,9 @@ def largest_fitting(needs: Sequence[MemoryNeed], device: GpuDevice, limit: int |
     """Return the first of `needs`, largest first, that fits into a GPU's free memory and into `limit` bytes.
 
     With `limit` None only the free memory counts. `reserved` bytes of the free memory are left to another model.
+
+    Raises:
+        EmbedderError: none fits; the message gives the numbers of the last one in MiB.
     """
     for need in needs[:-1]:
         if need.model <= device.memory_free - reserved and (limit is None or need.total <= limit):

@@ -42,7 +42,11 @@ class NativeBatch:
         self.native.embd = None
 
     def fill(self, sequences: Sequence[TokenIds]) -> None:
-        """Write sequences of token ids into the batch, one after another."""
+        """Write sequences of token ids into the batch, one after another.
+
+        Raises:
+            ValueError: the sequences exceed the capacity in tokens or in sequences, or one of them is empty.
+        """
         lengths = [len(sequence) for sequence in sequences]
         total = sum(lengths)
         if total > self.capacity or len(sequences) > self.sequences or not all(lengths):

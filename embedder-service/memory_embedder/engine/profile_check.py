@@ -8,7 +8,12 @@ from memory_embedder.models.profiles import ModelProfile, Pooling
 
 
 def check_profile(header: GgufFacts, profile: ModelProfile, path: Path) -> None:
-    """Check that a model file agrees with its profile: a wrong pooling would yield plausible but wrong vectors."""
+    """Check that a model file agrees with its profile: a wrong pooling would yield plausible but wrong vectors.
+
+    Raises:
+        EmbedderError: dimensions or pooling differ, the file gives out vectors of another width than its network's, the
+            profile's window is longer than the model was trained for, or a reranker is declared that the file is not.
+    """
     if profile.pooling is Pooling.RANK:
         check_reranker(header, path)
     elif header.dimensions != profile.dimensions:
@@ -38,6 +43,9 @@ def check_reranker(header: GgufFacts, path: Path) -> None:
 
     llama.cpp gives every token the first token type. A model that was trained to tell the query from the text by two
     types would yield plausible but wrong scores, as would a model that was trained on a prompt.
+
+    Raises:
+        EmbedderError: the file has no classifier with one output, is a causal model or has several token types.
     """
     reason = None
     if header.classifier_outputs != 1:

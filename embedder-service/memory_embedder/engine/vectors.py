@@ -40,7 +40,11 @@ def unusable_rows(vectors: Vectors) -> list[int]:
 
 
 def require_usable(vectors: Vectors) -> Vectors:
-    """Return the vectors of texts that any working model can embed."""
+    """Return the vectors of texts that any working model can embed.
+
+    Raises:
+        EmbedderError: one of the vectors is unusable, so the model file or the kernels are broken.
+    """
     if unusable_rows(vectors):
         raise configuration_error(
             "The model produced a vector that is not finite or has no length; fetch the file again, or serve another.",

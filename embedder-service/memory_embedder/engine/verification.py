@@ -30,6 +30,10 @@ def write_vectors(engine: Engine, texts: Path, out: Path) -> None:
 
     Each line of `texts` is a JSON string, or an object with the field `text`. Each line of `out` is an object with the
     fields `text` and `embedding`.
+
+    Raises:
+        EmbedderError: a line is malformed, and the message gives its number and quotes nothing of it; or the file
+            cannot be read or has no line.
     """
     plain = [text for text, _ in _read(texts, vectors=False)]
     if not plain:
@@ -40,7 +44,11 @@ def write_vectors(engine: Engine, texts: Path, out: Path) -> None:
 
 
 def verify_vectors(engine: Engine, reference: Path) -> Verification:
-    """Compare the engine's vectors with those of a file that `write_vectors` wrote."""
+    """Compare the engine's vectors with those of a file that `write_vectors` wrote.
+
+    Raises:
+        EmbedderError: the file is malformed or empty, or a vector has another number of dimensions than the model.
+    """
     pairs = list(_read(reference, vectors=True))
     if not pairs:
         raise configuration_error(f"{reference} holds no vectors; write some with `memory-embedder vectors`.")

@@ -42,7 +42,11 @@ class MemoryBudget:
             self._counted -= share.counted
 
     def count(self, size: int) -> None:
-        """Count `size` more bytes."""
+        """Count `size` more bytes.
+
+        Raises:
+            EmbedderError: `OVERLOADED` if the budget has no room for the bytes now.
+        """
         if self._counted + size > self._limit:
             raise EmbedderError(
                 ErrorKind.OVERLOADED,
@@ -64,7 +68,11 @@ class MemoryShare:
         self.counted = 0
 
     def add(self, size: int) -> None:
-        """Add `size` bytes to the request."""
+        """Add `size` bytes to the request.
+
+        Raises:
+            EmbedderError: `OVERLOADED` if the request is large and the budget has no room for it now.
+        """
         self._size += size
         if self._size > SMALL_BYTES:
             self._budget.count(self._size - self.counted)
@@ -72,7 +80,12 @@ class MemoryShare:
 
 
 async def read_body(request: Request, share: MemoryShare, most_bytes: int, seconds: float) -> bytes:
-    """Read the whole body of a request and count its bytes in `share`."""
+    """Read the whole body of a request and count its bytes in `share`.
+
+    Raises:
+        EmbedderError: the body is larger than `most_bytes`, all large requests together need too much memory, the body
+            did not arrive within `seconds`, or the caller disconnected.
+    """
     declared = request.headers.get("content-length", "")
     if declared.isdigit() and len(declared) < 20 and int(declared) > most_bytes:
         raise _too_large(most_bytes)
@@ -106,6 +119,9 @@ def check_structure(body: bytes) -> None:
     """Check that a JSON text has no more values and no deeper nesting than a request may have.
 
     The text may be malformed: only the parser checks that.
+
+    Raises:
+        EmbedderError: the text has too many values or too deep a nesting; the message quotes nothing of the text.
     """
     if len(body) <= MOST_VALUES:
         return

@@ -163,19 +163,32 @@ class BoundedProtocol(HttpToolsProtocol):
         self._head_began, self._head_bytes, self._field_bytes = True, 0, 0
 
     def on_url(self, url: bytes) -> None:
-        """Record a part of the URL."""
+        """Record a part of the URL.
+
+        Raises:
+            ValueError: the head is too large; the parser then reports a malformed request.
+        """
         self._count_in_head(len(url))
         super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Record one header field."""
+        """Record one header field.
+
+        Raises:
+            ValueError: the head is too large or has too many fields; the parser then reports a malformed request.
+        """
         if len(self.headers) >= self._limits.head_fields:
             raise ValueError
         self._count_in_head(len(name) + len(value))
         super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """Record that the head has ended and that the body, which may be empty, begins."""
+        """Record that the head has ended and that the body, which may be empty, begins.
+
+        Raises:
+            ValueError: too many requests wait for an answer, so the connection is closed, or the request asks for
+                another protocol.
+        """
         if self.parser.should_upgrade():
             raise ValueError
         if len(self.pipeline) >= self._limits.pipelined:
@@ -187,7 +200,11 @@ class BoundedProtocol(HttpToolsProtocol):
         self._body_bytes = self._body_pieces = 0
 
     def on_body(self, body: bytes) -> None:
-        """Receive a piece of a body."""
+        """Receive a piece of a body.
+
+        Raises:
+            ValueError: the body has too many small pieces; the parser then reports a malformed request.
+        """
         self._body_pieces += 1
         self._body_bytes += len(body)
         if self._body_pieces > max(self._limits.body_pieces, self._body_bytes // _SMALL_PIECE_BYTES):
@@ -254,10 +271,11 @@ class BoundedProtocol(HttpToolsProtocol):
 
 
 def without_upgrade(data: bytes) -> bytes:
-    """Rename the field of a head that offers another protocol, such as HTTP/2, which a server may ignore.
+    """Rename the header `Upgrade` of a request, so that the offer of another protocol is ignored.
 
-    Some clients offer HTTP/2 with the first request of every connection. The parser takes such a request to have no
-    body. A head that arrives in several pieces is not changed; the request is then refused.
+    Some clients offer HTTP/2 with the first request of every connection, and a server may ignore that. The parser would
+    take such a request to have no body. Headers that arrive in several pieces are not changed, and the request is then
+    refused.
     """
     end = data.find(b"\r\n\r\n")
     return data if end < 0 else _UPGRADE.sub(b"ignored", data[:end]) + data[end:]

@@ -12,8 +12,8 @@ import secrets
 import time
 from pathlib import Path
 
-import orjson
 import structlog
+from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from memory_embedder.errors import EmbedderError, ErrorKind
@@ -40,6 +40,9 @@ class ApiKey:
         """Check the value of an `Authorization` header.
 
         Return the SHA-256 digest of the key, or None if no key is required.
+
+        Raises:
+            EmbedderError: the header is not `Bearer` with the key, or the key's file cannot be read.
         """
         if self._path is None:
             return None
@@ -110,12 +113,11 @@ class RequestGuard:
             except Exception:
                 self._logger.exception("Unexpected failure")
                 if status == 0:
-                    await _send_error(
-                        send_with_id,
-                        EmbedderError(
-                            ErrorKind.INTERNAL, "An unexpected failure; quote the x-request-id to the operator."
-                        ),
+                    error = EmbedderError(
+                        ErrorKind.INTERNAL, "An unexpected failure; quote the x-request-id to the operator."
                     )
+                    answer = JSONResponse(error.envelope(), status_code=error.kind.status)
+                    await answer(scope, receive, send_with_id)
             finally:
                 self._tracing.describe({"request_id": request_id.decode()})
                 self._record(scope, status or ErrorKind.CLIENT_GONE.status, time.monotonic() - started)
@@ -126,12 +128,6 @@ class RequestGuard:
         self._metrics.requests.labels(route=route, status=str(status)).inc()
         log = self._logger.debug if route in _QUIET_ROUTES else self._logger.info
         log("Request", route=route, status=status, milliseconds=round(seconds * 1000, 2))
-
-
-async def _send_error(send: Send, error: EmbedderError) -> None:
-    headers = [(b"content-type", b"application/json")]
-    await send({"type": "http.response.start", "status": error.kind.status, "headers": headers})
-    await send({"type": "http.response.body", "body": orjson.dumps(error.envelope())})
 
 
 def _request_id(scope: Scope) -> bytes:

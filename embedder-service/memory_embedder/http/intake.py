@@ -41,13 +41,21 @@ class Intake:
         self.budget = MemoryBudget(service.limits.large_bytes)
 
     def admit(self, request: Request) -> bytes | None:
-        """Check the API key and that requests are served; return the digest of the key, or None if none is required."""
+        """Check the API key and that requests are served; return the digest of the key, or None if none is required.
+
+        Raises:
+            EmbedderError: the key is missing or wrong, or requests are not served.
+        """
         caller = self._api_key.check(request.headers.get("authorization"))
         self._service.require_serving()
         return caller
 
     async def read(self, request: Request, share: MemoryShare, parse: Callable[[bytes], Parsed]) -> Parsed:
-        """Read a body and return what `parse` makes of it."""
+        """Read a body and return what `parse` makes of it.
+
+        Raises:
+            EmbedderError: the body is too large, late or malformed, or has too many values.
+        """
         limits = self._service.limits
         body = await read_body(request, share, limits.body_bytes, limits.body_seconds)
 
@@ -76,7 +84,11 @@ def request_body(model: type[BaseModel]) -> dict[str, Any]:
 
 
 def check_text(name: str, text: str, param: str) -> None:
-    """Check that a text can be tokenised; `name` is what messages call it."""
+    """Check that a text can be tokenised; `name` is what messages call it.
+
+    Raises:
+        EmbedderError: the text is empty or malformed.
+    """
     if not text.strip():
         raise EmbedderError(ErrorKind.EMPTY_INPUT, f"{name} is empty; there is nothing to compute.", param=param)
     try:
@@ -88,7 +100,11 @@ def check_text(name: str, text: str, param: str) -> None:
 
 
 def check_model(given: str | None, served: str) -> None:
-    """Check that a request names the served model, or none."""
+    """Check that a request names the served model, or none.
+
+    Raises:
+        EmbedderError: the request names another model.
+    """
     if given is not None and given != served:
         raise EmbedderError(
             ErrorKind.UNKNOWN_MODEL,

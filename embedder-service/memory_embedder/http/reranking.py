@@ -61,7 +61,12 @@ def add_rerank(router: APIRouter, service: EmbeddingService, intake: Intake) -> 
 
 
 def parse_and_check(body: bytes, served: str) -> tuple[RerankRequest, list[str]]:
-    """Parse a body, check it against the served reranker, and return the request and its texts."""
+    """Parse a body, check it against the served reranker, and return the request and its texts.
+
+    Raises:
+        EmbedderError: the body is malformed, names another model, has both lists or none, has no texts, or the query
+            or a text is empty or malformed.
+    """
     request = parse_request(body, RerankRequest)
     check_model(request.model, served)
     if (request.documents is None) == (request.texts is None):
@@ -100,5 +105,5 @@ def write_answer(
         body = [{"index": index, "score": score} for index, score in scored]
     else:
         results = [{"index": index, "relevance_score": score} for index, score in scored]
-        body = {"results": results, "model": served.name, "digest": served.digest, "usage": usage}
-    return Response(orjson.dumps(body), media_type="application/json", headers={DIGEST_HEADER: served.digest})
+        body = {"results": results, "model": served.name, "digest": served.facts.digest, "usage": usage}
+    return Response(orjson.dumps(body), media_type="application/json", headers={DIGEST_HEADER: served.facts.digest})

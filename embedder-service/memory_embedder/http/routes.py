@@ -71,7 +71,7 @@ def _add_embeddings(router: APIRouter, service: EmbeddingService, intake: Intake
             )
             as_base64 = parsed.encoding_format == "base64"
             served = _served(service)
-            answer = EmbeddingAnswer(result, served.name, served.digest, as_base64=as_base64)
+            answer = EmbeddingAnswer(result, served.name, served.facts.digest, as_base64=as_base64)
             answer.held = held.pop_all()
         service.metrics.request_seconds.labels(lane=lane.value).observe(time.monotonic() - started)
         return answer
@@ -120,13 +120,22 @@ def build_probes(service: EmbeddingService) -> APIRouter:
 
 
 def parse_and_check(body: bytes, service: EmbeddingService) -> tuple[EmbeddingRequest, list[str]]:
-    """Parse a body, check the request against the served model, and return the request and its texts."""
+    """Parse a body, check the request against the served model, and return the request and its texts.
+
+    Raises:
+        EmbedderError: the body is malformed, or the served model cannot embed its texts.
+    """
     request = parse_request(body, EmbeddingRequest)
     return request, check_request(request, service)
 
 
 def check_request(request: EmbeddingRequest, service: EmbeddingService) -> list[str]:
-    """Check a request against the served model and return its texts."""
+    """Check a request against the served model and return its texts.
+
+    Raises:
+        EmbedderError: the request names another model or another number of dimensions, has no texts, or has a text that
+            is empty or malformed.
+    """
     check_model(request.model, service.profile.name)
     expected = service.profile.dimensions
     if request.dimensions is not None and request.dimensions != expected:
@@ -152,11 +161,12 @@ def _served(service: EmbeddingService) -> ServedModel:
 
 
 def _card(served: ServedModel) -> ModelCard:
+    facts = served.facts
     return ModelCard(
         id=served.name,
         created=served.created,
-        dimensions=served.dimensions,
-        max_tokens=served.max_tokens,
-        pooling=served.pooling,
-        digest=served.digest,
+        dimensions=facts.dimensions,
+        max_tokens=facts.max_tokens,
+        pooling=facts.pooling,
+        digest=facts.digest,
     )

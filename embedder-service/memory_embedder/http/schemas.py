@@ -196,6 +196,10 @@ def parse_request(body: bytes, model: type[Request]) -> Request:
     """Parse a request body that `check_structure` has accepted, as a request of the type `model`.
 
     Half a character in a text becomes U+FFFD, since it would otherwise cost the caller all texts of the request.
+
+    Raises:
+        EmbedderError: the body is malformed or has too many texts; the message names the field and what it must be, and
+            quotes nothing of the body.
     """
     try:
         try:

@@ -66,6 +66,11 @@ def fetch_file(
     """Download `url` to `target`, unless `target` already has the digest `sha256`.
 
     A later call continues a partial file, unless the file is too large or has another digest; such a file is deleted.
+
+    Raises:
+        EmbedderError: the address or the digest is malformed, the host has forbidden addresses alone, the server
+            refuses the request, redirects without end or to plain HTTP, the file has more than `most_bytes`, eight
+            attempts in a row bring no further bytes, the file cannot be written, or the digest differs.
     """
     _check_address(url)
     _check_digest(sha256)
@@ -101,7 +106,11 @@ def fetch_file(
 
 
 def copy_file(source: Path, target: Path, sha256: str | None) -> None:
-    """Copy a file and verify the digest of the copy, unless `sha256` is None."""
+    """Copy a file and verify the digest of the copy, unless `sha256` is None.
+
+    Raises:
+        EmbedderError: the digest is malformed, or the file cannot be copied or has another digest.
+    """
     if sha256 is not None:
         _check_digest(sha256)
     try:

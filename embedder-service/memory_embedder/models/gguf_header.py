@@ -62,13 +62,21 @@ class GgufFacts:
 
 
 def read_facts(path: Path) -> GgufFacts:
-    """Open a model file and read its facts."""
+    """Open a model file and read its facts.
+
+    Raises:
+        EmbedderError: the file cannot be opened, is not a readable GGUF file, or is not an embedding model.
+    """
     with ModelFile(path) as file:
         return read_header(file)
 
 
 def read_header(file: ModelFile) -> GgufFacts:
-    """Read the facts of an open model file."""
+    """Read the facts of an open model file.
+
+    Raises:
+        EmbedderError: the file is not a readable GGUF file, or not an embedding model.
+    """
     try:
         start = file.from_start()
         tensors, values = _read_values(start)

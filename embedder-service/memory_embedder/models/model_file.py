@@ -66,7 +66,11 @@ class ModelFile:
         return self._file
 
     def verified_digest(self, expected: str | None) -> str:
-        """Compute and return the digest as `sha256:<hex>`, and check that it is `expected` unless that is None."""
+        """Compute and return the digest as `sha256:<hex>`, and check that it is `expected` unless that is None.
+
+        Raises:
+            EmbedderError: the file cannot be read or has another digest.
+        """
         try:
             actual = _PREFIX + hashlib.file_digest(self.from_start(), "sha256").hexdigest()
         except OSError as error:
@@ -82,7 +86,11 @@ class ModelFile:
         return actual
 
     def check_unchanged(self) -> None:
-        """Check that nobody has changed the file since it was opened."""
+        """Check that nobody has changed the file since it was opened.
+
+        Raises:
+            EmbedderError: the file was changed, so the loaded bytes may differ from the verified bytes.
+        """
         if self._current_state() != self._state:
             raise configuration_error(
                 f"{self.path} was changed while it was being loaded; serve a file that nobody changes.",

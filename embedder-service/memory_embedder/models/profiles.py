@@ -103,7 +103,12 @@ RERANKERS: dict[str, ModelProfile] = {
 
 
 def find_profile(name: str) -> ModelProfile:
-    """Return the profile of a known model."""
+    """Return the profile of a known model.
+
+    Raises:
+        EmbedderError: the name is not known; the message lists the known names and the options that any other model
+            needs.
+    """
     profile = PROFILES.get(name)
     if profile is None:
         raise configuration_error(

@@ -91,6 +91,9 @@ class Dispatcher:
         """Make the contexts, then start one thread for each context.
 
         `tokens_per_second` is called once the contexts exist, and returns a first estimate of their rate.
+
+        Raises:
+            EmbedderError: a context cannot be made; then no thread is started.
         """
         for number, worker in enumerate(self._workers):
             computer = self._make_computer(worker.role, worker.threads)
@@ -103,7 +106,12 @@ class Dispatcher:
                 worker.thread.start()
 
     def submit(self, lane: Lane, sequences: Sequence[TokenIds]) -> Ticket:
-        """Admit a request with one sequence of token ids per text. Only the event loop may call this method."""
+        """Admit a request with one sequence of token ids per text. Only the event loop may call this method.
+
+        Raises:
+            EmbedderError: `DRAINING` during a shutdown, or an error of `Lanes.admit`; then no text of the request is
+                queued.
+        """
         loop = asyncio.get_running_loop()
         number = next(self._numbers)
         items = [Item(number, index, lane, len(tokens)) for index, tokens in enumerate(sequences)]
@@ -136,11 +144,7 @@ class Dispatcher:
     def reading(self) -> QueueReading:
         """Return how many tokens wait and how many are being computed in each lane, and the measured rate."""
         with self._lock:
-            return QueueReading(
-                queued={lane: self._lanes.queued_tokens(lane) for lane in Lane},
-                inflight={lane: self._lanes.inflight_tokens(lane) for lane in Lane},
-                tokens_per_second=self._lanes.tokens_per_second,
-            )
+            return self._lanes.reading()
 
     def longest_batch_seconds(self) -> float:
         """Return for how many seconds the oldest unfinished batch has been computing, or 0 if there is none."""

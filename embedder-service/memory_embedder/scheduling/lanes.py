@@ -29,6 +29,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from memory_embedder.errors import EmbedderError, ErrorKind
+from memory_embedder.telemetry.metrics import QueueReading
 
 
 class Lane(StrEnum):
@@ -100,25 +101,23 @@ class Lanes:
         self._streak = 0
         self._rate = Rate(tokens_per_second)
 
-    @property
-    def tokens_per_second(self) -> float:
-        """Measured rate of all workers together."""
-        return self._rate.value
+    def reading(self) -> QueueReading:
+        """Return how many tokens wait and how many are being computed in each lane, and the measured rate of all."""
+        queued = {lane.value: state.queued for lane, state in self._lanes.items()}
+        inflight = {lane.value: state.inflight for lane, state in self._lanes.items()}
+        return QueueReading(queued, inflight, self._rate.value)
 
     def seed_rate(self, tokens_per_second: float) -> None:
         """Set the first estimate of the rate, in tokens per second."""
         self._rate = Rate(tokens_per_second)
 
-    def queued_tokens(self, lane: Lane) -> int:
-        """Return the number of tokens that wait in a lane."""
-        return self._lanes[lane].queued
-
-    def inflight_tokens(self, lane: Lane) -> int:
-        """Return the number of tokens of a lane that are being computed."""
-        return self._lanes[lane].inflight
-
     def admit(self, lane: Lane, items: Iterable[Item]) -> None:
-        """Queue all items of a request, or none."""
+        """Queue all items of a request, or none.
+
+        Raises:
+            EmbedderError: `TOO_LARGE` if the request exceeds the limit of tokens of one request, or `OVERLOADED` if the
+                lane has no room now; this error gives the seconds until there is room.
+        """
         offered = tuple(items)
         tokens = sum(item.tokens for item in offered)
         largest = self._limits.request_tokens[lane]

@@ -119,7 +119,11 @@ def _workers(cores: int, contexts: int) -> WorkerPlan:
 
 
 def check_offload(settings: EmbedderSettings, facts: EngineFacts) -> None:
-    """Check that the requested GPU is in use, because the service would run on the CPU, too, but far more slowly."""
+    """Check that the requested GPU is in use, because the service would run on the CPU, too, but far more slowly.
+
+    Raises:
+        EmbedderError: fewer layers than requested are on a GPU, and `allow_cpu` is not set.
+    """
     if settings.gpu_layers == 0 or settings.allow_cpu:
         return
     wanted = facts.layers_total if settings.gpu_layers < 0 else min(settings.gpu_layers, facts.layers_total)

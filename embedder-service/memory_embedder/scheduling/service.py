@@ -50,10 +50,7 @@ class ServedModel:
     """The served model as clients see it; `created` is the time of loading, in seconds since the epoch."""
 
     name: str
-    dimensions: int
-    max_tokens: int
-    pooling: str
-    digest: str
+    facts: EngineFacts
     created: int
 
 
@@ -104,7 +101,12 @@ class EmbeddingService:
         metrics.observe_queues(self.reading)
 
     def load(self) -> None:
-        """Load and warm up the model, then become ready. The call blocks, so it needs a thread of its own."""
+        """Load and warm up the model, then become ready. The call blocks, so it needs a thread of its own.
+
+        Raises:
+            EmbedderError: the model cannot be served from this file, on this machine or with these settings; the
+                service does not become ready.
+        """
         self._loading = True
         try:
             self._load()
@@ -117,8 +119,8 @@ class EmbeddingService:
         engine = self._engine = self._make_engine(plan.options)
         facts = engine.facts
         self._publish(facts)
-        self.model = _served(self.profile, facts)
-        self.metrics.model_info.labels(model=self.model.name, digest=facts.digest, pooling=self.model.pooling).set(1)
+        self.model = ServedModel(self.profile.name, facts, int(time.time()))
+        self.metrics.model_info.labels(model=self.model.name, digest=facts.digest, pooling=facts.pooling).set(1)
         self._log_loaded(plan.options, facts, started)
         check_offload(self.settings, facts)
         compute = tune(engine, plan.fitting(facts.most_contexts), self.limits.tuning_seconds)
@@ -144,12 +146,20 @@ class EmbeddingService:
         self._become(State.REFUSED)
 
     def require_serving(self) -> None:
-        """Check that a request can be served now, which is so until the service begins to drain."""
+        """Check that a request can be served now, which is so until the service begins to drain.
+
+        Raises:
+            EmbedderError: `LOADING`, `DRAINING`, or the error that was passed to `refuse`.
+        """
         if self.state is not State.TERMINATING:
             self.require_ready()
 
     def require_ready(self) -> None:
-        """Check that new requests may be sent here: the model is loaded and no shutdown has begun."""
+        """Check that new requests may be sent here: the model is loaded and no shutdown has begun.
+
+        Raises:
+            EmbedderError: `LOADING`, `DRAINING`, or the error that was passed to `refuse`.
+        """
         if self.state is State.READY:
             return
         if self.state in {State.TERMINATING, State.DRAINING}:
@@ -159,7 +169,11 @@ class EmbeddingService:
         raise self._refusal or loading()
 
     def require_alive(self) -> None:
-        """Check that no batch has stopped making progress."""
+        """Check that no batch has stopped making progress.
+
+        Raises:
+            EmbedderError: a batch has been computing for more than `Limits.hang_seconds`.
+        """
         hung = self._dispatcher.longest_batch_seconds() if self._dispatcher else 0.0
         if hung > self.limits.hang_seconds:
             raise EmbedderError(
@@ -180,6 +194,10 @@ class EmbeddingService:
         With `truncate` False, texts longer than the model's window are refused. `client_disconnected` returns when the
         caller has disconnected; texts whose computation has not begun are then dropped. `caller` is the digest of the
         caller's API key; without a key, queries are not cached.
+
+        Raises:
+            EmbedderError: the service is not ready, a text is too long or has no usable vector, the lane is full, the
+                engine failed, or the caller disconnected.
         """
         self.require_serving()
         keys = self._cache_keys(caller, texts) if lane is Lane.QUERY else []
@@ -211,6 +229,10 @@ class EmbeddingService:
 
         With `truncate` False, pairs longer than the reranker's window are refused. `client_disconnected` is that of
         `embed`; `field` is what the request calls the list of texts. No score is cached.
+
+        Raises:
+            EmbedderError: the service is not ready or has no reranker, a pair is too long or has no finite score, the
+                lane is full, the engine failed, or the caller disconnected.
         """
         self.require_serving()
         engine = self._reranking_engine
@@ -300,7 +322,7 @@ class EmbeddingService:
         started = time.monotonic()
         options = plan_reranker_load(self.settings, profile, compute, embedder)
         engine = self._reranking_engine = self._make_engine(options)
-        self.reranker = _served(profile, engine.facts)
+        self.reranker = ServedModel(profile.name, engine.facts, int(time.time()))
         self.metrics.reranker_info.labels(model=profile.name, digest=engine.facts.digest).set(1)
         self.metrics.memory_estimate.inc(engine.facts.memory_estimate_bytes)
         self._log_loaded(options, engine.facts, started)
@@ -384,12 +406,6 @@ class EmbeddingService:
                 return  # a load that finishes during shutdown must not make the service ready
             self.state = state
         self.metrics.ready.set(1 if state is State.READY else 0)
-
-
-def _served(profile: ModelProfile, facts: EngineFacts) -> ServedModel:
-    return ServedModel(
-        profile.name, facts.dimensions, facts.max_tokens, facts.pooling.value, facts.digest, int(time.time())
-    )
 
 
 async def _result_unless_disconnected(ticket: Ticket, client_disconnected: Disconnected) -> Vectors:

@@ -54,6 +54,9 @@ def measure_speed(engine: Engine, *, tokens: int, texts: int, contexts: int, thr
     """Measure the speed of `contexts` new contexts that compute batches side by side for `seconds` seconds.
 
     Each batch has `texts` texts of `tokens` tokens.
+
+    Raises:
+        EmbedderError: a context cannot be made or fails, or `tokens` exceeds the model's window.
     """
     batch = synthetic_batch(engine, tokens, texts)
     computers: list[Computer] = []
@@ -78,7 +81,11 @@ def measure_speed(engine: Engine, *, tokens: int, texts: int, contexts: int, thr
 
 
 def synthetic_batch(engine: Engine, tokens: int, texts: int) -> list[TokenIds]:
-    """Make `texts` different sequences of exactly `tokens` tokens from the model's vocabulary."""
+    """Make `texts` different sequences of exactly `tokens` tokens from the model's vocabulary.
+
+    Raises:
+        EmbedderError: `tokens` exceeds the model's window.
+    """
     base = engine.encode(_SENTENCE * tokens).tokens
     if tokens > len(base):
         raise configuration_error(f"The model takes {engine.facts.max_tokens} tokens at most.")
@@ -123,7 +130,12 @@ class WarmComputers:
         self._rates: list[float] = []
 
     def __call__(self, threads: int) -> Computer:
-        """Make a warm context that computes with `threads` threads."""
+        """Make a warm context that computes with `threads` threads.
+
+        Raises:
+            EmbedderError: the context cannot be made or fails, or its vectors are unusable or have other dimensions
+                than the model declares.
+        """
         computer = self._engine.computer(threads)
         try:
             self._warm_up(computer)
@@ -153,6 +165,9 @@ def tune(engine: Engine, candidates: Sequence[ComputePlan], seconds: float) -> C
 
     After `seconds` seconds no further candidate is measured. With 0 seconds, or a single candidate, the default is
     returned without a measurement.
+
+    Raises:
+        EmbedderError: the default cannot run. Other candidates that cannot run are left out.
     """
     if len(candidates) < 2 or seconds <= 0:
         return candidates[0]

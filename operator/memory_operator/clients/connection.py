@@ -19,7 +19,11 @@ class NoConnectionError(Exception):
 
 
 async def configuration() -> Configuration:
-    """Return the connection settings for the operator's own requests."""
+    """Return the connection settings for the operator's own requests.
+
+    Raises:
+        NoConnectionError: neither the pod nor KUBECONFIG has connection settings, or they cannot be read.
+    """
     found = Configuration(client_session_kwargs={"trust_env": False})
     found.disable_strict_ssl_verification = True
     try:

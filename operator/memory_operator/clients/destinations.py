@@ -5,6 +5,7 @@ Kubernetes API server and not resolved at all, and what was read of it is used f
 """
 
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 from time import monotonic
 
 from memory_operator.api.reasons import Reason
@@ -43,23 +44,16 @@ _UNRESOLVED = {
 }
 
 
+@dataclass
 class Destinations:
-    """Finds the addresses of databases and external embedders."""
+    """Finds the addresses of databases and external embedders; `api_server` holds those of the API server itself."""
 
-    def __init__(
-        self,
-        read: ReadService,
-        names: NameResolver,
-        permitted: Permitted,
-        api_server: frozenset[str] = frozenset(),
-        clock: Callable[[], float] = monotonic,
-    ) -> None:
-        self._read = read
-        self._names = names
-        self._listed = {"database": permitted.database_hosts, "embedder": permitted.external_hosts}
-        self._api_server = api_server
-        self._clock = clock
-        self._services: dict[tuple[Use, str, str], tuple[float, Found]] = {}
+    read: ReadService
+    names: NameResolver
+    permitted: Permitted
+    api_server: frozenset[str] = frozenset()
+    clock: Callable[[], float] = monotonic
+    _services: dict[tuple[Use, str, str], tuple[float, Found]] = field(default_factory=dict)
 
     async def database(self, namespace: str, host: str) -> Found:
         """Return the addresses of a database's host that an object of this namespace names, or a problem with it."""
@@ -71,20 +65,21 @@ class Destinations:
 
     async def _find(self, use: Use, namespace: str, host: str) -> Found:
         address = plain_address(host)
-        if is_listed(host, self._listed[use]):
+        listed = self.permitted.database_hosts if use == "database" else self.permitted.external_hosts
+        if is_listed(host, listed):
             return (address,) if address else await self._resolve(use, namespace, host)
         service = service_of(host, namespace)
         return not_permitted(use, host) if service is None else await self._service(use, *service)
 
     async def _resolve(self, use: Use, namespace: str, host: str) -> Found:
         try:
-            found = await self._names.addresses(namespace, host)
+            found = await self.names.addresses(namespace, host)
         except UnresolvedError:
             return _UNRESOLVED[use]
-        return tuple(one for one in found if not is_forbidden(one, api_server=self._api_server)) or forbidden(use)
+        return tuple(one for one in found if not is_forbidden(one, api_server=self.api_server)) or forbidden(use)
 
     async def _service(self, use: Use, namespace: str, name: str) -> Found:
-        key, now = (use, namespace, name), self._clock()
+        key, now = (use, namespace, name), self.clock()
         if key in self._services and now - self._services[key][0] < CACHED_SECONDS:
             return self._services[key][1]
         found = await self._read_service(use, namespace, name)
@@ -96,7 +91,7 @@ class Destinations:
 
     async def _read_service(self, use: Use, namespace: str, name: str) -> Found:
         try:
-            service = await self._read(namespace, name)
+            service = await self.read(namespace, name)
         except KubeError as error:
             if not error.refused:
                 raise
@@ -105,4 +100,4 @@ class Destinations:
         if service is None:
             message = f"There is no Service {namespace}/{name}, and no permitted host of that name."
             return Problem(_UNREACHABLE[use], message, "Create the Service, or correct the host.")
-        return service_addresses(service, use, api_server=self._api_server)
+        return service_addresses(service, use, api_server=self.api_server)

@@ -69,7 +69,7 @@ class EmbedderProbe:
         No request is sent if the embedder may not be called or may not be given the API key, nor to a hosted provider.
         """
         found = await self._models(index, api_key)
-        return found if isinstance(found, Problem) else model_problem(index, found) or served_model(index, found)
+        return found if isinstance(found, Problem) else served_model(index, found)
 
     async def _models(self, index: MemoryIndex, api_key: str | None) -> list[dict[str, Any]] | Problem:
         """Return the models that the external embedder lists, or the problem that prevents it."""
@@ -128,31 +128,19 @@ def parse_models(body: bytes) -> list[dict[str, Any]] | None:
     return [model for model in found if isinstance(model, dict)] if isinstance(found, list) else None
 
 
-def model_problem(index: MemoryIndex, models: list[dict[str, Any]]) -> Problem | None:
-    """Return a problem if the list lacks the specified model or gives it other dimensions; return None otherwise."""
-    wanted = index.spec.embedding
+def served_model(index: MemoryIndex, models: list[dict[str, Any]]) -> ReportedModel | Problem:
+    """Return the specified model as the list describes it, or a problem if it is missing or has other dimensions."""
+    wanted, where = index.spec.embedding, f"The embedder at {embedder_url(index)}"
     served = {str(model.get("id")): model for model in models}
     if wanted.model not in served:
         names = ", ".join(name[:_LONGEST_WORD] for name in sorted(served)[:_MODELS_IN_A_MESSAGE]) or "none"
-        return Problem(
-            Reason.MODEL_MISMATCH, f"The embedder at {embedder_url(index)} serves {names}, not {wanted.model}."
-        )
-    dimensions = served[wanted.model].get("dimensions")
+        return Problem(Reason.MODEL_MISMATCH, f"{where} serves {names}, not {wanted.model}.")
+    card = served[wanted.model]
+    dimensions = card.get("dimensions")
     if dimensions is not None and dimensions != wanted.dimensions:
-        return Problem(
-            Reason.DIMENSION_MISMATCH,
-            f"The embedder at {embedder_url(index)} yields {str(dimensions)[:_LONGEST_WORD]} dimensions, "
-            f"not {wanted.dimensions}.",
-        )
-    return None
-
-
-def served_model(index: MemoryIndex, models: list[dict[str, Any]]) -> ReportedModel:
-    """Return the description of the specified model from the list, which must contain the model."""
-    card = next(model for model in models if str(model.get("id")) == index.spec.embedding.model)
-    return ReportedModel(
-        f"The embedder at {embedder_url(index)}", _quoted(card.get("digest")), _quoted(card.get("pooling"))
-    )
+        yields = f"yields {str(dimensions)[:_LONGEST_WORD]} dimensions"
+        return Problem(Reason.DIMENSION_MISMATCH, f"{where} {yields}, not {wanted.dimensions}.")
+    return ReportedModel(where, _quoted(card.get("digest")), _quoted(card.get("pooling")))
 
 
 def _quoted(value: object) -> str | None:

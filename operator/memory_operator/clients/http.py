@@ -51,7 +51,11 @@ class HttpClient:
         self._session = session
 
     async def get(self, url: str, headers: Mapping[str, str], addresses: Sequence[str] = ()) -> Answer:
-        """Send a GET request to one of the addresses of the URL's host and return the answer."""
+        """Send a GET request to one of the addresses of the URL's host and return the answer.
+
+        Raises:
+            NoAnswerError: no answer came within the limits of time and size, or the address is forbidden.
+        """
         host = urlsplit(url).hostname or ""
         try:
             async with asyncio.timeout(TIMEOUT_SECONDS):

@@ -121,7 +121,11 @@ class Kube:
             return None
 
     async def list(self, kind: str, namespace: str, labels: dict[str, str] | None = None) -> list[Manifest]:
-        """Return the objects that carry the labels, in one namespace, or in all namespaces for EVERY_NAMESPACE."""
+        """Return the objects that carry the labels, in one namespace, or in all namespaces for EVERY_NAMESPACE.
+
+        Raises:
+            KindMissingError: the server does not know the kind.
+        """
         head = {"apiVersion": _RESOURCES[kind].group_version, "kind": kind}
         return [{**head, **item} for item in await self._items(kind, namespace, labels)]
 
@@ -131,7 +135,11 @@ class Kube:
         return frozenset(item["metadata"]["uid"] for item in found)
 
     async def apply(self, manifest: Manifest) -> Manifest:
-        """Create or change an object of the operator by server-side apply; return it as the API server stores it."""
+        """Create or change an object of the operator by server-side apply; return it as the API server stores it.
+
+        Raises:
+            NameTakenError: an object of this name exists and does not belong to the same MemoryIndex.
+        """
         kind, meta = manifest["kind"], manifest["metadata"]
         namespace, name = meta["namespace"], meta["name"]
         live = await self.get(kind, namespace, name)
@@ -154,7 +162,11 @@ class Kube:
         return await self._request(action, "patch", path, manifest, **_APPLY, dry_run="All")
 
     async def patch(self, kind: str, namespace: str, name: str, uid: str, changes: Manifest) -> None:
-        """Change some fields of the object with this uid by a merge patch; do nothing if none has its name."""
+        """Change some fields of the object with this uid by a merge patch; do nothing if none has its name.
+
+        Raises:
+            KubeError: the object of this name has another uid, among other reasons.
+        """
         self._on_write(kind, "patch")
         body = {**changes, "metadata": {**changes.get("metadata", {}), "uid": uid}}
         action = f"changing {kind} {namespace}/{name}"
@@ -162,7 +174,11 @@ class Kube:
             self._on_answer(await self._request(action, "patch", _path(kind, namespace, name), body, **_MERGE_PATCH))
 
     async def replace(self, manifest: Manifest) -> None:
-        """Replace an object; the write is not counted, because Leases are renewed all the time."""
+        """Replace an object; the write is not counted, because Leases are renewed all the time.
+
+        Raises:
+            KubeError: with code 409, if the object has changed since it was read.
+        """
         kind, meta = manifest["kind"], manifest["metadata"]
         action = f"replacing {kind} {meta['namespace']}/{meta['name']}"
         await self._request(action, "put", _path(kind, meta["namespace"], meta["name"]), manifest)
@@ -196,6 +212,9 @@ class Kube:
 
         The request is a JSON patch, because server-side apply cannot remove a finalizer that a restored backup or
         `kubectl create` has added.
+
+        Raises:
+            KubeError: the object has changed since it was read.
         """
         meta = manifest["metadata"]
         namespace, name = meta["namespace"], meta["name"]
@@ -234,7 +253,11 @@ class Kube:
         return str(found["metadata"]["uid"])
 
     async def delete(self, kind: str, namespace: str, name: str, uid: str) -> None:
-        """Delete the object with this uid, and its dependents in the background; do nothing if none has its name."""
+        """Delete the object with this uid, and its dependents in the background; do nothing if none has its name.
+
+        Raises:
+            NameTakenError: the object of this name has another uid, so it is not the one that was observed.
+        """
         self._on_write(kind, "delete")
         action, path = f"deleting {kind} {namespace}/{name}", _path(kind, namespace, name)
         try:
@@ -277,6 +300,9 @@ def _path(kind: str, namespace: str | None, name: str | None = None) -> str:
     """Return the URL path of an object, or of all objects of a kind.
 
     Names with path syntax are rejected, because a name like `../../other/secrets/x` would lead to another namespace.
+
+    Raises:
+        NotFoundError: no object or namespace can have such a name.
     """
     for part in (namespace or "all", name or "all"):
         if part in {".", ".."} or not {"/", "%", "?", "#"}.isdisjoint(part):

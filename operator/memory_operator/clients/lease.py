@@ -8,6 +8,7 @@ replica may take the Lease. The durations are those of Kubernetes' own controlle
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from time import monotonic
 from typing import Any
@@ -25,100 +26,91 @@ RELEASE_SECONDS = 3.0
 _log = structlog.get_logger(__name__)
 
 
+@dataclass
 class LeaderElection:
     """Takes and renews one Lease for this process. No other running process may have the same identity."""
 
-    def __init__(
-        self,
-        kube: Kube,
-        namespace: str,
-        name: str,
-        *,
-        identity: str,
-        clock: Callable[[], float] = monotonic,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-    ) -> None:
-        self._kube = kube
-        self._namespace = namespace
-        self._name = name
-        self._identity = identity
-        self._clock = clock
-        self._sleep = sleep
-        self._holder: str | None = None
-        self._seen: Manifest = {}
-        self._seen_at = 0.0
-        self._renewed_at = 0.0
+    kube: Kube
+    namespace: str
+    name: str
+    identity: str
+    clock: Callable[[], float] = monotonic
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    _holder: str | None = None
+    _seen: Manifest = field(default_factory=dict)
+    _seen_at: float = 0.0
+    _renewed_at: float = 0.0
 
     async def acquire(self) -> None:
         """Wait until this process is the leader."""
-        _log.info("waiting for the lease", lease=f"{self._namespace}/{self._name}", identity=self._identity)
+        _log.info("waiting for the lease", lease=f"{self.namespace}/{self.name}", identity=self.identity)
         while not await self._renew():
-            await self._sleep(RETRY_SECONDS)
-        _log.info("leading", lease=f"{self._namespace}/{self._name}", identity=self._identity)
+            await self.sleep(RETRY_SECONDS)
+        _log.info("leading", lease=f"{self.namespace}/{self.name}", identity=self.identity)
 
     async def hold(self) -> None:
         """Renew the Lease; return as soon as this process must no longer act as the leader."""
-        while self._holder == self._identity:
-            await self._sleep(RETRY_SECONDS)
-            left = self._renewed_at + RENEW_SECONDS - self._clock()
+        while self._holder == self.identity:
+            await self.sleep(RETRY_SECONDS)
+            left = self._renewed_at + RENEW_SECONDS - self.clock()
             try:
                 async with asyncio.timeout(left):
                     renewed = await self._renew()
             except TimeoutError:
                 renewed = False
-            if not renewed and self._clock() - self._renewed_at >= RENEW_SECONDS:
+            if not renewed and self.clock() - self._renewed_at >= RENEW_SECONDS:
                 break
-        _log.error("leadership lost", lease=f"{self._namespace}/{self._name}", holder=self._holder)
+        _log.error("leadership lost", lease=f"{self.namespace}/{self.name}", holder=self._holder)
 
     async def release(self) -> None:
         """Release the Lease if this process holds it, so that another replica need not wait until the Lease expires."""
         try:
             async with asyncio.timeout(RELEASE_SECONDS):
-                lease = await self._kube.get("Lease", self._namespace, self._name)
-                if lease and lease["spec"].get("holderIdentity") == self._identity:
-                    await self._kube.replace({**lease, "spec": {**lease["spec"], "holderIdentity": ""}})
+                lease = await self.kube.get("Lease", self.namespace, self.name)
+                if lease and lease["spec"].get("holderIdentity") == self.identity:
+                    await self.kube.replace({**lease, "spec": {**lease["spec"], "holderIdentity": ""}})
         except (KubeError, TimeoutError) as error:
-            _log.warning("lease not released", lease=f"{self._namespace}/{self._name}", error=type(error).__name__)
+            _log.warning("lease not released", lease=f"{self.namespace}/{self.name}", error=type(error).__name__)
 
     async def _renew(self) -> bool:
         """Take or renew the Lease; return False if another process holds it or a request fails."""
-        began = self._clock()
+        began = self.clock()
         try:
-            lease = await self._kube.get("Lease", self._namespace, self._name)
+            lease = await self.kube.get("Lease", self.namespace, self.name)
             if lease is None:
-                await self._kube.create(self._new())
-                lease = await self._kube.get("Lease", self._namespace, self._name)
+                await self.kube.create(self._new())
+                lease = await self.kube.get("Lease", self.namespace, self.name)
             if lease is None or not self._may_take(lease.get("spec") or {}):
                 return False
-            await self._kube.replace({**lease, "spec": self._spec(lease.get("spec") or {})})
+            await self.kube.replace({**lease, "spec": self._spec(lease.get("spec") or {})})
         except KubeError as error:
             _log.warning("lease not renewed", detail=str(error))
             return False
-        self._holder, self._renewed_at = self._identity, began
+        self._holder, self._renewed_at = self.identity, began
         return True
 
     def _may_take(self, spec: Manifest) -> bool:
         """Return whether this process may take the Lease: it is free, already held by this process, or expired."""
         if spec != self._seen:
-            self._seen, self._seen_at = spec, self._clock()
+            self._seen, self._seen_at = spec, self.clock()
         self._holder = spec.get("holderIdentity") or None
         duration = spec.get("leaseDurationSeconds") or LEASE_SECONDS
-        return self._holder in {None, self._identity} or self._clock() - self._seen_at > duration
+        return self._holder in {None, self.identity} or self.clock() - self._seen_at > duration
 
     def _new(self) -> Manifest:
         return {
             "apiVersion": "coordination.k8s.io/v1",
             "kind": "Lease",
-            "metadata": {"name": self._name, "namespace": self._namespace},
+            "metadata": {"name": self.name, "namespace": self.namespace},
             "spec": self._spec({}),
         }
 
     def _spec(self, former: Manifest) -> dict[str, Any]:
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-        mine = former.get("holderIdentity") == self._identity
+        mine = former.get("holderIdentity") == self.identity
         return {
             **former,
-            "holderIdentity": self._identity,
+            "holderIdentity": self.identity,
             "leaseDurationSeconds": LEASE_SECONDS,
             "acquireTime": former.get("acquireTime", now) if mine else now,
             "renewTime": now,

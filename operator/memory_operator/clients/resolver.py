@@ -43,7 +43,11 @@ class NameResolver:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def addresses(self, namespace: str, host: str) -> tuple[str, ...]:
-        """Return the addresses of a host that an object of this namespace names."""
+        """Return the addresses of a host that an object of this namespace names.
+
+        Raises:
+            UnresolvedError: no address was found within the time that waiting and resolving have together.
+        """
         try:
             async with asyncio.timeout(self._seconds):
                 found = await self._resolve(namespace, host)

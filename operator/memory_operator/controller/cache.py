@@ -96,7 +96,11 @@ class ObjectCache:
             self._scopes[namespace] = _Scope(indexes)
 
     def find(self, kind: str, owner: Owner) -> list[Manifest] | None:
-        """Return the cached objects of a kind and an owner, or None if the API server must be asked."""
+        """Return the cached objects of a kind and an owner, or None if the API server must be asked.
+
+        Raises:
+            NamespaceFullError: the namespace is beyond its limit. A MemoryIndex may be read all the same.
+        """
         index, gone = self._index(kind, owner[0])
         if kind != "MemoryIndex" and owner[0] in self._usage and self._usage[owner[0]].exceeded:
             raise NamespaceFullError(owner[0])

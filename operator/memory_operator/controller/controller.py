@@ -8,7 +8,7 @@ it lasts. No failure of one object stops the reconciles of other objects.
 import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 import structlog
@@ -43,101 +43,91 @@ WARNING_INTERVAL_SECONDS = 60.0
 NO_MORE_WRITES = {0, 429}  # no answer, or the request to slow down
 
 
+@dataclass(kw_only=True)
 class Controller:
     """Reconciles the objects that are due in the queue."""
 
-    def __init__(
-        self,
-        *,
-        kube: Kube,
-        observer: Observer,
-        queue: WorkQueue,
-        images: Images,
-        intervals: RequeueIntervals,
-        permitted: Permitted,
-        metrics: Metrics,
-        clock: Callable[[], datetime],
-        timer: Callable[[], float] = time.perf_counter,
-        limit_seconds: float = RECONCILE_SECONDS,
-    ) -> None:
-        self._kube = kube
-        self._observer = observer
-        self._queue = queue
-        self._images = images
-        self._intervals = intervals
-        self._permitted = permitted
-        self._metrics = metrics
-        self._reporter = Reporter(kube, metrics, clock)
-        self._clock = clock
-        self._timer = timer
-        self._limit_seconds = limit_seconds
-        self._histories: dict[Key, ObjectHistory] = {}
-        self._turn = RolloutTurn()
-        self._next_warning = 0.0
+    kube: Kube
+    observer: Observer
+    queue: WorkQueue
+    images: Images
+    intervals: RequeueIntervals
+    permitted: Permitted
+    metrics: Metrics
+    clock: Callable[[], datetime]
+    timer: Callable[[], float] = time.perf_counter
+    limit_seconds: float = RECONCILE_SECONDS
+    _histories: dict[Key, ObjectHistory] = field(default_factory=dict)
+    _turn: RolloutTurn = field(default_factory=RolloutTurn)
+    _next_warning: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Make what reports the state of the objects."""
+        self._reporter = Reporter(self.kube, self.metrics, self.clock)
 
     async def work(self) -> None:
         """Take due objects from the queue and reconcile them, until cancelled."""
-        began = self._queue.now()
+        began = self.queue.now()
         while True:
-            key = await self._queue.take()
+            key = await self.queue.take()
             self._note_wait(key, since=began)
             try:
                 await self.reconcile_object(key)
             finally:
-                self._queue.done(key)
-                self._metrics.queue_depth.set(len(self._queue))
+                self.queue.done(key)
+                self.metrics.queue_depth.set(len(self.queue))
 
     def _note_wait(self, key: Key, since: float) -> None:
         """Count how long the object has waited for a worker, and warn once a minute where that is long.
 
         A time before `since`, in which this process was not the leader, does not count.
         """
-        moment = self._queue.now()
-        waited = min(self._queue.waited(key), moment - since)
-        self._metrics.wait_seconds.observe(waited)
+        moment = self.queue.now()
+        waited = min(self.queue.waited(key), moment - since)
+        self.metrics.wait_seconds.observe(waited)
         if waited >= LATE_SECONDS and moment >= self._next_warning:
             self._next_warning = moment + WARNING_INTERVAL_SECONDS
             where = {"namespace": key[0], "name": key[1]}
-            _log.warning("reconciles are late", waited_seconds=round(waited), waiting=len(self._queue), **where)
+            _log.warning("reconciles are late", waited_seconds=round(waited), waiting=len(self.queue), **where)
 
     async def reconcile_object(self, key: Key) -> None:
         """Reconcile one object and requeue it. A failure is logged and retried, but never raised."""
         namespace, name = key
         history = self._histories.setdefault(key, ObjectHistory())
-        began = self._timer()
+        began = self.timer()
         requeue_after: float | None = None
         manifest: Manifest | None = None
         try:
-            async with asyncio.timeout(self._limit_seconds):
-                manifest = await self._observer.objects.get("MemoryIndex", namespace, name)
+            async with asyncio.timeout(self.limit_seconds):
+                manifest = await self.observer.objects.get("MemoryIndex", namespace, name)
                 if manifest:
                     requeue_after = await self._reconcile(manifest, history)
                 else:
                     self._forget(key)
             history.succeed()
         except Exception as error:  # noqa: BLE001 - whatever happens to one object must not end the operator
-            requeue_after = history.fail(self._clock())
-            self._metrics.errors.labels(type(error).__name__).inc()
+            requeue_after = history.fail(self.clock())
+            self.metrics.errors.labels(type(error).__name__).inc()
             retry = round(requeue_after, 1)
             _log.warning("reconcile failed", namespace=namespace, name=name, retry_seconds=retry, **log_fields(error))
-            if manifest and history.failure_lasts(self._clock()):
+            if manifest and history.failure_lasts(self.clock()):
                 await self._reporter.report_failure(manifest, error)
-        self._metrics.reconcile_seconds.observe(self._timer() - began)
+        self.metrics.reconcile_seconds.observe(self.timer() - began)
         if requeue_after is not None:
-            self._queue.schedule(key, requeue_after, urgent=requeue_after == 0)
+            self.queue.schedule(key, requeue_after, urgent=requeue_after == 0)
 
     def _forget(self, key: Key) -> None:
         self._histories.pop(key, None)
-        self._metrics.forget(*key)
+        self.metrics.forget(*key)
         self._turn.release(key)
 
     async def _reconcile(self, manifest: Manifest, history: ObjectHistory) -> float:
-        self._metrics.see(manifest["metadata"]["namespace"], manifest["metadata"]["name"], manifest.get("status") or {})
+        self.metrics.see(manifest["metadata"]["namespace"], manifest["metadata"]["name"], manifest.get("status") or {})
         try:
             index = parse(manifest)
         except InvalidSpecError as error:
             return await self._refuse(manifest, error)
-        plan = acknowledge(index, self._clock()) or await self._decide(index, manifest, history)
+        plan = acknowledge(index, self.clock()) or await self._decide(index, manifest, history)
         if plan.recommendation:
             history.record_recommendation(
                 plan.recommendation, keep_seconds=index.spec.embedder.scale_down_delay_seconds
@@ -146,48 +136,48 @@ class Controller:
         refusals = {kind: Verdict.no(error.reason, error.text) for kind, error in failures.items() if error.refused}
         failure = next((error for error in failures.values() if not error.refused), None)
         for refusal in refusals.values():
-            self._metrics.errors.labels(refusal.reason.code).inc()
-        if failure and (plan.status is None or history.failure_lasts(self._clock())):
+            self.metrics.errors.labels(refusal.reason.code).inc()
+        if failure and (plan.status is None or history.failure_lasts(self.clock())):
             raise failure  # one that lasts is what the status says, so the plan's is not written in between
         if plan.status is not None:
-            status = with_refusals(index, plan, refusals, self._clock()) if refusals else plan.status
+            status = with_refusals(index, plan, refusals, self.clock()) if refusals else plan.status
             await self._reporter.report(manifest, status)
         if failure:
             raise failure
         if plan.finalizer is False:
             refused = () if plan.status is not None else tuple(refusal.message for refusal in refusals.values())
             await self._release(manifest, " ".join((*plan.left_behind, *refused)), *cluster_elsewhere(index))
-        return self._intervals.stalled if refusals else plan.requeue_after
+        return self.intervals.stalled if refusals else plan.requeue_after
 
     async def _refuse(self, manifest: Manifest, error: InvalidSpecError) -> float:
         """Stop the workers of an object with an invalid specification, and report it."""
         if "deletionTimestamp" not in manifest["metadata"]:
-            halt = stop_all(manifest["metadata"]["namespace"], *await self._observer.workers(manifest))
+            halt = stop_all(manifest["metadata"]["namespace"], *await self.observer.workers(manifest))
             for patch in halt.actions:
                 await self._patch(patch)
             await self._reporter.report_invalid(manifest, f"{error}. {halt.text}".strip(". "))
         elif FINALIZER in manifest["metadata"].get("finalizers") or ():
             await self._release(manifest, f"What cannot be known from a specification with {error}.")
-        return self._intervals.settled
+        return self.intervals.settled
 
     async def _release(self, manifest: Manifest, left_behind: str, *elsewhere: Subject) -> None:
         """Report what the deletion leaves behind, if anything, then remove the operator's finalizer."""
         if left_behind:
             await self._reporter.report_left_behind(manifest, left_behind, *elsewhere)
-        await self._kube.set_finalizer(manifest, present=False)
+        await self.kube.set_finalizer(manifest, present=False)
         if left_behind:
-            self._metrics.left_behind.inc()
+            self.metrics.left_behind.inc()
 
     async def _decide(self, index: MemoryIndex, manifest: Manifest, history: ObjectHistory) -> Plan:
         if index.deleted_at is not None:
             return await self._conclude(index, manifest, history)
         key = (index.namespace, index.name)
-        observed = history.record_times(await self._observer.observe(index), self._clock())
+        observed = history.record_times(await self.observer.observe(index), self.clock())
         observed = self._with_history(observed, history)
         await self._reporter.record(manifest, of_failed_jobs(history.record_failed_jobs(observed.jobs)))
         observed, plan = await self._with_admissions(index, observed, history.writes)
         self._turn.observe(key, observed)
-        if rolls_out_default_image(index, observed, self._images, plan) and not self._turn.admits(key):
+        if rolls_out_default_image(index, observed, self.images, plan) and not self._turn.admits(key):
             plan = self._plan(index, replace(observed, rollout_admitted=False))
         return plan
 
@@ -204,24 +194,24 @@ class Controller:
             return observed, plan
         for manifest in doubtful:
             try:
-                writes.learn(manifest, await self._kube.dry_run(manifest))
+                writes.learn(manifest, await self.kube.dry_run(manifest))
             except KubeError as error:
                 _log.info("no dry run", **log_fields(error))
         observed = writes.known(observed)
         return observed, self._plan(index, observed)
 
     def _plan(self, index: MemoryIndex, observed: Observed) -> Plan:
-        return reconcile(index, observed, self._images, self._clock(), self._intervals, permitted=self._permitted)
+        return reconcile(index, observed, self.images, self.clock(), self.intervals, permitted=self.permitted)
 
     async def _conclude(self, index: MemoryIndex, manifest: Manifest, history: ObjectHistory) -> Plan:
         if FINALIZER not in index.finalizers:
-            return Plan(None, self._intervals.settled)
-        facts = await self._observer.observe_deletion(index)
+            return Plan(None, self.intervals.settled)
+        facts = await self.observer.observe_deletion(index)
         if facts.observed:
-            observed = history.record_times(facts.observed, self._clock())
+            observed = history.record_times(facts.observed, self.clock())
             facts = replace(facts, observed=history.writes.known(observed))
             await self._reporter.record(manifest, of_failed_jobs(history.record_failed_jobs(observed.jobs)))
-        return conclude(index, facts, self._images, self._clock(), self._intervals, permitted=self._permitted)
+        return conclude(index, facts, self.images, self.clock(), self.intervals, permitted=self.permitted)
 
     def _with_history(self, observed: Observed, history: ObjectHistory) -> Observed:
         """Add the facts that need several observations, such as the number of rows embedded per second."""
@@ -229,9 +219,9 @@ class Controller:
         idle_since, graph_idle_since = None, None
         if facts:
             rows, pending = facts.rows, pending_changes(observed)
-            idle_since = history.idle.observe(self._clock(), pending=rows.pending, done=rows.embedded)
+            idle_since = history.idle.observe(self.clock(), pending=rows.pending, done=rows.embedded)
             done = (facts.graph.oldest if facts.graph else None) or 0  # grows as the worker gets on in the queue
-            graph_idle_since = history.graph_idle.observe(self._clock(), pending=pending, done=done)
+            graph_idle_since = history.graph_idle.observe(self.clock(), pending=pending, done=done)
         if facts and active_job(observed.jobs_of("backfill")):
             rate = history.rate.observe(asyncio.get_running_loop().time(), facts.rows.embedded)
         elif facts:
@@ -256,9 +246,9 @@ class Controller:
         if plan.finalizer:
             try:
                 content = finalizer_of(index)
-                writes.require_rest(content, self._clock())
-                await self._kube.set_finalizer(manifest, present=True)
-                writes.count(content, self._clock())
+                writes.require_rest(content, self.clock())
+                await self.kube.set_finalizer(manifest, present=True)
+                writes.count(content, self.clock())
             except KubeError as error:
                 return {ConditionType.READY: error}
         for kind, step in plan.steps.items():
@@ -277,15 +267,15 @@ class Controller:
         match action:
             case Apply(manifest):
                 meta = manifest["metadata"]
-                writes.require_rest(manifest, self._clock())
+                writes.require_rest(manifest, self.clock())
                 _log.info("apply", kind=manifest["kind"], object=f"{meta['namespace']}/{meta['name']}", **context)
-                writes.record(manifest, await self._kube.apply(manifest), self._clock())
+                writes.record(manifest, await self.kube.apply(manifest), self.clock())
             case Delete(kind, namespace, name, uid):
                 _log.info("delete", kind=kind, object=f"{namespace}/{name}", **context)
-                await self._kube.delete(kind, namespace, name, uid)
+                await self.kube.delete(kind, namespace, name, uid)
             case Patch():
                 await self._patch(action)
 
     async def _patch(self, patch: Patch) -> None:
         _log.info("patch", kind=patch.kind, object=f"{patch.namespace}/{patch.name}", changes=patch.changes["spec"])
-        await self._kube.patch(patch.kind, patch.namespace, patch.name, patch.uid, patch.changes)
+        await self.kube.patch(patch.kind, patch.namespace, patch.name, patch.uid, patch.changes)

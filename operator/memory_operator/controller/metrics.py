@@ -14,47 +14,43 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self.reconcile_seconds = Histogram(
-            "memory_operator_reconcile_seconds",
+        self.reconcile_seconds = self._histogram(
+            "reconcile_seconds",
             "Duration of one reconcile of one object, in seconds.",
-            buckets=(0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30),
-            registry=self.registry,
+            (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30),
         )
-        self.errors = Counter(
-            "memory_operator_reconcile_errors", "Reconciles that ended in an error.", ["error"], registry=self.registry
+        self.errors = self._counter("reconcile_errors", "Reconciles that ended in an error.", "error")
+        self.writes = self._counter("api_writes", "Writes to the Kubernetes API.", "kind", "verb")
+        self.left_behind = self._counter(
+            "left_behind", "Deleted objects of which something stays; an Event and the log name it."
         )
-        self.writes = Counter(
-            "memory_operator_api_writes", "Writes to the Kubernetes API.", ["kind", "verb"], registry=self.registry
-        )
-        self.left_behind = Counter(
-            "memory_operator_left_behind",
-            "Deleted objects of which something stays; an Event and the log name it.",
-            registry=self.registry,
-        )
-        self.queue_depth = Gauge(
-            "memory_operator_queue_depth", "Objects that are due and wait for a worker.", registry=self.registry
-        )
-        self.wait_seconds = Histogram(
-            "memory_operator_queue_wait_seconds",
+        self.queue_depth = self._gauge("queue_depth", "Objects that are due and wait for a worker.")
+        self.wait_seconds = self._histogram(
+            "queue_wait_seconds",
             "How long a due object waited for a worker, in seconds.",
-            buckets=(0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300),
-            registry=self.registry,
+            (0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300),
         )
-        self.loop_pause = Gauge(
-            "memory_operator_event_loop_pause_seconds",
+        self.loop_pause = self._gauge(
+            "event_loop_pause_seconds",
             "Longest time within five minutes for which the operator did nothing else than one thing, in seconds.",
-            registry=self.registry,
         )
-        self.leader = Gauge(
-            "memory_operator_leader", "1 for the replica that acts, 0 for one that waits.", registry=self.registry
-        )
+        self.leader = self._gauge("leader", "1 for the replica that acts, 0 for one that waits.")
         self._condition = self._of_object("condition", "Status of a condition: 1 True, 0 False, -1 Unknown.", "type")
         self._reported = self._of_object("reported", "1 for an object that has a status, 0 for one that has none yet.")
         self._rows = self._of_object("rows", "Rows by state.", "state")
 
+    def _counter(self, name: str, meaning: str, *labels: str) -> Counter:
+        return Counter(f"memory_operator_{name}", meaning, labels, registry=self.registry)
+
+    def _gauge(self, name: str, meaning: str, *labels: str) -> Gauge:
+        return Gauge(f"memory_operator_{name}", meaning, labels, registry=self.registry)
+
+    def _histogram(self, name: str, meaning: str, buckets: tuple[float, ...]) -> Histogram:
+        return Histogram(f"memory_operator_{name}", meaning, buckets=buckets, registry=self.registry)
+
     def _of_object(self, name: str, meaning: str, *labels: str) -> Gauge:
         """Return a new gauge that has a series for each MemoryIndex."""
-        return Gauge(f"memory_operator_object_{name}", meaning, ["namespace", "name", *labels], registry=self.registry)
+        return self._gauge(f"object_{name}", meaning, "namespace", "name", *labels)
 
     def count_write(self, kind: str, verb: str) -> None:
         """Count a write to the Kubernetes API."""

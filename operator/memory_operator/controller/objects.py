@@ -41,7 +41,11 @@ class Objects:
         return await self._kube.list(kind, namespace, labels) if found is None else found
 
     async def databases(self, namespace: str, cluster: str, database: str) -> list[Manifest]:
-        """Return the Database objects in a namespace that describe this database of this Cluster."""
+        """Return the Database objects in a namespace that describe this database of this Cluster.
+
+        Raises:
+            KindMissingError: CloudNativePG is not installed.
+        """
         found = self._cache.find("Database", (namespace, database_key(cluster, database)))
         if found is None:
             found = await self._kube.list("Database", namespace)

@@ -71,7 +71,11 @@ class Writes:
     _live: Mapping[Child, Manifest] = field(default_factory=dict)
 
     def require_rest(self, manifest: Manifest, now: datetime) -> None:
-        """Check that the object may be written with this content now."""
+        """Check that the object may be written with this content now.
+
+        Raises:
+            WrittenBackError: the content was written several times lately, and something has undone each write.
+        """
         found = self._repeats.get(_key(manifest))
         if found is None or found.wait(now) <= timedelta(0):
             return

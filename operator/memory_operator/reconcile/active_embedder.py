@@ -13,11 +13,12 @@ from memory_operator.api.embedder import External
 from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import Manifest, MemoryIndex
 from memory_operator.reconcile.authorization.permissions import Permitted, check_external
+from memory_operator.reconcile.context import Context
 from memory_operator.reconcile.embedder import mismatch, scale_live
 from memory_operator.reconcile.facts import Observed, Problem
 from memory_operator.reconcile.plan import Step
 from memory_operator.reconcile.rollout import embeds, rollout_obstacle, serves
-from memory_operator.resources.common import Images, service_url
+from memory_operator.resources.common import service_url
 from memory_operator.resources.embedder import COMPONENT, NEXT_COMPONENT, PORT, local_url
 from memory_operator.resources.worker_pods import ConfiguredEmbedder, configured_embedder
 from memory_recall.embedding.profiles import PROFILES
@@ -105,28 +106,21 @@ def egress_withdrawn(index: MemoryIndex, facts: DatabaseFacts) -> bool:
     return is_hosted_model(facts.active_name or "") and index.spec.embedding.query_egress != "Allowed"
 
 
-def plan_active_embedder(
-    index: MemoryIndex,
-    observed: Observed,
-    images: Images,
-    facts: DatabaseFacts,
-    *,
-    replicas: int,
-    permitted: Permitted,
-) -> Step:
+def plan_active_embedder(context: Context, facts: DatabaseFacts, *, replicas: int) -> Step:
     """Return the step of EmbedderReady: whether the active model is served, and the writes that scale its embedder."""
+    index, observed = context.index, context.observed
     active, name = facts.active_name or "", f"{index.name}-{COMPONENT}"
     where = f"Deployment {index.namespace}/{name}"
     if is_hosted_model(active):
         return Step(_hosted(index, facts))
     if observed.embedder is None:
-        return Step(_without_deployment(index, observed, facts, permitted))
+        return Step(_without_deployment(index, observed, facts, context.permitted))
     live = observed.children.get(("Deployment", name))
     if live is not None and not serves(live, active):
         message = f"{where} serves another model than {active}; it stays as it is until the swap has ended."
         remedy = f"Name {active} in spec.embedding.model to stay with it."
         return Step(Verdict.no(Reason.EMBEDDER_UNAVAILABLE, message, remedy))
-    actions = scale_live(index, observed, images, replicas=replicas)
+    actions = scale_live(context, replicas=replicas)
     if replicas == 0:
         return Step(Verdict.no(Reason.SCALED_TO_ZERO, f"{where} has no pods; recalls are by words alone."), actions)
     obstacle = rollout_obstacle(where, observed.embedder, observed.pods_of(COMPONENT), changes=False)

@@ -16,6 +16,7 @@ from memory_operator.reconcile.active_embedder import former_external, needs_swa
 from memory_operator.reconcile.authorization.identity import identified
 from memory_operator.reconcile.authorization.permissions import Permitted, permitted_part
 from memory_operator.reconcile.authorization.refusal import refusal
+from memory_operator.reconcile.context import Context
 from memory_operator.reconcile.database import plan_database
 from memory_operator.reconcile.deletion import plan_deletion, plan_finalizer, with_stops
 from memory_operator.reconcile.embedder import plan_embedder, plan_replicas
@@ -78,15 +79,16 @@ def reconcile(
         index = identified(index, observed.cluster, observed.database_facts, observed.kubernetes)
     else:
         observed = replace(observed, database=None)  # the facts may be those of another database than the specified one
-    refused = refusal(index, observed, images, permitted, database=database.verdict)
+    context = Context(index, observed, images, now, permitted)
+    refused = refusal(context, database=database.verdict)
     blocked = refused or blocking_verdict(index, observed.database_facts)
     paused = Verdict.no(Reason.SUSPENDED, "The object is suspended.") if index.spec.suspend else blocked
-    at_least = 1 if swap.gate_asks_active_embedder(index, observed, images) else 0
+    at_least = 1 if swap.gate_asks_active_embedder(context) else 0
     replicas, recommendation = plan_replicas(index, observed, now, at_least=at_least)
     if paused and observed.embedder:
         replicas = observed.embedder.replicas
-    steps = _steps(index, observed, images, now, database=database, replicas=replicas, permitted=permitted)
-    graph = plan_graph(index, observed, images, now, schema=steps[ConditionType.SCHEMA_READY].verdict)
+    steps = _steps(context, database=database, replicas=replicas)
+    graph = plan_graph(context, schema=steps[ConditionType.SCHEMA_READY].verdict)
     if graph:
         steps = {**steps, ConditionType.GRAPH_READY: graph}
     steps = with_admissions(steps, observed)
@@ -94,7 +96,7 @@ def reconcile(
     if paused:
         steps = {kind: _paused(step, paused) for kind, step in steps.items()}
     planned = tuple(action for step in steps.values() for action in step.actions)
-    halt = plan_halt(index, observed, permitted, refused, resumes=paused is None, planned=planned)
+    halt = plan_halt(context, refused, resumes=paused is None, planned=planned)
     steps = with_halt(steps, halt, refused)
     blocked = with_stopped(refused, halt) if refused else blocked
     verdicts = {kind: step.verdict for kind, step in steps.items()}
@@ -124,8 +126,9 @@ def conclude(
     index = permitted_part(index, images, permitted)
     if facts.observed:
         facts = replace(facts, observed=with_start_problems(index, facts.observed, now))
-    ending = plan_deletion(index, facts, images, now)
-    step = with_stops(index, facts.observed, ending.step) if facts.observed and not ending.last else ending.step
+    context = Context(index, facts.observed, images, now, permitted) if facts.observed else None
+    ending = plan_deletion(index, facts, context)
+    step = with_stops(context, ending.step) if context and not ending.last else ending.step
     steps = {ConditionType.READY: step}
     if ending.last:
         return Plan(None, intervals.settled, steps, finalizer=False, left_behind=ending.left_behind)
@@ -134,33 +137,25 @@ def conclude(
     return Plan(status, _requeue_after(totals, intervals, facts.observed, now), steps)
 
 
-def _steps(
-    index: MemoryIndex,
-    observed: Observed,
-    images: Images,
-    now: datetime,
-    *,
-    database: Step,
-    replicas: int,
-    permitted: Permitted,
-) -> dict[ConditionType, Step]:
+def _steps(context: Context, *, database: Step, replicas: int) -> dict[ConditionType, Step]:
+    index, observed = context.index, context.observed
     extension = plan_extension(index, observed)
     if observed.database_facts is not None and needs_swap(index, observed.database_facts):
         before = {ConditionType.DATABASE_REACHABLE: database, ConditionType.EXTENSION_READY: extension}
-        return swap.plan_swap(index, observed, images, now, before=before, replicas=replicas, permitted=permitted)
-    former = former_external(index, observed, permitted)
-    schema = plan_schema(index, observed, images, now, extension=extension.verdict, former=former)
-    embedder = plan_embedder(index, observed, images, now, database=database.verdict, replicas=replicas)
-    backfill = plan_backfill(index, observed, images, now, schema=schema.verdict, embedder=embedder.verdict)
+        return swap.plan_swap(context, before=before, replicas=replicas)
+    former = former_external(index, observed, context.permitted)
+    schema = plan_schema(context, extension=extension.verdict, former=former)
+    embedder = plan_embedder(context, database=database.verdict, replicas=replicas)
+    backfill = plan_backfill(context, schema=schema.verdict, embedder=embedder.verdict)
     steps = {
         ConditionType.DATABASE_REACHABLE: database,
         ConditionType.EXTENSION_READY: extension,
         ConditionType.SCHEMA_READY: schema,
         ConditionType.EMBEDDER_READY: embedder,
         ConditionType.BACKFILLED: backfill,
-        ConditionType.INDEX_READY: plan_index(index, observed, images, now, schema=schema.verdict),
+        ConditionType.INDEX_READY: plan_index(context, schema=schema.verdict),
     }
-    return swap.plan_model(index, observed, images, now, steps=steps)
+    return swap.plan_model(context, steps=steps)
 
 
 def _paused(step: Step, paused: Verdict) -> Step:

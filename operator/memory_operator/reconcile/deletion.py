@@ -9,7 +9,7 @@ the Cluster or the Secret is gone for good, the finalizer is removed, and an Eve
 """
 
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from memory_operator.api.conditions import ConditionStatus, Verdict
 from memory_operator.api.reasons import Reason
@@ -19,13 +19,13 @@ from memory_operator.reconcile.authorization.consent import no_database_consent
 from memory_operator.reconcile.authorization.database_tls import plan_database_ca
 from memory_operator.reconcile.authorization.identity import identified
 from memory_operator.reconcile.authorization.refusal import WRONG_DATABASE
+from memory_operator.reconcile.context import Context
 from memory_operator.reconcile.database import plan_database
 from memory_operator.reconcile.facts import DeletionFacts, JobState, Observed, Problem
 from memory_operator.reconcile.indexing.graph import may_have_graph, plan_pause
 from memory_operator.reconcile.jobs import JobRequest, plan_job
 from memory_operator.reconcile.plan import Action, Apply, Delete, Step, apply_drifted, delete_existing
 from memory_operator.resources import cnpg, workers
-from memory_operator.resources.common import Images
 from memory_operator.resources.network_policies import worker_policy
 from memory_operator.resources.worker_pods import ASKING
 from memory_recall.status import DatabaseFacts
@@ -69,10 +69,13 @@ def plan_finalizer(index: MemoryIndex, observed: Observed, actions: tuple[Action
     return wanted if wanted or not unknown else None
 
 
-def plan_deletion(index: MemoryIndex, facts: DeletionFacts, images: Images, now: datetime) -> Ending:
-    """Return the next step of the deletion; the last step comes with what the deletion leaves behind."""
+def plan_deletion(index: MemoryIndex, facts: DeletionFacts, context: Context | None) -> Ending:
+    """Return the next step of the deletion; the last step comes with what the deletion leaves behind.
+
+    `context` has the facts that were observed for it, and is None if none were.
+    """
     undo = _drop_or_leave if index.spec.deletion_policy == "Delete" else _pause_or_leave
-    step, left = undo(index, facts, images, now)
+    step, left = undo(index, facts, context)
     if step is not None:
         return Ending(step)
     if facts.database_objects is None and index.cluster:
@@ -83,12 +86,13 @@ def plan_deletion(index: MemoryIndex, facts: DeletionFacts, images: Images, now:
     return Ending(step, last=True, left_behind=tuple(left))
 
 
-def with_stops(index: MemoryIndex, observed: Observed, step: Step) -> Step:
+def with_stops(context: Context, step: Step) -> Step:
     """Return a step of the deletion that also stops what sends texts: nothing is embedded for an object that goes.
 
     If the object may not use its Cluster or a Secret any more, or if the connection URI leads elsewhere, every Job is
     stopped.
     """
+    index, observed = context.index, context.observed
     refused = no_database_consent(observed) or plan_database(index, observed).verdict.reason in WRONG_DATABASE
     jobs = [job for job in observed.jobs if job.state is JobState.ACTIVE and not job.deleting]
     stopped = [job for job in jobs if refused or job.component in ASKING]
@@ -99,43 +103,39 @@ def with_stops(index: MemoryIndex, observed: Observed, step: Step) -> Step:
     return replace(step, actions=(*(one for one in stops if one not in step.actions), *step.actions))
 
 
-def _drop_or_leave(
-    index: MemoryIndex, facts: DeletionFacts, images: Images, now: datetime
-) -> tuple[Step | None, list[str]]:
+def _drop_or_leave(index: MemoryIndex, facts: DeletionFacts, context: Context | None) -> tuple[Step | None, list[str]]:
     """Return the next step that undoes the migrations, if one is left, and texts that name what cannot be undone."""
-    cause = _out_of_reach(index, facts, now)
+    cause = _out_of_reach(index, facts, context)
     if cause:
         return None, [_left_in_database(index, cause)]
-    if facts.observed is None:
+    if context is None:
         return None, []
-    step = _undo_migrations(index, facts.observed, images, now)
-    unclaimed = step is None and _is_unclaimed(index, facts.observed)
+    step = _undo_migrations(context)
+    unclaimed = step is None and _is_unclaimed(index, context.observed)
     return step, [_left_in_database(index, "this MemoryIndex has not claimed the table")] if unclaimed else []
 
 
-def _pause_or_leave(
-    index: MemoryIndex, facts: DeletionFacts, images: Images, now: datetime
-) -> tuple[Step | None, list[str]]:
+def _pause_or_leave(index: MemoryIndex, facts: DeletionFacts, context: Context | None) -> tuple[Step | None, list[str]]:
     """Return the next step that pauses the concept graph, if one is needed, and texts that say why it is not paused."""
     if not may_have_graph(index):
         return None, []
     if facts.namespace_terminating:
         return None, [_left_enabled(index, "the object's namespace is being deleted")]
-    if facts.observed is None:
+    if context is None:
         return None, [_left_enabled(index, "the operator may not read what this takes")]
-    step = _pause_graph(index, facts.observed, images, now)
-    if step and now >= (index.deleted_at or now) + PAUSED_WITHIN:
+    step = _pause_graph(context)
+    if step and context.now >= (index.deleted_at or context.now) + PAUSED_WITHIN:
         return None, [_left_enabled(index, step.verdict.message.rstrip("."))]
     return step, []
 
 
-def _out_of_reach(index: MemoryIndex, facts: DeletionFacts, now: datetime) -> str:
+def _out_of_reach(index: MemoryIndex, facts: DeletionFacts, context: Context | None) -> str:
     """Return why the migrations can no longer be undone; an empty string if they can be or need not be undone."""
     if facts.namespace_terminating:
         return "the object's namespace is being deleted"
-    if facts.observed is None or now < (index.deleted_at or now) + GONE_AFTER:
+    if context is None or context.now < (index.deleted_at or context.now) + GONE_AFTER:
         return ""
-    problems = (facts.observed.credentials, facts.observed.cluster)
+    problems = (context.observed.credentials, context.observed.cluster)
     gone = (one for one in problems if isinstance(one, Problem) and one.reason in GONE_FOR_GOOD)
     return next((one.message.rstrip(".") for one in gone), "")
 
@@ -159,15 +159,17 @@ def _left_enabled(index: MemoryIndex, cause: str) -> str:
     )
 
 
-def _pause_graph(index: MemoryIndex, observed: Observed, images: Images, now: datetime) -> Step | None:
+def _pause_graph(context: Context) -> Step | None:
     """Return the next step that pauses the concept graph; None if none is enabled, or the table is not claimed."""
+    index, observed = context.index, context.observed
     database, facts = plan_database(index, observed).verdict, observed.database_facts
     if not database.holds:
         message = f"Cannot pause the concept graph: {database.message}"
         return Step(replace(database, status=ConditionStatus.FALSE, message=message))
     if facts is None or facts.schema_revision is None or not is_claimed_by(index, facts):
         return None
-    step = plan_pause(identified(index, observed.cluster, facts, observed.kubernetes), observed, images, now)
+    known = identified(index, observed.cluster, facts, observed.kubernetes)
+    step = plan_pause(replace(context, index=known))
     return _guarded(index, observed, step) if step else None
 
 
@@ -184,8 +186,9 @@ def _guarded(index: MemoryIndex, observed: Observed, step: Step) -> Step:
     return replace(step, actions=(*before, *step.actions))
 
 
-def _undo_migrations(index: MemoryIndex, observed: Observed, images: Images, now: datetime) -> Step | None:
+def _undo_migrations(context: Context) -> Step | None:
     """Return the next step that undoes the migrations; None if they are undone, or the table is not claimed."""
+    index, observed = context.index, context.observed
     database, facts = plan_database(index, observed).verdict, observed.database_facts
     if not database.holds:
         remedy = database.reason.remedy if database.remedy is None else database.remedy
@@ -201,7 +204,7 @@ def _undo_migrations(index: MemoryIndex, observed: Observed, images: Images, now
     if any(pod.component in WRITERS and not pod.ended for pod in observed.pods):
         return Step(Verdict.no(Reason.DELETING, "Waiting for the workers' pods to end."))
     request = JobRequest("uninstall", workers.uninstall_job, Reason.DELETING, "drops what the migrations added")
-    return _guarded(index, observed, plan_job(index, observed, images, now, request))
+    return _guarded(index, observed, plan_job(replace(context, index=index), request))
 
 
 def _may_undo(index: MemoryIndex, observed: Observed, facts: DatabaseFacts) -> bool:

@@ -19,6 +19,7 @@ from datetime import datetime, timedelta
 from memory_operator.api.conditions import Verdict
 from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import Manifest, MemoryIndex
+from memory_operator.reconcile.context import Context
 from memory_operator.reconcile.facts import EmbedderLoad, Observed, Problem, Recommendation, ReportedModel
 from memory_operator.reconcile.jobs import active_job
 from memory_operator.reconcile.model_file.cleanup import delete_unneeded
@@ -32,7 +33,6 @@ from memory_operator.reconcile.rollout import (
     with_live_template,
 )
 from memory_operator.resources import embedder as resources
-from memory_operator.resources.common import Images
 from memory_operator.resources.network_policies import embedder_policy
 
 # The library repeats the mark of a recall that misses the embedder at most every 30 s; an older one is over.
@@ -131,24 +131,23 @@ def _is_wanted(seconds_since_wanted: float | None) -> bool:
     return seconds_since_wanted is not None and seconds_since_wanted <= WANTED_SECONDS
 
 
-def plan_embedder(
-    index: MemoryIndex, observed: Observed, images: Images, now: datetime, *, database: Verdict, replicas: int
-) -> Step:
+def plan_embedder(context: Context, *, database: Verdict, replicas: int) -> Step:
     """Return the verdict on EmbedderReady, and the writes that bring the embedder's objects to the specification.
 
     While a model file is being fetched, no new pod starts, and existing pods keep serving their present model.
     """
+    index, observed = context.index, context.observed
     name = f"{index.name}-{resources.COMPONENT}"
     live = observed.children.get(("Deployment", name))
     if not database.holds:
-        return _without_database(index, observed, images, live, replicas)
+        return _without_database(context, live, replicas)
     unneeded = delete_unneeded(index, observed)
     if not index.runs_embedder:
         deletions = delete_embedder(index, observed, resources.COMPONENT)
         return Step(_unmanaged_verdict(index, observed), (*deletions, *unneeded))
-    *guards, deployment = _objects(index, observed, images, replicas)
-    fetch = plan_fetch(index, observed, images, now)
-    waits = live is not None and update_waits(index, observed, images, deployment, live)
+    *guards, deployment = _objects(context, replicas)
+    fetch = plan_fetch(context)
+    waits = live is not None and update_waits(index, observed, context.images, deployment, live)
     if live is not None and (waits or not fetch.verdict.holds):
         deployment = with_live_template(deployment, live)
     changes = template_drifted(observed, deployment)
@@ -166,34 +165,34 @@ def plan_embedder(
     return Step(_verdict(index, observed, replicas, changes=changes, waits=waits), actions)
 
 
-def scale_live(index: MemoryIndex, observed: Observed, images: Images, *, replicas: int) -> tuple[Action, ...]:
+def scale_live(context: Context, *, replicas: int) -> tuple[Action, ...]:
     """Return the writes that scale the existing embedder and leave its pod template as it is.
 
     They also restore its NetworkPolicy and its Service. With an external embedder in the specification they do not,
     because the specification then no longer says who may call the existing one. If there is no Deployment, the result
     is empty.
     """
+    index, observed = context.index, context.observed
     live = observed.children.get(("Deployment", f"{index.name}-{resources.COMPONENT}"))
     if live is None:
         return ()
-    *guards, deployment = _objects(index, observed, images, replicas)
+    *guards, deployment = _objects(context, replicas)
     kept = () if index.spec.embedder.external else guards
     return apply_drifted(observed, *kept, with_live_template(deployment, live))
 
 
-def _objects(index: MemoryIndex, observed: Observed, images: Images, replicas: int) -> tuple[Manifest, ...]:
+def _objects(context: Context, replicas: int) -> tuple[Manifest, ...]:
     """Return the embedder's NetworkPolicy, Service and Deployment, in this order: no pod runs without its policy."""
-    policy = embedder_policy(index, operator_namespace=observed.operator_namespace)
-    return policy, *resources.objects(index, images, replicas=replicas)
+    policy = embedder_policy(context.index, operator_namespace=context.observed.operator_namespace)
+    return policy, *resources.objects(context.index, context.images, replicas=replicas)
 
 
-def _without_database(
-    index: MemoryIndex, observed: Observed, images: Images, live: Manifest | None, replicas: int
-) -> Step:
+def _without_database(context: Context, live: Manifest | None, replicas: int) -> Step:
     """Return the step while the database does not answer: an existing embedder is scaled, and otherwise left alone."""
+    index, observed = context.index, context.observed
     if live is None:
         return Step(_unmanaged_verdict(index, observed)) if not index.runs_embedder else waiting_for("the database")
-    actions = scale_live(index, observed, images, replicas=replicas)
+    actions = scale_live(context, replicas=replicas)
     if isinstance(observed.external, Problem):
         return Step(failed_step(observed.external).verdict, actions)
     if not index.runs_embedder:
@@ -201,7 +200,7 @@ def _without_database(
         message = f"{name} stays until the database answers, since it may serve the active model."
         return Step(Verdict.unknown(Reason.WAITING, message), actions)
     verdict = _verdict(index, observed, replicas, changes=False, waits=False)
-    *_, deployment = _objects(index, observed, images, replicas)
+    *_, deployment = _objects(context, replicas)
     if template_drifted(observed, deployment):
         message = f"{verdict.message.rstrip('.')}. Its pods are changed only once the database answers."
         verdict = replace(verdict, message=message)

@@ -10,11 +10,12 @@ longer wanted.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from memory_operator.api.conditions import Verdict
 from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import Manifest, MemoryIndex
+from memory_operator.reconcile.context import Context
 from memory_operator.reconcile.facts import JobFacts, JobState, Observed, Problem
 from memory_operator.reconcile.plan import Action, Apply, Delete, Step, failed_step
 from memory_operator.reconcile.pod_start import missing_pod, mounts
@@ -57,8 +58,9 @@ def pod_problem(observed: Observed, component: str) -> Problem | None:
     return next((pod.problem for pod in pods if pod.problem), None)
 
 
-def plan_job(index: MemoryIndex, observed: Observed, images: Images, now: datetime, request: JobRequest) -> Step:
+def plan_job(context: Context, request: JobRequest) -> Step:
     """Return a step that waits for the running Job, replaces it, starts a new Job, or waits for the retry delay."""
+    index, observed, images, now = context.index, context.observed, context.images, context.now
     jobs, running = observed.jobs_of(request.component), active_job(observed.jobs_of(request.component))
     config = request.build(index, images, 0)["metadata"]["labels"][LABEL_CONFIG]
     outdated = running is not None and _is_outdated(running, config, observed)

@@ -3,42 +3,33 @@
 It also runs if no claim of this MemoryIndex on the table is recorded yet, because the migration records the claim.
 """
 
-from datetime import datetime
 from functools import partial
 
 from memory_operator.api.conditions import Verdict
 from memory_operator.api.reasons import Reason
-from memory_operator.api.spec import MemoryIndex
 from memory_operator.reconcile.authorization.claims import is_claimed_by
 from memory_operator.reconcile.authorization.database_tls import plan_database_ca
-from memory_operator.reconcile.facts import Observed, Problem
+from memory_operator.reconcile.context import Context
+from memory_operator.reconcile.facts import Problem
 from memory_operator.reconcile.jobs import JobRequest, plan_job
 from memory_operator.reconcile.plan import Step, apply_drifted, waiting_for
 from memory_operator.resources import workers
-from memory_operator.resources.common import Images
 from memory_operator.resources.embedder import COMPONENT, NEXT_COMPONENT
 from memory_operator.resources.network_policies import worker_policy
 from memory_recall.schema.requirements.faults import messages, remedies
 from memory_recall.status import DatabaseFacts
 
 
-def plan_schema(
-    index: MemoryIndex,
-    observed: Observed,
-    images: Images,
-    now: datetime,
-    *,
-    extension: Verdict,
-    former: str | None = None,
-) -> Step:
+def plan_schema(context: Context, *, extension: Verdict, former: str | None = None) -> Step:
     """Return the verdict on the schema, the NetworkPolicy of all workers, and the migration Job if one is needed.
 
     `former` is the URL of an external embedder that workers call although the specification no longer names it.
     """
+    index, observed = context.index, context.observed
     facts = observed.database_facts
     if facts is None or isinstance(observed.credentials, Problem):
         return waiting_for("the database")
-    step = _plan_migration(index, observed, images, now, facts, extension=extension)
+    step = _plan_migration(context, facts, extension=extension)
     own_pods = any(
         ("Deployment", f"{index.name}-{component}") in observed.children for component in (COMPONENT, NEXT_COMPONENT)
     )
@@ -47,18 +38,16 @@ def plan_schema(
     return Step(step.verdict, (*before, *step.actions))
 
 
-def _plan_migration(
-    index: MemoryIndex, observed: Observed, images: Images, now: datetime, facts: DatabaseFacts, *, extension: Verdict
-) -> Step:
+def _plan_migration(context: Context, facts: DatabaseFacts, *, extension: Verdict) -> Step:
     if facts.schema_ahead:
         message = f"Revision {facts.schema_revision} is unknown to this operator."
         return Step(Verdict.no(Reason.SCHEMA_AHEAD, message))
     if facts.faults:
         return Step(Verdict.no(Reason.SCHEMA_UNSUPPORTED, messages(facts.faults), remedies(facts.faults)))
-    embedding, dimensions = index.spec.embedding, facts.embedding_dimensions
+    embedding, dimensions = context.index.spec.embedding, facts.embedding_dimensions
     if facts.active_name == embedding.model and dimensions:
         dimensions = embedding.dimensions  # another length has been validated: the column is empty and may be replaced
-    claimed = is_claimed_by(index, facts)
+    claimed = is_claimed_by(context.index, facts)
     if facts.schema_current and claimed and dimensions == facts.embedding_dimensions:
         return Step(Verdict.yes(Reason.MIGRATED, f"The schema is at revision {facts.schema_revision}."))
     if not extension.holds:
@@ -71,4 +60,4 @@ def _plan_migration(
     # The same migration would refuse the same vectors again; without vectors there is nothing to decide any more.
     decisions = frozenset([Reason.EXISTING_VECTORS] if facts.rows.embedded else [])
     request = JobRequest("migrate", build, Reason.MIGRATING, activity, decisions)
-    return plan_job(index, observed, images, now, request)
+    return plan_job(context, request)

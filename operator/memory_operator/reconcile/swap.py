@@ -14,7 +14,6 @@ the sync worker goes on sending texts to the provider only as long as that is st
 """
 
 from dataclasses import replace
-from datetime import datetime
 from functools import partial
 
 from memory_operator.api.conditions import ConditionType, Verdict
@@ -28,7 +27,7 @@ from memory_operator.reconcile.active_embedder import (
     plan_active_embedder,
     withdrawal,
 )
-from memory_operator.reconcile.authorization.permissions import Permitted
+from memory_operator.reconcile.context import Context
 from memory_operator.reconcile.embedder import delete_embedder
 from memory_operator.reconcile.facts import JobState, Observed, Problem
 from memory_operator.reconcile.indexing.backfill import sync_verdict
@@ -46,7 +45,6 @@ from memory_operator.reconcile.rollout import (
 from memory_operator.reconcile.schema import plan_schema
 from memory_operator.resources import embedder as resources
 from memory_operator.resources import workers
-from memory_operator.resources.common import Images
 from memory_operator.resources.network_policies import embedder_policy
 from memory_operator.resources.worker_pods import ConfiguredEmbedder
 from memory_recall.schema.models_sql import RecordedModel
@@ -57,59 +55,51 @@ from memory_recall.swap.state_sql import SwapRecord
 Steps = dict[ConditionType, Step]
 
 
-def gate_asks_active_embedder(index: MemoryIndex, observed: Observed, images: Images) -> bool:
+def gate_asks_active_embedder(context: Context) -> bool:
     """Return whether the gate of a swap has still to ask the embedder of the active model, which then needs a pod."""
+    index, observed = context.index, context.observed
     facts = observed.database_facts
     if facts is None or observed.embedder is None or not needs_swap(index, facts):
         return False
-    return index.spec.swap.gate is not None and not _is_refused(index, observed, images, facts)
+    return index.spec.swap.gate is not None and not _is_refused(context, facts)
 
 
-def plan_swap(
-    index: MemoryIndex,
-    observed: Observed,
-    images: Images,
-    now: datetime,
-    *,
-    before: Steps,
-    replicas: int,
-    permitted: Permitted,
-) -> Steps:
+def plan_swap(context: Context, *, before: Steps, replicas: int) -> Steps:
     """Return all steps while the swap lasts; `before` holds the steps of DatabaseReachable and ExtensionReady.
 
     `replicas` is the number of pods that the active model's embedder needs.
     """
+    index, observed, permitted = context.index, context.observed, context.permitted
     facts = observed.database_facts
     if facts is None:
         return {**before, ConditionType.MODEL_ACTIVE: waiting_for("the database")}
     former, extension = former_external(index, observed, permitted), before[ConditionType.EXTENSION_READY].verdict
-    schema = plan_schema(index, observed, images, now, extension=extension, former=former)
-    embedder = plan_active_embedder(index, observed, images, facts, replicas=replicas, permitted=permitted)
+    schema = plan_schema(context, extension=extension, former=former)
+    embedder = plan_active_embedder(context, facts, replicas=replicas)
     ready = all(step.verdict.holds for step in (*before.values(), schema))
     waits = gate_obstacle(index, observed, facts, embedder.verdict)
     served_by = permitted_embedder(index, observed, permitted)
     swap = waiting_for("the database")
     if ready:
-        swap = _swap(index, observed, images, now, facts, waits=waits, served_by=served_by)
+        swap = _swap(context, facts, waits=waits, served_by=served_by)
     withdrawn = withdrawal(index, observed, facts, permitted)
     no_index = "The HNSW index of the active model is not valid; the swap builds a new one."
     return {
         **before,
         ConditionType.SCHEMA_READY: schema,
         ConditionType.EMBEDDER_READY: embedder,
-        ConditionType.BACKFILLED: _sync(
-            index, observed, images, now, facts, schema=schema.verdict, withdrawn=withdrawn
-        ),
+        ConditionType.BACKFILLED: _sync(context, facts, schema=schema.verdict, withdrawn=withdrawn),
         ConditionType.INDEX_READY: Step(VALID_INDEX if facts.index.valid else Verdict.no(Reason.WAITING, no_index)),
         ConditionType.MODEL_ACTIVE: swap,
     }
 
 
-def plan_model(index: MemoryIndex, observed: Observed, images: Images, now: datetime, *, steps: Steps) -> Steps:
+def plan_model(context: Context, *, steps: Steps) -> Steps:
     """Return the steps of an object that needs no swap, with the step of ModelActive added.
 
     The step also cleans up after a swap that was given up or has succeeded.
     """
+    index, observed = context.index, context.observed
     facts, wanted = observed.database_facts, index.spec.embedding.model
     active = facts.active_model if facts else None
     if facts is None or active is None:
@@ -117,7 +107,7 @@ def plan_model(index: MemoryIndex, observed: Observed, images: Images, now: date
     elif active.name != wanted:
         step = Step(Verdict.no(Reason.MODEL_CHANGE_NEEDS_SWAP, f"The vectors are of {active.name}."))
     elif facts.swap and facts.swap.stage in OPEN_STAGES:
-        step = _abort(index, observed, images, now)
+        step = _abort(context)
     elif ("Deployment", f"{index.name}-{resources.NEXT_COMPONENT}") in observed.children:
         return _hand_over(index, observed, active, steps)
     else:
@@ -125,27 +115,19 @@ def plan_model(index: MemoryIndex, observed: Observed, images: Images, now: date
     return {**steps, ConditionType.MODEL_ACTIVE: step}
 
 
-def _sync(
-    index: MemoryIndex,
-    observed: Observed,
-    images: Images,
-    now: datetime,
-    facts: DatabaseFacts,
-    *,
-    schema: Verdict,
-    withdrawn: str,
-) -> Step:
+def _sync(context: Context, facts: DatabaseFacts, *, schema: Verdict, withdrawn: str) -> Step:
     """Return the step of Backfilled: whether new rows get vectors of the active model, and who embeds them.
 
     The sync worker has no pod while a backfill Job runs that was started before the swap. If texts may no longer be
     sent to the active model's embedder, neither the Job nor the sync worker goes on; `withdrawn` says why, or is empty.
     """
+    index, observed = context.index, context.observed
     active, name = facts.active_name or "", f"{index.name}-sync"
     live, backfill = observed.children.get(("Deployment", name)), active_job(observed.jobs_of("backfill"))
     actions: tuple[Action, ...] = ()
     other_model = live is not None and not embeds(live, active)
     if live is not None and (withdrawn or (schema.holds and not other_model)):
-        sync = workers.sync_deployment(index, images, replicas=0 if backfill or withdrawn else 1)
+        sync = workers.sync_deployment(index, context.images, replicas=0 if backfill or withdrawn else 1)
         actions = apply_drifted(observed, with_live_template(sync, live))
     if withdrawn:
         if backfill:
@@ -153,7 +135,7 @@ def _sync(
         message = f"New rows wait for {index.spec.embedding.model}, since {withdrawn}."
         return Step(Verdict.no(Reason.WAITING, message), actions)
     if backfill:
-        problem = pod_problem(observed, "backfill") or missing_pod(index, backfill, now)
+        problem = pod_problem(observed, "backfill") or missing_pod(index, backfill, context.now)
         activity = f"Job {backfill.name} embeds the pending rows for {active}"
         running = Step(Verdict.no(Reason.BACKFILLING, f"{activity}."))
         return replace(failed_step(problem, f"{activity}: ") if problem else running, actions=actions)
@@ -161,38 +143,32 @@ def _sync(
         state = "is set up for another model" if other_model else "is missing"
         message = f"Deployment {index.namespace}/{name} {state}; new rows wait until the swap has ended."
         return Step(Verdict.no(Reason.WAITING, message))
-    return Step(sync_verdict(index, observed, facts.rows, now), actions)
+    return Step(sync_verdict(context, facts.rows), actions)
 
 
 def _swap(
-    index: MemoryIndex,
-    observed: Observed,
-    images: Images,
-    now: datetime,
-    facts: DatabaseFacts,
-    *,
-    waits: Verdict | None,
-    served_by: ConfiguredEmbedder | None,
+    context: Context, facts: DatabaseFacts, *, waits: Verdict | None, served_by: ConfiguredEmbedder | None
 ) -> Step:
     """Return the step of ModelActive, with the writes of the next model's embedder and of the swap's Job.
 
     The Job is not started while there is a verdict why it `waits`. `served_by` is the active model's embedder.
     """
+    index, observed = context.index, context.observed
     active, model = facts.active_name or "", index.spec.embedding.model
-    objects = resources.objects(index, images, replicas=1, component=resources.NEXT_COMPONENT)
+    objects = resources.objects(index, context.images, replicas=1, component=resources.NEXT_COMPONENT)
     policy = embedder_policy(index, resources.NEXT_COMPONENT, operator_namespace=observed.operator_namespace)
-    fetch = plan_fetch(index, observed, images, now)
+    fetch = plan_fetch(context)
     service, *_ = objects
     started = objects if fetch.verdict.holds else (service,)
     writes = (*apply_drifted(observed, policy, *started), *fetch.actions)
     if not index.runs_embedder:
-        writes = _delete_unneeded(index, observed, images, active)
+        writes = _delete_unneeded(context, active)
     if not fetch.verdict.holds:
         return Step(fetch.verdict, writes)
     obstacle = _next_embedder_obstacle(index, observed)
     if obstacle is not None:
         return replace(obstacle, actions=writes)
-    if facts.swap and _is_refused(index, observed, images, facts):
+    if facts.swap and _is_refused(context, facts):
         return Step(_refusal(model, facts.swap), writes)
     if waits and not active_job(observed.jobs_of("swap")):
         return Step(waits, writes)
@@ -200,27 +176,28 @@ def _swap(
     dimensions = facts.embedding_dimensions or 0
     build = partial(workers.swap_job, active=active, dimensions=dimensions, served_by=served_by)
     activity = f"swaps {active} for {model}{stage}; recalls go on with {active}"
-    step = plan_job(index, observed, images, now, JobRequest("swap", build, Reason.SWAPPING, activity))
+    step = plan_job(context, JobRequest("swap", build, Reason.SWAPPING, activity))
     return replace(step, actions=(*writes, *step.actions))
 
 
-def _delete_unneeded(index: MemoryIndex, observed: Observed, images: Images, active: str) -> tuple[Action, ...]:
+def _delete_unneeded(context: Context, active: str) -> tuple[Action, ...]:
     """Return the writes that delete a second embedder which a former specification asked for.
 
     It stays if it serves the active model, and while a Job runs that may fill the second column with it.
     """
+    index, observed = context.index, context.observed
     live = observed.children.get(("Deployment", f"{index.name}-{resources.NEXT_COMPONENT}"))
     running = active_job(observed.jobs_of("swap"))
-    work = workers.work_of(workers.config_fingerprint(index, images, "swap"))
+    work = workers.work_of(workers.config_fingerprint(index, context.images, "swap"))
     if live is None or serves(live, active) or (running and workers.work_of(running.config) != work):
         return ()
     return delete_embedder(index, observed, resources.NEXT_COMPONENT)
 
 
-def _is_refused(index: MemoryIndex, observed: Observed, images: Images, facts: DatabaseFacts) -> bool:
+def _is_refused(context: Context, facts: DatabaseFacts) -> bool:
     """Return whether the gate has not let this swap pass; another run of the same work would measure the same."""
-    work = workers.work_of(workers.config_fingerprint(index, images, "swap"))
-    same_work = [job for job in observed.jobs_of("swap") if workers.work_of(job.config) == work]
+    work = workers.work_of(workers.config_fingerprint(context.index, context.images, "swap"))
+    same_work = [job for job in context.observed.jobs_of("swap") if workers.work_of(job.config) == work]
     refused = facts.swap is not None and facts.swap.stage == Stage.REFUSED
     return refused and bool(same_work) and same_work[-1].state is JobState.FAILED
 
@@ -244,8 +221,9 @@ def _next_embedder_obstacle(index: MemoryIndex, observed: Observed) -> Step | No
     return Step(obstacle if obstacle.stalls else loading) if obstacle else None
 
 
-def _abort(index: MemoryIndex, observed: Observed, images: Images, now: datetime) -> Step:
+def _abort(context: Context) -> Step:
     """Return the step that ends an open swap, because the specification names the active model again."""
+    index, observed = context.index, context.observed
     deletions = delete_embedder(index, observed, resources.NEXT_COMPONENT)
     running = active_job(observed.jobs_of("swap"))
     if running:
@@ -254,7 +232,7 @@ def _abort(index: MemoryIndex, observed: Observed, images: Images, now: datetime
         return Step(Verdict.no(Reason.SWAPPING, "The swap is being given up; stopping its Job."), deletions)
     activity = "drops the second column of a swap that was given up"
     request = JobRequest("swap-abort", workers.swap_abort_job, Reason.SWAPPING, activity)
-    step = plan_job(index, observed, images, now, request)
+    step = plan_job(context, request)
     return replace(step, actions=(*deletions, *step.actions))
 
 

@@ -20,7 +20,7 @@ from memory_operator.api.conditions import ConditionType, Verdict
 from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import Manifest, MemoryIndex
 from memory_operator.reconcile.active_embedder import may_receive
-from memory_operator.reconcile.authorization.permissions import Permitted
+from memory_operator.reconcile.context import Context
 from memory_operator.reconcile.facts import JobFacts, JobState, Observed
 from memory_operator.reconcile.plan import Action, Apply, Delete, Patch, Step
 from memory_operator.resources.common import ANNOTATION_STOPPED
@@ -42,20 +42,13 @@ class Halt:
         return f"Until then {', '.join(self.stopped)} {'is' if len(self.stopped) == 1 else 'are'} stopped; rows wait."
 
 
-def plan_halt(
-    index: MemoryIndex,
-    observed: Observed,
-    permitted: Permitted,
-    refused: Verdict | None,
-    *,
-    resumes: bool,
-    planned: Iterable[Action],
-) -> Halt:
+def plan_halt(context: Context, refused: Verdict | None, *, resumes: bool, planned: Iterable[Action]) -> Halt:
     """Return what is stopped now, and with `resumes` True what is resumed.
 
     `refused` says why the whole object is refused, or is None. `planned` are the other writes of this reconcile: what
     they end needs no stop.
     """
+    index, observed = context.index, context.observed
     writes = tuple(planned)
     deleted = {one.uid for one in writes if isinstance(one, Delete)}
     jobs = [job for job in observed.jobs if job.state is JobState.ACTIVE and not job.deleting]
@@ -63,7 +56,7 @@ def plan_halt(
 
     def must_stop(sends_to: frozenset[str], secrets: frozenset[str]) -> bool:
         return refused is not None or not (
-            secrets <= named and all(may_receive(index, url, permitted) for url in sends_to)
+            secrets <= named and all(may_receive(index, url, context.permitted) for url in sends_to)
         )
 
     sync = observed.children.get(("Deployment", f"{index.name}-sync"))

@@ -28,8 +28,8 @@ PARTS = {
     "questions": ("questions",),
     "status": ("status",),
     "quarantine": ("quarantine",),
-    "relations.curate": ("curate",),
-    "relations.graph": ("graph",),
+    "curate": ("curate",),
+    "graph": ("graph",),
     "roles": ("roles",),
     "swap": ("swap",),
 }

@@ -73,7 +73,7 @@ def json_line(result: Mapping[str, Any]) -> str:
 
 
 def shown(text: str) -> Text:
-    """Return a text of others as a cell of a table."""
+    """Return a text that others wrote as a cell of a table, without the characters that a terminal would obey."""
     return Text(visible_text(text))
 
 

@@ -5,22 +5,21 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
 from memory_recall.cli.output import JsonOption, announce_page, emit, execute, progress_bar, show
+from memory_recall.contrib.labelling.label_file import LabelFile
 from memory_recall.errors import InvalidInput, importing_extra
-from memory_recall.labelling.label_file import LabelFile
 from memory_recall.settings import Settings
 
 if TYPE_CHECKING:
-    from memory_recall.labelling.store import PostgresStore
+    from memory_recall.contrib.labelling.store import PostgresStore
 
 _APPLICATION = "memory-questions"
 _CONNECTIONS = 4
-_EMBEDDING_BUDGET = 30.0
-_DATABASE_SECONDS = 30.0
+_RECALL_SECONDS = 60.0
 
 questions_app = typer.Typer(
     no_args_is_help=True, help="Label questions about your own memories, and write them for evaluate, tune and swap."
@@ -119,21 +118,21 @@ def judge_command(
     file = _existing(labels, as_json=json)
 
     async def action(settings: Settings) -> None:
-        from memory_recall.labelling.labeller import Labeller
+        from memory_recall.contrib.labelling.labeller import Labeller
 
         chosen = _output(labels, output)
         async with _opened_store(settings, pooling=True) as store:
             labeller = Labeller(file, store)
             if terminal:
-                from memory_recall.labelling.terminal import label_in_terminal
+                from memory_recall.contrib.labelling.terminal import label_in_terminal
 
                 await label_in_terminal(
                     labeller, read=sys.stdin.readline, show=lambda line: show([line], to_stderr=True)
                 )
             else:
                 with importing_extra("page", "The page on which answers are judged"):
-                    from memory_recall.labelling.page.app import page_app
-                    from memory_recall.local_page.server import serve_locally
+                    from memory_recall.contrib.labelling.page.app import page_app
+                    from memory_recall.contrib.local_page.server import serve_locally
                 await serve_locally(
                     lambda stop: page_app(labeller, chosen, stop=stop), port=port, announce=announce_page
                 )
@@ -154,7 +153,7 @@ def pool_command(labels: LabelsArgument, json: JsonOption = False) -> None:
     file = _existing(labels, as_json=json)
 
     async def action(settings: Settings) -> dict[str, Any]:
-        from memory_recall.labelling.labeller import Labeller
+        from memory_recall.contrib.labelling.labeller import Labeller
 
         async with _opened_store(settings, pooling=True) as store:
             with progress_bar() as bar:
@@ -179,8 +178,8 @@ def export_command(labels: LabelsArgument, output: OutputOption = None, json: Js
     file = _existing(labels, as_json=json)
 
     async def action(settings: Settings) -> None:
-        from memory_recall.labelling.export import as_json_lines, exported_questions
-        from memory_recall.labelling.labeller import Labeller
+        from memory_recall.contrib.labelling.export import as_json_lines, exported_questions
+        from memory_recall.contrib.labelling.labeller import Labeller
         from memory_recall.private_file import write_private_file
 
         chosen = _output(labels, output)
@@ -215,7 +214,7 @@ def _output(labels: Path, output: Path | None) -> Path:
 
 
 def _summarise(file: LabelFile, *, as_json: bool) -> None:
-    from memory_recall.labelling.export import summarise
+    from memory_recall.contrib.labelling.export import summarise
 
     summary = dataclasses.asdict(summarise(file.labels))
     warnings = [] if as_json else summary.pop("warnings")
@@ -225,7 +224,7 @@ def _summarise(file: LabelFile, *, as_json: bool) -> None:
 
 
 async def _draw(settings: Settings, file: LabelFile, count: int, *, seed: int, user: str | None, stratum: str) -> int:
-    from memory_recall.labelling.labels import Drawn
+    from memory_recall.contrib.labelling.labels import Drawn
 
     async with _opened_store(settings, pooling=False) as store:
         ids = await store.draw(count, seed=seed, user=user, without=file.labels.drawn)
@@ -234,7 +233,7 @@ async def _draw(settings: Settings, file: LabelFile, count: int, *, seed: int, u
 
 
 def _import(file: LabelFile, source: Path, *, stratum: str) -> dict[str, int]:
-    from memory_recall.labelling.collecting import imported, lines_of
+    from memory_recall.contrib.labelling.collecting import imported, lines_of
 
     found = imported(file.labels, lines_of(source), stratum=stratum)
     file.save(file.labels.after(*found.questions))
@@ -242,7 +241,7 @@ def _import(file: LabelFile, source: Path, *, stratum: str) -> dict[str, int]:
 
 
 def _import_log(file: LabelFile, source: Path, sample: int, *, seed: int, stratum: str) -> dict[str, int]:
-    from memory_recall.labelling.collecting import lines_of, logged
+    from memory_recall.contrib.labelling.collecting import lines_of, logged
 
     found = logged(file.labels, lines_of(source), stratum=stratum, sample=sample, seed=seed)
     file.save(file.labels.after(*found.questions))
@@ -252,13 +251,15 @@ def _import_log(file: LabelFile, source: Path, sample: int, *, seed: int, stratu
 @asynccontextmanager
 async def _opened_store(settings: Settings, *, pooling: bool) -> AsyncIterator["PostgresStore"]:
     """Open a store of the memories in the database; with `pooling`, it also has both lexical legs and the embedder."""
+    from memory_recall.contrib.labelling.store import PostgresStore
     from memory_recall.indexing.embedders import query_embedder
-    from memory_recall.labelling.store import PostgresStore
     from memory_recall.postgres.connection import create_pool, opened
     from memory_recall.schema.requirements.reading import require_every_row
     from memory_recall.schema.requirements.used_columns import require_columns
     from memory_recall.schema.table import describe
     from memory_recall.search.hybrid_recall import HybridRecall
+    from memory_recall.search.options import RecallOptions
+    from memory_recall.search.query import Lexical
 
     async with AsyncExitStack() as closing:
         async with opened(settings.dsn(), _APPLICATION) as connection:
@@ -272,14 +273,8 @@ async def _opened_store(settings: Settings, *, pooling: bool) -> AsyncIterator["
         if embedder is not None:
             closing.push_async_callback(embedder.close)
         legs = [
-            HybridRecall(
-                pool,
-                table=settings.table,
-                lexical=lexical,
-                embedding_budget=_EMBEDDING_BUDGET,
-                time_budget=_EMBEDDING_BUDGET + _DATABASE_SECONDS,
-            )
-            for lexical in ("bm25", "ts_rank")
+            HybridRecall(pool, None, RecallOptions(settings.table, lexical, time_budget=_RECALL_SECONDS))
+            for lexical in get_args(Lexical)
         ]
         for leg in legs:
             closing.push_async_callback(leg.close)

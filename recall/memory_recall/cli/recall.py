@@ -155,7 +155,7 @@ def _recall_sqlite(file: Path, query: RecallQuery) -> RecallResult:
     Raises:
         InvalidInput: the query asks for the dense leg alone or for further words, or the file cannot be searched.
     """
-    from memory_recall.integrations.sqlite import opened_sqlite
+    from memory_recall.contrib.sqlite import opened_sqlite
 
     if query.mode == "dense":
         raise InvalidInput("A SQLite file is searched by words alone.", "Leave out --mode dense.")

@@ -19,11 +19,19 @@ class BearerKey(httpx.Auth):
         self._key = key
 
     def read(self) -> str:
-        """Return the present key."""
+        """Return the present key.
+
+        Raises:
+            InvalidConfiguration: the key's file is missing, unreadable or empty.
+        """
         return read_secret_file(self._key, "API key") if isinstance(self._key, Path) else self._key.strip()
 
     def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
-        """Add the key to a request."""
+        """Add the key to a request.
+
+        Raises:
+            EmbedderUnauthorized: the key's file is missing, unreadable or empty, so the request is not sent.
+        """
         try:
             key = self.read()
         except InvalidConfiguration as error:

@@ -7,22 +7,19 @@ no address is recorded for the active model: an address in the database must nev
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from memory_recall.embedding.address_policy import is_trusted_embedder_url, may_have_key
 from memory_recall.embedding.client import EmbedderClient
 from memory_recall.embedding.voyage import VoyageClient
 
-Connect = Callable[[str, str], EmbedderClient]
-
 
 class FollowingEmbedder:
     """Embeds queries with the configured embedder and, after a swap, with the active model's. It must be closed.
 
-    `connect` makes a client from a URL and a model's name. An address from the database is used only if
-    `memory_recall.embedding.address_policy` trusts it, given `base_url` and `trusted_hosts`. The API key is sent only
-    to the host of `base_url` and to `trusted_hosts`. `hosted` is a client of a hosted provider's model, which is used
-    while that model is active; it is closed together with this embedder.
+    An address from the database is used only if `memory_recall.embedding.address_policy` trusts it, given `base_url`
+    and `trusted_hosts`. The API key is sent only to the host of `base_url` and to `trusted_hosts`. `hosted` is a client
+    of a hosted provider's model, which is used while that model is active; it is closed together with this embedder.
     """
 
     def __init__(
@@ -32,19 +29,11 @@ class FollowingEmbedder:
         api_key: str | None = None,
         *,
         trusted_hosts: Iterable[str] = (),
-        connect: Connect | None = None,
         hosted: VoyageClient | None = None,
     ) -> None:
         self._trusted_hosts = frozenset(trusted_hosts)
-
-        def connect_with_key(url: str, name: str) -> EmbedderClient:
-            entitled = may_have_key(base_url, url, self._trusted_hosts)
-            return EmbedderClient(url, name, api_key if entitled else None)
-
-        self._connect: Connect = connect or connect_with_key
-        self._configured = (
-            EmbedderClient(base_url, model, api_key) if connect is None else connect(base_url, model or "")
-        )
+        self._api_key = api_key
+        self._configured = EmbedderClient(base_url, model, api_key)
         self._hosted = hosted
         self._opened: dict[tuple[str, str], EmbedderClient] = {}
         self.current: EmbedderClient | VoyageClient = self._configured
@@ -96,7 +85,8 @@ class FollowingEmbedder:
         if (self._configured.base_url, self._configured.model) == (url, name):
             return self._configured
         if (url, name) not in self._opened:
-            self._opened[url, name] = self._connect(url, name)
+            entitled = may_have_key(self._configured.base_url, url, self._trusted_hosts)
+            self._opened[url, name] = EmbedderClient(url, name, self._api_key if entitled else None)
         return self._opened[url, name]
 
     async def close(self) -> None:

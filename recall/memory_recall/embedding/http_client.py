@@ -44,6 +44,10 @@ class HttpClient:
         await self._http.aclose()
 
     async def _exchange(self, http: httpx.AsyncClient, request: Request, read: Callable[[Answer], T]) -> T:
-        """Send a request and return what `read` makes of the answer."""
+        """Send a request and return what `read` makes of the answer.
+
+        Raises:
+            UnusableAnswerError, TimeoutError, httpx.HTTPError, httpx.InvalidURL: as of `bounded_answer.fetch`.
+        """
         answer = await self._requests.run_shielded(fetch(http, request))
         return read(answer) if len(answer.body) <= _SMALL_BYTES else await asyncio.to_thread(read, answer)

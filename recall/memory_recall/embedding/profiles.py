@@ -42,7 +42,11 @@ PROFILES: dict[str, ModelProfile] = {
 
 
 def profile(name: str) -> ModelProfile:
-    """Return the profile of the model with this name."""
+    """Return the profile of the model with this name.
+
+    Raises:
+        InvalidConfiguration: the catalogue has no such model.
+    """
     try:
         return PROFILES[name]
     except KeyError:

@@ -15,6 +15,7 @@ import numpy as np
 from memory_recall.embedding.api_key import ApiKey, BearerKey
 from memory_recall.embedding.bounded_answer import Request
 from memory_recall.embedding.client import AsyncEmbedder
+from memory_recall.embedding.requests import divided
 from memory_recall.embedding.served_model import VOYAGE_URL, ServedModel
 from memory_recall.embedding.whole_text import whole
 from memory_recall.embedding.wire import EMBEDDINGS_PATH, EmbeddedBatch, Vectors, WireFormat
@@ -81,17 +82,9 @@ class VoyageClient(AsyncEmbedder):
 
         A text that alone exceeds the limit of tokens gets a list of its own; the provider truncates it.
         """
-        part: list[str] = []
-        tokens = 0
-        for text in texts:
-            cost = estimated_tokens([text])
-            if part and (len(part) >= self._max_texts or tokens + cost > self._max_tokens):
-                yield part
-                part, tokens = [], 0
-            part.append(text)
-            tokens += cost
-        if part:
-            yield part
+        return divided(
+            texts, lambda text: estimated_tokens([text]), most_items=self._max_texts, most_cost=self._max_tokens
+        )
 
     async def _embed(self, texts: Sequence[str], input_type: str) -> EmbeddedBatch:
         if not texts:

@@ -82,7 +82,11 @@ class WireFormat:
     dimensions: int | None
 
     def __post_init__(self) -> None:
-        """Refuse a URL with a user name or a password, because error messages and the database contain the URL."""
+        """Refuse a URL with a user name or a password, because error messages and the database contain the URL.
+
+        Raises:
+            InvalidConfiguration: the URL holds a user name or a password.
+        """
         if "@" in self.base_url:
             raise InvalidConfiguration(
                 "The embedder's URL holds user information.", "Give the URL without it, and the key as the API key."
@@ -129,7 +133,11 @@ class WireFormat:
         )
 
     def payload(self, answer: Answer) -> dict[str, Any]:
-        """Return the JSON object in an answer of the service."""
+        """Return the JSON object in an answer of the service.
+
+        Raises:
+            MemoryIndexError: the service refused the request, or its answer holds no JSON object.
+        """
         if answer.status != 200:
             raise self._refusal(answer)
         try:
@@ -141,7 +149,13 @@ class WireFormat:
         return payload
 
     def batch(self, payload: dict[str, Any], expected: int) -> EmbeddedBatch:
-        """Return the vectors in the JSON object of an embeddings answer; `expected` is their required number."""
+        """Return the vectors in the JSON object of an embeddings answer; `expected` is their required number.
+
+        Raises:
+            EmbedderBroken: the vectors cannot be decoded, are fewer or more than expected, or one is not finite or is
+                zero in half precision.
+            DimensionMismatch: the vectors have another number of dimensions than expected.
+        """
         usage = payload.get("usage")
         return EmbeddedBatch(
             self._decode(payload, expected),
@@ -151,7 +165,11 @@ class WireFormat:
         )
 
     def scores(self, payload: dict[str, Any], expected: int) -> list[float]:
-        """Return the scores in the JSON object of a rerank answer, in the order of the `expected` texts."""
+        """Return the scores of `expected` texts, in the order of the texts, from the JSON object of a rerank answer.
+
+        Raises:
+            EmbedderBroken: the answer does not have one finite score for each text.
+        """
         try:
             found = {_index(entry): float(entry["relevance_score"]) for entry in payload["results"]}
             scores = [found[index] for index in range(expected)]
@@ -162,7 +180,11 @@ class WireFormat:
         return scores
 
     def model_info(self, payload: dict[str, Any]) -> ServedModel:
-        """Return the first model in the JSON object of a model list."""
+        """Return the first model in the JSON object of a model list.
+
+        Raises:
+            EmbedderBroken: the list has no usable entry.
+        """
         try:
             served = payload["data"][0]
             name, dimensions, _ = str(served["id"]), served["dimensions"], served.keys()

@@ -21,8 +21,8 @@ from memory_recall.evaluation import measures
 from memory_recall.evaluation.judgements import parse_judgements
 from memory_recall.retrying import retry
 from memory_recall.search.fusion import Fusion
-from memory_recall.search.hybrid_recall import HybridRecall
 from memory_recall.search.query import EmbeddedQuery, Mode, RecallQuery
+from memory_recall.search.recall import Recall
 from memory_recall.search.result import Expansion, RecallResult
 from memory_recall.search.sql.visibility import EVERYONE, Everyone
 
@@ -80,7 +80,11 @@ class Outcome:
 
 
 def parse_questions(lines: Iterable[str]) -> list[Question]:
-    """Read labelled questions from JSON lines, one object a line, in the form of a labelled set's queries.jsonl."""
+    """Read labelled questions from JSON lines, one object a line, in the form of a labelled set's queries.jsonl.
+
+    Raises:
+        InvalidInput: a line is malformed (the message names its number), or there is no question.
+    """
     questions: list[Question] = []
     seen: set[str] = set()
     for number, line in enumerate(lines, start=1):
@@ -147,7 +151,11 @@ def _table(outcomes: Sequence[Outcome], modes: Sequence[Mode]) -> dict[str, dict
 
 
 async def embed_questions(questions: Sequence[Question], embedder: BatchEmbedder) -> dict[str, EmbeddedQuery]:
-    """Embed all questions, and return a mapping from each question's text to its vector."""
+    """Embed all questions, and return a mapping from each question's text to its vector.
+
+    Raises:
+        EmbedderUnavailable: the embedder was busy or unavailable for a minute.
+    """
     texts = list(dict.fromkeys(question.text for question in questions))
     found: dict[str, EmbeddedQuery] = {}
     for batch in (texts[start : start + _EMBEDDING_BATCH] for start in range(0, len(texts), _EMBEDDING_BATCH)):
@@ -164,7 +172,11 @@ def _retry_delay(error: BaseException) -> bool | float:
 
 
 def require_not_degraded(result: RecallResult, mode: Mode) -> None:
-    """Refuse a result in which the dense leg took no part although the mode asks for it."""
+    """Refuse a result in which the dense leg took no part although the mode asks for it.
+
+    Raises:
+        RecallDegraded: the message has the reason.
+    """
     if result.reason is not None:
         raise RecallDegraded(
             f"Mode {mode} could not be measured: the recall was degraded to lexical ({result.reason}).",
@@ -173,7 +185,11 @@ def require_not_degraded(result: RecallResult, mode: Mode) -> None:
 
 
 def require_answered(result: RecallResult) -> None:
-    """Refuse a result whose query should have been expanded, but got no answer of the language model."""
+    """Refuse a result whose query should have been expanded, but got no answer of the language model.
+
+    Raises:
+        ExpansionFailed: the message has the reason.
+    """
     if result.expansion in _NOT_ANSWERED:
         raise ExpansionFailed(
             f"Expansion could not be measured: the language model gave no answer ({result.expansion}).",
@@ -182,7 +198,7 @@ def require_answered(result: RecallResult) -> None:
 
 
 async def evaluate(
-    recall: HybridRecall,
+    recall: Recall,
     questions: Sequence[Question],
     modes: Sequence[Mode],
     vectors: Mapping[str, EmbeddedQuery],
@@ -199,6 +215,10 @@ async def evaluate(
     recalled at the same time. After each recall there is a pause, so that recalls take only a `share` (0 to 1) of the
     time and leave room for the recalls of users. With `expand` True, `recall` asks its language model for further
     words.
+
+    Raises:
+        RecallDegraded: the dense leg could not take part.
+        ExpansionFailed: the language model gave no answer.
     """
     turns = asyncio.Semaphore(concurrency)
 

@@ -30,7 +30,11 @@ class Judgements:
 
 
 def parse_judgements(record: Mapping[str, Any]) -> Judgements:
-    """Read the fields `relevant_ids` and `grades` of one question."""
+    """Read the fields `relevant_ids` and `grades` of one question.
+
+    Raises:
+        ValueError: a field is malformed, both are missing, they contradict each other, or no memory is relevant.
+    """
     listed, graded = record.get("relevant_ids"), record.get("grades")
     grades = {} if graded is None else _grades(graded)
     if listed is not None and (not isinstance(listed, list) or not all(type(one) is int for one in listed)):

@@ -12,7 +12,11 @@ _JUDGED = ("relevant_ids", "grades")
 
 
 def read_questions(queries: Path, qrels: Path | None = None) -> list[Question]:
-    """Read the questions, each with its judgements."""
+    """Read the questions, each with its judgements.
+
+    Raises:
+        InvalidInput: a file cannot be read, or a line is malformed; the message names the file or the line.
+    """
     lines = _lines(queries)
     if qrels is None:
         return parse_questions(lines)

@@ -52,13 +52,13 @@ def compare(
     return Comparison(observed, float(low), float(high), (as_extreme + 1) / (resamples + 1))
 
 
-def interval_of_mean(scores: Sequence[float], *, seed: int = 0, resamples: int = RESAMPLES) -> tuple[float, float]:
+def interval_of_mean(scores: Sequence[float]) -> tuple[float, float]:
     """Return the 95 % interval of the mean over questions, by the percentile bootstrap (Efron, 1979)."""
     values = np.asarray(scores, dtype=np.float64)
-    chance = np.random.default_rng(seed)
+    chance = np.random.default_rng(0)
     means = [
-        values[chance.integers(0, len(values), (min(_CHUNK, resamples - start), len(values)))].mean(axis=1)
-        for start in range(0, resamples, _CHUNK)
+        values[chance.integers(0, len(values), (min(_CHUNK, RESAMPLES - start), len(values)))].mean(axis=1)
+        for start in range(0, RESAMPLES, _CHUNK)
     ]
     low, high = np.quantile(np.concatenate(means), _INTERVAL)
     return float(low), float(high)
@@ -88,6 +88,9 @@ def bound_drop(drops: npt.ArrayLike) -> DropBounds:
     Behavioral Statistics 37, 2012). The skewness of the drops is removed from the statistic by the monotone cubic
     transformation of P. Hall (On the removal of skewness by transformation, Journal of the Royal Statistical Society B
     54, 1992), whose inverse is used here. `mean` and `deviation` are of the sample itself.
+
+    Raises:
+        ValueError: a sample has no question.
     """
     sample = np.asarray(drops, dtype=np.float64)
     if sample.ndim == 0 or sample.shape[-1] == 0:

@@ -45,7 +45,11 @@ def settings(default: Fusion) -> list[Fusion]:
 
 
 def require_enough(questions: int) -> None:
-    """Refuse to tune on too few questions."""
+    """Refuse to tune on too few questions.
+
+    Raises:
+        InvalidInput: there are fewer than `LEAST_QUESTIONS` questions.
+    """
     if questions < LEAST_QUESTIONS:
         raise InvalidInput(
             f"{questions} labelled questions are too few to tune on.",

@@ -63,7 +63,7 @@ def tables(table: MemoryTable) -> list[str]:
 
 
 def functions(table: MemoryTable) -> list[Function]:
-    """Return the functions: the number of a concept, and what the triggers do."""
+    """Return the definitions of the graph's functions: one computes a concept's number, the triggers run the others."""
     return [_concept(table), _changed(table), _emptied(table), _added(table)]
 
 

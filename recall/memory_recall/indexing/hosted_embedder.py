@@ -12,12 +12,12 @@ turn has come.
 """
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 
+from memory_recall.embedding.requests import Pacer
 from memory_recall.embedding.served_model import ServedModel
 from memory_recall.embedding.voyage import VoyageClient, estimated_tokens, joined
 from memory_recall.embedding.wire import EmbeddedBatch
@@ -82,7 +82,7 @@ class HostedEmbedder:
         self.model = client.model
         self._client = client
         self._limits = limits
-        self._free_at = 0.0
+        self._pacer = Pacer()
         self._longest_pause = longest_pause
         self._egress_filter = egress_filter
 
@@ -141,11 +141,7 @@ class HostedEmbedder:
 
     async def _admit(self, tokens: int) -> None:
         """Wait until a request of `tokens` tokens is within both rate limits."""
-        now = time.monotonic()
-        start = max(now, self._free_at)
-        self._free_at = start + max(60 / self._limits.requests, 60 * tokens / self._limits.tokens)
-        if start > now:
-            await asyncio.sleep(start - now)
+        await self._pacer.admit(max(60 / self._limits.requests, 60 * tokens / self._limits.tokens))
 
 
 def _retry_delay(error: BaseException, *, longest: float) -> bool | float:

@@ -20,7 +20,6 @@ _BACKFILL = 0x6D786266
 _SYNC = 0x6D787379
 _SWAP = 0x6D787377
 _STANDBY = 0x6D787374
-_FIRST_TABLE = "\0"  # in place of a suffix; no name in Postgres can hold this character
 _POLL = Backoff(first=0.5, longest=0.5)
 _REPORTED_AFTER = 5.0  # seconds; most workers that replace another one have the lease by then
 _REMINDED_AFTER = 600.0  # seconds
@@ -29,10 +28,10 @@ _REMINDED_AFTER = 600.0  # seconds
 def _lock_key(kind: int, table: MemoryTable) -> int:
     """Return the first key of the advisory lock for this kind of lease on the table.
 
-    The schema, and the suffix of the names of the table's own relations, are hashed into the key.
+    The schema, and the suffix of the names of the table's own relations, are hashed into the key. No name in Postgres
+    holds the character between them.
     """
-    own = f"{table.schema}{table.suffix or _FIRST_TABLE}"
-    return (kind ^ zlib.crc32(own.encode())) & 0x7FFFFFFF
+    return (kind ^ zlib.crc32(f"{table.schema}\0{table.suffix}".encode())) & 0x7FFFFFFF
 
 
 async def lease_partition(

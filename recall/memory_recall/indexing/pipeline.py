@@ -15,6 +15,7 @@ from functools import partial
 
 import numpy as np
 
+from memory_recall.embedding.requests import Pacer, divided
 from memory_recall.errors import first_of
 from memory_recall.indexing.progress import Progress, Tally
 from memory_recall.indexing.quarantine_sql import RetryPolicy, record_failures
@@ -46,17 +47,9 @@ def estimated_tokens(text: str, limits: BatchLimits) -> int:
 
 def batches(rows: Iterable[PendingRow], limits: BatchLimits) -> Iterator[list[PendingRow]]:
     """Divide rows, in their order, into batches within the limits, so that all requests cost about the same."""
-    batch: list[PendingRow] = []
-    tokens = 0
-    for row in rows:
-        cost = estimated_tokens(row.text, limits)
-        if batch and (len(batch) >= limits.rows or tokens + cost > limits.tokens):
-            yield batch
-            batch, tokens = [], 0
-        batch.append(row)
-        tokens += cost
-    if batch:
-        yield batch
+    return divided(
+        rows, lambda row: estimated_tokens(row.text, limits), most_items=limits.rows, most_cost=limits.tokens
+    )
 
 
 @dataclass(frozen=True)
@@ -107,24 +100,6 @@ FRESH = WritePace(rows=64)  # sync, beside the vector index
 BACKGROUND = WritePace(rows=64, share=0.5, scattered=True)
 
 
-class Pacer:
-    """Limits the reader to a number of rows a second."""
-
-    def __init__(self, rows_per_second: float | None) -> None:
-        self._rate = rows_per_second
-        self._free_at = time.monotonic()
-
-    async def admit(self, rows: int) -> None:
-        """Wait until `rows` more rows may be read within the limit."""
-        if self._rate is None:
-            return
-        now = time.monotonic()
-        start = max(now, self._free_at)
-        self._free_at = start + rows / self._rate
-        if start > now:
-            await asyncio.sleep(start - now)
-
-
 class Pipeline:
     """Embeds the rows that are pending at the moment, for a backfill, the sync worker or a model swap.
 
@@ -156,7 +131,7 @@ class Pipeline:
         self._options = options
         self._progress = progress
         self._stop = stop
-        self._pacer = Pacer(options.rows_per_second)
+        self._pacer = Pacer()
         self.tally = tally
         self.read_seconds = 0.0
 
@@ -190,7 +165,8 @@ class Pipeline:
             for batch in batches(self._writes.arranged(page.rows), self._options.limits):
                 if self._stop.is_set():
                     break
-                await self._pacer.admit(len(batch))
+                if self._options.rows_per_second is not None:
+                    await self._pacer.admit(len(batch) / self._options.rows_per_second)
                 self.tally.read += len(batch)
                 await to_embed.put(batch)
         await to_embed.put(None)

@@ -48,7 +48,14 @@ class Found:
 
 
 async def read(place: Place) -> Found:
-    """Return the MemoryIndex at `place` and its Events."""
+    """Return the MemoryIndex at `place` and its Events.
+
+    Raises:
+        InvalidConfiguration: the Kubernetes client is not installed, or the kubeconfig cannot be used.
+        InvalidInput: there is no such MemoryIndex.
+        KubernetesRejected: the API server refuses the request.
+        KubernetesUnreachable: the API server does not answer in time.
+    """
     try:
         async with asyncio.timeout(TIMEOUT_SECONDS):
             return await _read(place)

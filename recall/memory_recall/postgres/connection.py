@@ -74,7 +74,11 @@ class DsnFile:
     tls: DatabaseTls = AS_WRITTEN
 
     def read(self) -> str:
-        """Return the present content of the file."""
+        """Return the present content of the file.
+
+        Raises:
+            InvalidConfiguration: the file is missing, unreadable or empty.
+        """
         return read_secret_file(self.path, "connection string")
 
 
@@ -179,12 +183,36 @@ async def _identified(connection: Connection, source: DsnSource) -> Connection:
 
 @asynccontextmanager
 async def opened(source: DsnSource, application_name: str) -> AsyncIterator[Connection]:
-    """Open one connection, and drop it when the block ends."""
+    """Open one connection, and drop it when the block ends.
+
+    Raises:
+        DatabaseUnreachable, InvalidConfiguration, DatabaseIdentityMismatch: as for `connect`.
+    """
     connection = await connect(source, application_name=application_name)
     try:
         yield connection
     finally:
         connection.terminate()
+
+
+@asynccontextmanager
+async def borrowed(pool: Pool, seconds: float) -> AsyncIterator[AnyConnection]:
+    """Take a connection from a pool, and return it when the block ends; after `seconds` it is closed.
+
+    Raises:
+        DatabaseUnreachable: no connection could be opened, or the connection could not be returned.
+    """
+    with translated("connecting to the database"):
+        connection = await pool.acquire()
+    cut = asyncio.get_running_loop().call_later(seconds, connection.terminate)
+    try:
+        yield connection
+    finally:
+        try:
+            with translated("returning a connection"):
+                await pool.release(connection)
+        finally:
+            cut.cancel()
 
 
 async def create_pool(

@@ -140,6 +140,9 @@ def parse(text: str) -> ConnectionUri:
     """Parse a connection string of the form `postgresql://USER:PASSWORD@HOST:5432/DATABASE?PARAMETER=VALUE`.
 
     The scheme may name a driver as SQLAlchemy writes it, as in `postgresql+asyncpg://`.
+
+    Raises:
+        InvalidConfiguration: the text is no such connection string, or has parameters that are not supported.
     """
     scheme, separator, rest = text.strip().partition("://")
     faults = _Faults()

@@ -38,7 +38,11 @@ class DatabaseIdentity:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Parse a text of the form `SYSTEM_IDENTIFIER/NAME` or `SYSTEM_IDENTIFIER@CLUSTER/NAME`."""
+        """Parse a text of the form `SYSTEM_IDENTIFIER/NAME` or `SYSTEM_IDENTIFIER@CLUSTER/NAME`.
+
+        Raises:
+            InvalidConfiguration: the text is not of this form.
+        """
         server, _, name = text.partition("/")
         system_identifier, named, cluster_name = server.partition("@")
         if not (system_identifier.isdigit() and name):
@@ -56,7 +60,11 @@ class DatabaseIdentity:
 async def read_identity(
     connection: "asyncpg.Connection[asyncpg.Record] | PoolConnectionProxy[asyncpg.Record]",
 ) -> DatabaseIdentity:
-    """Return the identity of the database that this connection has reached."""
+    """Return the identity of the database that this connection has reached.
+
+    Raises:
+        DatabaseRejected: the role may not read the server's system identifier.
+    """
     try:
         with translated("reading the server's system identifier"):
             row = await connection.fetchrow(_IDENTITY)
@@ -73,7 +81,12 @@ async def read_identity(
 
 
 async def require_identity(connection: "asyncpg.Connection[asyncpg.Record]", expected: DatabaseIdentity) -> None:
-    """Check that a connection has reached the expected database."""
+    """Check that a connection has reached the expected database.
+
+    Raises:
+        DatabaseIdentityMismatch: the connection has reached another server, or another database of the same server.
+        DatabaseRejected: the role may not read the server's system identifier.
+    """
     found = await read_identity(connection)
     if found.system_identifier != expected.system_identifier:
         raise DatabaseIdentityMismatch(

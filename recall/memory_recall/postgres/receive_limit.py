@@ -119,7 +119,11 @@ class _LimitedLoop:
     async def create_connection(
         self, factory: Callable[[], asyncio.Protocol], host: str, port: int, *, ssl: SSLContext | None = None
     ) -> tuple[_LimitedTransport, asyncio.Protocol]:
-        """Open a connection to an address of the host, with TLS from its first byte if `ssl` is given."""
+        """Open a connection to an address of the host, with TLS from its first byte if `ssl` is given.
+
+        Raises:
+            OSError: the host has no known address, or none that accepts the connection.
+        """
         addresses = self._addresses.get(host, ())
         for number, address in enumerate(addresses, start=1):
             try:
@@ -147,6 +151,9 @@ def receiving_at_most(limit: int, addresses: Mapping[str, Sequence[str]]) -> Ite
 
     A connection is also closed if it receives a malformed message. `addresses` are the IP addresses of each host that
     may be connected to. No name is resolved here, but a certificate is compared with the name.
+
+    Raises:
+        ProtocolViolation: the block failed after a connection was closed for one of these reasons.
     """
     allowance = _Allowance(limit)
     try:

@@ -48,7 +48,11 @@ class ServerMessages:
         self._columns = 0  # how many were described last
 
     def completed_by(self, data: bytes) -> bytes:
-        """Return the messages that this data completes, as they were sent. The rest is kept for the next call."""
+        """Return the messages that this data completes, as they were sent. The rest is kept for the next call.
+
+        Raises:
+            MalformedMessageError: a message has an impossible length, or a body that asyncpg cannot read safely.
+        """
         self._pending += data
         end = 0
         while len(self._pending) - end >= _HEADER_BYTES:

@@ -77,7 +77,11 @@ class Session:
             self._connection = None
 
     async def run(self, work: Callable[[Connection], Awaitable[T]]) -> T:
-        """Run `work` with a connection, again after a lost connection or a lock timeout, and return its result."""
+        """Run `work` with a connection, again after a lost connection or a lock timeout, and return its result.
+
+        Raises:
+            DatabaseUnreachable, LockNotAvailable: the outage lasted longer than `outage_timeout`.
+        """
         return await retry_outage(
             partial(self._attempt, work),
             Awaited.DATABASE,

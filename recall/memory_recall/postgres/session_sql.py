@@ -13,6 +13,10 @@ async def require_session(connection: Connection) -> None:
     When a session starts, Postgres tells the client the id of its server process. A pooler tells an invented id,
     because the client may get another server process for each transaction. Therefore every kind of pooler is recognised
     by an id that is not the real one.
+
+    Raises:
+        PoolerRefused: the id of the server process is not the one that the client was told.
+        DatabaseUnreachable: the server is in recovery, and thus a replica.
     """
     with translated("looking at the session"):
         row = await connection.fetchrow("SELECT pg_backend_pid() AS pid, pg_is_in_recovery() AS in_recovery")

@@ -61,7 +61,11 @@ class DatabaseTls:
         return max(own, demanded or TlsMode.PREFER)
 
     def context(self, mode: TlsMode) -> ssl.SSLContext | None:
-        """Return the TLS context of a connection with this mode, or None if it uses no TLS."""
+        """Return the TLS context of a connection with this mode, or None if it uses no TLS.
+
+        Raises:
+            InvalidConfiguration: the certificates are missing or unusable.
+        """
         if mode is TlsMode.DISABLE:
             return None
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -93,7 +97,11 @@ def only_certificates(text: str) -> str:
 
 
 def check_certificates(text: str) -> None:
-    """Check that a PEM text holds certificates that TLS can use."""
+    """Check that a PEM text holds certificates that TLS can use.
+
+    Raises:
+        InvalidConfiguration: the text is too long, or holds no certificate, or a malformed one.
+    """
     _load(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), text)
 
 

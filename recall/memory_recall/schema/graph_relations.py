@@ -96,7 +96,7 @@ def drop_graph(table: MemoryTable) -> list[str]:
 
 
 def forget_graph(table: MemoryTable) -> str:
-    """Return a statement that drops all links, and the record that the graph is filled, where there is a graph."""
+    """Return a statement that empties the graph, if there is one: its links, and the record that it is filled."""
     graph, concepts = table.own(GRAPH), table.own(CONCEPTS)
     body = (
         f"BEGIN IF to_regclass({literal(graph)}) IS NOT NULL THEN DELETE FROM {graph}; END IF; "

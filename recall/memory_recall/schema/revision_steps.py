@@ -40,7 +40,7 @@ class RevisionSteps:
 
 @contextmanager
 def revision_steps(changes: TableChanges, names: Mapping[str, str]) -> Iterator[RevisionSteps]:
-    """Return the object with which the revision that Alembic runs executes its statements.
+    """Yield the object that executes the statements of the revision that Alembic is running.
 
     Each statement is committed at once. A revision that is interrupted is run again.
     """

@@ -15,7 +15,7 @@ from memory_recall.schema.ddl import literal
 from memory_recall.schema.graph_relations import GRAPH_TABLES, reader_rights, worker_rights
 from memory_recall.schema.requirements.row_security import policy_unless_there
 from memory_recall.schema.revisions import version_table
-from memory_recall.schema.rules.expected import COLUMN_MODEL, TEXT_HASH
+from memory_recall.schema.rules.expected import COLUMN_MODEL, OWN_TABLES, TEXT_HASH
 from memory_recall.schema.supersessions import SUPERSESSIONS
 from memory_recall.schema.table import ACTIVE, STANDBY, MemoryTable, quoted
 
@@ -75,8 +75,7 @@ def _role(table: MemoryTable, role: str) -> list[str]:
 
 
 def _own_relations(table: MemoryTable) -> list[str]:
-    names = ["memory_index_state", "memory_index_models", "memory_index_swaps", SUPERSESSIONS]
-    return [*map(table.own, [*names, ACTIVE.failures, STANDBY.failures]), table.in_schema(version_table(table))]
+    return [*map(table.own, OWN_TABLES), table.in_schema(version_table(table))]
 
 
 def _worker_rights(table: MemoryTable, role: str) -> list[str]:

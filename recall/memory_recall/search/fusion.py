@@ -15,7 +15,7 @@ Importance is a prior, not a leg: the fused score is multiplied by it once. If t
 the fused score is also multiplied by how close the memory is to this time. If only the lexical leg found anything,
 nothing is fused and the lexical order stays.
 
-Where a table has a concept graph, the graph leg (`search.graph_sql`) starts from the first memories of the fused order
+Where a table has a concept graph, the graph leg (`search.sql.graph`) starts from the first memories of the fused order
 and adds to the scores of the others.
 """
 

@@ -71,9 +71,8 @@ class RecallQuery:
     most 1,000, so both legs together find at most 2,000 memories. A `sensitive` query is never sent to a hosted
     embedder; if there is no other embedder, only the lexical leg answers the query. Expressions such as "last week" are
     relative to `now`; None stands for the present. `vector` is the query's embedding if the caller has computed it
-    already. `fusion` replaces the fusion of the `HybridRecall`. With `explain` True, the time of each leg is measured.
-    With `expand` True, a `HybridRecall` that has a query expansion asks its language model for further words, unless
-    the query is `sensitive`.
+    already. `fusion` replaces that of the recall's options. With `explain` True, the time of each leg is measured. With
+    `expand` True, a `QueryExpansion` asks its language model for further words, unless the query is `sensitive`.
 
     Raises:
         InvalidInput: a field is of the wrong type or out of range, a time has no time zone, `user_id` is empty, or

@@ -15,7 +15,7 @@ def check_fields(value: Any) -> None:  # noqa: ANN401  (any frozen dataclass)
     """Check each field of a frozen dataclass strictly against its annotation, and store the checked value.
 
     Raises:
-        InvalidInput: a field is not what its annotation says; the message names it and never quotes its value.
+        InvalidInput: fields are not what their annotations say; the message names them all and never quotes a value.
     """
     kind: Any = type(value)  # typeshed does not take a class for hashable
     model = _strict_model(kind)
@@ -33,7 +33,7 @@ def parse_fields(kind: type[T], texts: Mapping[str, object]) -> T:
     """Make a frozen dataclass from texts, as a command line gives them: "0.5" becomes a number for a field of numbers.
 
     Raises:
-        InvalidInput: a text does not fit its field; the message names the field and never quotes its value.
+        InvalidInput: texts do not fit their fields; the message names the fields and never quotes a value.
     """
     try:
         return TypeAdapter(kind).validate_python(texts)
@@ -48,6 +48,9 @@ def _strict_model(kind: type) -> type[BaseModel]:
 
 
 def _refusal(error: ValidationError) -> InvalidInput:
-    problem = error.errors(include_url=False, include_input=False, include_context=False)[0]
-    name, message = problem["loc"][0], problem["msg"]
-    return InvalidInput(f"`{name}` cannot be used: {message[0].lower()}{message[1:]}.", f"Correct `{name}`.")
+    """Return the refusal that names each field that cannot be used, with its first problem."""
+    problems: dict[str, str] = {}
+    for problem in error.errors(include_url=False, include_input=False, include_context=False):
+        problems.setdefault(str(problem["loc"][0]), problem["msg"])
+    faults = [f"`{name}` cannot be used: {text[0].lower()}{text[1:]}." for name, text in problems.items()]
+    return InvalidInput(" ".join(faults), f"Correct {' and '.join(f'`{name}`' for name in problems)}.")

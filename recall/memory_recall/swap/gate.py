@@ -23,6 +23,7 @@ from memory_recall.postgres.connection import DsnSource, create_pool
 from memory_recall.retrying import Patience
 from memory_recall.schema.table import ACTIVE, STANDBY, VectorColumn
 from memory_recall.search.hybrid_recall import HybridRecall
+from memory_recall.search.options import RecallOptions
 from memory_recall.search.query import EmbeddedQuery, Mode
 from memory_recall.swap.machine import GateOutcome
 
@@ -203,7 +204,7 @@ async def _scores(
 ) -> list[Scores]:
     """Return each question's scores, in the order of the questions."""
     pool = await create_pool(source, max_size=1, application_name="memory-swap-gate")
-    recall = HybridRecall(pool, table=table, column=column, time_budget=_TIME_BUDGET)
+    recall = HybridRecall(pool, None, RecallOptions(table=table, column=column, time_budget=_TIME_BUDGET))
     try:
         outcomes = await evaluate(recall, questions, _MODES, vectors, concurrency=1, share=_DUTY_CYCLE)
     finally:

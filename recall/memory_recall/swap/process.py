@@ -2,8 +2,6 @@
 
 The process may be killed at any moment and started again. While the process runs, it also fills the standby column in
 the background, so that rows that are written during the index build and the measurement have a vector after the flip.
-
-Longer than 300 lines because a run is read together with what it reports.
 """
 
 import asyncio

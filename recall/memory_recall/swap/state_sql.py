@@ -4,8 +4,6 @@ Every change of stage names the stage that it starts from, so if two processes c
 A unique index permits only one open swap. The flip is one transaction. It locks the table for the milliseconds in which
 both columns exchange names and the next model becomes the active one. A recall therefore sees column and model either
 as before the flip or as after it, never a mixture.
-
-Longer than 300 lines because a transaction is read together with the facts that it depends on.
 """
 # ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
 

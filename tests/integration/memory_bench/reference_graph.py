@@ -4,11 +4,11 @@ from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
+from memory_bench.recall.evidence import Evidence
 from numpy.typing import NDArray
 
 from memory_bench.harness.dataset import Dataset, Memory
 from memory_bench.harness.vectors import EmbeddedSet
-from memory_bench.recall.evidence import Evidence
 from memory_recall import Fusion
 from memory_recall.evaluation.measures import DEPTH
 from memory_recall.graph.concepts import concepts_of

@@ -4,12 +4,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from memory_bench.recall.evidence import gather, read_lexemes
 
 from memory_bench.harness.dataset import Dataset, Memory, Query
 from memory_bench.harness.vectors import EmbeddedSet
 from memory_bench.postgres import BenchmarkDatabase
-from memory_bench.recall.evidence import gather, read_lexemes
-from memory_recall import EVERYONE, EmbeddedQuery, HybridRecall, RecallQuery
+from memory_recall import EVERYONE, EmbeddedQuery, HybridRecall, RecallOptions, RecallQuery
 from tests.integration.memory_bench.reference_graph import rankings
 
 MEMORIES, QUESTIONS, DIMENSIONS = 400, 30, 16
@@ -55,7 +55,7 @@ def database(postgres: Any) -> Any:
 
 
 async def recalled(database: BenchmarkDatabase, dataset: Dataset, embedded: EmbeddedSet) -> list[list[int]]:
-    recall = HybridRecall(database.pool("plain"), time_budget=PATIENT)
+    recall = HybridRecall(database.pool("plain"), None, RecallOptions(time_budget=PATIENT))
     asked = [
         RecallQuery(query.text, user_id=EVERYONE, vector=EmbeddedQuery(vector, None))
         for query, vector in zip(dataset.queries, embedded.queries.tolist(), strict=True)

@@ -16,6 +16,8 @@ from memory_operator.api.spec import Graph, MemoryIndex
 from memory_operator.clients.database import DatabaseClient
 from memory_operator.reconcile.authorization.claims import is_claimed_by
 from memory_operator.reconcile.authorization.identity import identified
+from memory_operator.reconcile.authorization.permissions import Permitted
+from memory_operator.reconcile.context import Context
 from memory_operator.reconcile.indexing.graph import plan_graph
 from memory_operator.resources import workers
 from memory_operator.resources.common import Images
@@ -134,9 +136,8 @@ async def test_after_each_job_the_graph_is_in_the_specified_state(bench: Bench) 
         assert graph is not None
         assert (graph.enabled, graph.kept, graph.exists) == (found == "enabled", found == "kept", found != "gone")
         assert facts.schema_current, "the rules of the graph are no difference of the schema"
-        step = plan_graph(
-            index, World().observed(database=facts), Images(), START, schema=Verdict.yes(Reason.MIGRATED, "")
-        )
+        context = Context(index, World().observed(database=facts), Images(), START, Permitted())
+        step = plan_graph(context, schema=Verdict.yes(Reason.MIGRATED, ""))
         assert step is None if found == "gone" else step is not None
         assert step is None or step.actions == ()
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from memory_recall.contrib.chat_client import ChatClient
 from memory_recall.embedding.address_policy import may_receive_texts
-from memory_recall.embedding.chat_client import ChatClient
 from memory_recall.errors import (
     EmbedderBroken,
     EmbedderRejected,

@@ -30,6 +30,7 @@ from memory_recall.postgres.connection import DsnText, create_pool
 from memory_recall.postgres.session import Session
 from memory_recall.schema.migrate import MigrationRequest, migrate
 from memory_recall.search.hybrid_recall import HybridRecall
+from memory_recall.search.options import RecallOptions
 from memory_recall.search.result import Degraded
 from tests.integration.conftest import CopyOf
 from tests.integration.memory_recall.queries import make_query
@@ -251,7 +252,7 @@ async def test_the_command_embeds_through_the_provider_and_prints_neither_key_no
 @asynccontextmanager
 async def recalling(bench: Workbench, embedder: Any) -> AsyncIterator[HybridRecall]:
     pool = await create_pool(DsnText(bench.database.dsn))
-    recall = HybridRecall(pool, embedder, require_index=False, embedding_budget=5.0, time_budget=60.0)
+    recall = HybridRecall(pool, embedder, RecallOptions(require_index=False, embedding_budget=5.0, time_budget=60.0))
     try:
         yield recall
     finally:
@@ -301,7 +302,7 @@ async def test_the_recall_command_and_the_route_accept_sensitive_queries(bench: 
     from fastapi import FastAPI
     from httpx import ASGITransport, AsyncClient
 
-    from memory_recall.integrations.fastapi import create_recall_router
+    from memory_recall.contrib.fastapi import create_recall_router
 
     await bench.insert("the kettle is descaled with vinegar")
     await fill(bench)

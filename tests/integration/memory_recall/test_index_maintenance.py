@@ -244,4 +244,4 @@ async def test_a_recall_reads_the_parameters_of_the_index_that_it_searches(
         await filled.execute(f"CREATE INDEX theirs ON memories USING hnsw (embedding halfvec_cosine_ops) {definition}")
     await migrate_and_index(DsnText(database.dsn), request_for())
     await filled.execute("ANALYZE memories")
-    assert (await read_readiness(filled, "memories")).graph == SearchedGraph(800, *searched)
+    assert (await read_readiness(filled, "memories")).hnsw == SearchedGraph(800, *searched)

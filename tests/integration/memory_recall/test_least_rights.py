@@ -18,6 +18,7 @@ from memory_recall.schema.migrate import MigrationRequest, migrate
 from memory_recall.schema.roles import role_script
 from memory_recall.schema.table import MemoryTable, describe
 from memory_recall.search.hybrid_recall import HybridRecall
+from memory_recall.search.options import RecallOptions
 from memory_recall.search.result import Degraded
 from tests.integration.conftest import Database
 from tests.integration.memory_recall.least_rights import LeastRights, least_rights, printed
@@ -92,11 +93,11 @@ async def test_a_recall_s_role_is_enough_for_both_legs(bench: Workbench, roles: 
         EmbedderClient(bench.embedder.url, "tiny") as embedder,
         EmbedderClient(UNREACHABLE, "tiny") as away,
     ):
-        recall = HybridRecall(pool, embedder, embedding_budget=5.0, time_budget=60.0)
+        recall = HybridRecall(pool, embedder, RecallOptions(embedding_budget=5.0, time_budget=60.0))
         result = await recall.recall(make_query("scrub the zfs pool", user_id="default"))
         await recall.close()
         known = await pool.fetchval("SELECT count(*) FROM pg_stats WHERE attname = 'search_vector'")
-        dead = HybridRecall(pool, away, time_budget=60.0)
+        dead = HybridRecall(pool, away, RecallOptions(time_budget=60.0))
         assert (await dead.recall(make_query("kettle", user_id="default"))).reason is Degraded.EMBEDDER_FAILED
         await dead.close()
     assert await bench.value("SELECT wanted_at FROM memory_index_state") is not None

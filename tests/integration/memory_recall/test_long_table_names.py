@@ -19,6 +19,7 @@ from memory_recall.schema.names import index_name, own_suffix
 from memory_recall.schema.revisions import require_schema
 from memory_recall.schema.table import MemoryTable, describe
 from memory_recall.search.hybrid_recall import HybridRecall
+from memory_recall.search.options import RecallOptions
 from memory_recall.status import inspect
 from tests.integration.conftest import Database
 from tests.integration.memory_recall.fake_embedder import FakeEmbedder
@@ -118,7 +119,7 @@ async def recalled(bench: Workbench, embedder: FakeEmbedder, name: str) -> set[s
     """The texts of everybody's memories that a recall by both legs finds in the table."""
     pool = await create_pool(DsnText(bench.database.dsn), max_size=2)
     client = EmbedderClient(embedder.url, embedder.model, timeout=10)
-    recall = HybridRecall(pool, client, table=name, embedding_budget=5.0, time_budget=60.0)
+    recall = HybridRecall(pool, client, RecallOptions(table=name, embedding_budget=5.0, time_budget=60.0))
     found = await recall.recall(make_query("row", user_id=EVERYONE, limit=50))
     await recall.close()
     await client.close()

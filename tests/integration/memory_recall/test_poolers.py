@@ -11,6 +11,7 @@ from memory_recall.indexing.sync import sync
 from memory_recall.postgres.connection import DsnText, create_pool
 from memory_recall.schema.migrate import MigrationRequest, migrate
 from memory_recall.search.hybrid_recall import HybridRecall
+from memory_recall.search.options import RecallOptions
 from tests.integration.conftest import Database
 from tests.integration.memory_recall.fake_embedder import vector_of
 from tests.integration.memory_recall.poolers import pgbouncer
@@ -62,7 +63,7 @@ async def test_recalls_behind_a_pooler_in_transaction_mode_have_both_legs(
     await migrate_and_index(DsnText(bench.database.dsn), request_for())
     async with pgbouncer(bench.database, mode="transaction") as dsn:
         pool = await create_pool(DsnText(dsn), min_size=1, max_size=8, statement_cache_size=0)
-        recall = HybridRecall(pool, Exact(), embedding_budget=10.0, time_budget=60.0)
+        recall = HybridRecall(pool, Exact(), RecallOptions(embedding_budget=10.0, time_budget=60.0))
         try:
             results = await asyncio.gather(*(recall.recall(make_query(text, mode="dense", limit=1)) for text in texts))
         finally:

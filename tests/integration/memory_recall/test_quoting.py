@@ -11,6 +11,7 @@ from memory_recall.postgres.connection import DsnText, create_pool
 from memory_recall.schema.ddl import literal
 from memory_recall.schema.migrate import MigrationRequest
 from memory_recall.search.hybrid_recall import HybridRecall
+from memory_recall.search.options import RecallOptions
 from tests.integration.conftest import Database
 from tests.integration.memory_recall.queries import make_query
 from tests.integration.memory_recall.read_path.vectors import axis
@@ -28,7 +29,7 @@ async def both_legs_find(database: Database, text: str) -> bool:
             return axis(1.0)
 
     pool = await create_pool(DsnText(database.dsn), max_size=2)
-    recall = HybridRecall(pool, Embedder(), embedding_budget=5.0, time_budget=60.0)
+    recall = HybridRecall(pool, Embedder(), RecallOptions(embedding_budget=5.0, time_budget=60.0))
     try:
         result = await recall.recall(make_query(text))
     finally:

@@ -18,7 +18,7 @@ from typing import Any
 
 import asyncpg
 
-from memory_recall import EVERYONE, FollowingEmbedder, HybridRecall, RecallQuery
+from memory_recall import EVERYONE, FollowingEmbedder, HybridRecall, RecallOptions, RecallQuery
 
 _PAUSE_SECONDS = 0.1  # between two recalls, so that the loop leaves the processors to what it watches
 _ANSWERS_PER_CLIENT = 5
@@ -56,7 +56,8 @@ async def main() -> None:
     embedder = FollowingEmbedder(os.environ["MEMORY_EMBEDDER_URL"], os.environ["MEMORY_MODEL"])
 
     def client() -> HybridRecall:
-        return HybridRecall(pool, embedder, embedding_budget=_EMBEDDING_BUDGET, time_budget=2 * _EMBEDDING_BUDGET)
+        options = RecallOptions(embedding_budget=_EMBEDDING_BUDGET, time_budget=2 * _EMBEDDING_BUDGET)
+        return HybridRecall(pool, embedder, options)
 
     long_lived = client()
     while not stopped.is_set():

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from documentation.site import figures
+from docs.makers.site import figures
 from memory_bench.kept import KEPT, Kept, in_few_lines, summary
 from tests.unit.repository.test_layout import ROOT, tracked
 

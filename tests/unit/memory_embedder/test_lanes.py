@@ -105,7 +105,7 @@ def test_everything_admitted_is_computed_exactly_once_and_the_counts_return_to_z
     simulation.run_until(10**9)
     assert set(simulation.finished) == expected
     for lane in Lane:
-        assert (simulation.lanes.queued_tokens(lane), simulation.lanes.inflight_tokens(lane)) == (0, 0)
+        assert (simulation.lanes.reading().queued[lane], simulation.lanes.reading().inflight[lane]) == (0, 0)
 
 
 @pytest.mark.promise("embedder-requests-bounded")
@@ -196,7 +196,7 @@ def test_queued_tokens_never_exceed_the_lanes_limit(requests: list[list[int]], l
         except EmbedderError as refusal:
             kind = refusal.kind
         assert (kind is ErrorKind.TOO_LARGE) == (sum(sizes) > limit)
-        assert lanes.queued_tokens(Lane.DOCUMENT) <= limit
+        assert lanes.reading().queued[Lane.DOCUMENT] <= limit
 
 
 def test_a_refusal_gives_the_seconds_until_there_is_room_by_the_measured_rate() -> None:
@@ -211,7 +211,7 @@ def test_a_full_document_lane_does_not_close_the_query_lane() -> None:
     lanes = make_lanes(document_limit=100)
     lanes.admit(Lane.DOCUMENT, items(1, Lane.DOCUMENT, [100]))
     lanes.admit(Lane.QUERY, items(2, Lane.QUERY, [100]))
-    assert lanes.queued_tokens(Lane.QUERY) == 100
+    assert lanes.reading().queued[Lane.QUERY] == 100
 
 
 def test_a_query_behind_a_request_of_many_is_in_the_next_batch() -> None:
@@ -238,7 +238,7 @@ def test_one_request_cannot_fill_the_lane_of_queries() -> None:
     assert refusal.value.kind is ErrorKind.TOO_LARGE
     lanes.admit(Lane.QUERY, items(2, Lane.QUERY, [100] * 4))
     lanes.admit(Lane.QUERY, items(3, Lane.QUERY, [100]))
-    assert lanes.queued_tokens(Lane.QUERY) == 500
+    assert lanes.reading().queued[Lane.QUERY] == 500
 
 
 def test_dropping_a_request_removes_its_waiting_texts_and_frees_their_tokens() -> None:
@@ -251,7 +251,7 @@ def test_dropping_a_request_removes_its_waiting_texts_and_frees_their_tokens() -
     second = lanes.take(Role.GENERAL, express_free=False)
     assert second is not None
     assert [item.request for item in second.items] == [2]
-    assert lanes.inflight_tokens(Lane.DOCUMENT) == 250
+    assert lanes.reading().inflight[Lane.DOCUMENT] == 250
 
 
 def test_the_rate_follows_the_work_and_idle_time_does_not_count() -> None:

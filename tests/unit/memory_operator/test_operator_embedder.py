@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memory_operator.api.reasons import Reason
-from memory_operator.clients.embedder import model_problem, parse_metrics, served_model
+from memory_operator.clients.embedder import parse_metrics, served_model
 from memory_operator.reconcile.embedder import (
     WANTED_SECONDS,
     ReplicaBounds,
@@ -68,12 +68,12 @@ def test_metrics_of_another_program_yield_no_load() -> None:
 
 def test_an_external_embedder_must_serve_the_model_with_its_dimensions(world: World) -> None:
     index = world.index(embedder={"external": {"url": "http://e:8080"}})
-    assert model_problem(index, [{"id": "all-MiniLM-L6-v2", "dimensions": 384}]) is None
-    other = model_problem(index, [{"id": "bge"}])
-    assert other is not None
+    assert isinstance(served_model(index, [{"id": "all-MiniLM-L6-v2", "dimensions": 384}]), ReportedModel)
+    other = served_model(index, [{"id": "bge"}])
+    assert isinstance(other, Problem)
     assert other.reason is Reason.MODEL_MISMATCH
-    wrong = model_problem(index, [{"id": "all-MiniLM-L6-v2", "dimensions": 1024}])
-    assert wrong is not None
+    wrong = served_model(index, [{"id": "all-MiniLM-L6-v2", "dimensions": 1024}])
+    assert isinstance(wrong, Problem)
     assert wrong.reason is Reason.DIMENSION_MISMATCH
 
 

@@ -199,7 +199,7 @@ async def test_a_reconcile_that_hangs_ends_and_is_retried(bench: Bench) -> None:
         await asyncio.Event().wait()
 
     bench.api.get = hang  # type: ignore[assignment]
-    bench.controller._limit_seconds = 0.0
+    bench.controller.limit_seconds = 0.0
     await asyncio.wait_for(bench.reconcile(), 10.0)  # after which this test fails instead of hanging, too
     assert bench.sample("memory_operator_reconcile_errors_total", error="TimeoutError") == 1
     assert KEY in bench.queue._due

@@ -240,7 +240,7 @@ async def test_a_new_default_image_is_rolled_out_to_one_object_after_the_other(b
     await reconcile_second(bench)
     for name in ("second-embedder", "second-sync"):
         bench.api.objects["Deployment", "team", name]["status"] = {"readyReplicas": 1}
-    bench.controller._images = Images(operator="op:1", embedder="emb:2")
+    bench.controller.images = Images(operator="op:1", embedder="emb:2")
     for _ in range(2):
         await bench.reconcile()
         await reconcile_second(bench)

@@ -12,9 +12,9 @@ import httpx
 import numpy as np
 import pytest
 
+from memory_recall.contrib.chat_client import ChatClient
 from memory_recall.embedding import bounded_answer
 from memory_recall.embedding.blocking_client import HttpEmbedder
-from memory_recall.embedding.chat_client import ChatClient
 from memory_recall.embedding.client import EmbedderClient
 from memory_recall.embedding.voyage import VoyageClient
 from memory_recall.errors import EmbedderBroken, EmbedderRejected, EmbedderUnavailable

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from memory_recall.curation.decisions import WEIGHTS, Action, Decider, choose, kind
-from memory_recall.curation.features import Features, Frequencies, Memory, Pair, compute_features
-from memory_recall.curation.proposal_file import Proposal, read_proposals, write_proposals
+from memory_recall.contrib.curation.decisions import WEIGHTS, Action, Decider, choose, kind
+from memory_recall.contrib.curation.features import Features, Frequencies, Memory, Pair, compute_features
+from memory_recall.contrib.curation.proposal_file import Proposal, read_proposals, write_proposals
 from memory_recall.errors import InvalidInput
 
 FREQUENCIES = Frequencies(100, {"house": 50}, {"network": 40})

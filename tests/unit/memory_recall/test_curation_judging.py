@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from memory_recall.curation import judging
-from memory_recall.curation.decisions import THRESHOLD, Action, Decider
-from memory_recall.curation.features import Frequencies, Memory, Pair
-from memory_recall.curation.judging import (
+from memory_recall.contrib.curation import judging
+from memory_recall.contrib.curation.decisions import THRESHOLD, Action, Decider
+from memory_recall.contrib.curation.features import Frequencies, Memory, Pair
+from memory_recall.contrib.curation.judging import (
     NO,
     WEIGHT,
     YES,

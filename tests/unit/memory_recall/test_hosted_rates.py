@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from memory_recall.embedding import requests
 from memory_recall.embedding.voyage import VoyageClient
 from memory_recall.embedding.wire import EmbeddedBatch
 from memory_recall.errors import EmbedderBusy, EmbedderRejected, EmbedderUnavailable
@@ -29,8 +30,8 @@ def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
         def monotonic() -> float:
             return 1000.0
 
-    monkeypatch.setattr(hosted_embedder, "asyncio", Clock)
-    monkeypatch.setattr(hosted_embedder, "time", Clock)
+    monkeypatch.setattr(requests, "asyncio", Clock)
+    monkeypatch.setattr(requests, "time", Clock)
     return seconds
 
 

@@ -15,9 +15,9 @@ class Hidden:
 sys.meta_path.insert(0, Hidden())
 """
 NAMES = [
-    ("find_period", "dateparser", "temporal"),
-    ("create_recall_router", "fastapi", "api"),
-    ("RecallMetrics", "prometheus_client", "metrics"),
+    ("dates", "find_period", "dateparser", "temporal"),
+    ("fastapi", "create_recall_router", "fastapi", "api"),
+    ("prometheus", "RecallMetrics", "prometheus_client", "metrics"),
 ]
 
 
@@ -27,15 +27,15 @@ def run(package: str, program: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize(("name", "package", "extra"), NAMES)
+@pytest.mark.parametrize(("module", "name", "package", "extra"), NAMES)
 def test_a_name_without_its_extra_is_refused_with_the_command_that_installs_it(
-    name: str, package: str, extra: str
+    module: str, name: str, package: str, extra: str
 ) -> None:
     """The error is one of the library's and an ImportError, and nothing of the missing package's own error remains."""
     done = run(
         package,
         "from memory_recall import MemoryIndexError\n"
-        f"try:\n    from memory_recall import {name}\n"
+        f"try:\n    from memory_recall.contrib.{module} import {name}\n"
         "except ImportError as error:\n"
         "    assert isinstance(error, MemoryIndexError) and error.__suppress_context__\n"
         "    print(error.reason, error)\n",

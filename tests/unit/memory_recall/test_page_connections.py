@@ -9,8 +9,8 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
-from memory_recall.local_page import connections
-from memory_recall.local_page.server import serve_locally
+from memory_recall.contrib.local_page import connections
+from memory_recall.contrib.local_page.server import serve_locally
 
 HALF = b"GET /screen HTTP/1.1\r\nHost: evil.example\r\n"
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from memory_recall.contrib.query_expansion import QueryExpansion, phrases_in
 from memory_recall.errors import (
     EmbedderBroken,
     EmbedderRejected,
@@ -13,9 +14,9 @@ from memory_recall.errors import (
     InvalidInput,
 )
 from memory_recall.search.query import FurtherWords, RecallQuery
-from memory_recall.search.query_expansion import QueryExpansion, phrases_in
 from memory_recall.search.result import Expansion
 from memory_recall.search.sql.visibility import EVERYONE
+from tests.unit.memory_recall.fake_recall import FakeRecall
 
 
 class FakeModel:
@@ -40,15 +41,18 @@ class FakeModel:
         return self.answer
 
 
+def expansion(model: FakeModel, **options: Any) -> QueryExpansion:
+    return QueryExpansion(FakeRecall(), model, **options)
+
+
 def query(text: str = "backup", **fields: Any) -> RecallQuery:
     return RecallQuery(text, **{"user_id": EVERYONE, "expand": True, **fields})
 
 
 async def test_further_words_have_the_weight_that_was_chosen_and_are_no_more_than_was_asked_for() -> None:
     model = FakeModel("copy, snapshot, restic, rsync")
-    assert await QueryExpansion(model, phrases=3, weight=0.2).expand(query()) == FurtherWords(
-        "copy\nsnapshot\nrestic", 0.2
-    )
+    words = FurtherWords("copy\nsnapshot\nrestic", 0.2)
+    assert await expansion(model, phrases=3, weight=0.2).expand(query()) == words
     assert model.asked == ["backup"]
 
 
@@ -65,13 +69,13 @@ async def test_further_words_have_the_weight_that_was_chosen_and_are_no_more_tha
 )
 async def test_a_query_that_may_not_or_need_not_be_expanded_is_not_sent(fields: Any, reason: Expansion) -> None:
     model = FakeModel()
-    assert await QueryExpansion(model).expand(query(**{"text": "backup", **fields})) is reason
+    assert await expansion(model).expand(query(**{"text": "backup", **fields})) is reason
     assert model.asked == []
 
 
 async def test_only_the_beginning_of_a_long_query_is_sent() -> None:
     model = FakeModel()
-    await QueryExpansion(model).expand(query("q" * 9000))
+    await expansion(model).expand(query("q" * 9000))
     assert [len(text) for text in model.asked] == [2000]
 
 
@@ -86,16 +90,16 @@ FAILURES = {
 @pytest.mark.parametrize(("reason", "failure"), FAILURES.items(), ids=FAILURES.keys())
 async def test_after_a_failure_no_query_is_sent_for_a_while(reason: Expansion, failure: Exception) -> None:
     model = FakeModel(failure=failure)
-    expansion = QueryExpansion(model)
-    assert await expansion.expand(query()) is reason
+    expanding = expansion(model)
+    assert await expanding.expand(query()) is reason
     model.failure = None
-    assert await expansion.expand(query()) is Expansion.PAUSED
-    assert await expansion.expand(query(sensitive=True)) is Expansion.SENSITIVE_QUERY
+    assert await expanding.expand(query()) is Expansion.PAUSED
+    assert await expanding.expand(query(sensitive=True)) is Expansion.SENSITIVE_QUERY
     assert model.asked == ["backup"]
 
 
 async def test_an_unknown_error_of_a_model_of_any_make_is_a_reason_too() -> None:
-    assert await QueryExpansion(FakeModel(failure=KeyError("CANARY"))).expand(query()) is Expansion.FAILED
+    assert await expansion(FakeModel(failure=KeyError("CANARY"))).expand(query()) is Expansion.FAILED
 
 
 @pytest.mark.parametrize(
@@ -103,14 +107,33 @@ async def test_an_unknown_error_of_a_model_of_any_make_is_a_reason_too() -> None
 )
 async def test_after_an_unusable_answer_the_next_query_is_sent(model: FakeModel) -> None:
     """It cost no more time than a good one, and the next one may be good."""
-    expansion = QueryExpansion(model)
-    assert await expansion.expand(query()) is Expansion.UNUSABLE
+    expanding = expansion(model)
+    assert await expanding.expand(query()) is Expansion.UNUSABLE
     model.failure, model.answer = None, "copy"
-    assert isinstance(await expansion.expand(query()), FurtherWords)
+    assert isinstance(await expanding.expand(query()), FurtherWords)
 
 
 async def test_a_model_that_does_not_answer_within_the_budget_is_waited_for_no_longer() -> None:
-    assert await QueryExpansion(FakeModel(silent=True), budget=0.01).expand(query()) is Expansion.TIMEOUT
+    assert await expansion(FakeModel(silent=True), budget=0.01).expand(query()) is Expansion.TIMEOUT
+
+
+async def test_the_wrapped_recall_gets_the_words_and_the_result_says_that_they_were_searched() -> None:
+    """Without words it gets none, and the result says why."""
+    within = FakeRecall()
+    recall = QueryExpansion(within, FakeModel("copy"), weight=0.2)
+    outcomes = [(await recall.recall(asked)).expansion for asked in (query(), query(sensitive=True))]
+    assert within.further == [FurtherWords("copy", 0.2), None]
+    assert outcomes == [Expansion.DONE, Expansion.SENSITIVE_QUERY]
+    assert [request.query for request in within.requests] == [query(), query(sensitive=True)]
+
+
+async def test_only_what_the_expansion_takes_longer_than_the_embedding_counts_towards_the_budget() -> None:
+    """Both run at the same time."""
+    within = FakeRecall(embedding_budget=0.5)
+    assert QueryExpansion(within, FakeModel(), budget=0.4).reserved == 0.5
+    assert QueryExpansion(within, FakeModel(), budget=0.75).reserved == 0.75
+    with pytest.raises(InvalidInput, match="do not fit"):
+        QueryExpansion(within, FakeModel(), budget=2.0)
 
 
 @pytest.mark.parametrize(
@@ -169,4 +192,4 @@ def test_an_answer_that_is_no_short_list_of_words_is_not_used_at_all(answer: obj
 )
 def test_parameters_out_of_range_are_refused(options: Any) -> None:
     with pytest.raises(InvalidInput, match="out of range"):
-        QueryExpansion(FakeModel(), **options)
+        expansion(FakeModel(), **options)

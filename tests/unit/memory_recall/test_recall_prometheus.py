@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from prometheus_client import CollectorRegistry, generate_latest
 
-from memory_recall.integrations.prometheus import RecallMetrics
+from memory_recall.contrib.prometheus import RecallMetrics
 from memory_recall.search.query import Mode
 from memory_recall.search.result import Degraded, Evidence, Expansion, RecalledMemory, RecallResult, Timings
 

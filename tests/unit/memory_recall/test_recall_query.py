@@ -10,12 +10,13 @@ from fastapi import FastAPI
 from typer.testing import CliRunner
 
 from memory_recall.cli.app import create_app
+from memory_recall.contrib.fastapi import create_recall_router
+from memory_recall.contrib.sqlite import SqliteRecall
 from memory_recall.errors import InvalidInput
-from memory_recall.integrations.fastapi import create_recall_router
-from memory_recall.integrations.sqlite import SqliteRecall
 from memory_recall.schema.table import MemoryTable
 from memory_recall.search.fusion import Fusion, SortBy
 from memory_recall.search.hybrid_recall import HybridRecall
+from memory_recall.search.options import RecallOptions
 from memory_recall.search.period import Period
 from memory_recall.search.query import MAX_QUERY_CHARACTERS, RecallQuery
 from memory_recall.search.sql.bm25 import CollectionStatistics
@@ -84,12 +85,11 @@ def test_a_wrong_filter_is_refused_by_its_name(arguments: dict[str, Any]) -> Non
 
 
 def test_a_wrong_parameter_of_the_recall_itself_is_refused() -> None:
-    """As of the fusion and of a period."""
-    pool: Any = None
-    with pytest.raises(InvalidInput, match="lexical leg 'tf-idf'"):
-        HybridRecall(pool, lexical="tf-idf")  # type: ignore[arg-type]  # that it is refused is the claim
-    with pytest.raises(InvalidInput, match="budget"):
-        HybridRecall(pool, embedding_budget=5.0)
+    """As of the fusion and of a period; a message names all faults of the options."""
+    with pytest.raises(InvalidInput, match=r"`lexical` cannot be used.*`embedding_budget` cannot be used: .*less than"):
+        RecallOptions(lexical="tf-idf", embedding_budget=5.0)  # type: ignore[arg-type]  # that it is refused is the claim
+    with pytest.raises(InvalidInput, match="`time_budget` cannot be used"):
+        RecallOptions(time_budget=0.0)
     with pytest.raises(InvalidInput, match="alpha"):
         Fusion(alpha=1.1)
     with pytest.raises(InvalidInput, match="time zone"):

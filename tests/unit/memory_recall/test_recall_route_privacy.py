@@ -20,7 +20,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from starlette.responses import JSONResponse
 
-from memory_recall.integrations.fastapi import create_recall_router
+from memory_recall.contrib.fastapi import create_recall_router
 from memory_recall.search.hybrid_recall import HybridRecall
 from memory_recall.search.result import Evidence, RecalledMemory, RecallResult, Timings
 
@@ -210,7 +210,7 @@ async def test_a_failure_of_the_database_is_reported_without_its_message(
         answer = await http.post(PATH, json={"context": CANARY}, headers={"x-user": "ana"})
     assert (answer.status_code, answer.json()) == (status, {"detail": reason})
     assert CANARY not in answer.text + str(answer.headers) + caplog.text + host.everything()
-    logged = [record.getMessage() for record in caplog.records if record.name == "memory_recall.integrations.fastapi"]
+    logged = [record.getMessage() for record in caplog.records if record.name == "memory_recall.contrib.fastapi"]
     assert len(logged) == (status == 500)
     assert all(type(error).__name__ in line for line in logged)
 

@@ -11,8 +11,8 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from memory_recall.cli.app import create_app
+from memory_recall.contrib.sqlite import SqliteRecall
 from memory_recall.errors import InvalidInput
-from memory_recall.integrations.sqlite import SqliteRecall
 from memory_recall.search.sql.filters import Filters
 from memory_recall.search.sql.visibility import Everyone
 from tests.integration.memory_recall.queries import make_query

@@ -1,21 +1,22 @@
 """The second stage: what it sends, how it orders, and that whatever fails it leaves the order of the fusion."""
 
 import asyncio
+import time
 from collections.abc import Sequence
 from typing import Any
 
 import httpx
 import pytest
 
+from memory_recall.contrib.second_stage import SecondStage, reordered, sendable
 from memory_recall.embedding.client import EmbedderClient
 from memory_recall.errors import EmbedderBroken, EmbedderRejected, EmbedderUnauthorized, InvalidInput, ModelMismatch
 from memory_recall.search.fusion import SortBy
 from memory_recall.search.query import RecallQuery
-from memory_recall.search.result import Reranking
-from memory_recall.search.second_stage import SecondStage, reordered, sendable
+from memory_recall.search.recall import Request
+from memory_recall.search.result import RecalledMemory, Reranking
 from memory_recall.search.sql.visibility import EVERYONE
-
-LEFT = 1.5  # seconds of the recall's budget
+from tests.unit.memory_recall.fake_recall import FakeRecall, memory
 
 
 class FakeReranker:
@@ -36,11 +37,8 @@ class FakeReranker:
         return [float(len(text)) for text in texts]
 
 
-def rows(*contents: str, sensitive: Sequence[int] = ()) -> list[Any]:
-    return [
-        {"id": number, "content": content, "is_sensitive": number in sensitive}
-        for number, content in enumerate(contents)
-    ]
+def memories(*contents: str, sensitive: Sequence[int] = ()) -> list[RecalledMemory]:
+    return [memory(number, content, sensitive=number in sensitive) for number, content in enumerate(contents)]
 
 
 def query(text: str = "where", **fields: Any) -> RecallQuery:
@@ -48,45 +46,46 @@ def query(text: str = "where", **fields: Any) -> RecallQuery:
 
 
 async def ids_and_outcome(
-    reranker: FakeReranker, asked: RecallQuery, found: list[Any], *, left: float = LEFT, **options: Any
+    reranker: FakeReranker, asked: RecallQuery, found: list[RecalledMemory], **options: Any
 ) -> tuple[list[int], Reranking]:
-    ordered, outcome = await SecondStage(reranker, **options).rerank(asked, found, left)
-    return [row["id"] for row in ordered], outcome
+    result = await SecondStage(FakeRecall(found), reranker, **options).recall(asked)
+    return result.ids, result.reranking
 
 
 async def test_the_first_results_are_ordered_by_their_scores_and_what_lies_deeper_stays() -> None:
-    found = rows("a", "aaa", "aa", "aaaaa", "aaaa")
+    found = memories("a", "aaa", "aa", "aaaaa", "aaaa")
     assert await ids_and_outcome(FakeReranker(), query(), found, depth=3) == ([1, 2, 0, 3, 4], Reranking.DONE)
 
 
 async def test_pages_are_cut_from_one_order_and_a_page_beyond_the_depth_is_left_alone() -> None:
-    stage, found = SecondStage(FakeReranker(), depth=3), rows("a", "aaa", "aa", "aaaaa", "aaaa")
-    pages = []
+    within = FakeRecall(memories("a", "aaa", "aa", "aaaaa", "aaaa"))
+    stage, pages = SecondStage(within, FakeReranker(), depth=3), []
     for offset in range(0, 5, 2):
-        asked = query(limit=2, offset=offset)
-        wide = stage.widened(asked)
-        page, _ = await stage.rerank(asked, found[wide.offset : wide.offset + wide.limit], LEFT)
-        pages += [row["id"] for row in page]
+        pages += (await stage.recall(query(limit=2, offset=offset))).ids
     assert pages == [1, 2, 0, 3, 4]
-    assert stage.widened(query(limit=2, offset=3)) == query(limit=2, offset=3)
-    assert stage.widened(query(limit=10_000, offset=1)).limit == 10_000
+    rows = await stage.recall_rows(query(limit=2, offset=1))
+    assert rows == [{"id": 2}, {"id": 0}]
+    await stage.recall(query(limit=2, offset=3))
+    await stage.recall(query(limit=10_000, offset=1))
+    assert within.requests[-2].query == query(limit=2, offset=3)
+    assert within.requests[-1].query.limit == 10_000
 
 
 async def test_sensitive_memories_keep_their_places_and_their_texts_are_not_sent() -> None:
     reranker = FakeReranker()
-    found = rows("a", "CANARY" * 9, "aaa", "CANARY", "aa", sensitive=[1, 3])
+    found = memories("a", "CANARY" * 9, "aaa", "CANARY", "aa", sensitive=[1, 3])
     assert await ids_and_outcome(reranker, query(), found) == ([2, 1, 4, 3, 0], Reranking.DONE)
     assert reranker.sent == [("where", ["a", "aaa", "aa"])]
 
 
 @pytest.mark.parametrize("mark", [True, None, 0, 1, "f", ""])
 def test_only_a_row_that_is_known_not_to_be_sensitive_may_be_sent(mark: object) -> None:
-    assert sendable([{"content": "CANARY", "is_sensitive": mark}]) == []
+    assert sendable([memory(1, "CANARY", sensitive=mark)]) == []
 
 
 async def test_long_texts_are_cut_before_they_are_sent() -> None:
     reranker = FakeReranker()
-    await ids_and_outcome(reranker, query("q" * 9000), rows("a" * 100_000, "b"))
+    await ids_and_outcome(reranker, query("q" * 9000), memories("a" * 100_000, "b"))
     ((sent, texts),) = reranker.sent
     assert (len(sent), [len(text) for text in texts]) == (4096, [4096, 1])
 
@@ -103,30 +102,32 @@ FAILURES = {
 async def test_a_failure_leaves_the_fused_order_and_says_why_and_then_there_is_a_pause(
     outcome: Reranking, failure: Exception
 ) -> None:
-    reranker, found = FakeReranker(failure), rows("a", "aaa", "aa")
-    stage = SecondStage(reranker)
-    assert await stage.rerank(query(limit=2), found, LEFT) == (found[:2], outcome)
+    reranker = FakeReranker(failure)
+    stage = SecondStage(FakeRecall(memories("a", "aaa", "aa")), reranker)
+    first = await stage.recall(query(limit=2))
+    assert (first.ids, first.reranking) == ([0, 1], outcome)
     reranker.failure = None
-    assert await stage.rerank(query(), found, LEFT) == (found, Reranking.PAUSED)
+    second = await stage.recall(query())
+    assert (second.ids, second.reranking) == ([0, 1, 2], Reranking.PAUSED)
     assert len(reranker.sent) == 1
 
 
-@pytest.mark.parametrize(("budget", "left"), [(0.01, LEFT), (1.0, 0.06), (1.0, -1.0)])
+@pytest.mark.parametrize(("budget", "left"), [(0.01, 1.5), (1.0, 0.06), (1.0, -1.0)])
 async def test_a_reranker_that_does_not_answer_in_its_budget_or_the_recalls_leaves_the_fused_order(
     budget: float, left: float
 ) -> None:
-    reranker = FakeReranker(silent=True)
-    got = await ids_and_outcome(reranker, query(), rows("a", "aaa"), budget=budget, left=left)
-    assert got == ([0, 1], Reranking.TIMEOUT)
+    stage = SecondStage(FakeRecall(memories("a", "aaa")), FakeReranker(silent=True), budget=budget)
+    recalled = await stage.answer(Request(query(), own_columns=False, due=time.monotonic() + left))
+    assert (recalled.result.ids, recalled.result.reranking) == ([0, 1], Reranking.TIMEOUT)
 
 
 async def test_what_a_reranker_cannot_order_is_not_sent_and_the_result_says_why() -> None:
-    reranker, found = FakeReranker(hosted=True), rows("a", "aaa")
+    reranker, found = FakeReranker(hosted=True), memories("a", "aaa")
     by_date = query(sort_by=SortBy.RECENCY)
     assert await ids_and_outcome(reranker, by_date, found) == ([0, 1], Reranking.OTHER_ORDER)
-    assert await ids_and_outcome(reranker, query(offset=30), found) == ([0, 1], Reranking.BEYOND_DEPTH)
+    assert await ids_and_outcome(reranker, query(offset=30), found) == ([], Reranking.BEYOND_DEPTH)
     assert await ids_and_outcome(reranker, query(sensitive=True), found) == ([0, 1], Reranking.SENSITIVE_QUERY)
-    assert await ids_and_outcome(reranker, query(), rows("a", "b", sensitive=[0])) == (
+    assert await ids_and_outcome(reranker, query(), memories("a", "b", sensitive=[0])) == (
         [0, 1],
         Reranking.NOTHING_TO_RERANK,
     )
@@ -136,26 +137,24 @@ async def test_what_a_reranker_cannot_order_is_not_sent_and_the_result_says_why(
 @pytest.mark.parametrize("scores", [[1.0], [1.0, 2.0, 3.0], [1.0, float("nan")]])
 def test_other_than_one_finite_score_for_each_text_is_no_order(scores: list[float]) -> None:
     with pytest.raises(ValueError, match=r"finite|argument"):
-        reordered(rows("a", "b"), [0, 1], scores)
+        reordered(memories("a", "b"), [0, 1], scores)
 
 
 def test_equal_scores_keep_the_order_of_the_fusion() -> None:
-    assert [row["id"] for row in reordered(rows("a", "b", "c"), [0, 1, 2], [1.0, 1.0, 2.0])] == [2, 0, 1]
+    assert reordered(memories("a", "b", "c"), [0, 1, 2], [1.0, 1.0, 2.0]) == [2, 0, 1]
 
 
 def test_a_superseded_memory_never_moves_before_the_one_that_supersedes_it() -> None:
     """The newest takes the best score of a chain, wherever the reranker likes an older one better."""
-    chain = rows("newest", "other", "newer", "old")
-    for older in (2, 3):
-        chain[older]["superseded_by"] = 0
-    assert [row["id"] for row in reordered(chain, [0, 1, 2, 3], [0.1, 0.8, 0.5, 0.9])] == [0, 1, 2, 3]
-    assert [row["id"] for row in reordered(chain, [0, 1, 2, 3], [0.1, 0.2, 0.5, 0.4])] == [0, 2, 1, 3]
+    chain = [memory(number, "a", superseded_by=0 if number > 1 else None) for number in range(4)]
+    assert reordered(chain, [0, 1, 2, 3], [0.1, 0.8, 0.5, 0.9]) == [0, 1, 2, 3]
+    assert reordered(chain, [0, 1, 2, 3], [0.1, 0.2, 0.5, 0.4]) == [0, 2, 1, 3]
 
 
 @pytest.mark.parametrize("options", [{"depth": 1}, {"depth": 101}, {"budget": 0.0}])
 def test_a_depth_or_a_budget_out_of_range_is_refused(options: dict[str, Any]) -> None:
     with pytest.raises(InvalidInput, match="out of range"):
-        SecondStage(FakeReranker(), **options)
+        SecondStage(FakeRecall(), FakeReranker(), **options)
 
 
 def client(status: int, payload: object, seen: list[httpx.Request] | None = None) -> EmbedderClient:

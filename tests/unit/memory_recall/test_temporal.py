@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from memory_recall.contrib.dates import SEARCHED, UNDERSTOOD, find_period
 from memory_recall.errors import InvalidInput
-from memory_recall.search.dates import SEARCHED, UNDERSTOOD, find_period
 from memory_recall.search.period import FADE, Period
 
 NOW = datetime(2023, 11, 15, 10, 30, tzinfo=UTC)  # a Wednesday

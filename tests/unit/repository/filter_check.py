@@ -16,9 +16,11 @@ from fastapi import FastAPI
 from typer.testing import CliRunner
 
 import memory_recall
-from memory_recall import EVERYONE, Filters, InvalidInput, RecallQuery, SqliteRecall, create_recall_router
+from memory_recall import EVERYONE, Filters, InvalidInput, RecallQuery
 from memory_recall.cli import reading
 from memory_recall.cli.app import create_app
+from memory_recall.contrib.fastapi import create_recall_router
+from memory_recall.contrib.sqlite import SqliteRecall
 from memory_recall.schema.table import MemoryTable
 from memory_recall.search.sql.plan import RecallPlan
 from memory_recall.search.sql.statement import statement

@@ -14,7 +14,7 @@ MOST_FILES = 8
 
 def checked(tree: Path, *, patch: bool) -> "subprocess.CompletedProcess[str]":
     """Run the check in a copy of the tree's operator, library and chart, with the patch or without."""
-    for folder in ("operator", "recall", "charts", "documentation"):
+    for folder in ("operator", "recall", "charts", "docs"):
         shutil.copytree(ROOT / folder, tree / folder, ignore=shutil.ignore_patterns("__pycache__"))
     if patch:
         subprocess.run(["git", "init", "-q"], cwd=tree, check=True)
@@ -31,7 +31,7 @@ def test_a_condition_takes_at_most_eight_files_of_what_ships_and_no_list_of_cond
     changed = re.findall(r"^diff --git a/(\S+)", PATCH.read_text(encoding="utf-8"), re.MULTILINE)
     shipped = [name for name in changed if name.startswith(("operator/", "recall/", "charts/"))]
     assert 0 < len(shipped) <= MOST_FILES
-    assert set(changed) - set(shipped) == {"documentation/references/meanings.py"}
+    assert set(changed) - set(shipped) == {"docs/makers/references/meanings.py"}
     assert not any(name.startswith(("recall/", "devcluster/")) for name in changed)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from typer.main import get_command
 
-from documentation.references import commands as commands_page
+from docs.makers.references import commands as commands_page
 from tests.support.documents import ROOT, divided, documented, require_known
 
 PROGRAMS = {name: get_command(app) for name, app in commands_page.programs().items()}

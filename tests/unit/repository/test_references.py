@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from documentation.references import FOLDER, PAGES, chart, http, meanings, metrics, settings
+from docs.makers.references import FOLDER, PAGES, chart, http, meanings, metrics, settings
 from memory_embedder.errors import ErrorKind
 from memory_operator.api.conditions import ConditionType
 from memory_operator.api.reasons import Reason

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from documentation.references.security import TESTS, Attacker, Marker, attackers, markers, page, reviews
+from docs.makers.references.security import TESTS, Attacker, Marker, attackers, markers, page, reviews
 from tests.unit.repository.test_layout import ROOT
 
 PROMISES = {promise.key for attacker in attackers() for promise in attacker.promises}
@@ -62,7 +62,7 @@ def test_a_case_that_a_test_does_not_have_is_noticed() -> None:
 def test_a_marker_whose_text_cannot_be_read_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A marker that is computed would be missing on the page without a word."""
     (tmp_path / "test_computed.py").write_text("@pytest.mark.finding(KEY)\ndef test_x() -> None: ...\n")
-    monkeypatch.setattr("documentation.references.security.TESTS", tmp_path)
+    monkeypatch.setattr("docs.makers.references.security.TESTS", tmp_path)
     markers.cache_clear()
     try:
         with pytest.raises(ValueError, match=r"test_computed\.py::test_x: @pytest\.mark\.finding takes a text"):

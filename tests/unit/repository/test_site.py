@@ -12,7 +12,7 @@ import pytest
 from mkdocs.commands.build import build
 from mkdocs.config import load_config
 
-from documentation.site import lists, overviews, places
+from docs.makers.site import lists, overviews, places
 from tests.unit.repository.test_layout import ROOT, tracked
 
 FRONT = "http://site/"

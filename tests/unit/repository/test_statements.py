@@ -13,7 +13,7 @@ STATEMENT = re.compile(
     r"VACUUM|DO LANGUAGE)\s"
 )
 # Rooms that are SQL as a whole: the schema's DDL, the indexes' DDL, the concept graph, and SQLite's own dialect.
-SQL_ROOMS = ("schema/", "hnsw/", "graph/", "integrations/sqlite.py")
+SQL_ROOMS = ("schema/", "hnsw/", "graph/", "contrib/sqlite.py")
 
 
 def statements(source: str) -> list[int]:

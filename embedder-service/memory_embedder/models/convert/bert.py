@@ -68,7 +68,11 @@ class BertShape:
 
 
 def convert_bert(directory: Path, out: Path, *, weights: WeightType = WeightType.F16, name: str | None = None) -> None:
-    """Convert a Hugging Face directory and write `out` atomically, so that a partial file never has this name."""
+    """Convert a Hugging Face directory and write `out` atomically, so that a partial file never has this name.
+
+    Raises:
+        EmbedderError: the directory holds another kind of model, or one of its files is missing or malformed.
+    """
     shape = read_shape(directory)
     vocabulary = read_wordpiece(directory)
     partial = out.with_name(out.name + ".partial")
@@ -98,7 +102,11 @@ def convert_bert(directory: Path, out: Path, *, weights: WeightType = WeightType
 
 
 def read_shape(directory: Path) -> BertShape:
-    """Read the network's hyperparameters and its pooling from a Hugging Face directory."""
+    """Read the network's hyperparameters and its pooling from a Hugging Face directory.
+
+    Raises:
+        EmbedderError: the configuration is missing or malformed, or llama.cpp does not support such a network.
+    """
     config = _config(directory / "config.json")
     if config.get("model_type") != "bert":
         raise configuration_error(

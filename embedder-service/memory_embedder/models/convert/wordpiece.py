@@ -56,7 +56,11 @@ class WordPiece:
         return frozenset((self.cls, self.sep, self.pad, self.mask, self.unk))
 
     def padded(self, size: int) -> "WordPiece":
-        """Return the vocabulary with `size` pieces, since many models have more embeddings than pieces."""
+        """Return the vocabulary with `size` pieces, since many models have more embeddings than pieces.
+
+        Raises:
+            EmbedderError: the vocabulary has more than `size` pieces.
+        """
         if size < len(self.pieces):
             raise configuration_error(
                 f"The vocabulary has {len(self.pieces)} pieces but the model {size} embeddings; "
@@ -78,7 +82,12 @@ def _kind(piece: str) -> int:
 
 
 def read_wordpiece(directory: Path) -> WordPiece:
-    """Read the vocabulary from `tokenizer.json`, or from `vocab.txt` if the directory has no `tokenizer.json`."""
+    """Read the vocabulary from `tokenizer.json`, or from `vocab.txt` if the directory has no `tokenizer.json`.
+
+    Raises:
+        EmbedderError: the directory has neither file, the tokenizer is not WordPiece, its vocabulary is malformed or
+            too large, or a special token is missing.
+    """
     config = _read_object(directory / "tokenizer_config.json")
     pieces, normalizer = _read_pieces(directory)
     by_piece = {piece: i for i, piece in enumerate(pieces)}
@@ -168,7 +177,11 @@ def _bounded_text(path: Path) -> str:
 
 
 def read_json(path: Path) -> Any:  # noqa: ANN401 -- what the file holds
-    """Read a JSON file."""
+    """Read a JSON file.
+
+    Raises:
+        EmbedderError: the file cannot be read, is too large or is no JSON.
+    """
     try:
         return json.loads(_bounded_text(path))
     except (OSError, ValueError, RecursionError) as error:

@@ -2,24 +2,20 @@
 
 from memory_operator.api.conditions import Verdict
 from memory_operator.api.reasons import Reason
-from memory_operator.api.spec import MemoryIndex
 from memory_operator.reconcile.authorization.claims import check_claim
 from memory_operator.reconcile.authorization.consent import missing_consent
-from memory_operator.reconcile.authorization.permissions import Permitted, check_permissions
-from memory_operator.reconcile.facts import Observed
-from memory_operator.resources.common import Images
+from memory_operator.reconcile.authorization.permissions import check_permissions
+from memory_operator.reconcile.context import Context
 
 # What DatabaseReachable says of a connection URI that leads to another database, or to a host that is not permitted.
 WRONG_DATABASE = {Reason.DATABASE_NAME_MISMATCH, Reason.DATABASE_IDENTITY_MISMATCH, Reason.NOT_PERMITTED}
 
 
-def refusal(
-    index: MemoryIndex, observed: Observed, images: Images, permitted: Permitted, *, database: Verdict
-) -> Verdict | None:
+def refusal(context: Context, *, database: Verdict) -> Verdict | None:
     """Return a verdict with the cause if the object is refused, or None if the operator may act on it."""
     return (
-        check_permissions(index, images, permitted)
-        or missing_consent(observed)
+        check_permissions(context.index, context.images, context.permitted)
+        or missing_consent(context.observed)
         or (database if database.reason in WRONG_DATABASE else None)
-        or check_claim(index, observed)
+        or check_claim(context.index, context.observed)
     )

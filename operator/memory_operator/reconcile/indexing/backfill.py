@@ -6,18 +6,18 @@ should embed. The Job and the sync worker never run at the same time. While the 
 condition holds only if the sync worker runs, because otherwise the next new row would get no vector.
 """
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from memory_operator.api.conditions import Verdict
 from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import MemoryIndex
+from memory_operator.reconcile.context import Context
 from memory_operator.reconcile.embedder import mismatch
 from memory_operator.reconcile.facts import JobState, Observed
 from memory_operator.reconcile.jobs import JobRequest, active_job, plan_job
 from memory_operator.reconcile.plan import Step, apply_drifted, waiting_for
 from memory_operator.reconcile.rollout import pods_serve, rollout_obstacle, serves, template_drifted
 from memory_operator.resources import workers
-from memory_operator.resources.common import Images
 from memory_operator.resources.embedder import COMPONENT
 from memory_recall.status import DatabaseFacts, RowCounts
 
@@ -25,21 +25,20 @@ BACKFILL_MIN_ROWS = 200
 IDLE_LIMIT = timedelta(seconds=120)  # of a sync worker while rows are pending; its longest retry pauses for 10 s
 
 
-def plan_backfill(
-    index: MemoryIndex, observed: Observed, images: Images, now: datetime, *, schema: Verdict, embedder: Verdict
-) -> Step:
+def plan_backfill(context: Context, *, schema: Verdict, embedder: Verdict) -> Step:
     """Return the verdict on Backfilled, and the writes of the backfill Job and the sync Deployment."""
+    index, observed = context.index, context.observed
     facts = observed.database_facts
     if facts is None or not schema.holds:
         return waiting_for("the database" if facts is None else "the schema")
-    bulk = needs_bulk(index, observed, images, facts)
-    sync = workers.sync_deployment(index, images, replicas=0 if bulk else 1)
+    bulk = needs_bulk(context, facts)
+    sync = workers.sync_deployment(index, context.images, replicas=0 if bulk else 1)
     if not bulk:
         changes = template_drifted(observed, sync)
-        step = Step(sync_verdict(index, observed, facts.rows, now, changes=changes))
+        step = Step(sync_verdict(context, facts.rows, changes=changes))
     elif active_job(observed.jobs_of("backfill")) or _may_ask(index, observed, embedder):
         request = JobRequest("backfill", workers.backfill_job, Reason.BACKFILLING, "embeds the pending rows")
-        step = plan_job(index, observed, images, now, request)
+        step = plan_job(context, request)
     else:
         step = Step(Verdict.no(Reason.WAITING, "Rows are pending; waiting for the embedder."))
     return Step(step.verdict, (*apply_drifted(observed, sync), *step.actions))
@@ -60,13 +59,12 @@ def needs_backfill_job(rows: RowCounts, *, index_valid: bool, last_run: JobState
     return rows.pending >= BACKFILL_MIN_ROWS or (first_fill and rows.pending > 0)
 
 
-def sync_verdict(
-    index: MemoryIndex, observed: Observed, rows: RowCounts, now: datetime, *, changes: bool = False
-) -> Verdict:
+def sync_verdict(context: Context, rows: RowCounts, *, changes: bool = False) -> Verdict:
     """Return the verdict on Backfilled while the sync worker embeds.
 
     `changes` says that the Deployment of the sync worker is being changed now.
     """
+    index, observed = context.index, context.observed
     name = f"Deployment {index.namespace}/{index.name}-sync"
     if observed.sync is None:
         return Verdict.no(Reason.STARTING, f"{name} is being created.")
@@ -74,7 +72,7 @@ def sync_verdict(
     if obstacle or observed.key_refused:
         message = f"{name} waits, since its API key is lost or refused; {rows.pending} rows are pending."
         return obstacle or Verdict.no(Reason.EMBEDDER_UNAUTHORIZED, message, index.key_remedy)
-    if rows.pending and observed.idle_since and now - observed.idle_since >= IDLE_LIMIT:
+    if rows.pending and observed.idle_since and context.now - observed.idle_since >= IDLE_LIMIT:
         seconds = IDLE_LIMIT.total_seconds()
         return Verdict.no(
             Reason.SYNC_NOT_PROGRESSING, f"{name} has embedded none of the pending rows for {seconds:g} s."
@@ -87,9 +85,10 @@ def sync_verdict(
     return Verdict.yes(Reason.COMPLETE, "Every row that may have a vector has one.")
 
 
-def needs_bulk(index: MemoryIndex, observed: Observed, images: Images, facts: DatabaseFacts) -> bool:
+def needs_bulk(context: Context, facts: DatabaseFacts) -> bool:
     """Return whether the backfill Job, not the sync worker, embeds now: a Job still runs, or one is needed."""
-    runs, work = observed.jobs_of("backfill"), workers.work_of(workers.config_fingerprint(index, images, "backfill"))
+    runs = context.observed.jobs_of("backfill")
+    work = workers.work_of(workers.config_fingerprint(context.index, context.images, "backfill"))
     if active_job(runs):
         return True
     same_work = [job.state for job in runs if workers.work_of(job.config) == work]

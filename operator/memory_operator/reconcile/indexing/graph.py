@@ -11,17 +11,16 @@ the triggers that remove links; nothing is added, and recalls leave the graph ou
 """
 
 from dataclasses import replace
-from datetime import datetime
 
 from memory_operator.api.conditions import ConditionType, Verdict, by_type
 from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import Graph, MemoryIndex
+from memory_operator.reconcile.context import Context
 from memory_operator.reconcile.facts import Observed
 from memory_operator.reconcile.indexing.backfill import IDLE_LIMIT
 from memory_operator.reconcile.jobs import JobRequest, active_job, plan_job
 from memory_operator.reconcile.plan import Step, waiting_for
 from memory_operator.resources import workers
-from memory_operator.resources.common import Images
 from memory_recall.graph import GraphState
 
 NO_GRAPH = GraphState()
@@ -30,19 +29,17 @@ KEPT = Verdict.no(
 )
 
 
-def plan_graph(
-    index: MemoryIndex, observed: Observed, images: Images, now: datetime, *, schema: Verdict
-) -> Step | None:
+def plan_graph(context: Context, *, schema: Verdict) -> Step | None:
     """Return the verdict on the concept graph, and its Job; None if no graph is wanted and none is left."""
-    facts = observed.database_facts
+    index, facts = context.index, context.observed.database_facts
     if facts is None or not schema.holds:
         return waiting_for("the database" if facts is None else "the schema") if may_have_graph(index) else None
     graph = facts.graph or NO_GRAPH
-    request = _request(index, graph, opposed=_is_opposed(index, observed, images))
+    request = _request(index, graph, opposed=_is_opposed(context))
     if request:
-        return plan_job(index, observed, images, now, request)
+        return plan_job(context, request)
     if index.spec.graph.enabled:
-        return Step(_filling(index, observed, graph, now))
+        return Step(_filling(context, graph))
     return Step(KEPT) if graph.exists else None
 
 
@@ -51,17 +48,17 @@ def may_have_graph(index: MemoryIndex) -> bool:
     return index.spec.graph.enabled or ConditionType.GRAPH_READY in by_type(index.status.get("conditions") or ())
 
 
-def plan_pause(index: MemoryIndex, observed: Observed, images: Images, now: datetime) -> Step | None:
+def plan_pause(context: Context) -> Step | None:
     """Return the step that pauses the graph of a MemoryIndex that is being deleted; None if it needs none."""
-    facts = observed.database_facts
+    index, facts = context.index, context.observed.database_facts
     spec = index.spec.model_copy(update={"graph": Graph(enabled=False)})
-    paused = index.model_copy(update={"spec": spec})
+    context = replace(context, index=index.model_copy(update={"spec": spec}))
     graph = (facts.graph if facts else None) or NO_GRAPH
-    request = _request(paused, graph, opposed=_is_opposed(paused, observed, images))
+    request = _request(context.index, graph, opposed=_is_opposed(context))
     if request is None:
         return None
     request = replace(request, reason=Reason.DELETING, activity="pauses the concept graph")
-    return plan_job(paused, observed, images, now, request)
+    return plan_job(context, request)
 
 
 def _request(index: MemoryIndex, graph: GraphState, *, opposed: bool) -> JobRequest | None:
@@ -86,9 +83,9 @@ def _request(index: MemoryIndex, graph: GraphState, *, opposed: bool) -> JobRequ
     return JobRequest(workers.GRAPH, workers.graph_job, reason, activity)
 
 
-def _is_opposed(index: MemoryIndex, observed: Observed, images: Images) -> bool:
-    running = active_job(observed.jobs_of(workers.GRAPH))
-    wanted = workers.work_of(workers.config_fingerprint(index, images, workers.GRAPH))
+def _is_opposed(context: Context) -> bool:
+    running = active_job(context.observed.jobs_of(workers.GRAPH))
+    wanted = workers.work_of(workers.config_fingerprint(context.index, context.images, workers.GRAPH))
     return running is not None and workers.work_of(running.config) != wanted
 
 
@@ -100,9 +97,10 @@ def pending_changes(observed: Observed) -> int:
     return graph.pending
 
 
-def _filling(index: MemoryIndex, observed: Observed, graph: GraphState, now: datetime) -> Verdict:
+def _filling(context: Context, graph: GraphState) -> Verdict:
+    index, observed = context.index, context.observed
     name = f"Deployment {index.namespace}/{index.name}-sync"
-    if graph.pending and observed.graph_idle_since and now - observed.graph_idle_since >= IDLE_LIMIT:
+    if graph.pending and observed.graph_idle_since and context.now - observed.graph_idle_since >= IDLE_LIMIT:
         use = "use the graph without them" if graph.filled else "do without the graph"
         return Verdict.no(
             Reason.GRAPH_NOT_PROGRESSING,

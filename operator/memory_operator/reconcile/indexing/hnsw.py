@@ -4,31 +4,27 @@ The index is built again if Postgres reports it invalid or spec.index changes. A
 somebody made before the table had a MemoryIndex, is used as it is.
 """
 
-from datetime import datetime
-
 from memory_operator.api.conditions import Verdict
 from memory_operator.api.reasons import Reason
-from memory_operator.api.spec import MemoryIndex
-from memory_operator.reconcile.facts import Observed
+from memory_operator.reconcile.context import Context
 from memory_operator.reconcile.indexing.backfill import needs_bulk
 from memory_operator.reconcile.jobs import JobRequest, plan_job
 from memory_operator.reconcile.plan import Step, waiting_for
 from memory_operator.resources import workers
-from memory_operator.resources.common import Images
 
 VALID_INDEX = Verdict.yes(Reason.VALID, "The HNSW index is valid.")
 
 
-def plan_index(index: MemoryIndex, observed: Observed, images: Images, now: datetime, *, schema: Verdict) -> Step:
+def plan_index(context: Context, *, schema: Verdict) -> Step:
     """Return the verdict on the HNSW index, with the Job that builds a missing, invalid or outdated index."""
-    facts = observed.database_facts
+    facts, spec = context.observed.database_facts, context.index.spec.index
     if facts is None:
         return waiting_for("the database")
-    wanted = (index.spec.index.m, index.spec.index.ef_construction)
+    wanted = (spec.m, spec.ef_construction)
     outdated = facts.index.differs(*wanted)
     if facts.index.valid and not outdated:
         return Step(VALID_INDEX)
-    if not schema.holds or needs_bulk(index, observed, images, facts):
+    if not schema.holds or needs_bulk(context, facts):
         return Step(Verdict.no(Reason.WAITING, "The HNSW index is built after the backfill."))
     activity = "builds the HNSW index"
     if outdated:
@@ -37,4 +33,4 @@ def plan_index(index: MemoryIndex, observed: Observed, images: Images, now: date
     if progress is not None and progress.fraction is not None:
         activity += f" ({progress.fraction:.0%})"
     request = JobRequest("index", workers.index_job, Reason.BUILDING, activity)
-    return plan_job(index, observed, images, now, request)
+    return plan_job(context, request)

@@ -9,20 +9,21 @@ from functools import partial
 
 from memory_operator.api.conditions import Verdict, parse_timestamp
 from memory_operator.api.reasons import Reason
-from memory_operator.api.spec import Manifest, MemoryIndex
-from memory_operator.reconcile.facts import JobFacts, JobState, Observed
+from memory_operator.api.spec import Manifest
+from memory_operator.reconcile.context import Context
+from memory_operator.reconcile.facts import JobFacts, JobState
 from memory_operator.reconcile.jobs import JobRequest, plan_job
 from memory_operator.reconcile.plan import Apply, Step, apply_drifted
 from memory_operator.resources import model_fetch as resources
-from memory_operator.resources.common import Images
 from memory_operator.resources.network_policies import fetch_policy
 from memory_operator.resources.workers import work_of
 
 AVAILABLE = Verdict.yes(Reason.AVAILABLE, "The model file is where embedder pods read it.")
 
 
-def plan_fetch(index: MemoryIndex, observed: Observed, images: Images, now: datetime) -> Step:
+def plan_fetch(context: Context) -> Step:
     """Return whether embedder pods may start: their model file is fetched, or need not be fetched."""
+    index, observed = context.index, context.observed
     source = index.fetched_source
     if source is None:
         return Step(AVAILABLE)
@@ -38,7 +39,7 @@ def plan_fetch(index: MemoryIndex, observed: Observed, images: Images, now: date
     if live is not None and any(_has_filled(job, live) for job in jobs):
         return Step(AVAILABLE, (*policy, Apply(resources.fetched_claim(index, source, live))))
     activity = f"fetches {index.spec.embedding.model} into {resources.CLAIM} {index.namespace}/{name}"
-    step = plan_job(index, observed, images, now, JobRequest(resources.COMPONENT, build, Reason.FETCHING, activity))
+    step = plan_job(context, JobRequest(resources.COMPONENT, build, Reason.FETCHING, activity))
     return Step(step.verdict, (*policy, *(() if live else (Apply(claim),)), *step.actions))
 
 

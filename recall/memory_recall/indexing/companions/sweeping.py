@@ -1,10 +1,9 @@
 """Deletes, while the sync worker runs, what is recorded of texts that are gone or may no longer be used.
 
 These are hashes of failed texts, marks of `memory curate`, and links of the concept graph. Triggers do this with the
-text. But a trigger leaves a record that somebody has locked, and it neither sees a record
-that a later transaction adds nor fires where a partition is dropped, detached or truncated, or where logical
-replication deletes rows of an ordinary table. Nor does a trigger see what was committed after the snapshot by which its
-transaction is isolated.
+text. But a trigger leaves a record that somebody has locked, and it neither sees a record that a later transaction adds
+nor fires where a partition is dropped, detached or truncated, or where logical replication deletes rows of an ordinary
+table. Nor does a trigger see what was committed after the snapshot by which its transaction is isolated.
 """
 
 import asyncio

@@ -13,6 +13,7 @@ from memory_recall.postgres.driver_errors import translated
 from memory_recall.schema.definitions import Function, Trigger, fires, is_there, look_up, look_up_partitions
 from memory_recall.schema.rules.expected import (
     FUNCTIONS,
+    OWN_TABLES,
     TRUNCATE_TRIGGER,
     constraint,
     functions,
@@ -20,8 +21,7 @@ from memory_recall.schema.rules.expected import (
     triggers,
     vector_columns,
 )
-from memory_recall.schema.supersessions import SUPERSESSIONS
-from memory_recall.schema.table import ACTIVE, STANDBY, MemoryTable, VectorColumn, describe
+from memory_recall.schema.table import STANDBY, MemoryTable, VectorColumn, describe
 
 
 @dataclass(frozen=True)
@@ -62,11 +62,10 @@ class Differences:
 
 async def has_own_tables(connection: AnyConnection, table: MemoryTable) -> bool:
     """Return whether the embedding column and all our own tables exist."""
-    names = ("memory_index_state", "memory_index_models", "memory_index_swaps", ACTIVE.failures, STANDBY.failures)
     with translated("looking up our own tables"):
         found: bool = await connection.fetchval(
             "SELECT bool_and(to_regclass(name) IS NOT NULL) FROM jsonb_array_elements_text($1::jsonb) name",
-            json.dumps([table.own(name) for name in (*names, SUPERSESSIONS)]),
+            json.dumps([table.own(name) for name in OWN_TABLES]),
         )
     return found and table.embedding_dimensions is not None
 

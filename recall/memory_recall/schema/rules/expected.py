@@ -11,7 +11,7 @@ from typing import Any
 from memory_recall.schema.ddl import literal
 from memory_recall.schema.definitions import Function, Trigger, changed, trigger_function
 from memory_recall.schema.names import index_name
-from memory_recall.schema.supersessions import end_marks
+from memory_recall.schema.supersessions import SUPERSESSIONS, end_marks
 from memory_recall.schema.table import (
     ACTIVE,
     GUARDED,
@@ -31,6 +31,10 @@ _DIRECTION = "memory_index_direction"
 _FORGET = "memory_index_forget"
 _FORGET_ALL = "memory_index_forget_all"
 FUNCTIONS = (TEXT_HASH, COLUMN_MODEL, _GUARD, _STANDBY_GUARD, _DIRECTION, _FORGET, _FORGET_ALL)
+OWN_TABLES = (
+    "memory_index_swaps", STANDBY.failures, ACTIVE.failures, SUPERSESSIONS, "memory_index_state", "memory_index_models",
+)  # fmt: skip
+"""Our own tables for a table of memories; one that refers to others stands before them."""
 
 
 def column_model(model_id: int) -> Function:

@@ -11,18 +11,15 @@ from memory_recall.schema.names import index_name
 from memory_recall.schema.revisions import version_table
 from memory_recall.schema.rules.expected import (
     FUNCTIONS,
+    OWN_TABLES,
     STANDBY_TRIGGERS,
     TRUNCATE_TRIGGER,
     partial_indexes,
     triggers,
 )
-from memory_recall.schema.supersessions import SUPERSESSIONS
 from memory_recall.schema.table import ACTIVE, EMBEDDING_COLUMN, STANDBY, MemoryTable
 
 _STATISTICS_TARGET = 300  # of revision 0001
-_OWN_TABLES = (
-    "memory_index_swaps", STANDBY.failures, ACTIVE.failures, SUPERSESSIONS, "memory_index_state", "memory_index_models",
-)  # fmt: skip
 
 
 async def remove_additions(changes: TableChanges) -> None:
@@ -41,7 +38,7 @@ async def remove_additions(changes: TableChanges) -> None:
         await changes.run(statement)
     for name in FUNCTIONS:
         await changes.run(f"DROP FUNCTION IF EXISTS {table.own(name)}")
-    for name in _OWN_TABLES:
+    for name in OWN_TABLES:
         await changes.run(f"DROP TABLE IF EXISTS {table.own(name)}")
     await changes.run(f"DROP TABLE IF EXISTS {table.in_schema(version_table(table))}")
 

@@ -30,24 +30,21 @@ async def adopt(changes: TableChanges, partition: str, *, discard: bool) -> bool
         if await changes.value(some) is True:
             if not discard:
                 return False
-            await _discard(changes, partition, column)
+            await _clear(changes, partition, column)
     await mark_adopted(changes, partition)
     return True
 
 
-async def _discard(changes: TableChanges, relation: str, column: VectorColumn) -> None:
-    chosen = f"SELECT id FROM {relation} WHERE {column.name} IS NOT NULL ORDER BY id LIMIT {_BATCH}"
+async def _clear(changes: TableChanges, relation: str, column: VectorColumn, condition: str = "true") -> None:
+    """Clear the vectors of a relation's rows that satisfy an SQL condition, some rows at a time."""
+    chosen = f"SELECT id FROM {relation} WHERE {column.name} IS NOT NULL AND {condition} ORDER BY id LIMIT {_BATCH}"
     await changes.repeat_until_done(f"UPDATE {relation} SET {column.name} = NULL WHERE id IN ({chosen})")
 
 
 async def drop_directionless(changes: TableChanges, relation: str) -> None:
     """Drop the vectors of length zero that a table or a partition, a full name quoted for SQL, has."""
     for column in vector_columns(changes.table):
-        chosen = (
-            f"SELECT id FROM {relation} WHERE {column.name} IS NOT NULL "
-            f"AND {has_no_direction(changes.table, column.name)} ORDER BY id LIMIT {_BATCH}"
-        )
-        await changes.repeat_until_done(f"UPDATE {relation} SET {column.name} = NULL WHERE id IN ({chosen})")
+        await _clear(changes, relation, column, has_no_direction(changes.table, column.name))
 
 
 async def mark_adopted(changes: TableChanges, partition: str) -> None:
@@ -74,11 +71,8 @@ async def restore(changes: TableChanges, found: Differences) -> None:
         )
     for column in vector_columns(table):
         if found.discarding:
-            await _discard(changes, table.qualified, column)
-        await changes.repeat_until_done(
-            f"UPDATE {table.qualified} SET {column.name} = NULL WHERE id IN (SELECT id FROM {table.qualified} "
-            f"WHERE {column.name} IS NOT NULL AND NOT {table.shareable()} ORDER BY id LIMIT {_BATCH})"
-        )
+            await _clear(changes, table.qualified, column)
+        await _clear(changes, table.qualified, column, f"NOT {table.shareable()}")
         await changes.run(f"ALTER TABLE {table.qualified} VALIDATE CONSTRAINT {column.constraint}")
     if any(trigger.name == DIRECTION_TRIGGER for trigger in found.triggers):
         await drop_directionless(changes, table.qualified)

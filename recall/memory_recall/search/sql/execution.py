@@ -29,7 +29,7 @@ _LEGS = ("dense", "lexical")
 class Answer:
     """The rows that a recall's statement returned, the statement, and why a requested dense leg took no part.
 
-    `outdated` says that Postgres refused a statement, so that the catalog has changed since it was read.
+    `outdated` is true if Postgres refused a statement. The catalog must then be read again, because it has changed.
     """
 
     rows: Sequence[Any]
@@ -118,7 +118,7 @@ async def read_again(
     if rows[0]["in_recovery"]:
         raise ReplicaRefused(
             "The pool of the primary leads to a replica.",
-            "Connect the pool that HybridRecall has as `primary` to the primary (the -rw service).",
+            "Connect the pool that ReplicaRecall has as `primary` to the primary (the -rw service).",
         )
     present = {row["id"]: row for row in rows}
     return [{**row, **present[row["id"]]} for row in found if row["id"] in present]

@@ -12,7 +12,7 @@ test compares both. Therefore sums are written here in the order in which the re
 from memory_recall.search.fusion import CLOSENESS_SHARE, IMPORTANCE_BASE, IMPORTANCE_SHARE, Fusion, SortBy
 from memory_recall.search.period import FADE, Period
 from memory_recall.search.sql.filters import Arguments
-from memory_recall.search.supersession_sql import NEWEST_FIRST, newest_first
+from memory_recall.search.sql.supersession import NEWEST_FIRST, newest_first
 
 _TIMELINESS = f"(1::float8 + {CLOSENESS_SHARE}::float8 * closeness)"
 _PRIOR = f"({IMPORTANCE_BASE}::float8 + {IMPORTANCE_SHARE}::float8 * importance)"

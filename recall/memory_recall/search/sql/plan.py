@@ -16,18 +16,12 @@ MAX_DEPTH = 1_000  # rows of a leg: more candidates than that no scan of an HNSW
 
 @dataclass(frozen=True, slots=True)
 class DenseLeg:
-    """How the dense leg searches: with which vector of the query, in which column, and by which index.
-
-    `check_column_model` is True in a database that can swap models. Then the active model must also be the model that
-    the SQL function `memory_index_column_model` returns for the column, because this function is right even in a
-    transaction with an old snapshot.
-    """
+    """How the dense leg searches: with which vector of the query, in which column, and by which index."""
 
     embedded: EmbeddedQuery
     iterative_scan: bool = True
     column: VectorColumn = ACTIVE
-    check_column_model: bool = False
-    graph: SearchedGraph = UNKNOWN_GRAPH
+    hnsw: SearchedGraph = UNKNOWN_GRAPH
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +34,10 @@ class RecallPlan:
     statement (JIT). With `statistics` None the lexical leg ranks by `ts_rank`. With `own_columns` True, the memories
     come with all columns of the table. `further` are words that the BM25 leg searches beside the query's own.
 
-    What follows from these is computed once. `depth` is how many rows each leg returns: 50, or as many as the page
-    needs, at most `MAX_DEPTH`. `lexical_is_final` says whether the order of the lexical leg is kept as it is, and
-    `has_graph_leg` whether the concept graph is a third leg, provided that the dense leg takes part.
+    What follows from these is computed once. `selective` says whether filters or an owner restrict the search. `depth`
+    is how many rows each leg returns: 50, or as many as the page needs, at most `MAX_DEPTH`. `lexical_is_final` says
+    whether the order of the lexical leg is kept as it is, and `has_graph_leg` whether the concept graph is a third leg,
+    provided that the dense leg takes part.
     """
 
     query: RecallQuery
@@ -61,11 +56,13 @@ class RecallPlan:
     own_columns: bool = False
     further: FurtherWords | None = None
 
+    selective: bool = field(init=False)
     depth: int = field(init=False)
     lexical_is_final: bool = field(init=False)
     has_graph_leg: bool = field(init=False)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "selective", self.query.selective)
         object.__setattr__(self, "lexical_is_final", self._is_lexical_final())
         object.__setattr__(self, "depth", self._depth())
         object.__setattr__(self, "has_graph_leg", self._has_graph_leg())

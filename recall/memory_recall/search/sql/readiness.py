@@ -14,13 +14,12 @@ from memory_recall.postgres.connection import AnyConnection
 from memory_recall.postgres.driver_errors import translated
 from memory_recall.schema.requirements.reading import require_every_row
 from memory_recall.schema.requirements.used_columns import require_searchable
-from memory_recall.schema.rules.expected import COLUMN_MODEL
 from memory_recall.schema.table import ACTIVE, MemoryTable, VectorColumn, describe
-from memory_recall.search.graph_sql import graph_is_filled
 from memory_recall.search.query import EmbeddedQuery
 from memory_recall.search.result import Degraded
+from memory_recall.search.sql.graph import graph_is_filled
 from memory_recall.search.sql.plan import DenseLeg
-from memory_recall.search.supersession_sql import any_superseded
+from memory_recall.search.sql.supersession import any_superseded
 
 _ITERATIVE_SCAN_SINCE = (0, 8)
 
@@ -33,9 +32,8 @@ class Readiness:
     extension_version: str | None
     has_state: bool
     has_index: bool
-    knows_swaps: bool = False
     column: VectorColumn = ACTIVE
-    graph: SearchedGraph = UNKNOWN_GRAPH
+    hnsw: SearchedGraph = UNKNOWN_GRAPH
     compiles: bool = False
     superseding: bool = False
     concept_graph: bool = False
@@ -63,13 +61,7 @@ class Readiness:
 
     def dense_leg(self, embedded: EmbeddedQuery) -> DenseLeg:
         """Return a dense leg for this query vector, which must have as many dimensions as the column."""
-        return DenseLeg(
-            embedded,
-            self.iterative_scan,
-            self.column,
-            check_column_model=self.knows_swaps and self.column is ACTIVE,
-            graph=self.graph,
-        )
+        return DenseLeg(embedded, self.iterative_scan, self.column, self.hnsw)
 
 
 async def read_readiness(connection: AnyConnection, name: str, column: VectorColumn = ACTIVE) -> Readiness:
@@ -90,12 +82,11 @@ async def read_readiness(connection: AnyConnection, name: str, column: VectorCol
             "SELECT index.m, index.ef_construction, index.oid IS NOT NULL AS has_index,"
             " (SELECT extversion FROM pg_extension WHERE extname = 'vector') AS version,"
             " to_regclass($1) IS NOT NULL AND to_regclass($2) IS NOT NULL AS has_state,"
-            " to_regprocedure($3) IS NOT NULL AS knows_swaps, pg_jit_available() AS compiles,"
+            " pg_jit_available() AS compiles,"
             f" {table.estimated_rows(largest_partition=True)} AS rows"
             f" FROM (VALUES (1)) one LEFT JOIN ({find_statement(table, column=column.name)}) index ON true",
             table.own("memory_index_state"),
             table.own("memory_index_models"),
-            f"{table.own(COLUMN_MODEL)}()",
         )
     assert row is not None  # noqa: S101  (an outer join with one row yields one)
     return Readiness(
@@ -103,9 +94,8 @@ async def read_readiness(connection: AnyConnection, name: str, column: VectorCol
         row["version"],
         has_state=row["has_state"],
         has_index=row["has_index"],
-        knows_swaps=row["knows_swaps"],
         column=column,
-        graph=SearchedGraph(row["rows"] or 0.0, row["m"] or 0, row["ef_construction"] or 0),
+        hnsw=SearchedGraph(row["rows"] or 0.0, row["m"] or 0, row["ef_construction"] or 0),
         compiles=row["compiles"],
         superseding=await any_superseded(connection, table),
         concept_graph=await graph_is_filled(connection, table),

@@ -16,17 +16,17 @@ from memory_recall.schema.columns.owners import owner_text
 from memory_recall.schema.models_sql import RECORDED_COLUMNS
 from memory_recall.schema.rules.expected import COLUMN_MODEL
 from memory_recall.schema.table import ACTIVE, MemoryTable, quoted
-from memory_recall.search.graph_sql import graph_leg
 from memory_recall.search.result import EVIDENCE_FIELDS
 from memory_recall.search.sql.bm25 import bm25_leg
 from memory_recall.search.sql.expressions import MOMENT_FIELDS, memory_columns, optional
 from memory_recall.search.sql.filters import Arguments, postgres_conditions
 from memory_recall.search.sql.fusion import closeness, fused
+from memory_recall.search.sql.graph import graph_leg
 from memory_recall.search.sql.own_columns import own_select_list
 from memory_recall.search.sql.plan import DenseLeg, RecallPlan
+from memory_recall.search.sql.supersession import successors
 from memory_recall.search.sql.ts_rank import ts_rank_leg
 from memory_recall.search.sql.visibility import SearchedRows, postgres_rows
-from memory_recall.search.supersession_sql import successors
 
 Statement = tuple[str, list[object]]
 """SQL text and its arguments."""
@@ -103,11 +103,14 @@ def gate(plan: RecallPlan, arguments: Arguments) -> str:
 def _may_take_part(plan: RecallPlan, dense: DenseLeg, arguments: Arguments) -> str:
     """Return SQL for whether the query's vector and the column's vectors come from the same file of the same model.
 
+    The active model must also be the model that the SQL function `memory_index_column_model` returns for its column,
+    because this function is right even in a transaction with an old snapshot.
+
     Evaluating the SQL also sets the parameters of the index scan.
     """
-    partitions = len(plan.table.partitions) if dense.iterative_scan and not plan.query.selective else 0
-    settings = {"hnsw.ef_search": str(dense.graph.ef_search(plan.depth, partitions=partitions))}
-    if dense.iterative_scan and plan.query.selective:
+    partitions = len(plan.table.partitions) if dense.iterative_scan and not plan.selective else 0
+    settings = {"hnsw.ef_search": str(dense.hnsw.ef_search(plan.depth, partitions=partitions))}
+    if dense.iterative_scan and plan.selective:
         # Without it the index gives ef_search neighbours and the filters then leave what they leave.
         # Relaxed, because the strict order drops what comes late although it is near; the leg sorts anyway.
         settings |= {"hnsw.iterative_scan": "relaxed_order"} | _FILTERED_SCAN
@@ -118,7 +121,7 @@ def _may_take_part(plan: RecallPlan, dense: DenseLeg, arguments: Arguments) -> s
         terms.append(f"k.name IS NOT DISTINCT FROM {arguments.add(dense.embedded.model, 'text')}")
         if dense.embedded.digest is not None:
             terms.append(f"coalesce(k.digest = {arguments.add(dense.embedded.digest, 'text')}, true)")
-        if dense.check_column_model:
+        if dense.column is ACTIVE:
             terms.append(f"k.id IS NOT DISTINCT FROM {plan.table.own(COLUMN_MODEL)}()")
     return " AND ".join(terms)
 
@@ -131,11 +134,10 @@ def dense_leg(plan: RecallPlan, where: str, vector: str) -> str:
     """
     if plan.dense is None:
         return NO_DENSE_LEG
-    column, graph = plan.dense.column.name, plan.dense.graph
+    column, hnsw = plan.dense.column.name, plan.dense.hnsw
     distance = f"m.{column} {_cosine_distance(plan.table)} {vector}"
-    selective = plan.query.selective
-    scanned = graph.filtered_depth(plan.depth) if selective else plan.depth
-    scan = where if selective or not graph.exists else f"{where} AND {_INFLATE_SCAN_COST}"
+    scanned = hnsw.filtered_depth(plan.depth) if plan.selective else plan.depth
+    scan = where if plan.selective or not hnsw.exists else f"{where} AND {_INFLATE_SCAN_COST}"
     # `+ 0` keeps the planner from taking the scan's order, which is a relaxed one, for the sorted one.
     return f"""
 dense AS MATERIALIZED (

@@ -8,7 +8,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from memory_recall import EVERYONE, Filters, HybridRecall, RecallQuery, SortBy
+from memory_recall import EVERYONE, Filters, HybridRecall, RecallOptions, RecallQuery, SortBy
 from memory_recall.postgres.connection import DsnText
 from memory_recall.schema.migrate import MigrationRequest, migrate
 from memory_recall.schema.table import describe
@@ -49,7 +49,7 @@ async def pool(kind: str, copy_of: CopyOf, request_for: Callable[..., MigrationR
 @pytest.mark.finding("database F16")
 @pytest.mark.parametrize("lexical", ["bm25", "ts_rank"])
 async def test_filters_answers_and_named_times_are_in_utc(pool: Any, kind: str, lexical: Any) -> None:
-    recall = HybridRecall(pool, None, lexical=lexical, time_budget=60)
+    recall = HybridRecall(pool, None, RecallOptions(lexical=lexical, time_budget=60))
 
     async def found(since: datetime | None = None, until: datetime | None = None) -> list[list[datetime | None]]:
         bounds, answers = Filters(since=since, until=until), []

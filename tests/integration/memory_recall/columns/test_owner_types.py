@@ -14,12 +14,13 @@ import pytest
 from fastapi import FastAPI
 from typer.testing import CliRunner
 
-from memory_recall import EVERYONE, Everyone, HybridRecall, InvalidInput, RecallQuery, create_recall_router
+from memory_recall import EVERYONE, Everyone, HybridRecall, InvalidInput, RecallOptions, RecallQuery
 from memory_recall.cli.app import create_app
-from memory_recall.curation.candidates_sql import read_frequencies, read_pairs
+from memory_recall.contrib.curation.candidates_sql import read_frequencies, read_pairs
+from memory_recall.contrib.fastapi import create_recall_router
+from memory_recall.contrib.labelling.store import PostgresStore
 from memory_recall.graph import enable
 from memory_recall.graph.neighbourhood import read_neighbourhood
-from memory_recall.labelling.store import PostgresStore
 from memory_recall.postgres.connection import DsnText
 from memory_recall.schema.columns.owners import owned_by
 from memory_recall.schema.migrate import MigrationRequest, migrate
@@ -107,7 +108,7 @@ async def typed(
     async with asyncpg.create_pool(database.dsn, min_size=1) as pool:
         async with pool.acquire() as connection:
             table = await describe(connection, "memories")
-        recall = HybridRecall(pool, None, time_budget=60)
+        recall = HybridRecall(pool, None, RecallOptions(time_budget=60))
         yield Typed(database, pool, table, recall)
         await recall.close()
 
@@ -117,7 +118,7 @@ async def typed(
 async def test_a_recall_finds_one_users_memories_and_names_their_owner(
     kind: OwnerType, typed: Typed, lexical: Any
 ) -> None:
-    recall = HybridRecall(typed.pool, None, lexical=lexical, time_budget=60)
+    recall = HybridRecall(typed.pool, None, RecallOptions(lexical=lexical, time_budget=60))
     for user in (kind.ana, kind.respelled, kind.native):
         found = await recall.recall(RecallQuery("boiler", user_id=user))
         assert [memory.owner for memory in found.memories] == [kind.ana, kind.ana]

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from memory_recall import EVERYONE, HybridRecall, RecallQuery
+from memory_recall import EVERYONE, HybridRecall, RecallOptions, RecallQuery
 from memory_recall.indexing.quarantine_sql import RetryPolicy, listed
 from memory_recall.postgres.connection import DsnText, create_pool
 from memory_recall.schema.migrate import MigrationRequest, migrate
@@ -65,7 +65,7 @@ async def test_a_text_in_the_place_of_null_is_embedded(gaps: Workbench) -> None:
 @pytest.mark.finding("database F12")
 async def test_content_that_is_null_is_read_as_an_empty_text(gaps: Workbench) -> None:
     pool = await create_pool(DsnText(gaps.database.dsn))
-    recall = HybridRecall(pool, None, time_budget=60)
+    recall = HybridRecall(pool, None, RecallOptions(time_budget=60))
     found = await recall.recall(RecallQuery("kettle", user_id=EVERYONE))
     await recall.close()
     assert [memory.content for memory in found.memories if memory.id == 2] == [""]

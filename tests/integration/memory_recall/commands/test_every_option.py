@@ -21,7 +21,7 @@ from typer.testing import CliRunner, Result
 
 from memory_recall.cli import tune
 from memory_recall.cli.app import create_app
-from memory_recall.labelling import store
+from memory_recall.contrib.labelling import store
 from memory_recall.postgres.connection import DsnText, connect
 from memory_recall.postgres.identity_sql import read_identity
 from memory_recall.schema.claims_sql import TableClaim

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from memory_recall.cli import questions, tune
 from memory_recall.cli.app import create_app
-from memory_recall.labelling import store
+from memory_recall.contrib.labelling import store
 from memory_recall.search.fusion import Fusion
 from tests.integration.memory_recall.read_path.test_evaluate_command import TEXTS, fill
 

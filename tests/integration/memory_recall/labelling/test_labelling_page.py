@@ -9,13 +9,13 @@ from urllib.parse import urlsplit
 import pytest
 from selenium.webdriver.common.keys import Keys
 
+from memory_recall.contrib.labelling.label_file import LabelFile
+from memory_recall.contrib.labelling.labeller import Labeller
+from memory_recall.contrib.labelling.labels import Asked, Drawn
+from memory_recall.contrib.labelling.page.app import page_app
+from memory_recall.contrib.labelling.store import ShownMemory
+from memory_recall.contrib.local_page.server import serve_locally
 from memory_recall.evaluation.evaluate import parse_questions
-from memory_recall.labelling.label_file import LabelFile
-from memory_recall.labelling.labeller import Labeller
-from memory_recall.labelling.labels import Asked, Drawn
-from memory_recall.labelling.page.app import page_app
-from memory_recall.labelling.store import ShownMemory
-from memory_recall.local_page.server import serve_locally
 from tests.integration.memory_recall.labelling.judging import Judging, judging
 from tests.unit.memory_recall.labelling.fake_store import FakeStore, state
 

@@ -6,14 +6,15 @@ from typing import Any
 
 import pytest
 
+from memory_recall.contrib.labelling.labels import Asked
+from memory_recall.contrib.labelling.store import PostgresStore, ShownMemory
 from memory_recall.evaluation.evaluate import RecallDegraded, embed_questions, parse_questions
 from memory_recall.evaluation.tuning import settings as fusions
-from memory_recall.labelling.labels import Asked
-from memory_recall.labelling.store import PostgresStore, ShownMemory
 from memory_recall.postgres.connection import DsnText, create_pool
 from memory_recall.schema.table import describe
 from memory_recall.search.fusion import default_fusion
 from memory_recall.search.hybrid_recall import HybridRecall
+from memory_recall.search.options import RecallOptions
 from memory_recall.search.query import RecallQuery
 from tests.integration.memory_recall.fake_embedder import vector_of
 
@@ -37,7 +38,8 @@ async def stored(bench: Any) -> AsyncIterator[tuple[PostgresStore, HybridRecall,
         closing.push_async_callback(pool.close)
         client = await closing.enter_async_context(bench.client())
         legs = [
-            HybridRecall(pool, lexical=lexical, require_index=False, time_budget=60) for lexical in ("bm25", "ts_rank")
+            HybridRecall(pool, None, RecallOptions(lexical=lexical, require_index=False, time_budget=60))
+            for lexical in ("bm25", "ts_rank")
         ]
         for leg in legs:
             closing.push_async_callback(leg.close)

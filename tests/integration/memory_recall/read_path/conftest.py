@@ -11,6 +11,7 @@ import pytest
 
 from memory_recall.postgres.connection import DsnText, create_pool
 from memory_recall.search.hybrid_recall import HybridRecall
+from memory_recall.search.options import RecallOptions
 from tests.integration.conftest import CopyOf, Database
 from tests.integration.memory_recall.read_path.rows import fill
 from tests.integration.memory_recall.read_path.splitting import Fetched
@@ -70,7 +71,7 @@ class Memories:
         )  # fmt: skip
 
     def recalling(self, embedder: Any = None, **options: Any) -> HybridRecall:
-        recall = HybridRecall(self.pool, embedder, **{"time_budget": PATIENT, **options})
+        recall = HybridRecall(self.pool, embedder, RecallOptions(**{"time_budget": PATIENT, **options}))
         self.opened.append(recall)
         return recall
 

@@ -8,8 +8,10 @@ from typing import Any
 
 import asyncpg
 
+from memory_recall.contrib.replicas import ReplicaRecall
 from memory_recall.postgres.connection import DsnText, create_pool
 from memory_recall.search.hybrid_recall import HybridRecall
+from memory_recall.search.options import RecallOptions
 from tests.integration.conftest import PostgresInstance
 
 _LAG_SECONDS = 60.0
@@ -24,10 +26,15 @@ class Replicated:
     pool: "asyncpg.Pool[asyncpg.Record]"
     _superuser: "asyncpg.Connection[asyncpg.Record]"
 
-    def recalling(self, embedder: Any = None, *, pool: Any = None, **options: Any) -> HybridRecall:
+    def recalling(self, embedder: Any = None, *, pool: Any = None, primary: Any = None) -> ReplicaRecall:
         """Make a recall that searches the replica, by another pool if one is given, and has a pool of the primary."""
-        given = {"primary": self.memories.pool, "time_budget": 60.0, **options}
-        recall = HybridRecall(pool or self.pool, embedder, **given)
+        recall = ReplicaRecall(self.recalling_alone(embedder, pool=pool), primary or self.memories.pool)
+        self.memories.opened.append(recall)
+        return recall
+
+    def recalling_alone(self, embedder: Any = None, *, pool: Any = None) -> HybridRecall:
+        """Make a recall that searches the replica and knows no primary."""
+        recall = HybridRecall(pool or self.pool, embedder, RecallOptions(time_budget=60.0))
         self.memories.opened.append(recall)
         return recall
 

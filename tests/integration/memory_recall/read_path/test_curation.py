@@ -17,11 +17,11 @@ import asyncpg
 import pytest
 
 from memory_recall import EVERYONE, Everyone, InvalidInput, RecallQuery, SortBy
-from memory_recall.curation import candidates_sql
-from memory_recall.curation.decisions import Action, Decider
-from memory_recall.curation.finding import find_proposals
-from memory_recall.curation.journal_sql import Applied, apply_proposals, steps, undo
-from memory_recall.curation.proposal_file import Proposal
+from memory_recall.contrib.curation import candidates_sql
+from memory_recall.contrib.curation.decisions import Action, Decider
+from memory_recall.contrib.curation.finding import find_proposals
+from memory_recall.contrib.curation.journal_sql import Applied, apply_proposals, steps, undo
+from memory_recall.contrib.curation.proposal_file import Proposal
 from memory_recall.errors import DatabaseRejected
 from memory_recall.indexing.companions.sweeping import sweep_hashes
 from memory_recall.postgres.connection import DsnText

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from memory_recall.curation import judging
-from memory_recall.curation.finding import find_judged
-from memory_recall.curation.judging import Judging, examples
-from memory_recall.embedding.chat_client import ChatClient
+from memory_recall.contrib.chat_client import ChatClient
+from memory_recall.contrib.curation import judging
+from memory_recall.contrib.curation.finding import find_judged
+from memory_recall.contrib.curation.judging import Judging, examples
 from memory_recall.errors import EmbedderUnavailable
 from memory_recall.retrying import Backoff
 from memory_recall.schema.revisions import require_schema

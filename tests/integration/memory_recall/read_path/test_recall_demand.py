@@ -6,11 +6,13 @@ from typing import Any
 import asyncpg
 import pytest
 
+from memory_recall.contrib.replicas import ReplicaRecall
 from memory_recall.errors import EmbedderRejected
 from memory_recall.hnsw.repair import IndexParameters, build_index
 from memory_recall.postgres.connection import DsnText, create_pool
 from memory_recall.search import hybrid_recall
 from memory_recall.search.hybrid_recall import HybridRecall
+from memory_recall.search.options import RecallOptions
 from memory_recall.search.result import Degraded
 from memory_recall.status import inspect
 from tests.integration.memory_recall.queries import make_query
@@ -150,7 +152,7 @@ async def test_nothing_is_recorded_in_a_read_only_session(memories: Any, databas
     """As an API has it that reads through a user of its own."""
     await memories.add("kettle")
     pool = await asyncpg.create_pool(database.dsn, server_settings={"default_transaction_read_only": "on"})
-    recall = HybridRecall(pool, Dead(), time_budget=60.0)
+    recall = HybridRecall(pool, Dead(), RecallOptions(time_budget=60.0))
     assert len(await _recalls_without_a_record(pool, recall, database)) == 1
     assert await memories.pool.fetchval(WANTED) is None
 
@@ -164,7 +166,7 @@ async def test_nothing_is_recorded_on_a_replica(own_bench: Workbench) -> None:
     server.become_replica()
     server.start()
     pool = await create_pool(DsnText(bench.database.dsn))
-    recall = HybridRecall(pool, Dead(), primary=pool, time_budget=60.0)
+    recall = ReplicaRecall(HybridRecall(pool, Dead(), RecallOptions(time_budget=60.0)), pool)
     assert await _recalls_without_a_record(pool, recall, bench.database) == []
     assert await bench.value("SELECT pg_is_in_recovery()")
     assert await bench.value(WANTED) is None

@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
-from memory_recall import ChatClient, Expansion, Filters, HybridRecall, InvalidInput, QueryExpansion, RecallQuery
+from memory_recall import Expansion, Filters, InvalidInput, Recall, RecallQuery
+from memory_recall.contrib.chat_client import ChatClient
+from memory_recall.contrib.query_expansion import QueryExpansion
 from memory_recall.search.sql import bm25, execution
 from memory_recall.search.sql.visibility import Everyone
 from tests.integration.memory_recall.chat_server import ChatServer, said
@@ -30,13 +32,15 @@ async def chat() -> AsyncIterator[ChatServer]:
 
 @pytest.fixture
 async def expanding(chat: ChatServer) -> AsyncIterator[Expanding]:
-    """Makes expansions that ask `chat`, with all the time that they need unless a test says otherwise."""
-    async with AsyncExitStack() as clients:
+    """Wraps recalls in expansions that ask `chat`, with all the time that they need unless a test says otherwise."""
+    async with AsyncExitStack() as opened:
 
-        def expand(**options: Any) -> QueryExpansion:
+        def expand(recall: Recall, **options: Any) -> QueryExpansion:
             client = ChatClient(chat.url, "tiny-chat")
-            clients.push_async_callback(client.close)
-            return QueryExpansion(client, **{"budget": PATIENT / 2, **options})
+            opened.push_async_callback(client.close)
+            expansion = QueryExpansion(recall, client, **{"budget": PATIENT / 2, **options})
+            opened.push_async_callback(expansion.close)
+            return expansion
 
         yield expand
 
@@ -75,7 +79,7 @@ async def test_a_memory_is_found_by_a_word_that_only_the_expansion_has(
     further = await memories.add("a snapshot is taken hourly")
     await memories.add("tomatoes like sun")
     await memories.pool.execute("ANALYZE memories")
-    recall = memories.recalling(embedder, expansion=expanding())
+    recall = expanding(memories.recalling(embedder))
     result = await recall.recall(expanded("backup", mode=mode))
     assert (result.ids, result.expansion) == ([own, further], Expansion.DONE)
     assert result.timings.total >= result.timings.expansion > 0
@@ -95,7 +99,7 @@ async def test_a_further_word_weighs_as_much_as_was_chosen_and_takes_nothing_fro
     plain = memories.recalling()
     own = {one.id: one.evidence.lexical_score for one in (await plain.recall(make_query("backup"))).memories}
     other = {one.id: one.evidence.lexical_score for one in (await plain.recall(make_query("snapshot"))).memories}
-    weighed = await memories.recalling(expansion=expanding(weight=0.25)).recall(expanded("backup"))
+    weighed = await expanding(memories.recalling(), weight=0.25).recall(expanded("backup"))
     found = {one.id: one.evidence.lexical_score for one in weighed.memories}
     assert found == pytest.approx({**own, **{one: 0.25 * score for one, score in other.items()}})
     assert weighed.ids == [*own, *other]
@@ -106,7 +110,7 @@ async def test_memories_without_further_words_keep_their_scores_and_places(
     filled: Any, embedder: Any, chat: ChatServer, expanding: Expanding
 ) -> None:
     chat.answer = said("unheard, never said")
-    recall = filled.recalling(embedder, expansion=expanding())
+    recall = expanding(filled.recalling(embedder))
     result = await recall.recall(expanded("zfs scrub", limit=50))
     assert result.expansion is Expansion.DONE
     assert judged(result) == judged(await recall.recall(make_query("zfs scrub", limit=50)))
@@ -123,7 +127,7 @@ async def test_in_a_large_table_many_memories_with_a_further_word_displace_none_
     await filled.pool.execute(insert, "backup that no ANALYZE has seen", 5)
     await filled.pool.execute(insert, "quokka", 1500)
     chat.answer = said("quokka")
-    recall = filled.recalling(expansion=expanding(weight=0.01))
+    recall = expanding(filled.recalling(), weight=0.01)
     plain, more = [await recall.recall(make_query(query, limit=500, expand=expand)) for expand in (False, True)]
     assert more.expansion is Expansion.DONE
     assert len(plain.ids) > 10
@@ -139,7 +143,7 @@ async def test_in_a_large_table_common_further_words_lead_to_no_memory(
     monkeypatch.setattr(bm25, "_LEAST_RARE_ROWS", 1)
     both = await filled.add("backup of ripe tomatoes")
     chat.answer = said("ripe, tomatoes")
-    recall = filled.recalling(expansion=expanding())
+    recall = expanding(filled.recalling())
     plain, more = [await recall.recall(make_query("backup", limit=500, expand=expand)) for expand in (False, True)]
     assert more.expansion is Expansion.DONE
     assert set(more.ids) == set(plain.ids)
@@ -155,7 +159,7 @@ async def test_a_query_of_as_many_words_as_are_searched_leaves_no_place_for_furt
     await memories.add("a snapshot")
     await memories.pool.execute("ANALYZE memories")
     text = " ".join(f"word{number}" for number in range(bm25.MAX_QUERY_TERMS))
-    result = await memories.recalling(expansion=expanding()).recall(expanded(text))
+    result = await expanding(memories.recalling()).recall(expanded(text))
     assert (result.ids, result.expansion) == ([last], Expansion.DONE)
 
 
@@ -166,8 +170,8 @@ async def test_parallel_legs_give_the_same_with_further_words(
     filled: Any, embedder: Any, chat: ChatServer, expanding: Expanding, *, fetched: Fetched, query: str, words: str
 ) -> None:
     chat.answer = said(words)
-    one = await filled.recalling(embedder, expansion=expanding(), parallel_legs=False).recall(expanded(query))
-    two = await filled.recalling(embedder, expansion=expanding()).recall(expanded(query))
+    one = await expanding(filled.recalling(embedder, parallel_legs=False)).recall(expanded(query))
+    two = await expanding(filled.recalling(embedder)).recall(expanded(query))
     assert len(fetched.sessions) == 4
     assert (one.expansion, two.expansion) == (Expansion.DONE, Expansion.DONE)
     assert judged(two) == judged(one)
@@ -184,7 +188,7 @@ async def test_further_words_lead_to_no_memory_that_the_query_may_not_find(
     secret = await memories.add("snapshot secret", user_id="ben", sensitive=True)
     await memories.add("snapshot deleted", user_id="ana", deleted=True)
     await memories.add("snapshot elsewhere", user_id="ana", category="other")
-    recall = memories.recalling(expansion=expanding())
+    recall = expanding(memories.recalling())
     asked = expanded("backup", user_id="ana", filters=Filters(category="facts"))
     assert [one.content for one in (await recall.recall(asked)).memories] == ["backup"]
     everybody = await recall.recall(expanded("backup", user_id=Everyone(reader="ana")))
@@ -198,7 +202,7 @@ async def test_nothing_but_the_text_of_a_query_is_sent_and_of_a_sensitive_query_
     memories: Any, embedder: Any, chat: ChatServer, expanding: Expanding
 ) -> None:
     await memories.add("backup memory-canary", user_id="user-canary", tags="tag-canary", vector=axis(1.0))
-    recall = memories.recalling(embedder, expansion=expanding())
+    recall = expanding(memories.recalling(embedder))
     options: dict[str, Any] = {"user_id": "user-canary", "filters": Filters(tags=("tag-canary",))}
     hidden = await recall.recall(expanded("backup sensitive-canary", sensitive=True, **options))
     assert (hidden.expansion, chat.heard) == (Expansion.SENSITIVE_QUERY, b"")
@@ -229,7 +233,7 @@ async def test_an_answer_of_no_use_leaves_the_statement_and_the_result_of_a_reca
 ) -> None:
     """Byte for byte, with the arguments of the statement; and the result says why."""
     chat.answer = answer
-    recall = filled.recalling(embedder, expansion=expanding())
+    recall = expanding(filled.recalling(embedder))
     result = await recall.recall(expanded("zfs scrub", mode=mode))
     plain = await filled.recalling(embedder).recall(make_query("zfs scrub", mode=mode))
     assert sent[0] == sent[1]
@@ -243,7 +247,7 @@ async def test_a_model_that_never_answers_costs_its_budget_and_then_nothing_for_
     filled: Any, embedder: Any, chat: ChatServer, expanding: Expanding, sent: list[Any]
 ) -> None:
     chat.hold_after(0)
-    recall = filled.recalling(embedder, expansion=expanding(budget=0.05))
+    recall = expanding(filled.recalling(embedder), budget=0.05)
     outcomes = [(await recall.recall(expanded("zfs scrub"))).expansion for _ in range(2)]
     assert outcomes == [Expansion.TIMEOUT, Expansion.PAUSED]
     await filled.recalling(embedder).recall(make_query("zfs scrub"))
@@ -255,7 +259,7 @@ async def test_without_its_server_a_recall_is_one_without_expansion(
     filled: Any, embedder: Any, chat: ChatServer, expanding: Expanding, sent: list[Any]
 ) -> None:
     await chat.stop()
-    recall = filled.recalling(embedder, expansion=expanding())
+    recall = expanding(filled.recalling(embedder))
     assert (await recall.recall(expanded("zfs scrub"))).expansion is Expansion.FAILED
     assert (await recall.recall(make_query("zfs scrub"))).expansion is Expansion.NOT_ASKED
     await filled.recalling(embedder).recall(expanded("zfs scrub"))
@@ -276,22 +280,22 @@ async def test_the_model_is_asked_while_the_query_is_embedded(
             return axis(1.0)
 
     chat.hold_after(0)
-    recall = filled.recalling(Waiting(), expansion=expanding(), embedding_budget=PATIENT / 2)
+    recall = expanding(filled.recalling(Waiting(), embedding_budget=PATIENT / 2))
     result = await recall.recall(expanded("zfs scrub"))
     assert (result.reason, result.expansion) == (None, Expansion.DONE)
 
 
 async def test_what_cannot_be_expanded_or_does_not_fit_is_refused(memories: Any, expanding: Expanding) -> None:
     with pytest.raises(InvalidInput, match="ts_rank"):
-        HybridRecall(memories.pool, lexical="ts_rank", expansion=expanding(budget=0.5))
+        expanding(memories.recalling(lexical="ts_rank"), budget=0.5)
     with pytest.raises(InvalidInput, match="do not fit"):
-        HybridRecall(memories.pool, expansion=expanding(budget=2.0))
+        expanding(memories.recalling(time_budget=2.0), budget=2.0)
 
 
 @pytest.mark.usefixtures("complaints")
 async def test_closing_a_recall_ends_what_it_still_asks(filled: Any, chat: ChatServer, expanding: Expanding) -> None:
     chat.hold_after(0)
-    recall = HybridRecall(filled.pool, expansion=expanding(), time_budget=PATIENT)
+    recall = expanding(filled.recalling())
     recalling = asyncio.create_task(recall.recall(expanded("zfs")))
     await chat.arrived.wait()
     recalling.cancel()

@@ -9,10 +9,11 @@ import pytest
 from fastapi import FastAPI
 
 from memory_recall import EVERYONE, Everyone, Filters, Fusion, RecallQuery, SortBy
-from memory_recall.integrations.fastapi import create_recall_router
+from memory_recall.contrib.fastapi import create_recall_router
+from memory_recall.contrib.query_expansion import QueryExpansion
 from memory_recall.postgres.connection import DsnText, create_pool
 from memory_recall.search.hybrid_recall import HybridRecall
-from memory_recall.search.query_expansion import QueryExpansion
+from memory_recall.search.options import RecallOptions
 from memory_recall.search.result import Expansion, RecallResult
 from tests.integration.memory_recall.poolers import pgbouncer
 from tests.integration.memory_recall.read_path.conftest import PATIENT
@@ -113,8 +114,8 @@ async def test_further_words_make_no_long_query_of_a_short_one(graph: Any, embed
     """A long query has no graph leg, and what a language model adds is not part of the query."""
     wanted = await graph.add("the bridge", vector=BEYOND)
     await link(graph.pool, {first: "bridge mast", wanted: "bridge"})
-    expansion = QueryExpansion(_Talkative(), phrases=16, weight=1.0, budget=PATIENT / 2)
-    found = await graph.recalling(embedder, expansion=expansion).recall(replace(QUERY, expand=True))
+    recall = QueryExpansion(graph.recalling(embedder), _Talkative(), phrases=16, weight=1.0, budget=PATIENT / 2)
+    found = await recall.recall(replace(QUERY, expand=True))
     assert found.expansion is Expansion.DONE
     assert wanted in found.ids
 
@@ -264,7 +265,7 @@ async def test_a_read_only_session_and_a_transaction_pooler_serve_the_graph(
         )
         behind_pooler = await create_pool(DsnText(pooled), min_size=1, max_size=4, statement_cache_size=0)
         for pool in (read_only, behind_pooler):
-            recall = HybridRecall(pool, embedder, time_budget=PATIENT)
+            recall = HybridRecall(pool, embedder, RecallOptions(time_budget=PATIENT))
             assert wanted in (await recall.recall(QUERY)).ids
             await recall.close()
             await pool.close()

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from memory_recall.schema.table import MemoryTable
 from memory_recall.search.fusion import Fusion, SortBy
-from memory_recall.search.graph_sql import graph_leg, most_memories
 from memory_recall.search.period import Period
 from memory_recall.search.query import EmbeddedQuery
 from memory_recall.search.sql.bm25 import CollectionStatistics
 from memory_recall.search.sql.filters import Arguments
 from memory_recall.search.sql.fusion import fused
+from memory_recall.search.sql.graph import graph_leg, most_memories
 from memory_recall.search.sql.plan import DenseLeg, RecallPlan
 from memory_recall.search.sql.visibility import SearchedRows
 from tests.integration.memory_recall.queries import make_query

@@ -7,8 +7,8 @@ from typing import Any
 import asyncpg
 import pytest
 
+from memory_recall.contrib.dates import find_period
 from memory_recall.errors import InvalidInput
-from memory_recall.search.dates import find_period
 from memory_recall.search.fusion import DENSE_FLOORS, Fusion
 from memory_recall.search.hybrid_recall import HybridRecall
 from memory_recall.search.period import Period

@@ -50,7 +50,7 @@ def _argument(value: object) -> str:
 
 
 def _statements(table: MemoryTable, statistics: CollectionStatistics) -> dict[str, Statement]:
-    dense = DenseLeg(EmbeddedQuery(axis(1.0), None), graph=SearchedGraph(100, 24, 128))
+    dense = DenseLeg(EmbeddedQuery(axis(1.0), None), hnsw=SearchedGraph(100, 24, 128))
     plan = RecallPlan(
         make_query("the kettle of ada", user_id="ada"),
         table,
@@ -116,7 +116,7 @@ async def test_everybodys_nearest_memories_are_found_although_all_are_in_one_of_
         plan = RecallPlan(
             make_query("unrelated", mode="dense", user_id=EVERYONE),
             table,
-            dense=DenseLeg(EmbeddedQuery(axis(1.0), None), graph=SearchedGraph(150, 24, 128)),
+            dense=DenseLeg(EmbeddedQuery(axis(1.0), None), hnsw=SearchedGraph(150, 24, 128)),
         )
     assert "set_config('hnsw.ef_search', '34', true)" in statement(plan)[0], "fewer than the leg returns"
     recall = memories.recalling(ChosenEmbedder({"unrelated": axis(0.0, 1.0)}))

@@ -41,7 +41,7 @@ async def test_a_table_of_some_thousand_rows_is_searched_by_the_index(
     """Left to its estimates, in which reading a vector is free, Postgres reads such a table whole: 40 ms, not 6."""
     async with memories.pool.acquire() as connection:
         table = await describe(connection, "memories")
-        dense = DenseLeg(EmbeddedQuery(_VECTORS[0], None), graph=graph)
+        dense = DenseLeg(EmbeddedQuery(_VECTORS[0], None), hnsw=graph)
         sql, arguments = statement(RecallPlan(make_query("anything", mode="dense"), table, dense=dense))
         plan = "\n".join(row[0] for row in await connection.fetch(f"EXPLAIN {sql}", *arguments))
     dense_leg = plan.split("CTE dense")[1].split("CTE lexical")[0]

@@ -9,7 +9,9 @@ from typing import Any
 import asyncpg
 import pytest
 
-from memory_recall import EVERYONE, DatabaseUnreachable, Degraded, Everyone, Filters, LockNotAvailable, SecondStage
+from memory_recall import EVERYONE, DatabaseUnreachable, Degraded, Everyone, Filters, LockNotAvailable
+from memory_recall.contrib.replicas import ReplicaRecall
+from memory_recall.contrib.second_stage import SecondStage
 from memory_recall.errors import ReplicaRefused
 from tests.integration.conftest import PostgresInstance
 from tests.integration.memory_recall.partitioned import PARTITIONED_TABLE
@@ -101,7 +103,7 @@ async def test_the_text_of_a_memory_that_became_sensitive_reaches_no_reranker(
     """It is sent what the primary says, too."""
     secret = await add_secret(replicated)
     reranker = ShortestFirst()
-    recall = replicated.recalling(embedder, second_stage=SecondStage(reranker))
+    recall = SecondStage(replicated.recalling(embedder), reranker)
     async with replicated.lagging():
         await replicated.memories.pool.execute("UPDATE memories SET is_sensitive = true WHERE id = $1", secret)
         assert (await recall.recall(make_query("kettle", user_id="ana"))).reranked
@@ -143,11 +145,16 @@ async def test_a_replica_that_has_caught_up_answers_as_the_primary_does(
 async def test_an_answer_of_a_replica_is_refused_without_a_primary(
     replicated: Replicated, embedder: ChosenEmbedder, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Whether `primary` is missing or leads to a replica itself; the router answers 503, and 200 with a primary."""
+    """Whether it is missing or leads to a replica itself; the router answers 503, and 200 with a primary."""
     await add_secret(replicated)
     await replicated.catch_up()
-    for primary, message in ((None, "A replica answered"), (replicated.pool, "leads to a replica")):
-        recall = replicated.recalling(embedder, primary=primary)
+    alone = replicated.recalling_alone(embedder)
+    refused_by = {
+        alone: "A replica answered",
+        SecondStage(alone, ShortestFirst()): "A replica answered",
+        replicated.recalling(embedder, primary=replicated.pool): "leads to a replica",
+    }
+    for recall, message in refused_by.items():
         with caplog.at_level(logging.DEBUG), pytest.raises(ReplicaRefused, match=message) as refused:
             await recall.recall(make_query("kettle"))
         assert isinstance(refused.value, DatabaseUnreachable)
@@ -200,7 +207,8 @@ async def test_an_answer_of_the_primary_is_not_read_again(memories: Any, embedde
     """A pool may lead to all instances; the primary's own answer costs no second statement."""
     wanted = await memories.add("the kettle boils", vector=axis(1.0))
     no_pool: Any = object()
-    assert (await memories.recalling(embedder, primary=no_pool).recall(make_query("kettle"))).ids == [wanted]
+    recall = ReplicaRecall(memories.recalling(embedder), no_pool)
+    assert (await recall.recall(make_query("kettle"))).ids == [wanted]
 
 
 async def test_that_an_embedder_is_wanted_is_recorded_on_the_primary(replicated: Replicated) -> None:

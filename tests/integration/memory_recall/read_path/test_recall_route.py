@@ -6,8 +6,9 @@ import httpx
 import pytest
 from fastapi import FastAPI, Header
 
-from memory_recall import ChatClient, QueryExpansion
-from memory_recall.integrations.fastapi import create_recall_router
+from memory_recall.contrib.chat_client import ChatClient
+from memory_recall.contrib.fastapi import create_recall_router
+from memory_recall.contrib.query_expansion import QueryExpansion
 from tests.integration.memory_recall.chat_server import ChatServer
 from tests.integration.memory_recall.queries import make_query
 from tests.integration.memory_recall.read_path.conftest import PATIENT
@@ -47,7 +48,7 @@ async def test_the_answer_has_the_form_of_the_api(memories: Any, embedder: Any) 
 async def test_a_query_is_expanded_if_the_request_asks_for_it_and_is_not_sensitive(memories: Any) -> None:
     found = await memories.add("a snapshot", user_id="ana")
     async with ChatServer() as chat, ChatClient(chat.url, "tiny-chat") as model:
-        recall = memories.recalling(expansion=QueryExpansion(model, budget=PATIENT / 2))
+        recall = QueryExpansion(memories.recalling(), model, budget=PATIENT / 2)
         ids = []
         async with client(recall) as http:
             for more in ({}, {"expand": True, "is_sensitive": True}, {"expand": True}):

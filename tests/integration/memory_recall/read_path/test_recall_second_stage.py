@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from memory_recall import InvalidInput, Reranking, SecondStage
+from memory_recall import InvalidInput, Reranking
+from memory_recall.contrib.second_stage import SecondStage
 from tests.integration.memory_recall.queries import make_query
 from tests.integration.memory_recall.read_path.vectors import axis
 
@@ -28,8 +29,8 @@ class ShortestFirst:
 
 
 async def test_the_first_results_are_reranked_and_a_page_is_a_part_of_that_order(filled: Any, embedder: Any) -> None:
-    stage = SecondStage(ShortestFirst(), depth=20)
-    recall, plain = filled.recalling(embedder, second_stage=stage), filled.recalling(embedder)
+    plain = filled.recalling(embedder)
+    recall = SecondStage(filled.recalling(embedder), ShortestFirst(), depth=20)
     fused = (await plain.recall(make_query(QUESTION, limit=40))).memories
     result = await recall.recall(make_query(QUESTION, limit=40))
     public = [memory for memory in fused[:20] if not memory.is_sensitive]
@@ -55,7 +56,7 @@ async def test_no_text_of_a_sensitive_memory_is_ever_sent_to_the_reranker(
         await memories.add(f"zfs password hunter2 {number}", sensitive=True, tags="hunter2", user_id="ana")
     turned = await memories.add("zfs pool pin 4711", vector=axis(1.0, 0.1), user_id="ana")
     reranker = ShortestFirst()
-    recall = memories.recalling(embedder, second_stage=SecondStage(reranker))
+    recall = SecondStage(memories.recalling(embedder), reranker)
     asked = make_query("zfs hunter2 4711", mode=mode, user_id="ana", limit=50)
     assert (await recall.recall(asked)).reranked
     assert any("4711" in text for text in reranker.texts)
@@ -72,13 +73,13 @@ async def test_no_text_of_a_sensitive_memory_is_ever_sent_to_the_reranker(
 async def test_a_reranker_that_never_answers_leaves_the_fused_order_within_the_recalls_budget(
     filled: Any, embedder: Any
 ) -> None:
-    stage = SecondStage(ShortestFirst(silent=True), budget=0.05)
-    result = await filled.recalling(embedder, second_stage=stage).recall(make_query(QUESTION, limit=10))
+    recall = SecondStage(filled.recalling(embedder), ShortestFirst(silent=True), budget=0.05)
+    result = await recall.recall(make_query(QUESTION, limit=10))
     assert result.memories == (await filled.recalling(embedder).recall(make_query(QUESTION, limit=10))).memories
     assert (result.reranked, result.reranking) == (False, Reranking.TIMEOUT)
 
 
 async def test_budgets_that_do_not_fit_into_the_recalls_are_refused(memories: Any) -> None:
-    stage = SecondStage(ShortestFirst(), budget=1.9)
+    recall = memories.recalling(time_budget=2.0)
     with pytest.raises(InvalidInput, match="do not fit"):
-        memories.recalling(time_budget=2.0, second_stage=stage)
+        SecondStage(recall, ShortestFirst(), budget=1.9)

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import asyncpg
 import pytest
 
-from memory_recall import DatabaseUnreachable, Degraded, HybridRecall
+from memory_recall import DatabaseUnreachable, Degraded, HybridRecall, RecallOptions
 from tests.integration.memory_recall.queries import make_query
 from tests.integration.memory_recall.read_path.vectors import axis
 from tests.support.loopback_server import LoopbackServer
@@ -82,7 +82,7 @@ async def test_an_exhausted_pool_refuses_the_recall_and_serves_the_next(memories
     """Waiting for a connection is part of the budget; the connection is not lost to the pool."""
     wanted = await memories.add("the kettle boils")
     async with asyncpg.create_pool(database.dsn, min_size=1, max_size=1) as pool:
-        recall = HybridRecall(pool, time_budget=BUDGET)
+        recall = HybridRecall(pool, None, RecallOptions(time_budget=BUDGET))
         async with pool.acquire(), asyncio.timeout(PATIENCE):
             for _ in range(3):
                 with pytest.raises(DatabaseUnreachable, match=r"within its 0\.35 seconds"):
@@ -102,7 +102,7 @@ async def test_a_server_that_no_longer_answers_refuses_the_recall_and_serves_aga
     wanted = await memories.add("the kettle boils")
     async with asyncio.timeout(PATIENCE):
         pool = await asyncpg.create_pool(hole.dsn, min_size=int(warm), max_size=2)
-        recall = HybridRecall(pool, time_budget=BUDGET)
+        recall = HybridRecall(pool, None, RecallOptions(time_budget=BUDGET))
         if warm:
             await _answered(recall)
         hole.swallow()
@@ -125,7 +125,7 @@ async def test_a_recall_in_a_transaction_is_refused_within_the_time_budget(memor
     async with asyncio.timeout(PATIENCE):
         settings = {"search_path": "public, pg_catalog"}
         pool = await asyncpg.create_pool(hole.dsn, min_size=1, max_size=1, server_settings=settings)
-        recall = HybridRecall(pool, time_budget=BUDGET)
+        recall = HybridRecall(pool, None, RecallOptions(time_budget=BUDGET))
         await _answered(recall)
         hole.swallow()
         with pytest.raises(DatabaseUnreachable):
@@ -153,7 +153,7 @@ async def test_a_cancelled_recall_leaves_no_running_statement(memories: Any, dat
     """Its statement is cancelled in Postgres, and its connection returns to the pool."""
     await memories.add("the kettle boils")
     async with asyncio.timeout(PATIENCE), asyncpg.create_pool(database.dsn, min_size=1, max_size=1) as pool:
-        recall = HybridRecall(pool, time_budget=PATIENCE)
+        recall = HybridRecall(pool, None, RecallOptions(time_budget=PATIENCE))
         await recall.recall(make_query("kettle"))
         async with memories.pool.acquire() as other, other.transaction():
             await other.execute("LOCK TABLE memories IN ACCESS EXCLUSIVE MODE")

@@ -16,6 +16,7 @@ from memory_recall.errors import SchemaUnsupported
 from memory_recall.postgres.connection import DsnText, create_pool
 from memory_recall.schema.migrate import MigrationRequest, migrate
 from memory_recall.search.hybrid_recall import HybridRecall
+from memory_recall.search.options import RecallOptions
 from memory_recall.status import inspect
 from tests.integration.conftest import Database
 from tests.integration.memory_recall.least_rights import LeastRights, least_rights
@@ -40,7 +41,7 @@ async def _secure(bench: Workbench, *more: str) -> None:
 
 async def _recalled(database: Database) -> list[int]:
     pool = await create_pool(DsnText(database.dsn), max_size=2)
-    recall = HybridRecall(pool, time_budget=60)
+    recall = HybridRecall(pool, None, RecallOptions(time_budget=60))
     try:
         return (await recall.recall(_QUERY)).ids
     finally:
@@ -165,7 +166,7 @@ async def test_a_recall_that_is_open_already_notices_row_security(
 ) -> None:
     monkeypatch.setattr("memory_recall.search.hybrid_recall._READINESS_SECONDS", 0.0)
     pool = await create_pool(DsnText(roles.reader.dsn), max_size=2)
-    recall = HybridRecall(pool, time_budget=60)
+    recall = HybridRecall(pool, None, RecallOptions(time_budget=60))
     assert len((await recall.recall(_QUERY)).ids) == 2
     await _secure(bench)
     with pytest.raises(SchemaUnsupported, match="Row-level security hides rows of"):

@@ -16,6 +16,7 @@ from memory_recall.embedding.following import FollowingEmbedder
 from memory_recall.embedding.voyage import VoyageClient
 from memory_recall.postgres.connection import create_pool
 from memory_recall.search.hybrid_recall import HybridRecall
+from memory_recall.search.options import RecallOptions
 from memory_recall.search.result import Degraded, RecallResult
 from tests.integration.memory_recall.queries import make_query
 from tests.integration.memory_recall.swap.conftest import NEXT_SALT, SwapBench
@@ -74,7 +75,7 @@ async def under_load(swaps: SwapBench) -> AsyncIterator[list[RecallResult]]:
     pool = await create_pool(swaps.source)
     hosted = VoyageClient("voyage-test", DIMENSIONS, KEY, base_url=swaps.following.url)
     embedder = FollowingEmbedder(swaps.work.embedder.url, "tiny", hosted=hosted)
-    recall = HybridRecall(pool, embedder, embedding_budget=5.0, time_budget=60.0)
+    recall = HybridRecall(pool, embedder, RecallOptions(embedding_budget=5.0, time_budget=60.0))
 
     async def recalling() -> None:
         while True:
@@ -143,7 +144,7 @@ async def test_a_sensitive_query_stays_in_the_cluster_when_a_recall_follows_to_a
     pool = await create_pool(hosted.source)
     client = VoyageClient("voyage-test", DIMENSIONS, KEY, base_url=hosted.following.url)
     embedder = FollowingEmbedder(hosted.work.embedder.url, "tiny", hosted=client)
-    recall = HybridRecall(pool, embedder, embedding_budget=5.0, time_budget=60.0)
+    recall = HybridRecall(pool, embedder, RecallOptions(embedding_budget=5.0, time_budget=60.0))
     try:
         for _ in range(2):
             secret = await recall.recall(make_query("text canary", sensitive=True))
@@ -165,7 +166,7 @@ async def test_an_application_without_a_hosted_client_is_answered_lexically_and_
     provider(hosted).heard = b""
     pool = await create_pool(hosted.source)
     embedder = FollowingEmbedder(hosted.work.embedder.url, "tiny")
-    recall = HybridRecall(pool, embedder, embedding_budget=5.0, time_budget=60.0)
+    recall = HybridRecall(pool, embedder, RecallOptions(embedding_budget=5.0, time_budget=60.0))
     try:
         assert (await recall.recall(make_query("text 1"))).reason is Degraded.MODEL_MISMATCH
     finally:

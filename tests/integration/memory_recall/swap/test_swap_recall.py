@@ -17,6 +17,7 @@ from memory_recall.postgres.connection import create_pool
 from memory_recall.schema.models_sql import record_address
 from memory_recall.schema.table import describe
 from memory_recall.search.hybrid_recall import HybridRecall
+from memory_recall.search.options import RecallOptions
 from memory_recall.search.result import Degraded
 from memory_recall.swap.standby import maintain_standby
 from tests.integration.memory_recall.queries import make_query
@@ -43,7 +44,7 @@ class OneConnection:
 async def recalling(swaps: SwapBench, **options: object) -> AsyncIterator[HybridRecall]:
     pool = await create_pool(swaps.source, max_size=4)
     embedder = FollowingEmbedder(swaps.work.embedder.url, "tiny", **options)
-    recall = HybridRecall(pool, embedder, embedding_budget=BUDGET, time_budget=4 * BUDGET)
+    recall = HybridRecall(pool, embedder, RecallOptions(embedding_budget=BUDGET, time_budget=4 * BUDGET))
     try:
         yield recall
     finally:
@@ -111,7 +112,9 @@ async def test_a_flip_between_snapshot_and_statement_is_not_a_comparison_across_
     await swaps.swap(flip=False)
     connection = await asyncpg.connect(swaps.work.database.dsn)
     embedder = EmbedderClient(swaps.work.embedder.url, "tiny")
-    recall = HybridRecall(OneConnection(connection), embedder, embedding_budget=BUDGET, time_budget=4 * BUDGET)
+    recall = HybridRecall(
+        OneConnection(connection), embedder, RecallOptions(embedding_budget=BUDGET, time_budget=4 * BUDGET)
+    )
     assert (await recall.recall(make_query("text 7"))).reason is None
     await connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
     seen = "SELECT name FROM memory_index_models WHERE id = (SELECT active_model FROM memory_index_state)"

@@ -12,7 +12,16 @@ import threading
 from collections import Counter
 from pathlib import Path
 
-from memory_recall import DatabaseTls, DsnFile, EmbedderClient, HybridRecall, MemoryIndexError, RecallQuery, create_pool
+from memory_recall import (
+    DatabaseTls,
+    DsnFile,
+    EmbedderClient,
+    HybridRecall,
+    MemoryIndexError,
+    RecallOptions,
+    RecallQuery,
+    create_pool,
+)
 
 _CONNECTIONS = 4
 _FOLLOWED_SECONDS = 150  # in which the kubelet has brought the new authority
@@ -66,7 +75,9 @@ async def main() -> None:
     threading.Thread(target=end_with_input, args=(ended,), daemon=True).start()
     pool = await create_pool(source(), min_size=_CONNECTIONS, max_size=_CONNECTIONS)
     async with EmbedderClient(os.environ["MEMORY_EMBEDDER_URL"], os.environ["MEMORY_MODEL"]) as embedder:
-        recall = HybridRecall(pool, embedder, embedding_budget=_EMBEDDING_SECONDS, time_budget=_RECALL_SECONDS)
+        recall = HybridRecall(
+            pool, embedder, RecallOptions(embedding_budget=_EMBEDDING_SECONDS, time_budget=_RECALL_SECONDS)
+        )
         async with asyncio.TaskGroup() as running:
             for _ in range(_CONNECTIONS):
                 running.create_task(recall_until(ended, recall, seen))

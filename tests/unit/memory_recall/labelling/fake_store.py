@@ -1,7 +1,7 @@
 """Memories and pools for labelling without a database."""
 
-from memory_recall.labelling.labels import Asked, Labels
-from memory_recall.labelling.store import ShownMemory
+from memory_recall.contrib.labelling.labels import Asked, Labels
+from memory_recall.contrib.labelling.store import ShownMemory
 
 
 class FakeStore:

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from memory_recall.contrib.labelling.agreement import agreement, cohens_kappa
+from memory_recall.contrib.labelling.collecting import imported, logged
+from memory_recall.contrib.labelling.export import as_json_lines, exported_questions, summarise
+from memory_recall.contrib.labelling.label_file import LabelFile
+from memory_recall.contrib.labelling.labels import Dropped, Graded, Labels, Pooled, Round
 from memory_recall.errors import InvalidInput
 from memory_recall.evaluation.evaluate import parse_questions
-from memory_recall.labelling.agreement import agreement, cohens_kappa
-from memory_recall.labelling.collecting import imported, logged
-from memory_recall.labelling.export import as_json_lines, exported_questions, summarise
-from memory_recall.labelling.label_file import LabelFile
-from memory_recall.labelling.labels import Dropped, Graded, Labels, Pooled, Round
 from memory_recall.private_file import write_private_file
 from memory_recall.search.sql.visibility import EVERYONE
 from tests.unit.memory_recall.labelling.fake_store import FakeStore, state

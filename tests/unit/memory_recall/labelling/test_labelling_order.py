@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from memory_recall.labelling.agenda import Judge, Write, next_task, shuffled, visits
-from memory_recall.labelling.export import exported_questions
-from memory_recall.labelling.label_file import LabelFile
-from memory_recall.labelling.labeller import Labeller, Shown
-from memory_recall.labelling.labels import Asked, Drawn, Graded, Labels, Pooled
+from memory_recall.contrib.labelling.agenda import Judge, Write, next_task, shuffled, visits
+from memory_recall.contrib.labelling.export import exported_questions
+from memory_recall.contrib.labelling.label_file import LabelFile
+from memory_recall.contrib.labelling.labeller import Labeller, Shown
+from memory_recall.contrib.labelling.labels import Asked, Drawn, Graded, Labels, Pooled
 from tests.unit.memory_recall.labelling.fake_store import FakeStore, state
 
 

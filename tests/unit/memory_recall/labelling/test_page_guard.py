@@ -9,9 +9,9 @@ from typing import Any
 import httpx
 import pytest
 
+from memory_recall.contrib.labelling.page.app import page_app
+from memory_recall.contrib.local_page.guard import Guard
 from memory_recall.errors import DatabaseUnreachable
-from memory_recall.labelling.page.app import page_app
-from memory_recall.local_page.guard import Guard
 from tests.unit.memory_recall.labelling.fake_store import FakeStore, state
 from tests.unit.memory_recall.labelling.test_labelling_order import labeller
 

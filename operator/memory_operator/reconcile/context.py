@@ -1,0 +1,20 @@
+"""What the decisions of one reconcile have in common."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from memory_operator.api.spec import MemoryIndex
+from memory_operator.reconcile.authorization.permissions import Permitted
+from memory_operator.reconcile.facts import Observed
+from memory_operator.resources.common import Images
+
+
+@dataclass(frozen=True)
+class Context:
+    """The object, the facts observed about it, the time, and what whoever installed the operator has chosen."""
+
+    index: MemoryIndex
+    observed: Observed
+    images: Images
+    now: datetime
+    permitted: Permitted

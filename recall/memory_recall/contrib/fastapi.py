@@ -1,0 +1,177 @@
+"""A FastAPI router for memory servers: `POST /api/memories/recall` in the server's own request and response form.
+
+A memory server mounts the router in place of its own route:
+
+    recall = HybridRecall(pool, EmbedderClient(EMBEDDER_URL, "all-MiniLM-L6-v2"))
+    app.include_router(create_recall_router(recall, current_user=lambda user=Depends(get_current_user): user.user_id))
+
+The response does not say whether the recall was degraded, because the client could do nothing about that. The server
+can learn it from the function `observe` of `RecallOptions`, which is called with every result.
+
+This module answers every failure itself, and neither the response nor the log quotes a query or a memory. FastAPI
+itself would quote a malformed request in the response, and the text of an exception in the server's log and telemetry.
+"""
+
+import logging
+import traceback
+from collections.abc import Callable, Coroutine
+from datetime import datetime
+from typing import Any, Literal, get_type_hints
+from uuid import UUID
+
+from pydantic import BaseModel, Field, create_model, field_serializer
+
+from memory_recall.errors import (
+    DatabaseUnreachable,
+    InvalidInput,
+    LockNotAvailable,
+    MemoryIndexError,
+    importing_extra,
+)
+from memory_recall.search.fusion import SortBy
+from memory_recall.search.query import MAX_LIMIT, RecallQuery
+from memory_recall.search.recall import Recall
+from memory_recall.search.result import MEMORY_FIELDS, RecalledMemory
+from memory_recall.search.sql.filters import FILTER_TYPES, NO_FILTERS, Filters
+from memory_recall.search.sql.visibility import Everyone
+
+with importing_extra("api", "create_recall_router"):
+    from fastapi import APIRouter, Depends, HTTPException, Request, Response
+    from fastapi.exceptions import RequestValidationError
+    from fastapi.routing import APIRoute
+
+Scope = Literal["owner", "everyone"]
+
+_log = logging.getLogger(__name__)
+
+_FILTERS: dict[str, Any] = {name: (kind, getattr(NO_FILTERS, name)) for name, kind in FILTER_TYPES.items()}
+_MEMORY: dict[str, Any] = {name: (get_type_hints(RecalledMemory)[name], ...) for name in MEMORY_FIELDS}
+_FilterFields: Any = create_model("_FilterFields", **_FILTERS)
+_MemoryFields: Any = create_model("_MemoryFields", **_MEMORY)
+
+
+class RecallRequest(_FilterFields):  # type: ignore[misc]  # the filters of `Filters` are listed there alone
+    """The body of a recall request, in the form that clients of the memory server send before every prompt."""
+
+    context: str
+    expanded_query: str = ""
+    sort_by: SortBy = SortBy.RELEVANCE
+    limit: int = Field(default=30, ge=1, le=MAX_LIMIT)
+    is_sensitive: bool = False
+    expand: bool = False
+
+    def query(self, user_id: str | Everyone) -> RecallQuery:
+        """Return the query over the memories of one user or of everyone. A filter that is an empty text is ignored."""
+        given = {name: getattr(self, name) for name in _FILTERS}
+        filters: dict[str, Any] = {name: None if value == "" else value for name, value in given.items()}
+        return RecallQuery(
+            f"{self.context} {self.expanded_query}",
+            user_id=user_id,
+            filters=Filters(**filters),
+            limit=self.limit,
+            sort_by=self.sort_by,
+            sensitive=self.is_sensitive,
+            expand=self.expand,
+        )
+
+
+class RecalledEntry(_MemoryFields):  # type: ignore[misc]  # the fields of `RecalledMemory` are listed there alone
+    """One memory in the response. `shared_by` is the owner, or None if the caller is the owner.
+
+    Only an entry that the concept graph reached has `graph_score`, and only one of a superseded memory `superseded_by`.
+    """
+
+    shared_by: str | None
+    graph_score: float | None = None
+    superseded_by: int | None = None
+
+    @field_serializer("created_at", "updated_at")
+    def _as_text(self, moment: datetime | None) -> str | None:
+        return moment.isoformat() if moment else None
+
+
+class RecallResponse(BaseModel):
+    """The body of the response."""
+
+    memories: list[RecalledEntry]
+
+
+def create_recall_router(
+    recall: Recall,
+    *,
+    current_user: Callable[..., Any],
+    scope: Scope = "owner",
+    path: str = "/api/memories/recall",
+) -> APIRouter:
+    """Make the router. `current_user` is a FastAPI dependency that yields the caller's user id (text, integer, UUID).
+
+    If the dependency yields no user id (None or an empty text, for instance), the answer is 401, so that no memories
+    are searched for an unknown caller. By default the caller's own memories are searched. `scope="everyone"` searches
+    the memories of all users, for a server whose users share them; `shared_by` then names the owner of a memory that is
+    not the caller's, and sensitive memories of other users are not found.
+    """
+    router = APIRouter(route_class=_QuietRoute)
+
+    @router.post(path, summary="Recall memories by words and by meaning", response_model_exclude_unset=True)
+    async def recall_memories(body: RecallRequest, identity: object = Depends(current_user)) -> RecallResponse:
+        user = _authenticated(identity)
+        try:
+            result = await recall.recall(body.query(user if scope == "owner" else Everyone(reader=user)))
+            return RecallResponse(memories=[_entry(memory, result.reader) for memory in result.memories])
+        except Exception as error:  # noqa: BLE001  (any of them may quote a text)
+            refusal = _refusal(error)
+        raise refusal  # after the except block, or the error would hang on it as its context
+
+    return router
+
+
+class _QuietRoute(APIRoute):
+    """A route whose answer to a malformed request names the errors as FastAPI does, but does not quote the request."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handle = super().get_route_handler()
+
+        async def handle_quietly(request: Request) -> Response:
+            try:
+                return await handle(request)
+            except RequestValidationError as error:
+                problems = [{name: problem[name] for name in ("type", "loc", "msg")} for problem in error.errors()]
+            raise HTTPException(422, detail=problems)  # after the except block, as above
+
+        return handle_quietly
+
+
+def _authenticated(identity: object) -> str:
+    """Return the user's id, which is what the dependency `current_user` has yielded.
+
+    Raises:
+        HTTPException: what was yielded is no user id; the status is 401.
+    """
+    if isinstance(identity, (int, UUID)) and not isinstance(identity, bool):
+        return str(identity)
+    if isinstance(identity, str) and identity.strip():
+        return identity
+    raise HTTPException(401, detail="Unauthenticated", headers={"WWW-Authenticate": "Bearer"})
+
+
+def _refusal(error: Exception) -> HTTPException:
+    """Return the HTTP error that answers a failed recall. Errors with status 500 are also logged."""
+    if isinstance(error, InvalidInput):
+        return HTTPException(422, detail=[{"type": "invalid_input", "loc": ["body"], "msg": error.message}])
+    if isinstance(error, (DatabaseUnreachable, LockNotAvailable)):
+        return HTTPException(503, detail=error.reason, headers={"Retry-After": "1"})
+    if isinstance(error, MemoryIndexError):
+        _log.error("A recall failed: %s", error)
+        return HTTPException(500, detail=error.reason)
+    frames = "".join(traceback.format_tb(error.__traceback__))  # places and source lines, no values
+    _log.error("A recall failed with %s:\n%s", type(error).__name__, frames)
+    return HTTPException(500, detail=MemoryIndexError.reason)
+
+
+def _entry(memory: RecalledMemory, reader: str | None) -> RecalledEntry:
+    fields = {name: getattr(memory, name) for name in MEMORY_FIELDS}
+    if memory.evidence.graph_score is not None:
+        fields["graph_score"] = memory.evidence.graph_score
+    if memory.superseded_by is not None:
+        fields["superseded_by"] = memory.superseded_by
+    return RecalledEntry(**fields, shared_by=None if memory.owner == reader else memory.owner)

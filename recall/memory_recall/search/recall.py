@@ -1,0 +1,143 @@
+"""What all recalls have in common: their two forms of an answer and their time budget.
+
+A recall may wrap another one, and then changes what it asks or what it has found. The budget is kept by the recall that
+a caller asks, so that one budget covers it and all that it wraps. It covers the wait for a connection of the pool,
+too. A recall that exceeds the budget fails at once. The work of the recall is cancelled and cleaned up in the
+background, since Postgres may no longer answer.
+"""
+
+import asyncio
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import Any
+
+from memory_recall.background import BackgroundTasks
+from memory_recall.errors import DatabaseUnreachable, InvalidInput
+from memory_recall.postgres.connection import AnyConnection, Pool, borrowed
+from memory_recall.search.options import RecallOptions
+from memory_recall.search.query import FurtherWords, RecallQuery, require_query
+from memory_recall.search.result import RecallResult
+
+Rows = list[dict[str, Any]]
+
+CLEANUP_SECONDS = 1.0  # how long a cancelled statement may take to end before its connection is cut
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A query, whether its memories are also wanted as rows of the caller's table, and when its answer is due.
+
+    `due` is a time of the monotonic clock. `further` waits for words that the lexical leg is to search beside the
+    query's own. It is called once the query has been embedded, and again if the recall has to be repeated.
+    """
+
+    query: RecallQuery
+    own_columns: bool
+    due: float
+    further: Callable[[], Awaitable[FurtherWords | None]] | None = None
+
+    @property
+    def seconds_left(self) -> float:
+        """The seconds until the answer is due, or less than zero if it is late."""
+        return self.due - time.monotonic()
+
+
+@dataclass(frozen=True, slots=True)
+class Recalled:
+    """The result of a recall, and its memories as rows of the caller's table if these were wanted."""
+
+    result: RecallResult
+    rows: Sequence[dict[str, Any]] = ()
+
+
+class Recall(ABC):
+    """Recalls memories. It is safe for concurrent use and must be closed at the end.
+
+    `reserved` are the seconds of the time budget that a recall gives to others than the database.
+    """
+
+    def __init__(self, options: RecallOptions, reserved: float) -> None:
+        self.options = options
+        self.reserved = reserved
+        self._tasks = BackgroundTasks()
+
+    async def close(self) -> None:
+        """End the work in the background. What the recall was given stays open, since it belongs to the caller."""
+        await self._tasks.close()
+
+    async def recall(self, query: RecallQuery) -> RecallResult:
+        """Recall memories, best first, within the time budget.
+
+        Raises:
+            DatabaseUnreachable: the database cannot be searched, or did not answer within the time budget.
+            ReplicaRefused: a replica answered, which may not know yet that a memory has become sensitive; a subclass of
+                `DatabaseUnreachable`.
+            InvalidInput: `query` is no `RecallQuery`, or the table lacks the column of a filter or the column
+                `user_id`.
+        """
+        return (await self._within_budget(query, own_columns=False)).result
+
+    async def recall_rows(self, query: RecallQuery) -> Rows:
+        """Recall memories as rows of the caller's table, best first, for an API that ranks further by itself.
+
+        A row maps the names of the table's columns, except vectors and search vectors, to their values. It also has the
+        score of the fusion (`rank`), the fields of `Evidence` and, if the memory is superseded, `superseded_by`, which
+        replace columns of the same names. In the row of a sensitive memory `content` is masked, and the values of all
+        columns but category, tags, `user_id`, numbers, booleans, UUIDs and times are None. Errors are those of
+        `recall`.
+        """
+        return list((await self._within_budget(query, own_columns=True)).rows)
+
+    @abstractmethod
+    async def answer(self, request: Request) -> Recalled:
+        """Answer a query. Only a recall that wraps this one calls it, and keeps the time budget."""
+
+    def _borrowed(self, pool: Pool) -> AbstractAsyncContextManager[AnyConnection]:
+        """Take a connection from a pool for a block; it is closed if the block lasts longer than the time budget."""
+        return borrowed(pool, self.options.time_budget + CLEANUP_SECONDS)
+
+    async def _within_budget(self, query: RecallQuery, *, own_columns: bool) -> Recalled:
+        budget = self.options.time_budget
+        request = Request(require_query(query), own_columns, due=time.monotonic() + budget)
+        answering = self._tasks.start(self.answer(request))
+        try:
+            await asyncio.wait({answering}, timeout=budget)
+        finally:
+            answering.cancel()  # does nothing to a task that has ended
+        if not answering.done():
+            raise DatabaseUnreachable(
+                f"The recall was not answered within its {budget:g} seconds.",
+                "Check that the database answers and that the pool has connections to spare, or raise `time_budget`.",
+            )
+        recalled = answering.result()
+        if self.options.observe is not None:
+            self.options.observe(recalled.result)
+        return recalled
+
+
+class WrappingRecall(Recall):
+    """A recall that wraps another one and has its options. Closing it closes that one, too.
+
+    `reserved` are the seconds of the time budget that both together give to others than the database.
+
+    Raises:
+        InvalidInput: these seconds are not below the time budget.
+    """
+
+    def __init__(self, inner: Recall, reserved: float) -> None:
+        budget = inner.options.time_budget
+        if reserved >= budget:
+            raise InvalidInput(
+                f"The {reserved:g} s of embedding and second stage do not fit into the recall's {budget:g} s.",
+                "Give a `time_budget` larger than the `embedding_budget` and the second stage's `budget` together.",
+            )
+        super().__init__(inner.options, reserved)
+        self._inner = inner
+
+    async def close(self) -> None:
+        """End the work in the background, that of the wrapped recall, too."""
+        await super().close()
+        await self._inner.close()
