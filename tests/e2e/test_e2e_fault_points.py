@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.support.cluster.faults.part import run_fault_points
 from tests.support.cluster.faults.points import SHARE
+from tests.support.cluster.faults.run import run_fault_points
 from tests.support.cluster.platform import Platform
 
 pytestmark = [pytest.mark.cluster, pytest.mark.exclusive]

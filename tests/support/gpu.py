@@ -11,7 +11,7 @@ def require_gpu() -> dict[str, object]:
     """Return the description, llama.cpp's name and the memory of the first GPU that llama.cpp finds.
 
     Raises:
-        ValueError: the wheel has no GPU backend or finds no device; the benchmark does not fall back to the CPU.
+        ValueError: the wheel has no GPU backend or finds no device; nothing falls back to the CPU.
     """
     found = load_backends(avoid_amx=False, gpu=True).gpus
     if not found:

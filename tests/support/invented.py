@@ -10,7 +10,7 @@ def vocabulary() -> list[str]:
     """Return 8,000 invented words."""
     heads, tails = "bdfgklmnprstvz", "aeiou"
     syllables = [head + tail for head in heads for tail in tails]
-    generator = random.Random(7)  # noqa: S311  (a benchmark's data, the same in every run)
+    generator = random.Random(7)  # noqa: S311  (the same words in every run)
     return ["".join(generator.choices(syllables, k=3)) for _ in range(_WORDS)]
 
 

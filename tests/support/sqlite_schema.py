@@ -1,4 +1,4 @@
-"""Creates the tables of a local SQLite store, with the schema that the memory API uses, for benchmarks and tests."""
+"""Creates the tables of a local SQLite store, with the schema that the memory API uses."""
 
 import sqlite3
 

@@ -14,11 +14,11 @@ from tests.support.cluster.deletions import CASES, NAMESPACES, Case, Endings, Ou
 from tests.support.cluster.environment.admission import MUTATIONS, run_admission
 from tests.support.cluster.environment.copies import SITUATIONS, run_copies
 from tests.support.cluster.environment.tls import measure_tls
-from tests.support.cluster.faults.part import run_fault_points, run_recoveries
+from tests.support.cluster.faults.run import run_fault_points, run_recoveries
 from tests.support.cluster.hostile.objects import HOSTILE, TakenOverError, opened_scene, refuse
 from tests.support.cluster.hostile.tenants import measure_harm
 from tests.support.cluster.platform import PERMITTED, Platform
-from tests.support.cluster.situations.part import run_situations
+from tests.support.cluster.situations.run import run_situations
 
 KEYS = (
     "takeovers",

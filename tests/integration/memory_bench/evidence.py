@@ -1,55 +1,47 @@
-"""Gathers the candidates and scores of both legs for every question of a set once, so that any fusion can be tried.
+"""The candidates and scores of both legs for every question of a small set, computed over all of its memories.
 
-The lexical leg here is BM25 without a candidate budget, computed by the `bm25s` library over the lexemes that Postgres
-made. The dense leg here compares the query with every vector. Each leg contributes as many candidates as in the SQL
-statement of recall, and each candidate gets its scores in both legs. Comparing fusion on this evidence with the SQL
-statement shows what the statement's candidate budget costs.
+The lexical scores are those of BM25 without a candidate budget, over the lexemes that Postgres made. Each leg
+contributes as many candidates as in the recall statement, and each memory has its score in both legs.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import bm25s
 import numpy as np
 from numpy.typing import NDArray
 
-from memory_bench.harness.dataset import Dataset, Query
+from memory_bench.harness.dataset import Dataset
 from memory_bench.harness.vectors import EmbeddedSet
 from memory_bench.postgres import BenchmarkDatabase
 from memory_recall.hnsw.search_effort import DENSE_DEPTH
 from memory_recall.search.sql.bm25_scoring import ENOUGH_RARE_TERMS, K1, B
-from tests.support.reference_fusion import Candidate
 
 Scores = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """The candidates of one question, and its lexical and dense rankings.
+    """The places of one question's candidates in the set, and the lexical scores of all memories.
 
     `whole_query_score` is the lexical score that a row of mean length with every word of the question once would have.
-    `max_lexical_score` is the same score with an upper limit, which matters for long questions; fusion divides lexical
-    scores by `max_lexical_score`. Both are None for a question without lexemes. `complete` holds the ids of the
-    candidates that contain every word of the question.
+    `max_lexical_score` is the same score with an upper limit, by which fusion divides lexical scores. Both are None
+    for a question without lexemes.
     """
 
-    query: Query
-    candidates: tuple[Candidate, ...]
+    candidates: frozenset[int]
+    lexical_scores: Scores
     max_lexical_score: float | None
     whole_query_score: float | None
-    complete: frozenset[int]
-    lexical: tuple[int, ...]
-    lexical_scores: Mapping[int, float]
-    dense: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Lexemes:
-    """The lexemes of a set's memories and questions, as Postgres parses them."""
+    """How often each memory has each lexeme, and the lexemes of each question, as Postgres parses them."""
 
-    memories: tuple[tuple[str, ...], ...]  # with repetition, in the set's order
-    queries: tuple[tuple[str, ...], ...]
+    memories: Sequence[Mapping[str, int]]
+    queries: Sequence[Sequence[str]]
 
 
 def read_lexemes(dataset: Dataset, database: BenchmarkDatabase) -> Lexemes:
@@ -69,77 +61,40 @@ def read_lexemes(dataset: Dataset, database: BenchmarkDatabase) -> Lexemes:
         return rows, query_rows
 
     rows, query_rows = database.wait(work())
-    found = {row["id"]: _repeated(row["lexemes"], row["times"]) for row in rows}
-    memories = tuple(found.get(memory.id, ()) for memory in dataset.memories)
-    return Lexemes(memories, tuple(tuple(row["lexemes"]) for row in query_rows))
+    found = {row["id"]: dict(zip(row["lexemes"], row["times"], strict=True)) for row in rows}
+    return Lexemes([found.get(memory.id, {}) for memory in dataset.memories], [row["lexemes"] for row in query_rows])
 
 
-def _repeated(lexemes: Sequence[str], times: Sequence[int]) -> tuple[str, ...]:
-    return tuple(word for word, often in zip(lexemes, times, strict=True) for _ in range(often))
-
-
-def gather(dataset: Dataset, lexemes: Lexemes, embedded: EmbeddedSet) -> list[Evidence]:
-    """Return the evidence of every question, in the set's order."""
-    index = bm25s.BM25(k1=K1, b=B, method="lucene")
-    index.index([list(words) for words in lexemes.memories], show_progress=False)
-    frequency: dict[str, int] = {}
-    for memory_lexemes in lexemes.memories:
-        for word in set(memory_lexemes):
-            frequency[word] = frequency.get(word, 0) + 1
+def gather(lexemes: Lexemes, embedded: EmbeddedSet) -> list[Evidence]:
+    """Return the evidence of every question; all questions search the whole set."""
+    count = len(lexemes.memories)
+    frequency = Counter(word for memory in lexemes.memories for word in memory)
+    lengths = np.array([sum(memory.values()) for memory in lexemes.memories], dtype=np.float64)
+    damping = K1 * (1 - B + B * lengths / lengths.mean())
     similarities = embedded.queries @ embedded.memories.T
-    gatherer = _Gatherer(dataset, [frozenset(words) for words in lexemes.memories], frequency)
-    found = []
-    for number, query in enumerate(dataset.queries):
-        words = [word for word in lexemes.queries[number] if word in frequency]
-        scores = index.get_scores(words) * (K1 + 1) if words else np.zeros(len(dataset.memories))
-        found.append(
-            gatherer.gather(query, frozenset(lexemes.queries[number]), scores.astype(np.float64), similarities[number])
+
+    def weight(word: str) -> float:
+        return float(np.log(1 + (count - frequency[word] + 0.5) / (frequency[word] + 0.5)))
+
+    def evidence(words: Sequence[str], dense: Scores) -> Evidence:
+        times = {word: np.array([memory.get(word, 0) for memory in lexemes.memories]) for word in words}
+        lexical = sum(
+            (weight(word) * often * (K1 + 1) / (often + damping) for word, often in times.items()), np.zeros(count)
         )
-    return found
-
-
-class _Gatherer:
-    def __init__(self, dataset: Dataset, words: Sequence[frozenset[str]], frequency: Mapping[str, int]) -> None:
-        self._ids = np.array([memory.id for memory in dataset.memories])
-        self._importance = [memory.importance for memory in dataset.memories]
-        self._scopes = np.array([memory.scope or "" for memory in dataset.memories])
-        self._words = words
-        self._frequency = frequency
-
-    def gather(self, query: Query, words: frozenset[str], lexical: Scores, dense: Scores) -> Evidence:
-        inside = np.ones(len(self._ids), dtype=bool) if query.scope is None else self._scopes == query.scope
-        lexical_order = self._best(np.where(inside & (lexical > 0), lexical, -np.inf))
-        dense_order = self._best(np.where(inside, dense, -np.inf))
-        lexical_rank = {place: rank for rank, place in enumerate(lexical_order[:DENSE_DEPTH], start=1)}
-        dense_rank = {place: rank for rank, place in enumerate(dense_order[:DENSE_DEPTH], start=1)}
-        places = list(dict.fromkeys([*lexical_rank, *dense_rank]))
-        whole = sum(self._weight(self._frequency.get(word, 0)) for word in words) if words else None
-        candidates = tuple(
-            Candidate(
-                int(self._ids[place]),
-                self._importance[place],
-                lexical_rank.get(place),
-                float(lexical[place]),
-                dense_rank.get(place),
-                float(dense[place]),
-            )
-            for place in places
-        )
+        matching = [place for place in nearest(lexical) if lexical[place] > 0]
+        whole = sum(map(weight, words)) if words else None
+        limit = ENOUGH_RARE_TERMS * float(np.log(1 + (count + 0.5) / 0.5))
         return Evidence(
-            query=query,
-            candidates=candidates,
-            max_lexical_score=None if whole is None else min(whole, ENOUGH_RARE_TERMS * self._weight(0)),
+            candidates=frozenset(matching) | frozenset(nearest(dense)),
+            lexical_scores=lexical,
+            max_lexical_score=None if whole is None else min(whole, limit),
             whole_query_score=whole,
-            complete=frozenset(int(self._ids[place]) for place in places if words and words <= self._words[place]),
-            lexical=tuple(int(self._ids[place]) for place in lexical_order),
-            lexical_scores={int(self._ids[place]): float(lexical[place]) for place in lexical_order},
-            dense=tuple(int(self._ids[place]) for place in dense_order[:DENSE_DEPTH]),
         )
 
-    def _best(self, scores: Scores) -> list[int]:
-        order = np.lexsort((self._ids, -scores))
-        kept: list[int] = order[np.isfinite(scores[order])].tolist()
-        return kept
+    return [evidence(words, dense) for words, dense in zip(lexemes.queries, similarities, strict=True)]
 
-    def _weight(self, frequency: int) -> float:
-        return float(np.log(1 + (len(self._ids) - frequency + 0.5) / (frequency + 0.5)))
+
+def nearest(scores: Scores) -> list[int]:
+    """Return the places of the best scores of one leg, as many as a leg contributes."""
+    found: list[int] = np.argsort(-scores, kind="stable")[:DENSE_DEPTH].tolist()
+    return found

@@ -33,8 +33,8 @@ def rankings(
     cosines = embedded.queries.astype(np.float64) @ embedded.memories.astype(np.float64).T
     found = []
     for one, cosine in zip(evidence, cosines, strict=True):
-        candidates = np.isin([each.id for each in dataset.memories], [each.id for each in one.candidates])
-        fused = fused_scores(dataset, one, cosine, candidates) * prior
+        candidates = np.isin(np.arange(len(dataset.memories)), list(one.candidates))
+        fused = fused_scores(one, cosine, candidates) * prior
         order = np.argsort(-np.where(candidates, fused, -np.inf), kind="stable")
         reached = best(reach(links, np.maximum(fused, 0), order[:STARTS]))
         scores = fused + weight * is_brief(one) * reached * prior
@@ -86,12 +86,11 @@ def is_brief(one: Evidence) -> bool:
     return (one.max_lexical_score or 1.0) / (one.whole_query_score or 1.0) > 0.5
 
 
-def fused_scores(dataset: Dataset, one: Evidence, cosine: Numbers, candidates: NDArray[np.bool_]) -> Numbers:
+def fused_scores(one: Evidence, cosine: Numbers, candidates: NDArray[np.bool_]) -> Numbers:
     """Return the scores of all memories by the default fusion, on the scale that the candidates of both legs set."""
     fusion = Fusion()
-    lexical = np.array([one.lexical_scores.get(each.id, 0.0) for each in dataset.memories])
     floor = -1.0 if fusion.dense_floor is None else fusion.dense_floor
     close = (cosine - cosine[candidates].min()) / (cosine[candidates].max() - floor)
-    matching = lexical / (one.max_lexical_score or 1.0)
+    matching = one.lexical_scores / (one.max_lexical_score or 1.0)
     scored: Numbers = fusion.alpha * close + (1 - fusion.alpha) * matching * matching
     return scored

@@ -68,7 +68,7 @@ async def recalled(database: BenchmarkDatabase, dataset: Dataset, embedded: Embe
 def test_the_statement_gives_the_ranking_of_the_reference(database: BenchmarkDatabase) -> None:
     """For questions, some of which the graph changes, and for prompts, which it leaves alone."""
     dataset, embedded = small_set()
-    evidence = gather(dataset, read_lexemes(dataset, database), embedded)
+    evidence = gather(read_lexemes(dataset, database), embedded)
     expected, plain = (rankings(dataset, evidence, embedded, weight=weight) for weight in (0.2, 0.0))
     changed = [number for number in range(QUESTIONS) if expected[number] != plain[number]]
     assert len(changed) > QUESTIONS // 3

@@ -1,4 +1,4 @@
-"""Kubernetes objects for the benchmark alone: one embedder, and MemoryIndex objects that share this embedder."""
+"""Kubernetes objects: one embedder on the CPU, and MemoryIndex objects that share it."""
 
 from typing import Any
 
@@ -55,7 +55,7 @@ def embedder_objects(image: str) -> tuple[Object, ...]:
 
 
 def external_index(namespace: str, name: str, database: Object, **spec: Any) -> Object:
-    """Return a MemoryIndex that uses the embedder which the objects of the benchmark share."""
+    """Return a MemoryIndex that uses the embedder that the objects share."""
     return {
         "apiVersion": API_VERSION,
         "kind": "MemoryIndex",

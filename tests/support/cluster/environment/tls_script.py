@@ -1,6 +1,6 @@
 """Recalls without pause with a pool that verifies the database server, until standard input ends.
 
-The benchmark runs it in a pod, as `python -c`, with the variables of the `memory` command. It prints one JSON object at
+`tls` runs it in a pod, as `python -c`, with the variables of the `memory` command. It prints one JSON object at
 its end: the numbers of recalls and errors, and whether a connection that is opened then is verified.
 """
 

@@ -97,7 +97,7 @@ def _refusal(fault: Fault) -> web.Response:
         "kind": "Status",
         "apiVersion": "v1",
         "status": "Failure",
-        "message": "a fault of the benchmark",
+        "message": "an injected fault",
         "reason": REASONS[fault],
         "code": code,
     }

@@ -117,7 +117,7 @@ class Situation:
     `spec` holds changes of the MemoryIndex's spec; its keys are paths with two underscores for each dot. `prepare` runs
     before the MemoryIndex is created. If `filled` is set, the table and its embedded rows exist before the operator
     acts. If `settled` is set, the table is filled too, and the MemoryIndex is Ready before `disturb` runs. If `written`
-    is set, the benchmark and not CloudNativePG writes the status of the Cluster. If `own_database` is set, the
+    is set, the situation and not CloudNativePG writes the status of the Cluster. If `own_database` is set, the
     situation has a database of its own, without pgvector. `observed` is the name of the MemoryIndex whose status is
     compared.
     """

@@ -82,7 +82,7 @@ def _invalid_index(place: Place) -> None:
 
 
 def _finalizer(place: Place) -> None:
-    """Delete the MemoryIndex, which a finalizer of the benchmark keeps from going."""
+    """Delete the MemoryIndex, which a finalizer of the situation keeps from going."""
     patch = '--patch={"metadata":{"finalizers":["memory-bench.example/kept"]}}'
     place.kubectl("patch", "memoryindex", NAME, "--type=merge", patch)
     place.kubectl("delete", "memoryindex", NAME, "--wait=false")

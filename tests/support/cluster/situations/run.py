@@ -250,7 +250,7 @@ def _remove(stage: Stage, situations: Sequence[Situation]) -> None:
 
 @contextmanager
 def _cnpg_stopped(platform: Platform) -> Iterator[None]:
-    """Stop CloudNativePG until the block ends, so that the benchmark can write the status of a Cluster.
+    """Stop CloudNativePG until the block ends, so that a situation can write the status of a Cluster.
 
     The pods of Postgres continue to run.
     """

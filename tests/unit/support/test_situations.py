@@ -1,11 +1,11 @@
-"""How the benchmark judges what the operator says of a situation."""
+"""How what the operator says of a situation is judged."""
 
 from collections import Counter
 
 import pytest
 
 from tests.support.cluster.situations.observation import Observation, differing
-from tests.support.cluster.situations.part import SITUATIONS
+from tests.support.cluster.situations.run import SITUATIONS
 from tests.support.cluster.situations.situation import Expected, Situation, missing, ready
 from tests.support.gitops.kstatus import Kstatus
 from tests.unit.memory_operator.situations import settled
