@@ -1,4 +1,4 @@
-"""Embeds the pending rows of one partition, then ends.
+"""Embeds one worker's share of the pending rows, then ends.
 
 The backfill makes one pass over the pending rows after another, until no row is due any more. A later pass finds rows
 that were written meanwhile. The backfill does not end before each row whose embedding failed is embedded or
@@ -43,17 +43,17 @@ async def backfill(
     progress: Progress,
     stop: asyncio.Event,
 ) -> BackfillResult:
-    """Embed every pending row of the partition. `stop` ends the backfill early, after the batches that are under way.
+    """Embed every pending row of the worker's share. `stop` ends the backfill early, after the batches under way.
 
     Raises:
         SchemaBehind, ModelMismatch, DimensionMismatch: the schema is not complete or no longer so, or the embedder
             serves another model than the active one.
         DatabaseUnreachable, EmbedderUnavailable: an outage lasted longer than the limit.
     """
-    partition = plan.options.partition
+    share = plan.options.share
 
     async def lease(connection: Connection) -> None:
-        await leases_sql.lease_partition(connection, await describe(connection, plan.table), partition, progress)
+        await leases_sql.lease_share(connection, await describe(connection, plan.table), share, progress)
 
     reader = worker_session(source, plan, progress, name="memory-backfill", prepare=lease)
     async with reader, writer_session(source, plan, progress) as writer:
@@ -61,12 +61,12 @@ async def backfill(
         pipeline = build_pipeline(context, embedder, plan, sessions=(reader, writer), progress=progress, stop=stop)
         queue = pipeline.queue
         await reader.run(lambda connection: quarantine_sql.forget_settled(connection, context.table))
-        progress.started(await reader.run(lambda connection: queue.count(connection, partition)))
+        progress.started(await reader.run(lambda connection: queue.count(connection, share)))
         began = time.monotonic()
         while not stop.is_set():
             if await pipeline.run_pass() > 0:
                 continue
-            state = await reader.run(lambda connection: queue.state(connection, partition))
+            state = await reader.run(lambda connection: queue.state(connection, share))
             if not state.current:  # each of these two raises an error that names what has changed
                 await reader.run(lambda connection: require_active(connection, context.table, context.model))
                 await reader.run(lambda connection: require_schema(connection, plan.table))

@@ -1,6 +1,6 @@
 """Leases: advisory locks that keep two workers from doing the same work.
 
-A lease ends with the database session that holds it. Each backfill worker holds the lease of its partition. Therefore
+A lease ends with the database session that holds it. Each backfill worker holds the lease of its share. Therefore
 two pods never embed the same rows, even if a replaced pod still runs. The sync worker pauses while any backfill worker
 of its table holds a lease. Each table has leases of its own, so the workers of different tables never wait for a lease
 of another table. A wait that lasts is reported like an outage, since the worker does nothing meanwhile.
@@ -10,7 +10,7 @@ import zlib
 from functools import partial
 
 from memory_recall.errors import LockNotAvailable, SwapInProgress
-from memory_recall.indexing.queue_sql import Partition
+from memory_recall.indexing.queue_sql import WorkerShare
 from memory_recall.postgres.connection import Connection
 from memory_recall.postgres.driver_errors import translated
 from memory_recall.retrying import Awaited, Backoff, OutageListener, caused_by, retry_outage
@@ -34,11 +34,9 @@ def _lock_key(kind: int, table: MemoryTable) -> int:
     return (kind ^ zlib.crc32(f"{table.schema}\0{table.suffix}".encode())) & 0x7FFFFFFF
 
 
-async def lease_partition(
-    connection: Connection, table: MemoryTable, partition: Partition, listener: OutageListener
-) -> None:
-    """Wait until this session holds the lease of one partition of the table's backfill; report a wait that lasts."""
-    await _lease(connection, _lock_key(_BACKFILL, table), partition.index, listener)
+async def lease_share(connection: Connection, table: MemoryTable, share: WorkerShare, listener: OutageListener) -> None:
+    """Wait until this session holds the lease of one share of the table's backfill; report a wait that lasts."""
+    await _lease(connection, _lock_key(_BACKFILL, table), share.index, listener)
 
 
 async def lease_sync(connection: Connection, table: MemoryTable, listener: OutageListener) -> None:

@@ -19,7 +19,7 @@ from memory_recall.embedding.requests import Pacer, divided
 from memory_recall.errors import first_of
 from memory_recall.indexing.progress import Progress, Tally
 from memory_recall.indexing.quarantine_sql import RetryPolicy, record_failures
-from memory_recall.indexing.queue_sql import Page, Partition, PendingQueue, PendingRow
+from memory_recall.indexing.queue_sql import Page, PendingQueue, PendingRow, WorkerShare
 from memory_recall.indexing.retry import Outcome, RetryingEmbedder
 from memory_recall.postgres.connection import Connection
 from memory_recall.postgres.session import Session
@@ -57,7 +57,7 @@ class PipelineOptions:
     """How a worker reads and embeds rows. If `rows_per_second` is None, the rate is not limited."""
 
     limits: BatchLimits = field(default_factory=BatchLimits)
-    partition: Partition = field(default_factory=Partition)
+    share: WorkerShare = field(default_factory=WorkerShare)
     policy: RetryPolicy = field(default_factory=RetryPolicy)
     concurrency: int = 4
     rows_per_second: float | None = None
@@ -173,7 +173,7 @@ class Pipeline:
 
     async def _page(self, after: int, connection: Connection) -> Page:
         began = time.monotonic()
-        page = await self.queue.page(connection, after, self._options.partition, self._writes.page_rows)
+        page = await self.queue.page(connection, after, self._options.share, self._writes.page_rows)
         self.read_seconds += time.monotonic() - began  # of this attempt only, without an outage before it
         return page
 

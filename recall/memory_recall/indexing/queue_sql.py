@@ -38,7 +38,7 @@ class PendingRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Partition:
+class WorkerShare:
     """The rows that one worker embeds: those whose id modulo `count` is `index`."""
 
     index: int = 0
@@ -105,26 +105,26 @@ class PendingQueue:
             f"ON v.id = m.id WHERE m.{vector} IS NOT NULL AND {_has_hash(table, 'v.hash')}"
         )
 
-    async def page(self, connection: Connection, after: int, partition: Partition, limit: int) -> Page:
+    async def page(self, connection: Connection, after: int, share: WorkerShare, limit: int) -> Page:
         """Read a page of the rows that are due and whose id is above `after`, in the order of ids.
 
         The page has no rows if the column belongs to another model by now.
         """
         with translated("reading pending rows"):
-            rows = await connection.fetch(self._page, partition.index, partition.count, after, limit, self._model_id)
+            rows = await connection.fetch(self._page, share.index, share.count, after, limit, self._model_id)
         due = [PendingRow(row["id"], row["content"], row["hash"]) for row in rows if row["content"] is not None]
         return Page(due, rows[-1]["id"] if rows else None)
 
-    async def count(self, connection: Connection, partition: Partition) -> int:
-        """Count the pending rows of the partition, including those that are delayed or quarantined."""
+    async def count(self, connection: Connection, share: WorkerShare) -> int:
+        """Count the pending rows of the share, including those that are delayed or quarantined."""
         with translated("counting pending rows"):
-            found: int = await connection.fetchval(self._count, partition.index, partition.count)
+            found: int = await connection.fetchval(self._count, share.index, share.count)
         return found
 
-    async def state(self, connection: Connection, partition: Partition) -> QueueState:
-        """Read when the partition's first delayed row is due, and whether the column still belongs to the model."""
+    async def state(self, connection: Connection, share: WorkerShare) -> QueueState:
+        """Read when the share's first delayed row is due, and whether the column still belongs to the model."""
         with translated("reading delayed rows"):
-            row = await connection.fetchrow(self._state, partition.index, partition.count, self._model_id)
+            row = await connection.fetchrow(self._state, share.index, share.count, self._model_id)
         assert row is not None  # noqa: S101  (a SELECT without FROM yields one row)
         return QueueState(row["seconds_until_due"], current=row["current"])
 

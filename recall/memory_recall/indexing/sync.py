@@ -134,14 +134,14 @@ class _Sync:
 
     async def _serve(self, pipeline: Pipeline, reader: Session, poll_seconds: float) -> None:
         """Embed pending rows until another model becomes active or `stop` is set."""
-        partition = self.plan.options.partition
+        share = self.plan.options.share
         while not self.stop.is_set():
             if await reader.run(partial(leases_sql.backfill_runs, table=pipeline.table)):
                 seconds = min(poll_seconds, _BACKFILL_POLL_SECONDS)
             elif await pipeline.run_pass() > 0:
                 continue
             else:
-                state = await reader.run(lambda connection: pipeline.queue.state(connection, partition))
+                state = await reader.run(lambda connection: pipeline.queue.state(connection, share))
                 if not state.current:
                     return
                 due = state.seconds_until_due

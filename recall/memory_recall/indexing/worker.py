@@ -14,7 +14,7 @@ from memory_recall.indexing.document_embedder import DocumentEmbedder
 from memory_recall.indexing.pipeline import BULK, BatchLimits, Pipeline, PipelineOptions, WritePace
 from memory_recall.indexing.progress import Progress, Tally
 from memory_recall.indexing.quarantine_sql import RetryPolicy
-from memory_recall.indexing.queue_sql import Partition, PendingQueue
+from memory_recall.indexing.queue_sql import PendingQueue, WorkerShare
 from memory_recall.indexing.retry import RetryingEmbedder, wait_until_served
 from memory_recall.postgres.connection import Connection, DsnSource
 from memory_recall.postgres.driver_errors import translated
@@ -63,7 +63,7 @@ class WorkerPlan:
                     rows=settings.backfill.batch_size,
                     max_tokens_per_row=(known and known.max_tokens) or _DEFAULT_MAX_TOKENS,
                 ),
-                partition=Partition(settings.partition, settings.backfill.partitions) if partitioned else Partition(),
+                share=WorkerShare(settings.partition, settings.backfill.partitions) if partitioned else WorkerShare(),
                 policy=RetryPolicy(settings.backfill.max_attempts),
                 rows_per_second=settings.backfill.rows_per_second,
             ),

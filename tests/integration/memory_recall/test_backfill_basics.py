@@ -11,7 +11,7 @@ from memory_recall.postgres.connection import DsnText
 from memory_recall.status import inspect
 from tests.integration.conftest import Database
 from tests.integration.memory_recall.fake_embedder import FakeEmbedder
-from tests.integration.memory_recall.workbench import Workbench, partition
+from tests.integration.memory_recall.workbench import Workbench, share
 
 
 @pytest.mark.promise("no-sensitive-text-to-a-model")
@@ -55,9 +55,7 @@ async def test_rows_written_during_a_backfill_are_found_by_its_next_pass(bench: 
 
 async def test_four_workers_embed_no_row_twice(bench: Workbench) -> None:
     await bench.insert(*(f"text {number}" for number in range(200)))
-    results = await asyncio.gather(
-        *(bench.backfill(bench.with_options(partition=partition(index, 4))) for index in range(4))
-    )
+    results = await asyncio.gather(*(bench.backfill(bench.with_options(share=share(index, 4))) for index in range(4)))
     assert sum(result.tally.embedded for result in results) == 200
     assert set(Counter(bench.embedder.received.values())) == {1}
     assert await bench.problems() == []

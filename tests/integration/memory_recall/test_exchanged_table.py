@@ -11,7 +11,7 @@ import pytest
 from pgvector.asyncpg import register_vector
 
 from memory_recall.errors import ExistingVectors, SchemaBehind
-from memory_recall.indexing.queue_sql import Partition, PendingQueue
+from memory_recall.indexing.queue_sql import PendingQueue, WorkerShare
 from memory_recall.postgres.connection import DsnText, connect
 from memory_recall.schema.migrate import MigrationRequest, migrate
 from memory_recall.schema.models_sql import active_model
@@ -180,12 +180,12 @@ async def test_a_worker_that_runs_already_stores_nothing_while_vectors_are_disca
     await register_vector(connection)
     table = await require_schema(connection, "memories")
     queue = PendingQueue(table, (await active_model(connection, table)).id)
-    (row,) = (await queue.page(connection, 0, Partition(), 10)).rows
+    (row,) = (await queue.page(connection, 0, WorkerShare(), 10)).rows
     vectors = np.stack([vector_of(row.text, DIMENSIONS)])
     await bench.execute("UPDATE memory_index_state SET discarding = true")
-    assert (await queue.page(connection, 0, Partition(), 10)).rows == []
+    assert (await queue.page(connection, 0, WorkerShare(), 10)).rows == []
     assert await queue.write(connection, [row], vectors) == 0
-    assert not (await queue.state(connection, Partition())).current
+    assert not (await queue.state(connection, WorkerShare())).current
     await bench.execute("UPDATE memory_index_state SET discarding = false")
     assert await queue.write(connection, [row], vectors) == 1
     connection.terminate()

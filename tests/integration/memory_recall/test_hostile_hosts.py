@@ -11,7 +11,7 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from memory_recall.indexing.queue_sql import Partition, PendingQueue
+from memory_recall.indexing.queue_sql import PendingQueue, WorkerShare
 from memory_recall.schema.models_sql import active_model
 from memory_recall.schema.revisions import require_schema
 from tests.integration.conftest import SYSTEM_USER
@@ -100,6 +100,6 @@ async def test_a_row_whose_delay_has_just_ended_is_due_now(bench: Workbench) -> 
     async with bench.database.connection() as connection:
         table = await require_schema(connection, "memories")
         queue = PendingQueue(table, (await active_model(connection, table)).id)
-        assert (await queue.state(connection, Partition())).seconds_until_due == 0
+        assert (await queue.state(connection, WorkerShare())).seconds_until_due == 0
         await connection.execute("UPDATE memory_embedding_failures SET next_attempt = 'infinity'")
-        assert (await queue.state(connection, Partition())).seconds_until_due is None
+        assert (await queue.state(connection, WorkerShare())).seconds_until_due is None

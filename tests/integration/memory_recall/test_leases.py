@@ -13,9 +13,9 @@ from structlog.testing import capture_logs
 from memory_recall.errors import MemoryIndexError
 from memory_recall.indexing import leases_sql
 from memory_recall.indexing.backfill import backfill
-from memory_recall.indexing.leases_sql import backfill_runs, lease_partition, lease_swap, lease_sync
+from memory_recall.indexing.leases_sql import backfill_runs, lease_share, lease_swap, lease_sync
 from memory_recall.indexing.progress import LogProgress, WorkerMetrics
-from memory_recall.indexing.queue_sql import Partition
+from memory_recall.indexing.queue_sql import WorkerShare
 from memory_recall.indexing.worker import worker_session
 from memory_recall.postgres.connection import Connection, DsnText
 from memory_recall.schema.migrate import MigrationRequest, migrate
@@ -43,7 +43,7 @@ class Listener:
 async def take_all(connection: Connection, table: MemoryTable, *, seconds: float = 30) -> None:
     """Take the leases of a table's backfill, sync worker and swap; a wait may last `seconds`."""
     async with asyncio.timeout(seconds):
-        await lease_partition(connection, table, Partition(), Listener())
+        await lease_share(connection, table, WorkerShare(), Listener())
         await lease_sync(connection, table, Listener())
         await lease_swap(connection, table)
 
@@ -70,7 +70,7 @@ async def test_a_first_table_and_a_second_table_never_have_the_same_name_of_a_le
         await take_all(second, replace(public, schema="team__notes"))
 
 
-@pytest.mark.parametrize("lease", [lease_sync, partial(lease_partition, partition=Partition())])
+@pytest.mark.parametrize("lease", [lease_sync, partial(lease_share, share=WorkerShare())])
 async def test_a_long_wait_for_a_lease_is_reported_and_reported_again(
     bench: Workbench, monkeypatch: pytest.MonkeyPatch, lease: Callable[..., Coroutine[Any, Any, None]]
 ) -> None:
@@ -103,7 +103,7 @@ async def test_a_backfill_that_waits_for_its_lease_logs_and_counts_the_wait(
     metrics = WorkerMetrics()
     await bench.insert("text")
     async with bench.database.connection() as holder, bench.client() as client:
-        await lease_partition(holder, await describe(holder, "memories"), Partition(), bench.ear)
+        await lease_share(holder, await describe(holder, "memories"), WorkerShare(), bench.ear)
         with capture_logs() as logs:
             progress = LogProgress(metrics, worker="backfill")
             source = DsnText(bench.database.dsn)

@@ -8,7 +8,7 @@ import pytest
 from pgvector.asyncpg import register_vector
 
 from memory_recall.errors import ModelMismatch, SwapInProgress
-from memory_recall.indexing.queue_sql import Partition, PendingQueue, PendingRow
+from memory_recall.indexing.queue_sql import PendingQueue, PendingRow, WorkerShare
 from memory_recall.postgres.connection import Connection, DsnText, connect
 from memory_recall.schema.migrate import MigrationRequest, migrate
 from memory_recall.schema.models_sql import active_model
@@ -98,7 +98,7 @@ async def test_a_worker_of_the_former_model_stores_nothing_even_where_its_name_c
         await migrate(source, request_for(model=name))
         assert await bench.value(RECORDED) == name
         assert await bench.value("SELECT memory_index_column_model() = active_model FROM memory_index_state")
-        assert (await former.page(writer, 0, Partition(), 10)).rows == []
+        assert (await former.page(writer, 0, WorkerShare(), 10)).rows == []
         assert await former.write(writer, [row], vectors) == 0
     assert await bench.value("SELECT array_agg(name ORDER BY id) FROM memory_index_models") == [
         "tiny",

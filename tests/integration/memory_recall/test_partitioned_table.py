@@ -11,7 +11,7 @@ from pgvector.asyncpg import register_vector
 from memory_recall.errors import ExistingVectors, SchemaBehind, SchemaUnsupported
 from memory_recall.graph import enable
 from memory_recall.hnsw.repair import build_index
-from memory_recall.indexing.queue_sql import Partition, PendingQueue, PendingRow
+from memory_recall.indexing.queue_sql import PendingQueue, PendingRow, WorkerShare
 from memory_recall.postgres.connection import DsnText, connect, create_pool
 from memory_recall.schema.migrate import MigrationRequest, migrate
 from memory_recall.schema.models_sql import active_model
@@ -111,13 +111,13 @@ async def test_a_worker_that_runs_already_stores_no_vector_in_a_new_partition(
     queue = PendingQueue(table, (await active_model(connection, table)).id, indexed=indexed)
     await bench.execute("CREATE TABLE memories_eve PARTITION OF memories FOR VALUES IN ('eve')")
     await bench.execute("INSERT INTO memories (content, user_id) VALUES ('of eve', 'eve')")
-    assert len((await queue.page(connection, 0, Partition(), 100)).rows) == len(USERS)
+    assert len((await queue.page(connection, 0, WorkerShare(), 100)).rows) == len(USERS)
     new = await bench.value("SELECT id FROM memories_eve")
     row = PendingRow(new, "of eve", await bench.value("SELECT memory_index_text_hash('of eve')"))
     vectors = np.stack([vector_of("of eve", DIMENSIONS)])
     assert await queue.write(connection, [row], vectors) == 0
     await migrate(DsnText(bench.database.dsn), request_for())
-    assert len((await queue.page(connection, 0, Partition(), 100)).rows) == len(USERS) + 1
+    assert len((await queue.page(connection, 0, WorkerShare(), 100)).rows) == len(USERS) + 1
     assert await queue.write(connection, [row], vectors) == 1
     connection.terminate()
 

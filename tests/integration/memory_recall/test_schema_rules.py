@@ -9,8 +9,8 @@ from functools import partial
 import pytest
 
 from memory_recall.errors import SchemaBehind, SchemaUnsupported
-from memory_recall.indexing.leases_sql import backfill_runs, lease_partition, lease_sync
-from memory_recall.indexing.queue_sql import Partition
+from memory_recall.indexing.leases_sql import backfill_runs, lease_share, lease_sync
+from memory_recall.indexing.queue_sql import WorkerShare
 from memory_recall.postgres.connection import DsnText
 from memory_recall.schema.migrate import MigrationRequest, migrate, remove
 from memory_recall.schema.requirements.faults import messages
@@ -169,7 +169,7 @@ async def test_the_workers_of_two_tables_do_not_wait_for_each_other(bench: Workb
     await migrate(DsnText(bench.database.dsn), request_for(table="notes", model="another"))
     async with bench.database.connection() as first, bench.database.connection() as second:
         memories, notes = await describe(first, "memories"), await describe(second, "notes")
-        for lease in (lease_sync, partial(lease_partition, partition=Partition())):
+        for lease in (lease_sync, partial(lease_share, share=WorkerShare())):
             await lease(first, table=memories, listener=bench.ear)
             async with asyncio.timeout(30):
                 await lease(second, table=notes, listener=bench.ear)

@@ -20,7 +20,7 @@ from pgvector import HalfVector
 from pgvector.asyncpg import register_vector
 
 from memory_recall.errors import MemoryIndexError
-from memory_recall.indexing.queue_sql import Partition, PendingQueue, PendingRow
+from memory_recall.indexing.queue_sql import PendingQueue, PendingRow, WorkerShare
 from memory_recall.postgres.connection import DsnText
 from memory_recall.schema.migrate import MigrationRequest
 from memory_recall.schema.models_sql import active_model
@@ -152,7 +152,7 @@ class Player:
         await c.execute(f"UPDATE memories SET user_id = $2, content = {text} WHERE id = $1", key, user)
 
     async def _read_pending(self, c: Any) -> None:
-        self._read = (await self._queue.page(c, 0, Partition(), 100)).rows
+        self._read = (await self._queue.page(c, 0, WorkerShare(), 100)).rows
 
     async def _write_back(self, c: Any) -> None:
         if self._read:

@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from memory_recall.indexing.leases_sql import lease_partition
-from memory_recall.indexing.queue_sql import Partition
+from memory_recall.indexing.leases_sql import lease_share
+from memory_recall.indexing.queue_sql import WorkerShare
 from memory_recall.schema.table import describe
 from tests.integration.memory_recall.workbench import EmbeddedAgain, Workbench
 
@@ -56,7 +56,7 @@ def die(process: asyncio.subprocess.Process) -> None:
 
 async def while_it_waits_for_its_lease(bench: Workbench, process: asyncio.subprocess.Process) -> None:
     async with bench.database.connection() as holder:
-        await lease_partition(holder, await describe(holder, "memories"), Partition(), bench.ear)
+        await lease_share(holder, await describe(holder, "memories"), WorkerShare(), bench.ear)
         await until(lambda: bench.value("SELECT count(*) FROM pg_stat_activity WHERE application_name "
                                         "= 'memory-backfill' AND datname = current_database()"))  # fmt: skip
         die(process)

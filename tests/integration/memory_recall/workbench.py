@@ -16,7 +16,7 @@ from memory_recall.indexing.backfill import BackfillResult, backfill
 from memory_recall.indexing.pipeline import BatchLimits, PipelineOptions
 from memory_recall.indexing.progress import Tally
 from memory_recall.indexing.quarantine_sql import RetryPolicy
-from memory_recall.indexing.queue_sql import Partition
+from memory_recall.indexing.queue_sql import WorkerShare
 from memory_recall.indexing.worker import WorkerPlan
 from memory_recall.postgres.connection import DsnText
 from memory_recall.schema.migrate import MigrationRequest, MigrationResult, migrate
@@ -152,5 +152,5 @@ async def workbench(database: Database, request: MigrationRequest) -> AsyncItera
         yield Workbench(database, embedder)
 
 
-def partition(index: int, count: int) -> Partition:
-    return Partition(index, count)
+def share(index: int, count: int) -> WorkerShare:
+    return WorkerShare(index, count)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pgvector.asyncpg import register_vector
 
 from memory_recall.embedding.served_model import ServedModel
-from memory_recall.indexing.queue_sql import Partition, PendingQueue, PendingRow
+from memory_recall.indexing.queue_sql import PendingQueue, PendingRow, WorkerShare
 from memory_recall.postgres.connection import DsnText
 from memory_recall.schema.migrate import MigrationRequest
 from memory_recall.schema.models_sql import read_roles
@@ -93,7 +93,7 @@ class SwapPlayer(Player):
         column, model = (STANDBY, roles.next) if standby else (ACTIVE, roles.active)
         if model is not None and (not standby or table.standby_dimensions is not None):
             queue = PendingQueue(table, model.id, column)
-            self._held[column] = (queue, model.name, (await queue.page(self._swapper, 0, Partition(), 100)).rows)
+            self._held[column] = (queue, model.name, (await queue.page(self._swapper, 0, WorkerShare(), 100)).rows)
 
     async def _worker_write(self, _c: Any, standby: bool) -> None:
         """Perhaps long after the read: the model may be in the other column by now, or nowhere."""

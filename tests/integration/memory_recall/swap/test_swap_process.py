@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from memory_recall.errors import ModelMismatch, NoSwap, SwapInProgress
-from memory_recall.indexing.queue_sql import Partition, PendingQueue
+from memory_recall.indexing.queue_sql import PendingQueue, WorkerShare
 from memory_recall.postgres.connection import connect
 from memory_recall.schema.revisions import require_schema
 from memory_recall.schema.table import STANDBY
@@ -181,9 +181,9 @@ async def test_a_worker_of_the_former_model_reads_no_row_after_a_flip(swaps: Swa
         table, swap = await require_schema(connection, "memories"), await swaps.latest()
         assert swap is not None
         queue = PendingQueue(table, swap.to_model.id, STANDBY)
-        assert [row.id for row in (await queue.page(connection, 0, Partition(), 10)).rows] == [3]
+        assert [row.id for row in (await queue.page(connection, 0, WorkerShare(), 10)).rows] == [3]
         await state_sql.flip(connection, table, swap, give_up_after=10)
-        assert (await queue.page(connection, 0, Partition(), 10)).rows == []
+        assert (await queue.page(connection, 0, WorkerShare(), 10)).rows == []
     finally:
         connection.terminate()
 

@@ -5,7 +5,7 @@ import asyncio
 import numpy as np
 from pgvector.asyncpg import register_vector
 
-from memory_recall.indexing.queue_sql import Partition, PendingQueue
+from memory_recall.indexing.queue_sql import PendingQueue, WorkerShare
 from memory_recall.schema.revisions import require_schema
 from memory_recall.schema.table import describe
 from memory_recall.swap import standby_sql
@@ -46,7 +46,7 @@ async def test_a_worker_that_waits_for_a_row_has_locked_none_behind_it(swaps: Sw
         for kind in ("seqscan", "hashjoin", "mergejoin", "bitmapscan"):
             await worker.execute(f"SET enable_{kind} = off")
         queue = PendingQueue(table, active.id)
-        first, second, *_ = (await queue.page(worker, 0, Partition(), 10)).rows
+        first, second, *_ = (await queue.page(worker, 0, WorkerShare(), 10)).rows
         await editing.execute(f"BEGIN; SELECT FROM memories WHERE id = {first.id} FOR UPDATE")
         written = asyncio.create_task(queue.write(worker, [second, first], np.ones((2, DIMENSIONS), dtype=np.float32)))
         waits = f"SELECT EXISTS (SELECT FROM pg_locks WHERE pid = {worker.get_server_pid()} AND NOT granted)"
