@@ -46,9 +46,9 @@ class ConditionType(StrEnum):
 class Stage:
     """What is particular to the condition of one stage of the work.
 
-    `name` is how `memory status --kube` calls it. The condition Ready does without an `optional` one, unless only a
-    person can make it hold, and an object need not have it. While it does not hold for a reason of `nothing_to_do`, the
-    operator has nothing left to do for it.
+    `name` is the stage's name in `memory status --kube`. An object need not have an `optional` condition, and is Ready
+    without it, unless its reason is one that only a person can remedy. `nothing_to_do` are the reasons for which the
+    condition does not hold although the operator has nothing left to do for it.
     """
 
     name: str

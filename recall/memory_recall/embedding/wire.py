@@ -113,7 +113,7 @@ class WireFormat:
         return Request("GET", MODELS_PATH, _FEW, timeout)
 
     def bounds(self, texts: int) -> Bounds:
-        """Return the bounds of an answer with the vectors of so many texts."""
+        """Return the bounds of an answer that has a vector for each of `texts` texts."""
         numbers = texts * (self.dimensions or _MOST_DIMENSIONS)
         return Bounds(_OTHER_BYTES + numbers * _NUMBER_BYTES, _OTHER_VALUES + numbers + texts * _ENTRY_VALUES)
 

@@ -109,7 +109,10 @@ class Labeller:
         return await self._answer(task_id, asked)
 
     async def leave_out(self, task_id: str) -> bool:
-        """Record that a question is not written or is left out. Return whether this was stored."""
+        """Record that the person writes no question for a memory, or does not judge a question.
+
+        Return whether this was stored.
+        """
 
         def left_out(task: Write | Judge) -> Event:
             if isinstance(task, Write):
