@@ -16,6 +16,7 @@ from memory_operator.api.embedder import SecretKey
 from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import HOSTED_KEY_FIELD, InvalidSpecError, Manifest, MemoryIndex, parse
 from memory_operator.clients import object_facts
+from memory_operator.clients.authorities import Authorities
 from memory_operator.clients.embedder import EmbedderProbe
 from memory_operator.clients.kube import EVERY_NAMESPACE, KindMissingError, Kube, KubeError
 from memory_operator.controller.cache import ObjectCache
@@ -26,9 +27,7 @@ from memory_operator.reconcile.authorization.claims import holder_to_read, is_cl
 from memory_operator.reconcile.authorization.consent import check_cluster, check_secret
 from memory_operator.reconcile.authorization.database_tls import (
     ca_secret,
-    certificates_of,
     database_tls,
-    unreadable_authority,
 )
 from memory_operator.reconcile.facts import (
     ClusterFacts,
@@ -52,11 +51,10 @@ from memory_recall.status import DatabaseFacts
 
 Inspect = Callable[[DsnText, str, str], Awaitable[Inspection]]
 NOT_INSPECTED = Inspection(None)
-_AUTHORITY = "the certificate authority of the database"
 
 
 class Observer:
-    """Gathers the facts about one MemoryIndex; keeps no state."""
+    """Gathers the facts about one MemoryIndex; keeps no state but what its clients keep for a while."""
 
     def __init__(
         self,
@@ -69,6 +67,7 @@ class Observer:
         operator_namespace: str = "",
     ) -> None:
         self._kube = kube
+        self.authorities = Authorities(lambda namespace, name: kube.get("Secret", namespace, name))
         self.objects = Objects(kube, cache or ObjectCache())
         self._inspect = inspect
         self._probe = probe
@@ -169,18 +168,8 @@ class Observer:
 
         Of a Cluster that may not be used, nothing is read.
         """
-        secret = ca_secret(index, cluster if isinstance(cluster, ClusterFacts) else None)
-        if secret is None:
-            return ""
-        namespace, name, key = secret
-        location = f"{namespace}/{name}"
-        try:
-            found = await self._kube.get("Secret", namespace, name)
-        except KubeError as error:
-            if not error.refused:
-                raise
-            return unreadable_authority(location)
-        return certificates_of(object_facts.secret_value(found, location, key, holds=_AUTHORITY), location)
+        place = ca_secret(index, cluster if isinstance(cluster, ClusterFacts) else None)
+        return "" if place is None else await self.authorities.certificates(place)
 
     async def _database(
         self,
@@ -197,7 +186,12 @@ class Observer:
         if isinstance(certificates, Problem):
             return Inspection(certificates)
         source = DsnText(dsn, tls=database_tls(index, certificates))
-        return await self._inspect(source, index.spec.database.table, index.namespace)
+        inspection = await self._inspect(source, index.spec.database.table, index.namespace)
+        if isinstance(inspection.found, Problem) and inspection.found.reason is Reason.SERVER_NOT_VERIFIED:
+            place = ca_secret(index, cluster)
+            if place is not None:  # the authority may have rotated
+                self.authorities.forget(place)
+        return inspection
 
     async def _peers(self, index: MemoryIndex, database: DatabaseFacts | Problem | None) -> Peers:
         """Return the other MemoryIndex objects, which are needed to decide who may claim the table."""

@@ -152,9 +152,10 @@ class Bench:
         data = {key: base64.b64encode(value.encode()).decode() for key, value in authority.items()}
         self.put("Secret", "dbaas", "pg-ca", {"data": data})
         self.probe = EmbedderProbe(self.answer, world.permitted, anywhere)
+        self.observer = Observer(self.api, self.inspect, self.probe)  # type: ignore[arg-type]
         self.controller = Controller(
             kube=self.api,  # type: ignore[arg-type]
-            observer=Observer(self.api, self.inspect, self.probe),  # type: ignore[arg-type]
+            observer=self.observer,
             queue=self.queue,
             images=world.images,
             intervals=world.intervals,

@@ -1,6 +1,7 @@
 """How the database server is verified: by which certificates, which copies of them there are, and what is said."""
 
 import base64
+from time import monotonic
 from typing import Any
 
 import pytest
@@ -8,8 +9,10 @@ import pytest
 from devcluster.node.pki import Authority
 from memory_operator.api.reasons import Reason
 from memory_operator.clients import object_facts
+from memory_operator.clients.authorities import CACHED_SECONDS
 from memory_operator.clients.kube import KubeError
 from memory_operator.reconcile.authorization.database_tls import ca_secret, database_tls
+from memory_operator.reconcile.facts import Problem
 from memory_operator.reconcile.plan import Apply, Delete, Plan
 from memory_operator.resources import workers
 from memory_operator.resources.database_ca import CA_FILE, ca_config_map
@@ -27,6 +30,10 @@ def without_cluster(tls: dict[str, Any]) -> dict[str, Any]:
 @pytest.fixture
 def bench(world: World) -> Bench:
     return Bench(world)
+
+
+def some_seconds_later(bench: Bench) -> None:
+    bench.observer.authorities.clock = lambda: monotonic() + CACHED_SECONDS
 
 
 @pytest.mark.finding("operator F4")
@@ -82,9 +89,41 @@ async def test_a_rotated_authority_is_copied_anew_and_nothing_is_written_before(
     assert "ConfigMap" not in bench.api.writes
     both = Authority().certificate.decode() + CERTIFICATES
     bench.put("Secret", "dbaas", "pg-ca", {"data": {"ca.crt": base64.b64encode(both.encode()).decode()}})
+    some_seconds_later(bench)
     await bench.reconcile()
     assert bench.api.objects["ConfigMap", "team", "mem-database-ca"]["data"] == {"ca.crt": both}
     assert bench.sources[-1].tls.ca == both
+
+
+@pytest.mark.finding("operator F4")
+async def test_a_rotated_authority_is_read_at_once_where_the_former_one_no_longer_verifies_the_server(
+    bench: Bench,
+) -> None:
+    await bench.reconcile()
+    bench.database = Problem(Reason.SERVER_NOT_VERIFIED, "It is not verified.")
+    await bench.reconcile()
+    new = Authority().certificate.decode()
+    bench.put("Secret", "dbaas", "pg-ca", {"data": {"ca.crt": base64.b64encode(new.encode()).decode()}})
+    await bench.reconcile()
+    assert bench.sources[-1].tls.ca == new
+
+
+async def test_the_authority_of_a_cluster_is_read_every_ten_seconds_however_many_objects_need_it(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """500 objects would otherwise read one Secret a thousand times a minute."""
+    get, read = bench.api.get, []
+
+    async def counting(kind: str, namespace: str, name: str) -> dict[str, Any] | None:
+        read.append(name)
+        return await get(kind, namespace, name)
+
+    monkeypatch.setattr(bench.api, "get", counting)
+    await bench.reconcile(3)
+    assert read.count("pg-ca") == 1
+    some_seconds_later(bench)
+    await bench.reconcile()
+    assert read.count("pg-ca") == 2
 
 
 @pytest.mark.finding("operator F4")
