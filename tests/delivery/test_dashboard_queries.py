@@ -39,7 +39,7 @@ class Prometheus:
     def get(self, path: str, **parameters: object) -> Any:
         """Return the data of an answer."""
         answer = self._client.get(path, params={name: str(value) for name, value in parameters.items()})
-        body = answer.json()
+        body = answer.raise_for_status().json()
         assert body["status"] == "success", body
         return body["data"]
 
@@ -53,7 +53,7 @@ class Prometheus:
         while time.monotonic() < deadline:
             try:
                 data = self.get(path)
-            except httpx.TransportError:
+            except httpx.HTTPError:  # it does not listen yet, or says that it is not ready
                 data = None
             if data is not None and holds(data):
                 return data
