@@ -69,7 +69,7 @@ def own_labels(index: MemoryIndex) -> dict[str, str]:
 
 def is_made_for(index: MemoryIndex, found: DatabaseObject) -> bool:
     """Return whether the operator created the Database object for this MemoryIndex."""
-    return own_labels(index).items() <= found.labels.items() and found.index_uid == index.uid
+    return own_labels(index).items() <= found.labels.items() and found.index_uid in {None, index.uid}
 
 
 def owner_uids(manifest: Manifest) -> frozenset[str]:

@@ -30,7 +30,7 @@ def is_ours(desired: Manifest, live: Manifest) -> bool:
     wanted, found = desired["metadata"], live["metadata"]
     labels, uid = found.get("labels") or {}, (found.get("annotations") or {}).get(ANNOTATION_INDEX_UID)
     same_index = all(labels.get(mark) == wanted["labels"].get(mark) for mark in _MARKS)
-    return same_index and uid == wanted["annotations"][ANNOTATION_INDEX_UID]
+    return same_index and uid in {None, wanted["annotations"][ANNOTATION_INDEX_UID]}
 
 
 def is_former(desired: Manifest, live: Manifest) -> bool:

@@ -41,7 +41,6 @@ def our_object(index: MemoryIndex, **changes: Any) -> DatabaseObject:
         extensions=(),
         generation=1,
         uid="d-1",
-        index_uid=index.uid,
     )
     return replace(found, **changes)
 

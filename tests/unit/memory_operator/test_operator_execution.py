@@ -9,7 +9,6 @@ import pytest
 from memory_operator.api.spec import FINALIZER
 from memory_operator.clients.kube import KubeError
 from memory_operator.resources import cnpg
-from memory_operator.resources.common import ANNOTATION_INDEX_UID
 from memory_recall.status import RowCounts
 from tests.unit.memory_operator.conftest import FULL, World
 from tests.unit.memory_operator.test_operator_controller import KEY, Bench, bench
@@ -32,9 +31,8 @@ def delete(bench: Bench, **spec: Any) -> None:
 
 
 def own_database_object(bench: Bench, world: World) -> None:
-    index = world.index()
-    marks = {"labels": cnpg.own_labels(index), "annotations": {ANNOTATION_INDEX_UID: index.uid}}
-    bench.put("Database", "dbaas", "team-mem", {"metadata": {"uid": "d-1", **marks}})
+    labels = cnpg.own_labels(world.index())
+    bench.put("Database", "dbaas", "team-mem", {"metadata": {"uid": "d-1", "labels": labels}})
 
 
 def events(bench: Bench) -> list[dict[str, Any]]:

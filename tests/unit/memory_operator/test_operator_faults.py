@@ -229,7 +229,7 @@ def test_our_entry_is_added_to_an_object_of_ours_beside_the_other_entries(
     world: World, database_object: DatabaseObject
 ) -> None:
     ours = replace(
-        database_object, owner="alice", labels={**OURS, "other.io/x": "1"}, index_uid="u-1",
+        database_object, owner="alice", labels={**OURS, "other.io/x": "1"},
         extensions=({"name": "pg_trgm", "ensure": "present"},),
     )  # fmt: skip
     plan = world.decide(database=NO_EXTENSION, database_objects=(ours,))

@@ -237,12 +237,11 @@ async def test_a_database_object_of_another_index_is_never_written(
     assert patches(sent) == 0
 
 
-async def test_a_database_object_that_names_no_uid_is_not_ours(connect: Connect, world: World) -> None:
-    """Whoever may write Database objects there can copy our labels."""
+async def test_a_database_object_of_an_earlier_release_is_adopted(connect: Connect, world: World) -> None:
+    """It has both labels and no uid yet."""
     kube, sent = await holding(connect, database_manifest(world, annotations={}, uid="u-live"))
-    with pytest.raises(NameTakenError):
-        await kube.apply(database_manifest(world))
-    assert patches(sent) == 0
+    await kube.apply(database_manifest(world))
+    assert patches(sent) == 1
 
 
 @pytest.mark.finding("D17")
