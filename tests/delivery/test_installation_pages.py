@@ -16,6 +16,7 @@ import yaml
 import devcluster
 from devcluster.cluster import Cluster
 from devcluster.demo import objects
+from devcluster.node.pki import Authority
 from devcluster.postgres import create_database, create_postgres
 from devcluster.settings import REPOSITORY
 from tests.delivery.pages import read_sections, run_script
@@ -25,7 +26,6 @@ SECTIONS = {(name, heading): blocks for name, path in PAGES.items() for heading,
 ORDER = (
     ("install", "CloudNativePG"),
     ("install", "With helm"),
-    ("upgrade", "Label first"),
     ("upgrade", "Upgrade the operator"),
     ("upgrade", "Check"),
     ("install", "Upgrading"),
@@ -60,6 +60,7 @@ def directory(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Ite
     for name in ("operator", "embedder"):
         repository, _, tag = getattr(images, name).rpartition(":")
         values[name]["image"] = {"repository": repository, "tag": tag}
+    (directory / "ca.crt").write_bytes(Authority().certificate)
     (directory / "values.yaml").write_text(yaml.safe_dump(values), encoding="utf-8")
     yield directory
     for namespace in (*SECRETS, postgres.namespace):
