@@ -104,7 +104,10 @@ class BoundedProtocol(HttpToolsProtocol):
         self._body_pieces = 0
 
     def is_overdue(self, now: float) -> bool:
-        """Return whether the connection has waited for its client longer than the limits allow."""
+        """Return whether the connection has waited for its client longer than the limits allow.
+
+        `now` is in seconds of the monotonic clock.
+        """
         limits = self._limits
         if self.transport.is_closing():
             if not self._closing:
@@ -120,7 +123,10 @@ class BoundedProtocol(HttpToolsProtocol):
         return not self._answering and allowed is not None and now - self._since > allowed
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as the base class has it
-        """Accept a new connection; if there are now too many, close one that waits for its client."""
+        """Accept a new connection. If there are now too many, close another connection that waits for its client.
+
+        If every other connection waits for this server, the new connection is closed.
+        """
         super().connection_made(transport)
         self._waiting.put(self, self._step, self._step)
         if len(self.connections) > self._limits.connections:

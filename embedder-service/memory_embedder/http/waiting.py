@@ -15,9 +15,14 @@ class Connection(Protocol):
 
 
 class Step(IntEnum):
-    """What the server waits for on a connection.
+    """What the server waits for on a connection: something that the client must do, or nothing (`NONE`).
 
-    When all connections are taken, connections are closed in the order of these values, except those with `NONE`.
+    With `HEAD`, the server waits until the client has sent the head of a request; with `BODY`, until the client has
+    sent the body of the request; with `REQUEST`, until the client begins the next request; with `ANSWER`, until the
+    client reads the answer. With `NONE`, this server has to act: it computes the answer.
+
+    When all connections are taken, connections are closed in the order of these values: first those that wait for a
+    `HEAD`, last those that wait for an `ANSWER` to be read. A connection with `NONE` is not closed.
     """
 
     HEAD = 0  # of a request, to be sent by the client
@@ -28,7 +33,11 @@ class Step(IntEnum):
 
 
 class Waiting:
-    """The connections to one port, in queues by what they wait for; the first in a queue has waited longest."""
+    """The connections to one port, in queues by what they wait for.
+
+    There is one queue each for connections that wait for a head, a body, a next request, a client that reads its
+    answer, and this server. The connection that has waited longest is the first in its queue.
+    """
 
     def __init__(self) -> None:
         self._by_step: dict[Step, dict[Connection, None]] = {step: {} for step in Step}
@@ -43,7 +52,10 @@ class Waiting:
         self._by_step[step].pop(connection, None)
 
     def first(self, newest: Connection) -> Connection:
-        """Return the connection to close: the first one that waits for its client; if there is none, `newest`."""
+        """Return the connection to close: the first connection that waits for its client, apart from `newest`.
+
+        If no such connection exists, return `newest`.
+        """
         for step, connections in self._by_step.items():
             if step is not Step.NONE:
                 for connection in connections:

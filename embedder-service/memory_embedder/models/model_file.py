@@ -66,7 +66,9 @@ class ModelFile:
         return self._file
 
     def verified_digest(self, expected: str | None) -> str:
-        """Compute and return the digest as `sha256:<hex>`, and check that it is `expected` unless that is None.
+        """Compute and return the digest as `sha256:<hex>`, and check that it is `expected` unless `expected` is None.
+
+        `expected` may lack the prefix `sha256:`.
 
         Raises:
             EmbedderError: the file cannot be read or has another digest.

@@ -75,7 +75,9 @@ class OpenTelemetryTracing(Tracing):
 
 
 def make_tracing(endpoint: str | None) -> Tracing:
-    """Return a tracer that sends spans to the OTLP collector at `endpoint`; with None, one that records nothing.
+    """Return a tracer that sends spans to the OTLP collector at `endpoint` over HTTP.
+
+    With `endpoint` None, return a tracer that records nothing.
 
     Raises:
         EmbedderError: `endpoint` is given but OpenTelemetry's packages are not installed.

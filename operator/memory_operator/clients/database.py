@@ -33,7 +33,10 @@ class DatabaseClient:
         self._clock = clock
 
     async def inspect(self, source: DsnText, table: str, namespace: str) -> Inspection:
-        """Connect to the database that an object of this namespace names and return its catalog facts."""
+        """Connect to the database that an object of this namespace names and return its catalog facts.
+
+        If they cannot be read, a problem is returned in their place.
+        """
         addresses = await self._addresses(source, namespace)
         if isinstance(addresses, Problem):
             return Inspection(addresses)

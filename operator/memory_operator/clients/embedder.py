@@ -54,7 +54,10 @@ class EmbedderProbe:
         self._addresses_of = addresses_of
 
     async def loads(self, pods: Iterable[PodFacts]) -> tuple[EmbedderLoad, ...]:
-        """Return the load that each pod reports; a pod that does not answer is left out."""
+        """Return the load that each pod reports; a pod that does not answer is left out.
+
+        At most `MOST_PODS` pods are asked, and only those that a Deployment or Job of the MemoryIndex has made.
+        """
         found = await asyncio.gather(*(self._load(pod) for pod in _asked(pods)))
         return tuple(load for load in found if load is not None)
 

@@ -53,6 +53,8 @@ class HttpClient:
     async def get(self, url: str, headers: Mapping[str, str], addresses: Sequence[str] = ()) -> Answer:
         """Send a GET request to one of the addresses of the URL's host and return the answer.
 
+        Without addresses, the URL must have an IP address in place of a host name.
+
         Raises:
             NoAnswerError: no answer came within the limits of time and size, or the address is forbidden.
         """

@@ -123,6 +123,8 @@ class Kube:
     async def list(self, kind: str, namespace: str, labels: dict[str, str] | None = None) -> list[Manifest]:
         """Return the objects that carry the labels, in one namespace, or in all namespaces for EVERY_NAMESPACE.
 
+        Each returned object has `kind` and `apiVersion`, which the API server omits from the items of a list.
+
         Raises:
             KindMissingError: the server does not know the kind.
         """
@@ -135,7 +137,9 @@ class Kube:
         return frozenset(item["metadata"]["uid"] for item in found)
 
     async def apply(self, manifest: Manifest) -> Manifest:
-        """Create or change an object of the operator by server-side apply; return it as the API server stores it.
+        """Create or change an object of the operator by server-side apply, with precedence over other field managers.
+
+        Return the object as the API server stores it, which admission may have changed.
 
         Raises:
             NameTakenError: an object of this name exists and does not belong to the same MemoryIndex.

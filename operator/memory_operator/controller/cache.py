@@ -111,7 +111,10 @@ class ObjectCache:
         return [json.loads(entry.content) for entry in found.values()]
 
     def every(self, kind: str, namespace: str) -> list[Manifest] | None:
-        """Return the cached objects of a kind in a namespace, or in all if `namespace` is empty; None as for `find`."""
+        """Return the cached objects of a kind in a namespace, or in all namespaces if `namespace` is empty.
+
+        The answer is None if the API server must be asked for the objects.
+        """
         index, _ = self._index(kind, namespace)
         if index is None:
             return None

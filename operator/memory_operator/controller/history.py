@@ -28,7 +28,10 @@ class RateTracker:
         self._points: deque[tuple[float, int]] = deque()
 
     def observe(self, at: float, embedded: int) -> float | None:
-        """Add the number of embedded rows at the time `at`, in seconds, and return the rows embedded per second."""
+        """Add the number of embedded rows at the time `at`, in seconds, and return the rows embedded per second.
+
+        The answer is None until there are two observations at different times.
+        """
         if self._points and embedded < self._points[-1][1]:
             self._points.clear()  # rows lost their vectors: the measurement restarts
         self._points.append((at, embedded))

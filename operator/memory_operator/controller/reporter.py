@@ -50,14 +50,21 @@ class Reporter:
         await self.report(manifest, refuse(manifest, Verdict.no(Reason.INVALID_SPEC, message), self._clock()))
 
     async def report_failure(self, manifest: Manifest, error: Exception) -> None:
-        """Report in the status that the object cannot be observed."""
+        """Report in the status that the object cannot be observed.
+
+        If the status cannot be written, no error is raised.
+        """
         cause = str(error) if isinstance(error, KubeError) else f"{type(error).__name__}, see the operator's log"
         verdict = Verdict.unknown(Reason.OBSERVATION_FAILED, f"The operator cannot tell the state: {cause}")
         with suppress(KubeError):  # of the same API server that may be what fails
             await self.report(manifest, refuse(manifest, verdict, self._clock()))
 
     async def report_left_behind(self, manifest: Manifest, what: str, *elsewhere: Subject) -> None:
-        """Report in the log and in one Event what the deletion leaves behind."""
+        """Report in the log and in one Event what the deletion leaves behind.
+
+        The Event is about the MemoryIndex. If this Event cannot be created, an Event about the next subject of
+        `elsewhere` is created instead.
+        """
         namespace, name = manifest["metadata"]["namespace"], manifest["metadata"]["name"]
         _log.warning("left behind", what=what, namespace=namespace, name=name)
         event = Event("Warning", "LeftBehind", f"MemoryIndex {namespace}/{name} is deleted. {what}")

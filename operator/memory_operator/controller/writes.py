@@ -108,7 +108,10 @@ class Writes:
         self._admissions[sent["kind"], meta["name"]] = admission
 
     def known(self, observed: Observed) -> Observed:
-        """Return the observation with what is known of existing objects and of Jobs that have not succeeded."""
+        """Return the observation with what is known of the objects that exist and of the Jobs that have not succeeded.
+
+        What is known of other objects is forgotten.
+        """
         self._live = observed.children
         uids = {key: item["metadata"].get("uid") for key, item in observed.children.items()}
         uids |= {("Database", item.name): item.uid for item in observed.database_objects}

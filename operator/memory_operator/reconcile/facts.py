@@ -91,9 +91,12 @@ class JobFacts:
     """One Job of the operator.
 
     Attributes:
+        failure: the problem that its last failed pod reported.
         suspended: whether Kubernetes makes no pods for it until somebody resumes it.
         stopped: whether the operator has suspended it, because what it needs is no longer permitted.
         sends_to: the URLs of the embedders that its pods may send texts to.
+        secrets: the names of the Secrets that its pods mount.
+        failed_pods: how many of its pods have failed.
         without_pod_since: the time since which it has been observed without a pod that could run; None if it has one,
             or needs none because it has ended, is suspended or is being deleted.
     """
@@ -224,11 +227,13 @@ class Observed:
 
     Attributes:
         peers: read only if the database does not record that the table belongs to this object.
+        query_seconds: the time that the queries of this observation took in the database.
         unreachable_since: the time since which the database has not answered; None if it does.
         idle_since: the time since which no pending row has been embedded; None if no row is pending.
         graph_idle_since: the time since which the sync worker, although it should run, has dealt with none of the
             changes that are pending for the concept graph; None if none are.
         rollout_admitted: whether a new default image of the embedder may be rolled out now.
+        key_refused: whether the sync worker reports that its embedder's API key is lost or refused.
         external: what an external embedder serves, or what is wrong with it or with the Secret of the API key.
         active_external: the same of the active model's external embedder during a swap; only a problem with the Secret
             if the operator runs that embedder; None if there is none, or if it was not asked.

@@ -39,7 +39,10 @@ def rollout_obstacle(
 
 
 def latest_problem(deployment: DeploymentFacts, pods: tuple[PodFacts, ...]) -> Problem | None:
-    """Return what keeps a pod of the latest template from running, or None if nothing does."""
+    """Return what keeps a pod of the latest template from running, or None if nothing does.
+
+    The latest template's pods are the newest pods that are not ending.
+    """
     living = [pod for pod in pods if not (pod.ended or pod.deleting)]
     if not deployment.current:
         newest = sorted(living, key=lambda pod: pod.created_at.timestamp() if pod.created_at else 0.0, reverse=True)
@@ -48,7 +51,10 @@ def latest_problem(deployment: DeploymentFacts, pods: tuple[PodFacts, ...]) -> P
 
 
 def template_drifted(observed: Observed, desired: Manifest) -> bool:
-    """Return whether an existing Deployment differs from the desired one in more than the number of replicas."""
+    """Return whether the existing Deployment differs from the desired one in more than the number of replicas.
+
+    The result is False if there is none yet.
+    """
     spec = {name: value for name, value in desired["spec"].items() if name != "replicas"}
     exists = (desired["kind"], desired["metadata"]["name"]) in observed.children
     return exists and has_drifted(observed, {**desired, "spec": spec})

@@ -59,7 +59,10 @@ def with_conditions(
 
 
 def refuse(manifest: Manifest, verdict: Verdict, now: datetime) -> Manifest:
-    """Return the last written status with `verdict` as the condition Ready, and Reconciling and Stalled to match."""
+    """Return the last written status with `verdict` as the condition Ready, and Reconciling and Stalled to match.
+
+    This status is for an object that cannot be read or observed.
+    """
     written = manifest.get("status") or {}
     verdicts = {
         ConditionType.READY: verdict,
@@ -76,7 +79,10 @@ def refuse(manifest: Manifest, verdict: Verdict, now: datetime) -> Manifest:
 
 
 def with_refusals(index: MemoryIndex, plan: Plan, refusals: Mapping[ConditionType, Verdict], now: datetime) -> Manifest:
-    """Return the plan's status with the refusals of the Kubernetes API server."""
+    """Return the plan's status with the refusals of the Kubernetes API server.
+
+    Each refusal replaces the verdict of the step whose write the API server refused.
+    """
     verdicts = {kind: step.verdict for kind, step in plan.steps.items()}
     verdicts |= refusals
     totals = summary(verdicts, None, suspended=False, written=index.status, now=now)

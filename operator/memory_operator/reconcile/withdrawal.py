@@ -60,7 +60,7 @@ def plan_halt(context: Context, refused: Verdict | None, *, resumes: bool, plann
         )
 
     sync = observed.children.get(("Deployment", f"{index.name}-sync"))
-    if sync is not None and _is_applied(sync, writes):
+    if sync is not None and _ends_pods(sync, writes):
         sync = None
     template = sync["spec"]["template"] if sync else {}
     stops_sync = sync is not None and must_stop(destinations(template), mounted_secrets(template))
@@ -105,7 +105,7 @@ def _named_secrets(index: MemoryIndex, observed: Observed) -> frozenset[str]:
     return frozenset({index.secret_name, *(key.secret_name for key in keys if key)})
 
 
-def _is_applied(sync: Manifest, writes: Iterable[Action]) -> bool:
+def _ends_pods(sync: Manifest, writes: Iterable[Action]) -> bool:
     """Return whether a planned write ends the present pods of the sync worker by another template or number."""
     return any(
         isinstance(one, Apply)

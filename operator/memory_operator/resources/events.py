@@ -45,7 +45,10 @@ def memory_index(manifest: Manifest) -> Subject:
 
 
 def cluster_elsewhere(index: MemoryIndex) -> tuple[Subject, ...]:
-    """Return the Cluster as a subject for Events if it is not in the namespace of the MemoryIndex."""
+    """Return the Cluster as a subject for Events if it is not in the namespace of the MemoryIndex.
+
+    The answer is empty if it is in this namespace, or if the MemoryIndex names no Cluster.
+    """
     if index.cluster is None or index.cluster[0] == index.namespace:
         return ()
     return (Subject(cnpg.API_VERSION, "Cluster", *index.cluster),)

@@ -114,7 +114,10 @@ def uninstall_job(index: MemoryIndex, images: Images, sequence: int) -> Manifest
 
 
 def graph_job(index: MemoryIndex, images: Images, sequence: int) -> Manifest:
-    """Return the Job that enables or disables the concept graph, as the specification says: `memory graph`."""
+    """Return the Job that enables or disables the concept graph, as the specification says: `memory graph`.
+
+    A graph that is disabled is dropped if the deletion policy is `Delete`; else its tables are kept.
+    """
     command = ["memory", "graph", *_graph_command(index), "--json"]
     return _job(index, images, GRAPH, command, sequence, resources=DATABASE_JOB_RESOURCES)
 

@@ -53,7 +53,7 @@ class Request:
 
     @property
     def seconds(self) -> float | None:
-        """How long the request may take as a whole, since the bytes of an answer may come one by one."""
+        """The seconds that a request may take as a whole, however slowly its answer comes; None without a limit."""
         limit = self.timeout
         return None if limit.connect is None or limit.read is None else limit.connect + limit.read
 

@@ -121,7 +121,10 @@ class Pipeline:
 
 
 def pipeline(resource: Object, events: Sequence[Object] | None) -> Pipeline:
-    """Parse the object and its Events into a `Pipeline`; any part of the object's status may be missing."""
+    """Parse the object and its Events into a `Pipeline`; any part of the object's status may be missing.
+
+    `events` is None if the user may not list Events.
+    """
     meta, status = resource["metadata"], resource.get("status") or {}
     conditions = {str(entry.get("type")): entry for entry in status.get("conditions") or ()}
     ready, stalled = conditions.get("Ready", {}), conditions.get("Stalled", {})

@@ -121,7 +121,7 @@ def judge(active: Sequence[Scores], following: Sequence[Scores], *, max_drop: fl
     bounded = f"The drop of hybrid recall is {hybrid.mean:.3f}, at most {hybrid.high:.3f} with 95 % confidence"
     if hybrid.high <= max_drop:
         return verdict(GateOutcome.PASSED, "Passed", f"{bounded}, which is within the tolerated {max_drop:.3f}.")
-    missing = _missing(hybrid, len(active), max_drop)
+    missing = _further_questions(hybrid, len(active), max_drop)
     wanted = (
         f"about {missing} more labelled questions would decide"
         if missing is not None
@@ -148,8 +148,11 @@ def _drop(active: Sequence[float], following: Sequence[float]) -> Drop:
     )
 
 
-def _missing(drop: Drop, queries: int, max_drop: float) -> int | None:
-    """Estimate how many more questions decide whether the drop is tolerated, if it stays as it is."""
+def _further_questions(drop: Drop, queries: int, max_drop: float) -> int | None:
+    """Estimate how many questions, beside the `queries` there are, would decide whether the drop is tolerated.
+
+    None if the drop is so close to `max_drop` (0 to 1) that no practical number would.
+    """
     needed = questions_needed(drop.deviation, abs(max_drop - drop.mean))
     return max(1, int(needed) - queries) if needed <= _MOST_QUESTIONS else None
 

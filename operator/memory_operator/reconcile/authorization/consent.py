@@ -32,7 +32,10 @@ def allowed_namespaces(annotations: dict[str, Any]) -> frozenset[str]:
 
 
 def check_cluster(index: MemoryIndex, cluster: ClusterFacts) -> Problem | None:
-    """Return why the Cluster must not be used, or None if it may be used."""
+    """Return why the Cluster must not be used, or None if it may be used.
+
+    It may be used from its own namespace and from the namespaces that it allows.
+    """
     if index.namespace in {cluster.namespace, *cluster.allowed_namespaces}:
         return None
     present = "PRESENT_NAMES," if cluster.allowed_namespaces else ""  # the names of other teams are not for this status

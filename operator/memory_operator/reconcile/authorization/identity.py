@@ -57,7 +57,10 @@ def is_instance(cluster: ClusterFacts, facts: DatabaseFacts) -> bool | None:
 def identified(
     index: MemoryIndex, cluster: ClusterFacts | Problem | None, facts: DatabaseFacts, kubernetes: str
 ) -> MemoryIndex:
-    """Return the MemoryIndex with the identity of the accepted server, and with its Kubernetes cluster."""
+    """Return the MemoryIndex with the identity of the accepted server, and with its Kubernetes cluster.
+
+    The Jobs of this MemoryIndex refuse to work on any other server.
+    """
     certain = isinstance(cluster, ClusterFacts) and is_instance(cluster, facts)
     return index.model_copy(
         update={

@@ -30,7 +30,10 @@ KEPT = Verdict.no(
 
 
 def plan_graph(context: Context, *, schema: Verdict) -> Step | None:
-    """Return the verdict on the concept graph, and its Job; None if no graph is wanted and none is left."""
+    """Return the verdict on the concept graph, with the Job that enables or disables it.
+
+    The result is None if no graph is wanted and none is left in the database.
+    """
     index, facts = context.index, context.observed.database_facts
     if facts is None or not schema.holds:
         return waiting_for("the database" if facts is None else "the schema") if may_have_graph(index) else None
@@ -49,7 +52,10 @@ def may_have_graph(index: MemoryIndex) -> bool:
 
 
 def plan_pause(context: Context) -> Step | None:
-    """Return the step that pauses the graph of a MemoryIndex that is being deleted; None if it needs none."""
+    """Return the step that pauses the graph of a MemoryIndex that is being deleted; None if there is nothing to pause.
+
+    The deletion policy of the MemoryIndex is `Retain`.
+    """
     index, facts = context.index, context.observed.database_facts
     spec = index.spec.model_copy(update={"graph": Graph(enabled=False)})
     context = replace(context, index=index.model_copy(update={"spec": spec}))

@@ -66,7 +66,7 @@ def imported(labels: Labels, lines: Iterable[str], *, stratum: str) -> Collected
     found = []
     for line in _parsed(lines, ImportedQuestion):
         conv = None if line.conv in _EVERYBODY else line.conv
-        question = Asked.named(line.text.strip(), stratum=line.stratum or stratum, conv=conv)
+        question = Asked.with_hashed_id(line.text.strip(), stratum=line.stratum or stratum, conv=conv)
         found.append(
             question.model_copy(update={"query_id": line.query_id or question.query_id, "known": line.relevant_ids})
         )
@@ -82,7 +82,7 @@ def logged(labels: Labels, lines: Iterable[str], *, stratum: str, sample: int, s
     queries = list(_parsed(lines, LoggedQuery))
     public = [query for query in queries if query.is_sensitive is False]
     asked = [
-        Asked.named(f"{query.context} {query.expanded_query}".strip(), stratum=stratum, conv=query.user_id)
+        Asked.with_hashed_id(f"{query.context} {query.expanded_query}".strip(), stratum=stratum, conv=query.user_id)
         for query in public
     ]
     fresh = _new(labels, asked)

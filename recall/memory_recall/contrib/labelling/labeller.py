@@ -101,7 +101,7 @@ class Labeller:
             if isinstance(task, Judge):
                 raise InvalidInput("This question has been written.", "Give a grade.")
             draw = task.draw
-            question = Asked.named(text.strip(), stratum=draw.stratum, conv=draw.conv, about=task.memory_id)
+            question = Asked.with_hashed_id(text.strip(), stratum=draw.stratum, conv=draw.conv, about=task.memory_id)
             if question.query_id in self.labels.query_ids:
                 raise InvalidInput("There is this question already.", "Write another one.")
             return question

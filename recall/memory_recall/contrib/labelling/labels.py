@@ -53,8 +53,8 @@ class Asked(_Event):
     known: list[int] = []
 
     @classmethod
-    def named(cls, text: str, *, stratum: str, conv: str | None, about: int | None = None) -> "Asked":
-        """Make a question whose id is a hash of its text and user, so that the same question always has the same id."""
+    def with_hashed_id(cls, text: str, *, stratum: str, conv: str | None, about: int | None = None) -> "Asked":
+        """Make a question of the user `conv`, whose id is a hash of both, so that asking it again gives the same id."""
         digest = hashlib.sha256(f"{conv or ''}\0{text}".encode()).hexdigest()
         return cls(query_id=digest[:12], text=text, stratum=stratum, conv=conv, about=about)
 
