@@ -150,6 +150,7 @@ CREATE TABLE public.memory_index_state (
     updated_at timestamp with time zone DEFAULT now() NOT NULL,
     table_oid regclass,
     wanted_at timestamp with time zone,
+    column_names jsonb DEFAULT '{}'::jsonb NOT NULL,
     CONSTRAINT memory_index_state_singleton_check CHECK (singleton)
 );
 

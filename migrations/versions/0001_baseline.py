@@ -90,7 +90,8 @@ def _create_models_and_state(steps: Any) -> None:  # noqa: ANN401  (as above)
             discarding boolean NOT NULL,
             updated_at timestamptz NOT NULL DEFAULT now(),
             table_oid regclass,
-            wanted_at timestamptz
+            wanted_at timestamptz,
+            column_names jsonb NOT NULL DEFAULT '{{}}'
         )
         """
     )
@@ -108,8 +109,9 @@ def _record_state(steps: Any) -> None:  # noqa: ANN401  (as above)
             VALUES ({model}, {dimensions}, {pooling}, {max_tokens}, {query_prefix}, {document_prefix})
             RETURNING id
         )
-        INSERT INTO {schema}."memory_index_state{suffix}" (table_name, active_model, column_adopted, discarding)
-        SELECT {name_literal}, id, {adopted}, {discarding} FROM model
+        INSERT INTO {schema}."memory_index_state{suffix}" 
+            (table_name, active_model, column_adopted, discarding, column_names)
+        SELECT {name_literal}, id, {adopted}, {discarding}, {column_names} FROM model
         """
     )
 
@@ -119,7 +121,7 @@ def _create_failures(steps: Any) -> None:  # noqa: ANN401  (as above)
     steps.run(
         """
         CREATE TABLE IF NOT EXISTS {schema}."memory_embedding_failures{suffix}" (
-            id bigint PRIMARY KEY,
+            id {key} PRIMARY KEY,
             text_hash text NOT NULL,
             attempts integer NOT NULL CHECK (attempts > 0),
             error_class text NOT NULL,
@@ -170,8 +172,8 @@ def _create_supersessions(steps: Any) -> None:  # noqa: ANN401  (as above)
             step bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
             run bigint NOT NULL,
             action text NOT NULL CHECK (action IN ('UPDATE', 'SUPERSEDE')),
-            id bigint NOT NULL,
-            superseded_by bigint NOT NULL CHECK (superseded_by <> id),
+            id {key} NOT NULL,
+            superseded_by {key} NOT NULL CHECK (superseded_by <> id),
             text_hash text NOT NULL,
             successor_hash text NOT NULL,
             link_id bigint,
@@ -191,7 +193,7 @@ def _create_supersessions(steps: Any) -> None:  # noqa: ANN401  (as above)
 
 
 def _raise_statistics_target(steps: Any) -> None:  # noqa: ANN401  (as above)
-    """Set the statistics target of `search_vector` to 300 and run ANALYZE, unless somebody has set another target.
+    """Set the statistics target of the search column to 300 and run ANALYZE, unless somebody has set another target.
 
     The lexical leg reads the rows of the rarest words of a query. By default Postgres keeps the frequencies of a
     thousand lexemes. In a million rows the thousandth most frequent lexeme occurs in five thousand rows, so the rarest
@@ -200,8 +202,8 @@ def _raise_statistics_target(steps: Any) -> None:  # noqa: ANN401  (as above)
     """
     target = steps.value(
         "SELECT coalesce(attstattarget, -1) FROM pg_attribute WHERE attrelid = {table_literal}::regclass "
-        "AND attname = 'search_vector' AND atttypid = 'tsvector'::regtype AND NOT attisdropped"
+        "AND attname = {search_literal} AND atttypid = 'tsvector'::regtype AND NOT attisdropped"
     )
     if target in {-1, 300}:  # 300: a run that was killed before ANALYZE
-        steps.run("ALTER TABLE {table} ALTER COLUMN search_vector SET STATISTICS 300")
-        steps.run("ANALYZE {table} (search_vector)")
+        steps.run("ALTER TABLE {table} ALTER COLUMN {search_column} SET STATISTICS 300")
+        steps.run("ANALYZE {table} ({search_column})")

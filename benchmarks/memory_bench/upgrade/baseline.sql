@@ -146,6 +146,7 @@ CREATE TABLE public.memory_index_state (
     updated_at timestamp with time zone DEFAULT now() NOT NULL,
     table_oid regclass,
     wanted_at timestamp with time zone,
+    column_names jsonb DEFAULT '{}'::jsonb NOT NULL,
     CONSTRAINT memory_index_state_singleton_check CHECK (singleton)
 );
 CREATE TABLE public.memory_index_swaps (
@@ -230,7 +231,7 @@ INSERT INTO public.memory_index_alembic_version__memories VALUES
 INSERT INTO public.memory_index_models OVERRIDING SYSTEM VALUE VALUES
 	(1, 'first', NULL, 96, NULL, NULL, '', '', '2026-11-27 17:01:59.161822+00', NULL);
 INSERT INTO public.memory_index_state VALUES
-	(true, 'memories', 1, NULL, false, false, '2026-11-27 17:01:59.33994+00', 'public.memories', NULL);
+	(true, 'memories', 1, NULL, false, false, '2026-11-27 17:01:59.33994+00', 'public.memories', NULL, '{}');
 SELECT pg_catalog.setval('public.memories_id_seq', 24, true);
 SELECT pg_catalog.setval('public.memory_index_models_id_seq', 1, true);
 SELECT pg_catalog.setval('public.memory_index_swaps_id_seq', 1, false);

@@ -170,7 +170,7 @@ class _Run:
     async def _check(self, table: MemoryTable) -> None:
         """Refuse a table whose embedding column does not fit the model, unless the column may be replaced."""
         model = self._request.model
-        column = table.columns.get(EMBEDDING_COLUMN)
+        column = table.catalog.get(EMBEDDING_COLUMN)
         if column is not None and table.embedding_dimensions != model.dimensions:
             if await self._may_be_replaced(table):
                 await self._drop_empty_column(table)
@@ -281,7 +281,7 @@ class _Run:
 
     def _placeholders(self, table: MemoryTable) -> dict[str, str]:
         """Return the values of the placeholders in the revisions' SQL; migrations/env.py explains the placeholders."""
-        model = self._request.model
+        model, (search,) = self._request.model, (one.column for one in table.names.of("search_vector"))
         return {
             "schema": quoted(table.schema),
             "table": table.qualified,
@@ -300,6 +300,10 @@ class _Run:
             "max_tokens": "NULL" if model.max_tokens is None else str(model.max_tokens),
             "query_prefix": literal(model.query_prefix),
             "document_prefix": literal(model.document_prefix),
+            "key": table.key.stored,
+            "search_column": quoted(search),
+            "search_literal": literal(search),
+            "column_names": literal(table.names.to_json()),
         }
 
     async def _upgrade(self, table: MemoryTable) -> None:

@@ -79,7 +79,7 @@ def _own_relations(table: MemoryTable) -> list[str]:
 
 
 def _worker_rights(table: MemoryTable, role: str) -> list[str]:
-    vectors = [column.name for column in (ACTIVE, STANDBY) if column.name in table.columns]
+    vectors = [column.name for column in (ACTIVE, STANDBY) if column.name in table.catalog]
     read = [*_READ_BY_WORKERS, *(["tableoid"] if table.is_partitioned else []), *vectors]
     failures = ", ".join(table.own(column.failures) for column in (ACTIVE, STANDBY))
     version = table.in_schema(version_table(table))

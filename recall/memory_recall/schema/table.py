@@ -1,9 +1,11 @@
 """The table of memories as found in the catalog, and the SQL expressions that depend on it.
 
 The table may have been created by another program, so its form is read from the catalog: its schema (found once through
-the session's search_path, and named in every later statement), whether `is_sensitive` is a boolean or an integer, and
-the schema of pgvector's types. All other modules use the predicates defined here, so that "sensitive" has a single
-definition. An unknown sensitivity (NULL) counts as sensitive, because a missing vector can still be computed later.
+the session's search_path, and named in every later statement), the types of its columns, and the schema of pgvector's
+types. What the columns are called was chosen when the table was migrated, and is read from our own table of state. No
+other module spells a column of the user's: it asks a `MemoryRow` for the SQL of a value. All other modules use the
+predicates defined here, so that "sensitive" has a single definition. An unknown sensitivity (NULL) counts as sensitive,
+because a missing vector can still be computed later.
 
 Two columns may hold vectors. `embedding` is what recalls read. `embedding_standby` exists only from the start of a
 model swap until the swap is finished or aborted: before the flip it holds the next model's vectors, and after the flip
@@ -20,12 +22,15 @@ have plain names. For any other table, their names end in `__` and the table's n
 import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal
 
 from memory_recall.errors import DatabaseRejected, ExtensionMissing, SchemaUnsupported
 from memory_recall.postgres.connection import AnyConnection
 from memory_recall.postgres.driver_errors import translated
-from memory_recall.schema.columns.used import Generated
+from memory_recall.schema.columns.keys import KeyType
+from memory_recall.schema.columns.names import OUR_NAMES, ColumnNames, ColumnSource, used_column
+from memory_recall.schema.columns.used import USED_COLUMNS, Generated
 from memory_recall.schema.names import index_name, own_suffix
 from memory_recall.schema.partitions import READ_PARTITIONS, TablePartition
 
@@ -56,13 +61,23 @@ ACTIVE = VectorColumn("embedding", "active_model", "memory_embedding_failures", 
 STANDBY = VectorColumn("embedding_standby", "next_model", "memory_standby_failures", "memory_index_no_private_standby")
 EMBEDDING_COLUMN = ACTIVE.name
 
+_LOCATE = """
+SELECT wanted.schema,
+       to_regclass(format('%I.%I', wanted.schema, 'memory_index_state')) IS NOT NULL AS plain,
+       to_regclass(format('%I.%I', wanted.schema, 'memory_index_state' || $2::text)) IS NOT NULL AS suffixed
+  FROM (SELECT coalesce($3, (SELECT n.nspname::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+                              WHERE c.oid = to_regclass($1)), current_schema()::text) AS schema) wanted
+"""
 _DESCRIBE = f"""
-SELECT wanted.schema, c.relkind::text AS kind,
+SELECT c.relkind::text AS kind,
        EXISTS (SELECT FROM pg_inherits WHERE inhparent = c.oid) AS has_children,
        (SELECT v.nspname FROM pg_extension e JOIN pg_namespace v ON v.oid = e.extnamespace WHERE e.extname = 'vector')
            AS vector_schema,
        (SELECT coalesce(jsonb_object_agg(a.attname, format_type(a.atttypid, NULL)), '{{}}')::text
-          FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped) AS columns,
+          FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped) AS catalog,
+       (SELECT coalesce(jsonb_object_agg(a.attname, quote_ident(a.attname)), '{{}}')::text
+          FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND quote_ident(a.attname) <> a.attname)
+           AS quoted_names,
        (SELECT coalesce(jsonb_object_agg(a.attname, CASE a.attgenerated WHEN 's' THEN 'stored' ELSE 'virtual' END),
                         '{{}}')::text
           FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attgenerated <> '' AND NOT a.attisdropped) AS generated,
@@ -72,16 +87,11 @@ SELECT wanted.schema, c.relkind::text AS kind,
          WHERE a.attrelid = c.oid AND a.attname = $2 AND NOT a.attisdropped) AS dimensions,
        (SELECT a.atttypmod FROM pg_attribute a
          WHERE a.attrelid = c.oid AND a.attname = $3 AND NOT a.attisdropped) AS standby_dimensions,
-       to_regclass(format('%I.%I', wanted.schema, 'memory_index_state')) IS NOT NULL AS plain,
-       to_regclass(format('%I.%I', wanted.schema, 'memory_index_state' || $4::text)) IS NOT NULL AS suffixed,
-       EXISTS (SELECT FROM pg_index x JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = 'id'
+       EXISTS (SELECT FROM pg_index x JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = $4
                 WHERE x.indrelid = c.oid AND x.indkey[0] = a.attnum AND x.indpred IS NULL AND x.indisvalid)
            AS id_indexed,
        {READ_PARTITIONS}
-  FROM (SELECT oid, coalesce($5, (SELECT n.nspname::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-                                   WHERE c.oid = found.oid), current_schema()::text) AS schema
-          FROM (SELECT to_regclass($1)::oid AS oid) found) wanted
-  LEFT JOIN pg_class c ON c.oid = wanted.oid
+  FROM (VALUES (to_regclass($1))) wanted(oid) LEFT JOIN pg_class c ON c.oid = wanted.oid
 """
 
 
@@ -92,11 +102,15 @@ def quoted(identifier: str) -> str:
 
 @dataclass(frozen=True)
 class MemoryTable:
-    """The table of memories as the catalog describes it. The names of our own relations for it end in `suffix`."""
+    """The table of memories as the catalog describes it. The names of our own relations for it end in `suffix`.
+
+    `catalog` has the type of every column under the user's name, `generated` and `not_null` are by these names, too, and
+    `quoted_names` has how Postgres writes those that it quotes. `names` says which of the columns is used for what.
+    """
 
     schema: str
     name: str
-    columns: dict[str, str]
+    catalog: dict[str, str]
     vector_schema: str | None
     embedding_dimensions: int | None
     standby_dimensions: int | None = None
@@ -108,11 +122,39 @@ class MemoryTable:
     id_indexed: bool = True
     generated: Mapping[str, Generated] = field(default_factory=dict)
     not_null: Collection[str] = ()
+    names: ColumnNames = OUR_NAMES
+    quoted_names: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def exists(self) -> bool:
         """Whether the table exists."""
-        return bool(self.columns)
+        return bool(self.catalog)
+
+    @cached_property
+    def columns(self) -> dict[str, str]:
+        """The types of the used columns that the table has, by our names for them."""
+        found = {}
+        for used in USED_COLUMNS:
+            sources = self.names.of(used.name)
+            if sources and all(source.column in self.catalog for source in sources):
+                found[used.name] = self._type(used.name, sources)
+        return found
+
+    def _type(self, name: str, sources: tuple[ColumnSource, ...]) -> str:
+        """Return the type of a value with these sources; several sources together are a text."""
+        if len(sources) > 1:
+            return "text"
+        at_path = used_column(name).at_path
+        return at_path if sources[0].path and at_path is not None else self.catalog[sources[0].column]
+
+    @property
+    def key(self) -> KeyType:
+        """The type of the key by which memories are known."""
+        return KeyType(self.columns.get("id", "bigint"))
+
+    def row(self, alias: str = "") -> "MemoryRow":
+        """Return the SQL of the values of a row; `alias` is its alias, such as `m` or `NEW`, or "" for none."""
+        return MemoryRow(self, alias)
 
     @property
     def qualified(self) -> str:
@@ -127,7 +169,8 @@ class MemoryTable:
     @property
     def partitioned_by_user(self) -> bool:
         """Whether all memories of a user are in one partition, so that recalls of this user need no other."""
-        return self.partition_key == ("user_id",)
+        owner = self.names.of("user_id")
+        return len(owner) == 1 and not owner[0].path and self.partition_key == (owner[0].column,)
 
     def estimated_rows(self, *, largest_partition: bool = False) -> str:
         """Return an SQL expression for the number of rows by Postgres's last estimate; 0 if there is none yet.
@@ -144,11 +187,6 @@ class MemoryTable:
             f"JOIN pg_class p ON p.oid = i.inhrelid WHERE i.inhparent = to_regclass('{relation}'))"
         )
 
-    @property
-    def sensitive_type(self) -> Literal["boolean", "integer"]:
-        """The type of `is_sensitive`, boolean or integer."""
-        return "boolean" if self.columns.get("is_sensitive", "boolean") == "boolean" else "integer"
-
     def in_schema(self, relation: str) -> str:
         """Return the full name of a relation in the schema of the memories, quoted for SQL."""
         return f"{quoted(self.schema)}.{quoted(relation)}"
@@ -164,13 +202,26 @@ class MemoryTable:
 
     def sensitive(self, row: str = "") -> str:
         """Return an SQL expression for whether a row (an alias such as `m` or `NEW`) is sensitive."""
-        column = f"{row}.is_sensitive" if row else "is_sensitive"
-        return f"({column} IS NOT FALSE)" if self.sensitive_type == "boolean" else f"({column} IS DISTINCT FROM 0)"
+        if self.names.all_public:
+            return "false"
+        column = self.row(row).column("is_sensitive")
+        if self.names.of("is_sensitive")[0].path:
+            return f"({column} IS DISTINCT FROM 'false'::text)"
+        if self.columns.get("is_sensitive", "boolean") == "boolean":
+            return f"({column} IS NOT FALSE)"
+        return f"({column} IS DISTINCT FROM 0)"
+
+    def present(self, row: str = "") -> str:
+        """Return an SQL expression, as Postgres prints it, for whether a row is not deleted."""
+        if not self.names.of("deleted_at"):
+            return "true"
+        column = self.row(row).column("deleted_at")
+        is_mark = self.columns.get("deleted_at") == "boolean"
+        return f"({column} IS NOT TRUE)" if is_mark else f"({column} IS NULL)"
 
     def shareable(self, row: str = "") -> str:
         """Return an SQL expression, as Postgres prints it, for whether a row is neither sensitive nor deleted."""
-        deleted = f"{row}.deleted_at" if row else "deleted_at"
-        return f"((NOT {self.sensitive(row)}) AND ({deleted} IS NULL))"
+        return f"((NOT {self.sensitive(row)}) AND {self.present(row)})"
 
     def pending(self, row: str = "", column: str = EMBEDDING_COLUMN) -> str:
         """Return an SQL expression for whether a row may have a vector and has none.
@@ -202,8 +253,81 @@ class MemoryTable:
             )
 
 
-async def describe(connection: AnyConnection, table: str) -> MemoryTable:
+@dataclass(frozen=True, slots=True)
+class MemoryRow:
+    """The SQL of the values of one row of a table, as Postgres prints it. `alias` is the row's alias, or ""."""
+
+    table: MemoryTable
+    alias: str = ""
+
+    def column(self, name: str) -> str:
+        """Return SQL for the value of a used column, by our name for it. The table must have the column."""
+        parts = [self._value(source) for source in self.table.names.of(name)]
+        value = parts[0] if len(parts) == 1 else f"nullif(concat_ws(E'\\n\\n', {', '.join(parts)}), '')"
+        at_path = used_column(name).at_path
+        if at_path in {None, "text"} or not self.table.names.of(name)[0].path:
+            return value
+        return f"CASE WHEN pg_input_is_valid({value}, '{at_path}') THEN {value}::{at_path} END"
+
+    def optional(self, name: str) -> str:
+        """Return SQL for the value of a used column, or NULL if the table has no such column."""
+        return self.column(name) if name in self.table.columns else "NULL"
+
+    @property
+    def id(self) -> str:
+        """The key."""
+        return self.column("id")
+
+    @property
+    def content(self) -> str:
+        """The text, which may be NULL."""
+        return self.column("content")
+
+    @property
+    def search_vector(self) -> str:
+        """The words of the text."""
+        return self.column("search_vector")
+
+    def vector(self, column: str) -> str:
+        """Return SQL for one of our own columns of the row, such as that of a vector."""
+        return f"{self.alias}.{column}" if self.alias else column
+
+    def differs(self, name: str, other: str) -> list[str]:
+        """Return the comparisons, as Postgres prints them, of which one is true if the column differs from another row.
+
+        There is one for each source of the column. `other` is the alias of the other row.
+        """
+        pairs = [
+            (self._compared(source), MemoryRow(self.table, other)._compared(source))  # noqa: SLF001  (the same class)
+            for source in self.table.names.of(name)
+        ]
+        return [f"({new} IS DISTINCT FROM {old})" for new, old in pairs]
+
+    def _compared(self, source: ColumnSource) -> str:
+        """Return SQL for a value in a comparison, in which Postgres casts `varchar` to `text`."""
+        value = self._value(source)
+        is_varchar = not source.path and self.table.catalog.get(source.column) == "character varying"
+        return f"({value})::text" if is_varchar else value
+
+    def _value(self, source: ColumnSource) -> str:
+        name = self.table.quoted_names.get(source.column, source.column)
+        value = f"{self.alias}.{name}" if self.alias else name
+        for at, key in enumerate(source.path, 1):
+            arrow = "->>" if at == len(source.path) else "->"
+            value = f"({value} {arrow} {_printed(key)}::text)"
+        return value
+
+
+def _printed(key: str) -> str:
+    """Return a text as Postgres prints it in an expression."""
+    doubled = key.replace("'", "''")
+    return "E'" + doubled.replace("\\", "\\\\") + "'" if "\\" in key else f"'{doubled}'"
+
+
+async def describe(connection: AnyConnection, table: str, names: ColumnNames | None = None) -> MemoryTable:
     """Look up the table in the catalog; if `table` names no schema, the search path decides.
+
+    The names of its columns are those that were recorded when it was migrated. Before that they are `names`, or ours.
 
     Raises:
         DatabaseRejected: the search path names no schema that exists.
@@ -211,24 +335,24 @@ async def describe(connection: AnyConnection, table: str) -> MemoryTable:
     wanted = ".".join(quoted(part) for part in table.split("."))
     given_schema, _, name = table.rpartition(".")
     with translated("looking up the table of memories"):
-        row = await connection.fetchrow(
-            _DESCRIBE, wanted, ACTIVE.name, STANDBY.name, own_suffix(name), given_schema or None
-        )
-        assert row is not None  # noqa: S101  (the FROM clause always yields one row)
-        schema = row["schema"]
+        place = await connection.fetchrow(_LOCATE, wanted, own_suffix(name), given_schema or None)
+        assert place is not None  # noqa: S101  (the FROM clause always yields one row)
+        schema = place["schema"]
         if schema is None:
             raise DatabaseRejected("The search_path names no schema that exists.", "Set search_path for the role.")
-        owner = None
-        if row["plain"] and not row["suffixed"]:
-            owner = await connection.fetchval(f"SELECT table_name FROM {quoted(schema)}.memory_index_state")
+        suffix, recorded = await _recorded(connection, schema, name, plain=place["plain"], suffixed=place["suffixed"])
+        known = recorded or names or OUR_NAMES
+        key = known.of("id")[0].column
+        row = await connection.fetchrow(_DESCRIBE, f"{quoted(schema)}.{quoted(name)}", ACTIVE.name, STANDBY.name, key)
+    assert row is not None  # noqa: S101  (as above)
     return MemoryTable(
         schema=schema,
         name=name,
-        columns=json.loads(row["columns"]),
+        catalog=json.loads(row["catalog"]),
         vector_schema=row["vector_schema"],
         embedding_dimensions=row["dimensions"],
         standby_dimensions=row["standby_dimensions"],
-        suffix=own_suffix(name) if row["suffixed"] or owner not in {None, name} else "",
+        suffix=suffix,
         kind=row["kind"] or "r",
         has_children=row["has_children"],
         partitions=TablePartition.all_from_json(row["partitions"]),
@@ -236,4 +360,23 @@ async def describe(connection: AnyConnection, table: str) -> MemoryTable:
         id_indexed=row["id_indexed"],
         generated=json.loads(row["generated"]),
         not_null=json.loads(row["not_null"]),
+        names=known,
+        quoted_names=json.loads(row["quoted_names"]),
     )
+
+
+async def _recorded(
+    connection: AnyConnection, schema: str, name: str, *, plain: bool, suffixed: bool
+) -> tuple[str, ColumnNames | None]:
+    """Return the suffix of our own relations for a table, and the names of its columns that are recorded, if any are.
+
+    `plain` and `suffixed` say whether the table of state exists without and with the suffix of this table's name.
+    """
+    suffix = own_suffix(name)
+    if not plain and not suffixed:
+        return "", None
+    state = f"{quoted(schema)}.{quoted('memory_index_state' + (suffix if suffixed else ''))}"
+    row = await connection.fetchrow(f"SELECT table_name, column_names::text FROM {state}")
+    if not suffixed and row is not None and row["table_name"] != name:
+        return suffix, None
+    return suffix if suffixed else "", None if row is None else ColumnNames.from_json(row["column_names"])

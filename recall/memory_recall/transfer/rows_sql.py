@@ -43,7 +43,7 @@ def export_statement(table: MemoryTable) -> str:
     It selects those fields of an exported line that exist as columns of the table.
     """
     # Through text, single precision keeps its short form: 0.3, not 0.30000001192092896.
-    written = {name: f"m.{name}::text::float8" for name, kind in table.columns.items() if kind == "real"}
+    written = {name: f"m.{name}::text::float8" for name, kind in table.catalog.items() if kind == "real"}
     written |= {"user_id": owner_text(table, "m"), "created_at": moment(table, "created_at")}
     exported = [name for name in _EXPORTED if name in table.columns]
     selected = ", ".join(f"{written.get(name, f'm.{name}')} AS {name}" for name in exported)
@@ -92,7 +92,7 @@ async def merge(connection: Connection, table: MemoryTable) -> tuple[int, int, i
 
     Return how many rows were inserted, how many rows were updated, and how many lines are marked as sensitive.
     """
-    written = table.columns.keys() - table.generated.keys()
+    written = table.catalog.keys() - table.generated.keys()
     stored = [name for name in _TYPES if name != "line" and name in written]
     compared = [name for name in stored if name not in ("id", "created_at")]
     touched = f", updated_at = {moment_value(table, 'updated_at', 'now()')}" if "updated_at" in written else ""
@@ -108,7 +108,7 @@ async def merge(connection: Connection, table: MemoryTable) -> tuple[int, int, i
     fresh = {name: f"coalesce({given[name]}, {absent[name]})" if name in absent else given[name] for name in stored}
     sensitive = "coalesce(i.is_sensitive, false)"
     fresh["is_sensitive"] = sensitive
-    if table.sensitive_type == "integer":
+    if table.columns["is_sensitive"] != "boolean":
         fresh["is_sensitive"] = f"{sensitive}::integer"
         merged["is_sensitive"] = "coalesce(i.is_sensitive::integer, m.is_sensitive)"
     differs = " OR ".join(f"m.{name} IS DISTINCT FROM {value}" for name, value in merged.items())

@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.finding("database F10"), pytest.mark.finding("database
 
 
 def faulty(**types: str) -> str:
-    faults = column_faults(replace(TABLE, columns=COLUMNS | types), Need.ALWAYS)
+    faults = column_faults(replace(TABLE, catalog=COLUMNS | types), Need.ALWAYS)
     return " ".join(f"{fault.message} {fault.remedy}" for fault in faults)
 
 
@@ -44,7 +44,7 @@ def test_what_was_taken_and_failed_later_is_refused(name: str, kind: str) -> Non
 def test_all_faults_are_named_at_once_with_what_recalls_need() -> None:
     types = {"importance": "text", "deleted_at": "boolean", "embedding": "vector"}
     columns = {name: kind for name, kind in (COLUMNS | types).items() if name not in {"content", "search_vector"}}
-    faults = column_faults(replace(TABLE, columns=columns, embedding_dimensions=384), Need.ALWAYS)
+    faults = column_faults(replace(TABLE, catalog=columns, embedding_dimensions=384), Need.ALWAYS)
     assert [fault.remedy.removeprefix('ALTER TABLE "app"."notes" ') for fault in faults] == [
         "ADD COLUMN content text;",
         (
@@ -58,7 +58,7 @@ def test_all_faults_are_named_at_once_with_what_recalls_need() -> None:
 
 
 def test_a_table_without_search_vector_may_be_indexed_and_not_recalled_from() -> None:
-    table = replace(TABLE, columns={name: kind for name, kind in COLUMNS.items() if name != "search_vector"})
+    table = replace(TABLE, catalog={name: kind for name, kind in COLUMNS.items() if name != "search_vector"})
     assert column_faults(table, Need.ALWAYS) == []
     assert [fault.message[:50] for fault in column_faults(table, Need.ALWAYS, Need.RECALL)] == [
         '"app"."notes" has no column search_vector. The wor'
@@ -83,7 +83,7 @@ def test_a_date_of_deletion_that_is_never_null_is_refused() -> None:
 
 
 def test_nothing_is_wrong_with_a_table_that_does_not_exist() -> None:
-    table = replace(TABLE, columns={})
+    table = replace(TABLE, catalog={})
     assert column_faults(table, Need.ALWAYS, Need.RECALL) == shape_faults(table) == []
 
 

@@ -12,6 +12,7 @@ Generated = Literal["stored", "virtual"]
 
 TEXTS = ("text", "character varying")
 INTEGERS = ("smallint", "integer", "bigint")
+KEYS = ("bigint", "integer", "smallint", "uuid", *TEXTS)
 MOMENTS = ("timestamp with time zone", "timestamp without time zone")
 
 
@@ -29,7 +30,9 @@ class UsedColumn:
 
     `types` are the types that it may have, as Postgres names them, the usual one first. `generated` are the kinds of
     generated column that it may be: the rules' triggers run before Postgres computes a generated column, so the columns
-    that they read must be plain ones. `adding` is what follows ADD COLUMN in the statement that adds it.
+    that they read must be plain ones. `adding` is what follows ADD COLUMN in the statement that adds it. `at_path` is
+    the type that a value has which stands inside a column of type json or jsonb, or None if it must not stand there.
+    With `may_be_absent`, a person may say that the table has no such column.
     """
 
     name: str
@@ -39,64 +42,69 @@ class UsedColumn:
     adding: str
     generated: tuple[Generated, ...] = ("stored",)
     nullable: bool = False
+    at_path: str | None = None
+    may_be_absent: bool = True
 
 
 USED_COLUMNS = (
     UsedColumn(
-        "id", Need.ALWAYS, INTEGERS,
+        "id", Need.ALWAYS, KEYS,
         "The key by which a memory is known. A unique index on it alone is demanded, too.",
-        "id bigint GENERATED ALWAYS AS IDENTITY UNIQUE", (),
+        "bigint GENERATED ALWAYS AS IDENTITY UNIQUE", (), may_be_absent=False,
     ),
     UsedColumn(
         "content", Need.ALWAYS, TEXTS,
         "The text that is searched and embedded. A row in which it is NULL gets no vector.",
-        "content text", (),
+        "text", (), at_path="text", may_be_absent=False,
     ),
     UsedColumn(
         "is_sensitive", Need.ALWAYS, ("boolean", *INTEGERS),
         "Whether the text must never be embedded: false or 0 says that it may be, and NULL counts as sensitive.",
-        "is_sensitive boolean NOT NULL DEFAULT false", (),
+        "boolean NOT NULL DEFAULT false", (), at_path="text",
     ),
     UsedColumn(
-        "deleted_at", Need.ALWAYS, MOMENTS,
-        "When the memory was deleted. A row that has it is neither embedded nor found, so it must accept NULL.",
-        "deleted_at timestamp with time zone", (), nullable=True,
+        "deleted_at", Need.ALWAYS, (*MOMENTS, "boolean"),
+        "When the memory was deleted, or true if it was. Such a row is neither embedded nor found. A time must accept"
+        " NULL.",
+        "timestamp with time zone", (), nullable=True, at_path="text",
     ),
     UsedColumn(
         "search_vector", Need.RECALL, ("tsvector",),
         "The words of the text, in which recalls look; give it a GIN index.",
-        "search_vector tsvector GENERATED ALWAYS AS (to_tsvector('english', content)) STORED",
+        "tsvector GENERATED ALWAYS AS (to_tsvector('english', content)) STORED", may_be_absent=False,
     ),
     UsedColumn(
         "user_id", Need.OPTIONAL, (*TEXTS, "uuid", *INTEGERS),
         "Whose memory it is. Without it, the table belongs to one user.",
-        "user_id text",
+        "text", at_path="text",
     ),
-    UsedColumn("category", Need.OPTIONAL, TEXTS, "What a filter and answers show.", "category text"),
+    UsedColumn("category", Need.OPTIONAL, TEXTS, "What a filter and answers show.", "text", at_path="text"),
     UsedColumn(
         "tags", Need.OPTIONAL, TEXTS,
         "Tags with commas between them, for a filter, the concept graph and curation.",
-        "tags text",
+        "text", at_path="text",
     ),
     UsedColumn(
         "expanded_keywords", Need.OPTIONAL, (*TEXTS, *(f"{kind}[]" for kind in TEXTS)),
         "Further words for the concept graph.",
-        "expanded_keywords text",
+        "text", at_path="text",
     ),
     UsedColumn(
         "importance", Need.OPTIONAL, ("real", "double precision", "numeric", *INTEGERS),
         "A number from 0 to 1 that takes part in the order. Without it, it plays no part.",
-        "importance real", ("stored", "virtual"),
+        "real", ("stored", "virtual"), at_path="double precision",
     ),
     UsedColumn(
         "created_at", Need.OPTIONAL, MOMENTS,
         "When the memory was made, for filters, named times, the order by date, and curation. A timestamp without time"
         " zone is read as UTC, whatever the session's time zone is.",
-        "created_at timestamp with time zone NOT NULL DEFAULT now()", ("stored", "virtual"),
+        "timestamp with time zone NOT NULL DEFAULT now()", ("stored", "virtual"),
+        at_path="timestamp with time zone",
     ),
     UsedColumn(
         "updated_at", Need.OPTIONAL, MOMENTS,
         "When the memory was changed, which answers show and an import writes. Without time zone it is read as UTC.",
-        "updated_at timestamp with time zone NOT NULL DEFAULT now()", ("stored", "virtual"),
+        "timestamp with time zone NOT NULL DEFAULT now()", ("stored", "virtual"),
+        at_path="timestamp with time zone",
     ),
 )  # fmt: skip

@@ -48,7 +48,8 @@ def _faults(table: MemoryTable, used: UsedColumn, needs: tuple[Need, ...]) -> It
     if kind is None:
         if used.need in needs:
             yield Fault(
-                f"{where} has no column {used.name}. {used.purpose}", f"ALTER TABLE {where} ADD COLUMN {used.adding};"
+                f"{where} has no column {used.name}. {used.purpose}",
+                f"ALTER TABLE {where} ADD COLUMN {used.name} {used.adding};",
             )
         return
     if kind not in used.types:
@@ -64,7 +65,7 @@ def _faults(table: MemoryTable, used: UsedColumn, needs: tuple[Need, ...]) -> It
             f"{column} is a generated column ({generated}), which is computed after the rules have read it.",
             f"ALTER TABLE {where} ALTER COLUMN {used.name} DROP EXPRESSION; and let a trigger keep it up to date."
             if generated == "stored"
-            else f"ALTER TABLE {where} DROP COLUMN {used.name}, ADD COLUMN {used.adding}; and let a trigger keep it up "
+            else f"ALTER TABLE {where} DROP COLUMN {used.name}, ADD COLUMN {used.name} {used.adding}; and let a trigger keep it up "
             "to date.",
         )
     if used.nullable and used.name in table.not_null:
@@ -96,7 +97,7 @@ def _converted(used: UsedColumn, kind: str) -> str:
 
 
 def _vector_faults(table: MemoryTable) -> list[Fault]:
-    kind = table.columns.get(EMBEDDING_COLUMN)
+    kind = table.catalog.get(EMBEDDING_COLUMN)
     name = None if kind is None else kind.rpartition(".")[2]
     if name in {None, "halfvec"}:
         return []

@@ -44,13 +44,13 @@ def own_row(table: MemoryTable, found: Mapping[str, Any]) -> dict[str, Any]:
 def _aliases(table: MemoryTable) -> dict[str, str]:
     """Return the alias of each column that is neither in `MEMORY_FIELDS` nor a vector or search vector."""
     fields = {*MEMORY_FIELDS} - {*_COMPUTED}
-    derived = {ACTIVE.name, STANDBY.name, *(name for name, kind in table.columns.items() if kind == "tsvector")}
-    others = [name for name in table.columns if name not in fields | derived]
+    derived = {ACTIVE.name, STANDBY.name, *(name for name, kind in table.catalog.items() if kind == "tsvector")}
+    others = [name for name in table.catalog if name not in fields | derived]
     return {name: f"own_{number}" for number, name in enumerate(others)}
 
 
 def _shown(table: MemoryTable, name: str) -> str:
     column = f"m.{quoted(name)}"
-    if name in _SHOWN or table.columns[name] in _NO_TEXT:
+    if name in _SHOWN or table.catalog[name] in _NO_TEXT:
         return column
     return f"CASE WHEN NOT {table.sensitive('m')} THEN {column} END"

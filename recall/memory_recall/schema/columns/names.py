@@ -1,0 +1,157 @@
+"""What the columns of the user's table are called, and where in a column a value stands.
+
+Each column that is used has a name of ours, such as `content`. The user's table may have another name for it, or keep
+the value inside a column of type json or jsonb, as `payload->>'data'`. The text of a memory may come from several
+columns. What was chosen is recorded when the table is migrated, and read from there by everybody else.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Self
+
+from memory_recall.errors import InvalidConfiguration
+from memory_recall.schema.columns.used import USED_COLUMNS, UsedColumn
+
+_PATH = re.compile(
+    r"\s*(?P<column>[^\s'\">-][^'\">-]*?|\"(?:[^\"]|\"\")+\")\s*(?P<steps>(?:->>?\s*'(?:[^']|'')+'\s*)+)"
+)
+_STEP = re.compile(r"(->>?)\s*'((?:[^']|'')+)'")
+_USED = {used.name: used for used in USED_COLUMNS}
+_LONGEST_NAME = 63  # bytes; Postgres cuts longer names
+_LONGEST_KEY = 200  # characters of one step of a path
+_MOST_STEPS = 8
+_MOST_PARTS = 8  # columns that make up the text
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnSource:
+    """Where a value stands: in a column, or at a path of keys in a column of type json or jsonb."""
+
+    column: str
+    path: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        """Return the source as a person writes it."""
+        if not self.path:
+            return self.column
+        keys = ["'" + key.replace("'", "''") + "'" for key in self.path]
+        return "".join([self.column, *(f"->{key}" for key in keys[:-1]), f"->>{keys[-1]}"])
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read a source as a person writes it: `body`, or `payload->'meta'->>'user'`.
+
+        Raises:
+            ValueError: the text is neither a name that Postgres keeps nor a path; its message says why.
+        """
+        found = _PATH.fullmatch(text)
+        column, path = text, tuple[str, ...]()
+        if found is not None:
+            column = found["column"]
+            if column.startswith('"'):
+                column = column[1:-1].replace('""', '"')
+            steps = _STEP.findall(found["steps"])
+            path = tuple(key.replace("''", "'") for _, key in steps)
+            if [arrow for arrow, _ in steps] != ["->"] * (len(steps) - 1) + ["->>"]:
+                raise ValueError("a path has -> before each key but the last, and ->> before the last")  # noqa: TRY003
+        elif "->" in text:
+            raise ValueError("a path is written like payload->'meta'->>'user'")  # noqa: TRY003
+        if len(path) > _MOST_STEPS or any(len(key) > _LONGEST_KEY for key in path):
+            raise ValueError(f"a path has at most {_MOST_STEPS} keys of {_LONGEST_KEY} characters")  # noqa: TRY003
+        if not 0 < len(column.encode()) <= _LONGEST_NAME or not column.isprintable():
+            raise ValueError(f"a name has 1 to {_LONGEST_NAME} bytes, all of them printable")  # noqa: TRY003
+        return cls(column, path)
+
+
+Sources = tuple[ColumnSource, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnNames:
+    """The sources of the used columns that have another name than ours.
+
+    A column without a source is not used, whatever the table has. The text alone may have several sources, which are
+    joined by a blank line.
+    """
+
+    sources: Mapping[str, Sources] = field(default_factory=dict)
+
+    def of(self, name: str) -> Sources:
+        """Return the sources of a used column; there is none if the column is not to be used."""
+        return self.sources.get(name, (ColumnSource(name),))
+
+    def written(self, name: str) -> str:
+        """Return the sources of a column as a person writes them, separated by commas."""
+        return ", ".join(map(str, self.of(name)))
+
+    @property
+    def all_public(self) -> bool:
+        """Whether it was said that no row of the table is sensitive."""
+        return not self.of("is_sensitive")
+
+    def to_json(self) -> str:
+        """Return the names as the database records them; equal names give equal texts."""
+        written = {name: [str(one) for one in sources] for name, sources in sorted(self.sources.items())}
+        return json.dumps(written, ensure_ascii=False)
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Read the names as the database records them."""
+        written = json.loads(text)
+        return cls({name: tuple(map(ColumnSource.parse, sources)) for name, sources in written.items()})
+
+    @classmethod
+    def parse(cls, columns: Mapping[str, str | Sequence[str]], *, all_public: bool = False) -> Self:
+        """Read the names as a person gives them, by our names; an empty text says that a column is not to be used.
+
+        `all_public` says that no row of the table is sensitive, so that there is no column of sensitivity.
+
+        Raises:
+            InvalidConfiguration: a name is unknown, or a source cannot be used; the message names all of them.
+        """
+        faults, sources = list[str](), dict[str, Sources]()
+        for name, given in columns.items():
+            parts = [given] if isinstance(given, str) else list(given)
+            try:
+                sources[name] = _parsed(name, [part for part in parts if part != ""])
+            except ValueError as error:
+                faults.append(f"{name}: {error}.")
+        if all_public and sources.get("is_sensitive"):
+            faults.append("is_sensitive: a column is named, although no row is said to be sensitive.")
+        if not all_public and sources.get("is_sensitive") == ():
+            faults.append("is_sensitive: that no row is sensitive has to be said with MEMORY_SENSITIVITY=none.")
+        if faults:
+            raise InvalidConfiguration(
+                " ".join(faults),
+                f"Correct MEMORY_COLUMNS (in a cluster, spec.database.columns); the columns are {', '.join(_USED)}.",
+            )
+        named = {name: found for name, found in sources.items() if found != (ColumnSource(name),)}
+        return cls({**named, "is_sensitive": ()} if all_public else named)
+
+
+OUR_NAMES = ColumnNames()
+
+
+def _parsed(name: str, parts: Sequence[str]) -> Sources:
+    used = _USED.get(name)
+    if used is None:
+        raise ValueError("there is no such column")  # noqa: TRY003
+    if not parts and not used.may_be_absent:
+        raise ValueError("it cannot be left out")  # noqa: TRY003
+    if len(parts) > (_MOST_PARTS if name == "content" else 1):
+        raise ValueError(f"it has at most {_MOST_PARTS if name == 'content' else 1} sources")  # noqa: TRY003
+    sources = tuple(ColumnSource.parse(part) for part in parts)
+    if any(source.path for source in sources) and used.at_path is None:
+        raise ValueError("it must be a column of its own, not a path")  # noqa: TRY003
+    return sources
+
+
+def used_column(name: str) -> UsedColumn:
+    """Return what is demanded of a used column.
+
+    Raises:
+        KeyError: there is no such column.
+    """
+    return _USED[name]
