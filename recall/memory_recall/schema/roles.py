@@ -80,7 +80,7 @@ def _own_relations(table: MemoryTable) -> list[str]:
 
 def _worker_rights(table: MemoryTable, role: str) -> list[str]:
     vectors = [column.name for column in (ACTIVE, STANDBY) if column.name in table.catalog]
-    read = [*_READ_BY_WORKERS, *(["tableoid"] if table.is_partitioned else []), *vectors]
+    read = [*table.read_for(*_READ_BY_WORKERS), *(["tableoid"] if table.is_partitioned else []), *vectors]
     failures = ", ".join(table.own(column.failures) for column in (ACTIVE, STANDBY))
     version = table.in_schema(version_table(table))
     own = ", ".join([table.own("memory_index_state"), table.own("memory_index_models"), version])
