@@ -162,7 +162,7 @@ class MemoryTable:
     def read_for(self, *names: str) -> list[str]:
         """Return the user's columns, quoted for SQL, that hold the values of used columns which the table has."""
         sources = (source for name in names if name in self.columns for source in self.names.of(name))
-        return list(dict.fromkeys(self.quoted_names.get(one.column, one.column) for one in sources))
+        return list(dict.fromkeys(self.quoted_names.get(one.column) or quoted_if_needed(one.column) for one in sources))
 
     def row(self, alias: str = "") -> "MemoryRow":
         """Return the SQL of the values of a row; `alias` is its alias, such as `m` or `NEW`, or "" for none."""
@@ -322,7 +322,7 @@ class MemoryRow:
         return f"({value})::text" if is_varchar else value
 
     def _value(self, source: ColumnSource) -> str:
-        name = self.table.quoted_names.get(source.column, source.column)
+        name = self.table.quoted_names.get(source.column) or quoted_if_needed(source.column)
         value = f"{self.alias}.{name}" if self.alias else name
         for at, key in enumerate(source.path, 1):
             arrow = "->>" if at == len(source.path) else "->"

@@ -121,7 +121,10 @@ class ColumnNames:
         if all_public and sources.get("is_sensitive"):
             faults.append("is_sensitive: a column is named, although no row is said to be sensitive.")
         if not all_public and sources.get("is_sensitive") == ():
-            faults.append("is_sensitive: that no row is sensitive has to be said with MEMORY_SENSITIVITY=none.")
+            faults.append(
+                "is_sensitive: that no row is sensitive has to be said with MEMORY_SENSITIVITY=none (in a cluster, "
+                "database.sensitivity: None)."
+            )
         if faults:
             raise InvalidConfiguration(
                 " ".join(faults),
