@@ -264,13 +264,19 @@ class MemoryRow:
     alias: str = ""
 
     def column(self, name: str) -> str:
-        """Return SQL for the value of a used column, by our name for it. The table must have the column."""
+        """Return SQL for the value of a used column, by our name for it. The table must have the column.
+
+        A value at a path is NULL if it cannot be read as what it should be. A time there is in UTC if it names no zone:
+        with a second zone it would not be valid.
+        """
         parts = [self._value(source) for source in self.table.names.of(name)]
         value = parts[0] if len(parts) == 1 else f"nullif(concat_ws(E'\\n\\n', {', '.join(parts)}), '')"
         at_path = used_column(name).at_path
         if at_path in {None, "text"} or not self.table.names.of(name)[0].path:
             return value
-        return f"CASE WHEN pg_input_is_valid({value}, '{at_path}') THEN {value}::{at_path} END"
+        readings = [f"({value} || ' UTC'::text)", value] if at_path == "timestamp with time zone" else [value]
+        cases = (f"WHEN pg_input_is_valid({one}, '{at_path}') THEN {one}::{at_path}" for one in readings)
+        return f"CASE {' '.join(cases)} END"
 
     def optional(self, name: str) -> str:
         """Return SQL for the value of a used column, or NULL if the table has no such column."""

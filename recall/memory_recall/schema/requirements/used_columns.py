@@ -52,7 +52,7 @@ def _faults(table: MemoryTable, used: UsedColumn, needs: tuple[Need, ...]) -> It
                 f"ALTER TABLE {where} ADD COLUMN {used.name} {used.adding};",
             )
         return
-    if kind not in used.types:
+    if kind not in used.types and not any(source.path for source in table.names.of(used.name)):
         usual = used.types[0]
         yield Fault(
             f"{column} is {kind}, not {_listed(used.types)}.",
