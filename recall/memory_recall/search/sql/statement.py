@@ -300,7 +300,7 @@ def _shown_columns(plan: RecallPlan) -> str:
 
 
 def _label(table: MemoryTable, name: str) -> str:
-    """Return SQL for a field that answers show of sensitive memories, too; NULL in these if it is a part of the text."""
+    """Return SQL for a field that a sensitive memory shows, too; it shows NULL if the field is a part of the text."""
     value = table.row("m").optional(name)
     is_part = any(one.overlaps(part) for one in table.names.of(name) for part in table.names.of("content"))
     return f"CASE WHEN NOT {table.sensitive('m')} THEN {value} END" if is_part else value

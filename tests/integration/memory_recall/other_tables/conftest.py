@@ -1,4 +1,4 @@
-"""Stores of memories that other programs made, each with a vector index and an embedder whose vectors a test chooses."""
+"""Stores of memories that other programs made, with a vector index and an embedder whose vectors a test chooses."""
 
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass

@@ -61,7 +61,7 @@ async def test_every_form_of_the_lexical_leg_reads_the_table(
     plan = RecallPlan(query, store.table, has_state=True, statistics=statistics)
     async with store.pool.acquire() as connection:
         answer = await execute(connection, plan)  # type: ignore[arg-type]  # a pool's connection is a proxy
-    assert [row["id"] for row in answer.found][0] == wanted
+    assert answer.found[0]["id"] == wanted
 
 
 async def test_filters_apply_to_columns_of_any_name_and_to_values_at_paths(store: Store) -> None:
