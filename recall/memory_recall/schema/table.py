@@ -31,6 +31,7 @@ from memory_recall.postgres.connection import AnyConnection
 from memory_recall.postgres.driver_errors import translated
 from memory_recall.schema.columns.keys import KeyType
 from memory_recall.schema.columns.names import OUR_NAMES, ColumnNames, ColumnSource, used_column
+from memory_recall.schema.columns.text_search import WITHOUT_LANGUAGE, configuration_of, read_configurations
 from memory_recall.schema.columns.used import USED_COLUMNS, Generated
 from memory_recall.schema.names import index_name, own_suffix
 from memory_recall.schema.partitions import READ_PARTITIONS, TablePartition
@@ -91,7 +92,7 @@ SELECT c.relkind::text AS kind,
          WHERE a.attrelid = c.oid AND a.attname = $3 AND NOT a.attisdropped) AS standby_dimensions,
        EXISTS (SELECT FROM pg_index x JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = $4
                 WHERE x.indrelid = c.oid AND x.indkey[0] = a.attnum AND x.indpred IS NULL AND x.indisvalid)
-           AS id_indexed,
+           AS id_indexed,{read_configurations("$5", "$6::text")},
        {READ_PARTITIONS}
   FROM (VALUES (to_regclass($1))) wanted(oid) LEFT JOIN pg_class c ON c.oid = wanted.oid
 """
@@ -112,7 +113,8 @@ class MemoryTable:
     """The table of memories as the catalog describes it. The names of our own relations for it end in `suffix`.
 
     `catalog` has the type of every column under the user's name. `generated` and `not_null` are by these names, too,
-    and `quoted_names` has how Postgres writes those that it quotes. `names` says which column is used for what.
+    and `quoted_names` has how Postgres writes those that it quotes. `names` says which column is used for what, and
+    `text_search_configuration` which configuration made the words of the search column, quoted where needed.
     """
 
     schema: str
@@ -131,6 +133,7 @@ class MemoryTable:
     not_null: Collection[str] = ()
     names: ColumnNames = OUR_NAMES
     quoted_names: Mapping[str, str] = field(default_factory=dict)
+    text_search_configuration: str = WITHOUT_LANGUAGE
 
     @property
     def exists(self) -> bool:
@@ -273,13 +276,19 @@ class MemoryRow:
     alias: str = ""
 
     def column(self, name: str) -> str:
-        """Return SQL for the value of a used column, by our name for it. The table must have the column."""
+        """Return SQL for the value of a used column, by our name for it. The table must have the column.
+
+        A value at a path is NULL if it cannot be read as what it should be. A time there is in UTC if it names no zone:
+        with a second zone it would not be valid.
+        """
         parts = [self._value(source) for source in self.table.names.of(name)]
         value = parts[0] if len(parts) == 1 else f"nullif(concat_ws(E'\\n\\n', {', '.join(parts)}), '')"
         at_path = used_column(name).at_path
         if at_path in {None, "text"} or not self.table.names.of(name)[0].path:
             return value
-        return f"CASE WHEN pg_input_is_valid({value}, '{at_path}') THEN {value}::{at_path} END"
+        readings = [f"({value} || ' UTC'::text)", value] if at_path == "timestamp with time zone" else [value]
+        cases = (f"WHEN pg_input_is_valid({one}, '{at_path}') THEN {one}::{at_path}" for one in readings)
+        return f"CASE {' '.join(cases)} END"
 
     def optional(self, name: str) -> str:
         """Return SQL for the value of a used column, or NULL if the table has no such column."""
@@ -336,13 +345,17 @@ def _printed(key: str) -> str:
     return "E'" + doubled.replace("\\", "\\\\") + "'" if "\\" in key else f"'{doubled}'"
 
 
-async def describe(connection: AnyConnection, table: str, names: ColumnNames | None = None) -> MemoryTable:
+async def describe(
+    connection: AnyConnection, table: str, names: ColumnNames | None = None, *, configuration: str | None = None
+) -> MemoryTable:
     """Look up the table in the catalog; if `table` names no schema, the search path decides.
 
     The names of its columns are those that were recorded when it was migrated. Before that they are `names`, or ours.
+    `configuration` is the text search configuration that was chosen for a search column whose definition names none.
 
     Raises:
         DatabaseRejected: the search path names no schema that exists.
+        InvalidConfiguration: a text search configuration was chosen that does not exist.
     """
     wanted = ".".join(quoted(part) for part in table.split("."))
     given_schema, _, name = table.rpartition(".")
@@ -354,8 +367,9 @@ async def describe(connection: AnyConnection, table: str, names: ColumnNames | N
             raise DatabaseRejected("The search_path names no schema that exists.", "Set search_path for the role.")
         suffix, recorded = await _recorded(connection, schema, name, plain=place["plain"], suffixed=place["suffixed"])
         known = recorded or names or OUR_NAMES
-        key = known.of("id")[0].column
-        row = await connection.fetchrow(_DESCRIBE, f"{quoted(schema)}.{quoted(name)}", ACTIVE.name, STANDBY.name, key)
+        key, words = (known.of(one)[0].column for one in ("id", "search_vector"))
+        relation = f"{quoted(schema)}.{quoted(name)}"
+        row = await connection.fetchrow(_DESCRIBE, relation, ACTIVE.name, STANDBY.name, key, words, configuration)
     assert row is not None  # noqa: S101  (as above)
     return MemoryTable(
         schema=schema,
@@ -374,6 +388,7 @@ async def describe(connection: AnyConnection, table: str, names: ColumnNames | N
         not_null=json.loads(row["not_null"]),
         names=known,
         quoted_names=json.loads(row["quoted_names"]),
+        text_search_configuration=configuration_of(row["words_of_column"], configuration, row["words_as_chosen"]),
     )
 
 

@@ -25,22 +25,23 @@ async def measure_collection(connection: AnyConnection, table: MemoryTable) -> C
     with translated("measuring the collection"):
         planned = await connection.fetchval(f"SELECT {table.estimated_rows()}")
         percent = min(100.0, 100 * _SAMPLED_ROWS / max(planned or 0.0, 1.0))
-        row = await connection.fetchrow(_statement(table, percent))
+        row = await connection.fetchrow(sampling_statement(table, percent))
     if row is None or not row["rows"] or not row["lexemes"]:
         return _UNKNOWN
     words = row["lexemes"] * (row["words_per_lexeme"] or 1.0)
     return CollectionStatistics(int(row["rows"] * 100 / percent), words, row["bytes"])
 
 
-def _statement(table: MemoryTable, percent: float) -> str:
+def sampling_statement(table: MemoryTable, percent: float) -> str:
+    words = table.row("m").search_vector
     sampled = f"{table.qualified} m TABLESAMPLE SYSTEM ({percent:.8f}) REPEATABLE (1) WHERE {table.shareable('m')}"
     return f"""
 WITH measured AS (
-  SELECT length(m.search_vector) AS lexemes,
-         (SELECT sum(coalesce(cardinality(u.positions), 1)) FROM unnest(m.search_vector) u) AS words
+  SELECT length({words}) AS lexemes,
+         (SELECT sum(coalesce(cardinality(u.positions), 1)) FROM unnest({words}) u) AS words
     FROM {sampled} LIMIT 1000
 )
-SELECT count(*) AS rows, avg(length(m.search_vector))::float8 AS lexemes,
-       avg(pg_column_size(m.search_vector))::float8 AS bytes,
+SELECT count(*) AS rows, avg(length({words}))::float8 AS lexemes,
+       avg(pg_column_size({words}))::float8 AS bytes,
        (SELECT sum(words)::float8 / nullif(sum(lexemes), 0) FROM measured) AS words_per_lexeme
   FROM {sampled}"""
