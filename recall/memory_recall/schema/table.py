@@ -156,6 +156,11 @@ class MemoryTable:
         """Return the SQL of the values of a row; `alias` is its alias, such as `m` or `NEW`, or "" for none."""
         return MemoryRow(self, alias)
 
+    def physical(self, *names: str) -> list[str]:
+        """Return the columns of the table, quoted for SQL and each once, in which used columns stand that it has."""
+        sources = (source for name in names if name in self.columns for source in self.names.of(name))
+        return list(dict.fromkeys(self.quoted_names.get(source.column, source.column) for source in sources))
+
     @property
     def qualified(self) -> str:
         """The name of the table with its schema, quoted for SQL."""
