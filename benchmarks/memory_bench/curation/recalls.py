@@ -13,12 +13,13 @@ from memory_recall.contrib.curation.journal_sql import apply_proposals, undo
 from memory_recall.contrib.curation.proposal_file import proposal_from
 from memory_recall.evaluation.judgements import RELEVANT_FROM
 from memory_recall.postgres.connection import Pool
+from memory_recall.schema.columns.keys import MemoryId
 from memory_recall.schema.revisions import require_schema
 
 DEPTH = 10
 _TIME_BUDGET = 60.0  # seconds; what is measured here is an order
 
-Answer = tuple[tuple[int, int | None, float], ...]
+Answer = tuple[tuple[MemoryId, MemoryId | None, float], ...]
 """The memories of a recall in order: id, successor and score."""
 
 
@@ -96,7 +97,7 @@ def newer_first(queries: Sequence[Query], answers: Sequence[Answer], truth: Trut
     return right, counted
 
 
-def _in_order(pair: PairOfIds, places: Mapping[int, int]) -> bool:
+def _in_order(pair: PairOfIds, places: Mapping[MemoryId, int]) -> bool:
     older, newer = (places.get(memory, DEPTH) for memory in pair)
     return newer < older
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from memory_recall.evaluation.judgements import Judgements, parse_judgements
+from memory_recall.schema.columns.keys import MemoryId
 
 EVERYONE = "all"
 
@@ -53,9 +54,9 @@ class Query:
     text: str
     stratum: str
     scope: str | None
-    relevant: frozenset[int]
+    relevant: frozenset[MemoryId]
     overlap: str = ""
-    grades: Mapping[int, int] = field(default_factory=dict)
+    grades: Mapping[MemoryId, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,14 +178,14 @@ def _judgements(path: Path, known: set[int], sensitive: set[int]) -> dict[str, J
         hidden = sorted(sensitive & found.judged)
         if hidden:
             raise DatasetError(f"{where}: memory {hidden[0]} is sensitive, so no question may ask for it.")
-        missing = sorted(found.judged - known)
+        missing = sorted(found.judged - known, key=str)
         if missing:
             raise DatasetError(f"{where}: there is no memory {missing[0]} in the corpus.")
         judged[identity] = found
     return judged
 
 
-def _queries(path: Path, judged: dict[str, Judgements], scopes: dict[int, str | None]) -> list[Query]:
+def _queries(path: Path, judged: dict[str, Judgements], scopes: Mapping[MemoryId, str | None]) -> list[Query]:
     queries: list[Query] = []
     seen: set[str] = set()
     for where, record in _lines(path):
@@ -195,9 +196,10 @@ def _queries(path: Path, judged: dict[str, Judgements], scopes: dict[int, str | 
         if identity not in judged:
             raise DatasetError(f"{where}: query {identity!r} has no judgement.")
         scope = _scope(record)
-        foreign = [one for one in judged[identity].judged if scope is not None and scopes[one] != scope]
+        outside = (one for one in judged[identity].judged if scope is not None and scopes[one] != scope)
+        foreign = sorted(outside, key=str)
         if foreign:
-            raise DatasetError(f"{where}: memory {min(foreign)} lies outside the query's own scope {scope!r}.")
+            raise DatasetError(f"{where}: memory {foreign[0]} lies outside the query's own scope {scope!r}.")
         text, stratum = _text(record, "text", where), _text(record, "stratum", where, EVERYONE)
         overlap = _text(record, "lex_bin", where, "")
         found = judged[identity]

@@ -189,7 +189,7 @@ class PostgresRetriever:
             raise RuntimeError(
                 f"{self.name} degraded to its lexical leg ({result.reason}); its numbers would not be its own"
             )
-        return result.ids
+        return [int(one) for one in result.ids]
 
     def close(self) -> None:
         """End the background work of the recall library; the shared database stays open."""
@@ -235,7 +235,7 @@ class SqliteModeRetriever:
 
     def _search(self, query: str, k: int, user_id: str | Everyone) -> list[int]:
         asked = RecallQuery(query, user_id=user_id, limit=k, sort_by=self._sort_by)
-        return SqliteRecall(self._connection).recall(asked).ids
+        return [int(one) for one in SqliteRecall(self._connection).recall(asked).ids]
 
     def close(self) -> None:
         """Close the in-memory database, which deletes it."""

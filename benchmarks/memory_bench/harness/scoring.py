@@ -11,6 +11,7 @@ from ir_measures import RR, Qrel, R, ScoredDoc, nDCG
 
 from memory_bench.harness.dataset import Query
 from memory_recall.evaluation.judgements import RELEVANT_FROM
+from memory_recall.schema.columns.keys import MemoryId
 
 MEASURES: Mapping[str, ir_measures.Measure] = {
     "recall@5": R(rel=RELEVANT_FROM) @ 5,
@@ -35,7 +36,7 @@ class Scorer:
         self._count = len(queries)
         self._evaluator = ir_measures.evaluator(MEASURES.values(), judgements)
 
-    def score(self, rankings: Sequence[Sequence[int]]) -> list[dict[str, float]]:
+    def score(self, rankings: Sequence[Sequence[MemoryId]]) -> list[dict[str, float]]:
         """Return the scores of each question's ranking by measure, in the order of the questions.
 
         A memory that a ranking repeats counts only where it stands first.

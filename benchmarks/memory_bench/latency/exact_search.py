@@ -67,7 +67,7 @@ async def lexical_overlap(dsn: str, rows: int, count: int) -> float:
         shares = []
         for text in questions.texts:
             given = await recall.recall(RecallQuery(text, user_id=EVERYONE, limit=PAGE, mode="lexical"))
-            shares.append(unbounded.overlap(text, given.ids))
+            shares.append(unbounded.overlap(text, [int(one) for one in given.ids]))
     finally:
         await recall.close()
         await pool.close()

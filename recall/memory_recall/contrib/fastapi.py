@@ -28,6 +28,7 @@ from memory_recall.errors import (
     MemoryIndexError,
     importing_extra,
 )
+from memory_recall.schema.columns.keys import MemoryId
 from memory_recall.search.fusion import SortBy
 from memory_recall.search.query import MAX_LIMIT, RecallQuery
 from memory_recall.search.recall import Recall
@@ -83,7 +84,7 @@ class RecalledEntry(_MemoryFields):  # type: ignore[misc]  # the fields of `Reca
 
     shared_by: str | None
     graph_score: float | None = None
-    superseded_by: int | None = None
+    superseded_by: MemoryId | None = None
 
     @field_serializer("created_at", "updated_at")
     def _as_text(self, moment: datetime | None) -> str | None:

@@ -17,6 +17,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from memory_recall.errors import EmbedderRejected, EmbedderUnauthorized, InvalidInput, ModelMismatch
+from memory_recall.schema.columns.keys import MemoryId
 from memory_recall.search.fusion import SortBy
 from memory_recall.search.query import MAX_LIMIT, RecallQuery
 from memory_recall.search.recall import Recall, Recalled, Request, WrappingRecall
@@ -148,7 +149,7 @@ def _best_to_the_newest(memories: Memories, scores: Sequence[float]) -> list[flo
 
     The memories are in the order of the fusion, in which newer ones of such memories stand before older ones.
     """
-    families: dict[int, list[int]] = defaultdict(list)
+    families: dict[MemoryId, list[int]] = defaultdict(list)
     for place, (memory, _) in enumerate(zip(memories, scores, strict=True)):
         families[memory.id if memory.superseded_by is None else memory.superseded_by].append(place)
     result = list(scores)

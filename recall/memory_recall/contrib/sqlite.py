@@ -92,7 +92,7 @@ class SqliteRecall:
         return []
 
     def _matching(self, match: str, query: RecallQuery) -> list[RecalledMemory]:
-        score = blended("-bm25(memories_fts)", query.sort_by)
+        score = blended("-bm25(memories_fts)", query.sort_by, "m.importance")
         return self._rows(
             query,
             score=score,
@@ -119,7 +119,7 @@ class SqliteRecall:
         searchable, owner_values = sqlite_rows(query.user_id, self._columns)
         filters, filter_values = sqlite_conditions(query.filters, self._columns)
         columns = memory_columns(
-            self._columns,
+            lambda name: f"m.{name}" if name in self._columns else "NULL",
             sensitive="coalesce(m.is_sensitive, 1)" if "is_sensitive" in self._columns else "0",
             owner="CAST(m.user_id AS TEXT)" if "user_id" in self._columns else "NULL",
             score=score,

@@ -18,8 +18,9 @@ from typing import Any, Protocol
 from memory_recall.embedding.wire import EmbeddedBatch
 from memory_recall.errors import EmbedderUnavailable, InvalidInput, MemoryIndexError, first_of
 from memory_recall.evaluation import measures
-from memory_recall.evaluation.judgements import parse_judgements
+from memory_recall.evaluation.judgements import judged_id, parse_judgements
 from memory_recall.retrying import retry
+from memory_recall.schema.columns.keys import MemoryId
 from memory_recall.search.fusion import Fusion
 from memory_recall.search.query import EmbeddedQuery, Mode, RecallQuery
 from memory_recall.search.recall import Recall
@@ -65,8 +66,8 @@ class Question:
     text: str
     stratum: str
     user_id: str | Everyone
-    relevant: frozenset[int]
-    grades: Mapping[int, int] = field(default_factory=dict)
+    relevant: frozenset[MemoryId]
+    grades: Mapping[MemoryId, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,7 +240,7 @@ async def evaluate(
         require_not_degraded(result, mode)
         require_answered(result)
         progress()
-        scores = measures.score(result.ids, question.relevant, question.grades)
+        scores = measures.score([judged_id(one) for one in result.ids], question.relevant, question.grades)
         return Outcome(question, mode, scores, (result.expansion is Expansion.DONE) if expand else None)
 
     try:

@@ -9,6 +9,9 @@ import math
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from typing import TypeVar
+
+Id = TypeVar("Id", bound=int | str)
 
 MEASURES = ("recall@5", "recall@10", "ndcg@10", "mrr")
 DEPTH = 10  # how many results every measure needs
@@ -28,7 +31,7 @@ class Scores:
         return dict(zip(MEASURES, (self.recall_5, self.recall_10, self.ndcg_10, self.mrr), strict=True))
 
 
-def score(ranked: Sequence[int], relevant: AbstractSet[int], grades: Mapping[int, int] | None = None) -> Scores:
+def score(ranked: Sequence[Id], relevant: AbstractSet[Id], grades: Mapping[Id, int] | None = None) -> Scores:
     """Return all measures of one ranked list.
 
     `grades` holds the grades of judged documents; without it every relevant document has the same gain.
@@ -42,12 +45,12 @@ def score(ranked: Sequence[int], relevant: AbstractSet[int], grades: Mapping[int
     )
 
 
-def _recall_at(ranked: Sequence[int], relevant: AbstractSet[int], depth: int) -> float:
+def _recall_at(ranked: Sequence[Id], relevant: AbstractSet[Id], depth: int) -> float:
     """Return the share of the relevant documents that are among the first `depth`."""
     return len(relevant & set(ranked[:depth])) / len(relevant)
 
 
-def _ndcg_at(ranked: Sequence[int], grades: Mapping[int, int], depth: int) -> float:
+def _ndcg_at(ranked: Sequence[Id], grades: Mapping[Id, int], depth: int) -> float:
     """Return the discounted cumulative gain of the first `depth`, divided by that of an ideal list."""
     gain = _discounted([grades.get(document, 0) for document in ranked[:depth]])
     return gain / _discounted(sorted(grades.values(), reverse=True)[:depth])
@@ -58,7 +61,7 @@ def _discounted(gains: Sequence[int]) -> float:
     return sum(gain / math.log2(rank + 1) for rank, gain in enumerate(gains, start=1))
 
 
-def _reciprocal_rank(ranked: Sequence[int], relevant: AbstractSet[int], depth: int) -> float:
+def _reciprocal_rank(ranked: Sequence[Id], relevant: AbstractSet[Id], depth: int) -> float:
     """Return 1 / rank of the first relevant document, or 0 if none is among the first `depth`."""
     return next((1 / rank for rank, document in enumerate(ranked[:depth], start=1) if document in relevant), 0.0)
 

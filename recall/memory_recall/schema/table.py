@@ -30,6 +30,7 @@ from memory_recall.postgres.connection import AnyConnection
 from memory_recall.postgres.driver_errors import translated
 from memory_recall.schema.columns.keys import KeyType
 from memory_recall.schema.columns.names import OUR_NAMES, ColumnNames, ColumnSource, used_column
+from memory_recall.schema.columns.text_search import WITHOUT_LANGUAGE, configuration_of, read_configurations
 from memory_recall.schema.columns.used import USED_COLUMNS, Generated
 from memory_recall.schema.names import index_name, own_suffix
 from memory_recall.schema.partitions import READ_PARTITIONS, TablePartition
@@ -89,7 +90,7 @@ SELECT c.relkind::text AS kind,
          WHERE a.attrelid = c.oid AND a.attname = $3 AND NOT a.attisdropped) AS standby_dimensions,
        EXISTS (SELECT FROM pg_index x JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = $4
                 WHERE x.indrelid = c.oid AND x.indkey[0] = a.attnum AND x.indpred IS NULL AND x.indisvalid)
-           AS id_indexed,
+           AS id_indexed,{read_configurations("$5", "$6::text")},
        {READ_PARTITIONS}
   FROM (VALUES (to_regclass($1))) wanted(oid) LEFT JOIN pg_class c ON c.oid = wanted.oid
 """
@@ -104,8 +105,9 @@ def quoted(identifier: str) -> str:
 class MemoryTable:
     """The table of memories as the catalog describes it. The names of our own relations for it end in `suffix`.
 
-    `catalog` has the type of every column under the user's name, `generated` and `not_null` are by these names, too, and
-    `quoted_names` has how Postgres writes those that it quotes. `names` says which of the columns is used for what.
+    `catalog` has the type of every column under the user's name, `generated` and `not_null` are by these names, too,
+    and `quoted_names` has how Postgres writes those that it quotes. `names` says which of the columns is used for what,
+    and `text_search_configuration` which configuration made the words of the search column, quoted where needed.
     """
 
     schema: str
@@ -124,6 +126,7 @@ class MemoryTable:
     not_null: Collection[str] = ()
     names: ColumnNames = OUR_NAMES
     quoted_names: Mapping[str, str] = field(default_factory=dict)
+    text_search_configuration: str = WITHOUT_LANGUAGE
 
     @property
     def exists(self) -> bool:
@@ -329,13 +332,17 @@ def _printed(key: str) -> str:
     return "E'" + doubled.replace("\\", "\\\\") + "'" if "\\" in key else f"'{doubled}'"
 
 
-async def describe(connection: AnyConnection, table: str, names: ColumnNames | None = None) -> MemoryTable:
+async def describe(
+    connection: AnyConnection, table: str, names: ColumnNames | None = None, *, configuration: str | None = None
+) -> MemoryTable:
     """Look up the table in the catalog; if `table` names no schema, the search path decides.
 
     The names of its columns are those that were recorded when it was migrated. Before that they are `names`, or ours.
+    `configuration` is the text search configuration that was chosen for a search column whose definition names none.
 
     Raises:
         DatabaseRejected: the search path names no schema that exists.
+        InvalidConfiguration: a text search configuration was chosen that does not exist.
     """
     wanted = ".".join(quoted(part) for part in table.split("."))
     given_schema, _, name = table.rpartition(".")
@@ -347,8 +354,9 @@ async def describe(connection: AnyConnection, table: str, names: ColumnNames | N
             raise DatabaseRejected("The search_path names no schema that exists.", "Set search_path for the role.")
         suffix, recorded = await _recorded(connection, schema, name, plain=place["plain"], suffixed=place["suffixed"])
         known = recorded or names or OUR_NAMES
-        key = known.of("id")[0].column
-        row = await connection.fetchrow(_DESCRIBE, f"{quoted(schema)}.{quoted(name)}", ACTIVE.name, STANDBY.name, key)
+        key, words = (known.of(one)[0].column for one in ("id", "search_vector"))
+        relation = f"{quoted(schema)}.{quoted(name)}"
+        row = await connection.fetchrow(_DESCRIBE, relation, ACTIVE.name, STANDBY.name, key, words, configuration)
     assert row is not None  # noqa: S101  (as above)
     return MemoryTable(
         schema=schema,
@@ -367,6 +375,7 @@ async def describe(connection: AnyConnection, table: str, names: ColumnNames | N
         not_null=json.loads(row["not_null"]),
         names=known,
         quoted_names=json.loads(row["quoted_names"]),
+        text_search_configuration=configuration_of(row["words_of_column"], configuration, row["words_as_chosen"]),
     )
 
 

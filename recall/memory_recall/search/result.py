@@ -7,6 +7,7 @@ from decimal import Decimal
 from enum import StrEnum
 from typing import Any
 
+from memory_recall.schema.columns.keys import MemoryId
 from memory_recall.search.query import Mode
 
 
@@ -84,7 +85,7 @@ class RecalledMemory:
     `superseded_by` is the id of the newest memory that supersedes this one according to `memory curate`, or None.
     """
 
-    id: int
+    id: MemoryId
     content: str
     category: str | None
     tags: str | None
@@ -95,7 +96,7 @@ class RecalledMemory:
     created_at: datetime | None
     updated_at: datetime | None
     evidence: Evidence
-    superseded_by: int | None = None
+    superseded_by: MemoryId | None = None
 
 
 EVIDENCE_FIELDS = tuple(one.name for one in fields(Evidence) if one.name != "graph_score")
@@ -158,6 +159,6 @@ class RecallResult:
         return self.reranking is Reranking.DONE
 
     @property
-    def ids(self) -> list[int]:
+    def ids(self) -> list[MemoryId]:
         """The memories' ids, best first."""
         return [memory.id for memory in self.memories]

@@ -83,7 +83,10 @@ def test_the_digest_changes_with_any_file(tmp_path: Path) -> None:
         ({"qrels": [{"query_id": "q1", "relevant_ids": []}]}, "line 1: `relevant_ids`, or a grade of 2"),
         ({"qrels": [{"query_id": "q1", "relevant_ids": "1"}]}, "qrels.jsonl, line 1: `relevant_ids` must be a list"),
         ({"qrels": [{"query_id": "q1", "grades": {"1": 4}}]}, "qrels.jsonl, line 1: `grades` must map ids to grades"),
-        ({"qrels": [{"query_id": "q1", "grades": {"x": 3}}]}, "qrels.jsonl, line 1: `grades` must map ids, which are"),
+        (
+            {"qrels": [{"query_id": "q1", "grades": {"x": 3}}]},
+            "qrels.jsonl, line 1: there is no memory x in the corpus",
+        ),
         ({"qrels": [{"query_id": "q1", "grades": {"1": 3, "3": 0}}]}, "qrels.jsonl, line 1: memory 3 is sensitive"),
         ({"qrels": [{"query_id": "q1", "grades": {"1": 1}}]}, "line 1: `relevant_ids`, or a grade of 2"),
         (

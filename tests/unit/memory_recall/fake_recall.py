@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from memory_recall.schema.columns.keys import MemoryId
 from memory_recall.search.options import RecallOptions
 from memory_recall.search.query import FurtherWords
 from memory_recall.search.recall import Recall, Recalled, Request
@@ -27,7 +28,9 @@ class FakeRecall(Recall):
         return Recalled(result, [{"id": memory.id} for memory in page] if request.own_columns else ())
 
 
-def memory(number: int, content: str, *, sensitive: Any = False, superseded_by: int | None = None) -> RecalledMemory:
+def memory(
+    number: MemoryId, content: str, *, sensitive: Any = False, superseded_by: MemoryId | None = None
+) -> RecalledMemory:
     """Make a memory of which only what is given matters."""
     evidence = Evidence(None, None, None, None)
     return RecalledMemory(number, content, None, None, 0.5, sensitive, 1.0, None, None, None, evidence, superseded_by)

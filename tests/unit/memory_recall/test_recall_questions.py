@@ -9,9 +9,10 @@ import pytest
 from memory_recall.embedding.wire import EmbeddedBatch
 from memory_recall.errors import EmbedderBusy, InvalidInput
 from memory_recall.evaluation import measures
-from memory_recall.evaluation.evaluate import Outcome, embed_questions, parse_questions, summarise
+from memory_recall.evaluation.evaluate import Outcome, embed_questions, evaluate, parse_questions, summarise
 from memory_recall.evaluation.questions import read_questions
 from memory_recall.search.sql.visibility import EVERYONE
+from tests.unit.memory_recall.fake_recall import FakeRecall, memory
 
 GOOD = '{"query_id": "a", "text": "what", "stratum": "exact", "conv": "c1", "relevant_ids": [3, 4]}'
 
@@ -39,6 +40,26 @@ def test_a_question_may_have_grades() -> None:
         assert question.grades == {7: 3, 8: 2, 9: 1}
 
 
+def test_ids_may_be_texts_and_whole_numbers_are_numbers_however_they_are_written() -> None:
+    """Keys of JSON are texts, so a list of ids and grades must mean the same memories; `007` is no number's spelling."""
+    (question,) = parse_questions(
+        ['{"text": "x", "relevant_ids": ["a-1", "7", "007"], "grades": {"a-1": 3, "7": 2, "007": 2, "-9": 0}}']
+    )
+    assert question.relevant == frozenset({"a-1", 7, "007"})
+    assert question.grades == {"a-1": 3, 7: 2, "007": 2, -9: 0}
+
+
+@pytest.mark.parametrize("ids", [("17", "b"), (17, 3)])
+async def test_a_question_finds_its_answer_whether_the_ids_of_the_table_are_texts_or_numbers(
+    ids: tuple[Any, Any],
+) -> None:
+    """The same file with the id 17 serves a table of integers and one of texts."""
+    recall: Any = FakeRecall([memory(number, "text") for number in ids])
+    questions = parse_questions(['{"text": "x", "grades": {"17": 3}}'])
+    (outcome,) = await evaluate(recall, questions, ["lexical"], {})
+    assert outcome.scores.mrr == 1
+
+
 def test_grades_may_stand_in_a_file_of_their_own(tmp_path: Path) -> None:
     """The quality gate of a swap reads grades from a qrels.jsonl, and names a line that is no judgement."""
     queries, qrels = tmp_path / "queries.jsonl", tmp_path / "qrels.jsonl"
@@ -60,7 +81,7 @@ def test_grades_may_stand_in_a_file_of_their_own(tmp_path: Path) -> None:
         '{"text": 3, "relevant_ids": [1]}',
         '{"text": "x"}',
         '{"text": "x", "relevant_ids": []}',
-        '{"text": "x", "relevant_ids": ["1"]}',
+        '{"text": "x", "relevant_ids": [1.5]}',
         '{"text": "x", "relevant_ids": [true]}',
         '{"text": "x", "grades": {"1": 1}}',
         '{"text": "x", "grades": {"1": 5}}',

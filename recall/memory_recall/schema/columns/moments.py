@@ -13,7 +13,8 @@ def moment(table: MemoryTable, name: str, row: str = "m") -> str:
     """Return SQL for a time of a row as `timestamptz`; it is NULL if the table has no such column."""
     if name not in table.columns:
         return "NULL::timestamptz"
-    return f"({row}.{name} AT TIME ZONE 'UTC')" if table.columns[name] == _NAIVE else f"{row}.{name}"
+    value = table.row(row).column(name)
+    return f"({value} AT TIME ZONE 'UTC')" if table.columns[name] == _NAIVE else value
 
 
 def moment_value(table: MemoryTable, name: str, time: str) -> str:

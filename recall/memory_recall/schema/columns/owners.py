@@ -59,7 +59,7 @@ def _written(name: str, kind: str) -> str | None:
 
 def owner_text(table: MemoryTable, row: str) -> str:
     """Return SQL for the owner of a row as text; NULL if the table does not say whose a memory is."""
-    return f"{row}.user_id::text" if "user_id" in table.columns else "NULL::text"
+    return f"{table.row(row).optional('user_id')}::text"
 
 
 def owner_value(table: MemoryTable, text: str) -> str:
@@ -69,7 +69,7 @@ def owner_value(table: MemoryTable, text: str) -> str:
 
 def owned_by(table: MemoryTable, row: str, text: str) -> str:
     """Return an SQL condition for a row of one owner; `text` is SQL for the name, such as a placeholder."""
-    return f"{row}.user_id = {owner_value(table, text)}"
+    return f"{table.row(row).column('user_id')} = {owner_value(table, text)}"
 
 
 def absent_owner(table: MemoryTable) -> str:

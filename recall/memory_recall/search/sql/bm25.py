@@ -17,6 +17,7 @@ words lead to rows, within a second budget of the same size; the common ones mer
 import math
 from dataclasses import dataclass
 
+from memory_recall.schema.ddl import literal
 from memory_recall.schema.table import MemoryTable
 from memory_recall.search.query import FurtherWords
 from memory_recall.search.sql.bm25_scoring import K1, counted_rows, damping, frequency, idf, ranked, scored
@@ -33,7 +34,6 @@ _PAIRED = 5  # of how many common terms, the rarest first, pairs are looked up
 _PAIRED_ROWS = 1_500  # expected of all pairs that are looked up; the rarest is looked up in any case
 _SHORTLIST = 2  # how many times the leg's depth is scored exactly
 _IS_OWN = "n IN (SELECT n FROM terms WHERE own)"
-_BYTES = "pg_column_size(m.search_vector)::float8"  # an integer would make the arithmetic numeric, which is slow
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,25 +67,27 @@ def _known(table: MemoryTable, arguments: Arguments) -> str:
     scan. The list of shares has two or three more entries than the list of lexemes; these belong to no lexeme.
     """
     schema, name = arguments.add(table.schema, "text"), arguments.add(table.name, "text")
+    (searched,) = (literal(source.column) for source in table.names.of("search_vector"))
     return f"""
 known AS (
   SELECT unnest(most_common_elems::text::text[]) AS lexeme, unnest(most_common_elem_freqs) AS share
-    FROM pg_stats WHERE schemaname = {schema} AND tablename = {name} AND attname = 'search_vector'
+    FROM pg_stats WHERE schemaname = {schema} AND tablename = {name} AND attname = {searched}
 ),"""
 
 
-def _terms(arguments: Arguments, query: str, further: FurtherWords | None, *, known: bool) -> str:
+def _terms(table: MemoryTable, arguments: Arguments, query: str, further: FurtherWords | None, *, known: bool) -> str:
     """Return the CTE `terms(n, query, share)`: the query's distinct terms, with the share of rows if it is known.
 
     If there are further words, the CTE also has the column `own`, and the query's own terms come first.
     """
-    text = arguments.add(query, "text")
-    lexemes, place, own = f"unnest(to_tsvector('english', {text}))", "u.positions[1]", ""
+    text, configuration = arguments.add(query, "text"), literal(table.text_search_configuration)
+    given = f"to_tsvector({configuration}, {text})"
+    lexemes, place, own = f"unnest({given})", "u.positions[1]", ""
     if further is not None:
-        others = f"to_tsvector('english', {arguments.add(further.text, 'text')})"
+        others = f"to_tsvector({configuration}, {arguments.add(further.text, 'text')})"
         lexemes = f"""(
     SELECT lexeme, positions, true AS own FROM {lexemes} UNION ALL
-    SELECT lexeme, positions, false FROM unnest(ts_delete({others}, tsvector_to_array(to_tsvector('english', {text}))))
+    SELECT lexeme, positions, false FROM unnest(ts_delete({others}, tsvector_to_array({given})))
     )"""
         place, own = f"u.own DESC, {place}", ", u.own"
     share, join = ("k.share::float8", "LEFT JOIN known k ON k.lexeme = u.lexeme") if known else ("NULL::float8", "")
@@ -99,10 +101,16 @@ terms AS MATERIALIZED (
 
 def _matching(table: MemoryTable, searched: SearchedRows, query: str, limit: int) -> str:
     """Return a subquery of the rows that match a tsquery: id, size, term frequency, and whether the row is searched."""
+    m = table.row("m")
     return f"""
-    SELECT m.id, {_BYTES} AS bytes, {frequency("m.search_vector", query)} AS times,
+    SELECT {m.id} AS id, {_bytes(table)} AS bytes, {frequency(m.search_vector, query)} AS times,
            {searched.searched} AS inside
-      FROM {table.qualified} m WHERE {searched.visible} AND m.search_vector @@ {query} LIMIT {limit}"""
+      FROM {table.qualified} m WHERE {searched.visible} AND {m.search_vector} @@ {query} LIMIT {limit}"""
+
+
+def _bytes(table: MemoryTable) -> str:
+    """Return SQL for the stored size of the row `m`. As an integer it would make the arithmetic numeric and slow."""
+    return f"pg_column_size({table.row('m').search_vector})::float8"
 
 
 def _postings_of_all(table: MemoryTable, searched: SearchedRows) -> str:
@@ -115,7 +123,7 @@ vocabulary AS MATERIALIZED (
   SELECT w.n, w.query, true AS complete, coalesce(c.df, 0)::float8 AS df
     FROM terms w LEFT JOIN (SELECT n, count(*) AS df FROM postings GROUP BY n) c ON c.n = w.n
 ),
-combined AS (SELECT NULL::bigint AS id, NULL::float8 AS bytes, NULL::bigint AS terms WHERE false),"""
+combined AS (SELECT NULL::{table.key.stored} AS id, NULL::float8 AS bytes, NULL::bigint AS terms WHERE false),"""
 
 
 def _postings_of_rare(
@@ -128,8 +136,11 @@ def _postings_of_rare(
     few candidates, as with a selective filter. Only for these rows may Postgres use an index over the column of the
     filter, since it would otherwise scan this index once for each combination.
     """
-    both = f"{table.qualified} m WHERE {searched.visible} AND m.search_vector @@ s.query LIMIT {budget}"
-    one = f"{table.qualified} m WHERE {searched.searched} AND m.search_vector @@ s.query LIMIT {min(budget, _FILLED)}"
+    m = table.row("m")
+    sized = f"{m.id} AS id, {_bytes(table)} AS bytes"
+    match = f"{m.search_vector} @@ s.query"
+    both = f"{table.qualified} m WHERE {searched.visible} AND {match} LIMIT {budget}"
+    one = f"{table.qualified} m WHERE {searched.searched} AND {match} LIMIT {min(budget, _FILLED)}"
     and_own, if_own = (f" AND {_IS_OWN}", f" WHERE {_IS_OWN}") if expanded else ("", "")
     incomplete = f"vocabulary WHERE NOT complete{and_own}"
     return f"""{_rare(_matching(table, searched, "s.query", budget), rows, rare_rows, expanded=expanded)}
@@ -145,7 +156,7 @@ vocabulary AS MATERIALIZED (
 ),
 paired AS MATERIALIZED (
   SELECT p.id, p.bytes, s.terms
-    FROM combinations s CROSS JOIN LATERAL (SELECT m.id, {_BYTES} AS bytes, {searched.searched} AS inside FROM {both}) p
+    FROM combinations s CROSS JOIN LATERAL (SELECT {sized}, {searched.searched} AS inside FROM {both}) p
    WHERE p.inside
 ),
 enough AS MATERIALIZED (
@@ -154,7 +165,7 @@ enough AS MATERIALIZED (
 filler AS MATERIALIZED (
   SELECT p.*, s.terms
     FROM (SELECT query, {_bit("n")} AS terms FROM {incomplete} ORDER BY share NULLS FIRST, n) s
-   CROSS JOIN LATERAL (SELECT m.id, {_BYTES} AS bytes FROM {one}) p
+   CROSS JOIN LATERAL (SELECT {sized} FROM {one}) p
    LIMIT (SELECT CASE WHEN enough THEN 0 ELSE {_FILLED} END FROM enough)
 ),
 combined AS (SELECT * FROM paired UNION ALL SELECT * FROM filler),"""
@@ -229,7 +240,7 @@ def bm25_leg(
     collection, rows = counted_rows(table, searched, arguments.add(float(statistics.rows), "float8"))
     mean = arguments.add(max(statistics.mean_length, 1.0), "float8")
     stored = arguments.add(max(statistics.mean_bytes, 1.0), "float8")
-    terms, expanded = _terms(arguments, query, further, known=not statistics.small), further is not None
+    terms = _terms(table, arguments, query, further, known=not statistics.small)
     if statistics.small:
         collected = f"{terms}{_postings_of_all(table, searched)}"
     else:
@@ -241,7 +252,7 @@ def bm25_leg(
             wanted=_SHORTLIST * depth,
             rows=rows,
             rare_rows=few,
-            expanded=expanded,
+            expanded=further is not None,
         )
         collected = f"{_known(table, arguments)}{terms}{rare}"
     weighted = f"SELECT n, query, complete, {idf(rows, 'df')} AS idf FROM vocabulary"

@@ -54,11 +54,12 @@ def counted_rows(table: MemoryTable, searched: SearchedRows, everybody: str) -> 
     """
     if searched.user is None or not table.partitioned_by_user:
         return "", everybody
+    owner = table.row("m").column("user_id")
     cte = f"""
 collection AS MATERIALIZED (
   SELECT least(coalesce((SELECT nullif(greatest(c.reltuples, 0), 0)::float8 FROM pg_class c
                           WHERE c.oid = (SELECT m.tableoid FROM {table.qualified} m
-                                          WHERE m.user_id = {searched.user} LIMIT 1)), {everybody}),
+                                          WHERE {owner} = {searched.user} LIMIT 1)), {everybody}),
                {everybody}) AS rows
 ),"""
     return cte, "(SELECT rows FROM collection)"
@@ -79,13 +80,14 @@ def exact_scores(table: MemoryTable, searched: SearchedRows, mean: str, rows: st
 
     It reads the CTE `weighted` and the CTE `anything`, which `scored` makes.
     """
-    return f"""  SELECT m.id, (SELECT coalesce(sum(w.idf * t.times * {K1 + 1} / (t.times + d.damping)), 0)
-                  FROM weighted w, LATERAL (SELECT {frequency("m.search_vector", "w.query")} AS times OFFSET 0) t
+    m = table.row("m")
+    return f"""  SELECT r.id, (SELECT coalesce(sum(w.idf * t.times * {K1 + 1} / (t.times + d.damping)), 0)
+                  FROM weighted w, LATERAL (SELECT {frequency("r.words", "w.query")} AS times OFFSET 0) t
                ) AS lexical_score
     FROM ({rows}) s,
-         LATERAL (SELECT m.id, m.search_vector || ''::tsvector AS search_vector
-                    FROM {table.qualified} m WHERE m.id = s.id AND {searched.searched} LIMIT 1) m,
-         LATERAL (SELECT {damping(_length("m.search_vector"), mean)} AS damping FROM anything a OFFSET 0) d"""
+         LATERAL (SELECT {m.id} AS id, {m.search_vector} || ''::tsvector AS words
+                    FROM {table.qualified} m WHERE {m.id} = s.id AND {searched.searched} LIMIT 1) r,
+         LATERAL (SELECT {damping(_length("r.words"), mean)} AS damping FROM anything a OFFSET 0) d"""
 
 
 def idf(rows: str, df: str) -> str:

@@ -33,14 +33,15 @@ async def measure_collection(connection: AnyConnection, table: MemoryTable) -> C
 
 
 def _statement(table: MemoryTable, percent: float) -> str:
+    words = table.row("m").search_vector
     sampled = f"{table.qualified} m TABLESAMPLE SYSTEM ({percent:.8f}) REPEATABLE (1) WHERE {table.shareable('m')}"
     return f"""
 WITH measured AS (
-  SELECT length(m.search_vector) AS lexemes,
-         (SELECT sum(coalesce(cardinality(u.positions), 1)) FROM unnest(m.search_vector) u) AS words
+  SELECT length({words}) AS lexemes,
+         (SELECT sum(coalesce(cardinality(u.positions), 1)) FROM unnest({words}) u) AS words
     FROM {sampled} LIMIT 1000
 )
-SELECT count(*) AS rows, avg(length(m.search_vector))::float8 AS lexemes,
-       avg(pg_column_size(m.search_vector))::float8 AS bytes,
+SELECT count(*) AS rows, avg(length({words}))::float8 AS lexemes,
+       avg(pg_column_size({words}))::float8 AS bytes,
        (SELECT sum(words)::float8 / nullif(sum(lexemes), 0) FROM measured) AS words_per_lexeme
   FROM {sampled}"""

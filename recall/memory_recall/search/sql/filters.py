@@ -37,9 +37,10 @@ Text = Annotated[str, AfterValidator(_storable)]
 class Condition:
     """The condition that a filter puts on the row `m`: its column, its help text, and its SQL for Postgres and SQLite.
 
-    In the SQL, `{value}` stands for the filter's value, `{moment}` for a time as the column has it, and `{type}` for
-    the type of the column in the searched table. The value is cast to this type because 0.7 in a column of type `real`
-    would be less than 0.7 in double precision.
+    In the SQL, `{value}` stands for the filter's value. In that for Postgres, `{column}` stands for the column, which
+    the user's table may call otherwise, `{moment}` for a time as the column has it, and `{type}` for the type of the
+    column in the searched table. The value is cast to this type because 0.7 in a column of type `real` would be less
+    than 0.7 in double precision.
     """
 
     column: str
@@ -59,7 +60,7 @@ class Filters:
 
     category: Annotated[
         Text | None,
-        Condition("category", "Only this category.", "m.category = {value}::{type}", "m.category = {value}"),
+        Condition("category", "Only this category.", "{column} = {value}::{type}", "m.category = {value}"),
     ] = None
     tags: Annotated[
         tuple[Text, ...],
@@ -67,7 +68,7 @@ class Filters:
         Condition(
             "tags",
             "Only memories with one of these tags.",
-            "EXISTS (SELECT FROM unnest(string_to_array(m.tags, ',')) t WHERE btrim(t) = ANY ({value}::text[]))",
+            "EXISTS (SELECT FROM unnest(string_to_array({column}, ',')) t WHERE btrim(t) = ANY ({value}::text[]))",
             "EXISTS (SELECT 1 FROM json_each('[' || replace(json_quote(m.tags), ',', '\",\"') || ']') t"
             " WHERE trim(t.value) IN (SELECT value FROM json_each({value})))",
         ),
@@ -77,7 +78,7 @@ class Filters:
         Condition(
             "created_at",
             "Only memories created at this time (ISO 8601 with a time zone) or later.",
-            "m.created_at >= {moment}",
+            "{column} >= {moment}",
             "julianday(m.created_at) >= julianday({value})",
         ),
     ] = None
@@ -86,7 +87,7 @@ class Filters:
         Condition(
             "created_at",
             "Only memories created before this time (ISO 8601 with a time zone).",
-            "m.created_at < {moment}",
+            "{column} < {moment}",
             "julianday(m.created_at) < julianday({value})",
         ),
     ] = None
@@ -146,6 +147,7 @@ def postgres_conditions(filters: Filters, arguments: Arguments, table: MemoryTab
         _require_column(condition, table.columns)
         placeholder = arguments.placeholder(list(value) if isinstance(value, tuple) else value)
         written = condition.postgres.format(
+            column=table.row("m").column(condition.column),
             value=placeholder,
             moment=moment_value(table, condition.column, f"{placeholder}::timestamptz"),
             type=table.columns[condition.column],

@@ -29,12 +29,11 @@ from memory_recall.schema.table import MemoryTable
 from memory_recall.search.fusion import GRAPH_KEPT, GRAPH_STARTS, GRAPH_WEIGHT
 from memory_recall.search.sql.bm25 import own_words
 from memory_recall.search.sql.bm25_scoring import exact_scores
-from memory_recall.search.sql.expressions import optional
 from memory_recall.search.sql.filters import Arguments
 from memory_recall.search.sql.fusion import closeness, convex, prior_factor
 from memory_recall.search.sql.plan import RecallPlan
 from memory_recall.search.sql.supersession import NEWEST_FIRST, SUPERSEDED, successors
-from memory_recall.search.sql.visibility import SearchedRows
+from memory_recall.search.sql.visibility import SearchedRows, row_again
 
 FEWEST, ALWAYS_ALLOWED, MOST = 2, 5, 100  # memories that have a concept
 COMMON_SHARE = 0.1  # of the rows, which a concept may have at most
@@ -89,7 +88,8 @@ def _reached(plan: RecallPlan, rows: SearchedRows, table_rows: str, most: int) -
     some hundred are sorted before they are unnested. Postgres keeps that order as long as it hashes the groups, and if
     it sorts them, the last bit of a sum may differ.
     """
-    concepts, words = plan.table.own(CONCEPTS), own_words(plan.further)
+    table, words = plan.table, own_words(plan.further)
+    concepts, reached = table.own(CONCEPTS), f"{table.row('m').id} = r.id AND {rows.searched}"
     of_memory = "PARTITION BY h.id ORDER BY h.concept ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING"
     return f"""
 starts AS MATERIALIZED (
@@ -125,14 +125,14 @@ graph AS MATERIALIZED (
   SELECT id, score / max(score) OVER () AS graph_score
     FROM (SELECT r.id, r.score
             FROM (SELECT * FROM received ORDER BY score DESC, id LIMIT {_LOOKED_UP}) r
-           CROSS JOIN LATERAL (SELECT FROM {plan.table.qualified} m WHERE m.id = r.id AND {rows.searched} LIMIT 1) m
+           CROSS JOIN LATERAL (SELECT FROM {table.qualified} m WHERE {reached} LIMIT 1) m
            ORDER BY r.score DESC, r.id LIMIT {_DEPTH}) best
 )"""
 
 
 def _added(plan: RecallPlan, arguments: Arguments, rows: SearchedRows, cosine: str, mean: str) -> str:
     """Return the CTE `added` of the reached rows that no other leg found, with the columns of the CTE `pool`."""
-    created, importance = moment(plan.table, "created_at"), optional(plan.table.columns, "importance")
+    m, created = plan.table.row("m"), moment(plan.table, "created_at")
     timed = f", {closeness(plan.period, arguments, created)} AS closeness" if plan.period else ""
     successor, join, chains = "", "", ""
     if plan.superseding:
@@ -142,11 +142,11 @@ def _added(plan: RecallPlan, arguments: Arguments, rows: SearchedRows, cosine: s
 {exact_scores(plan.table, rows, mean, "SELECT id FROM graph EXCEPT SELECT id FROM lexical")}
 ){chains},
 added AS MATERIALIZED (
-  SELECT g.id, coalesce({importance}, 0)::float8 AS importance, NULL::bigint AS lexical_rank,
+  SELECT g.id, coalesce({m.optional("importance")}, 0)::float8 AS importance, NULL::bigint AS lexical_rank,
          coalesce(l.lexical_score, s.lexical_score) AS lexical_score, NULL::bigint AS dense_rank,
          {cosine} AS dense_score{timed}{successor}
     FROM graph g LEFT JOIN lexical l ON l.id = g.id LEFT JOIN graph_scored s ON s.id = g.id{join},
-         LATERAL (SELECT m.* FROM {plan.table.qualified} m WHERE m.id = g.id AND {rows.searched} LIMIT 1) m
+         {row_again(plan.table, "g.id", rows)}
    WHERE NOT EXISTS (SELECT FROM pool p WHERE p.id = g.id)
 )"""
 

@@ -12,18 +12,20 @@ everything else the three parts do what the one statement does, with the same re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from memory_recall.schema.columns.keys import MemoryId
+from memory_recall.schema.table import MemoryTable
 from memory_recall.search.result import Degraded
 from memory_recall.search.sql.bm25 import own_words
 from memory_recall.search.sql.bm25_scoring import counted_rows, ranked, scored
 from memory_recall.search.sql.filters import Arguments
 from memory_recall.search.sql.plan import DenseLeg, RecallPlan
 from memory_recall.search.sql.statement import (
-    NO_DENSE_LEG,
     Statement,
     cosine_similarity,
     dense_leg,
     gate,
     lexical_leg,
+    no_dense_leg,
     ordered,
     page,
     pool,
@@ -43,7 +45,7 @@ class DenseRows:
     """
 
     open: bool
-    ids: list[int]
+    ids: list[MemoryId]
     scores: list[float]
 
 
@@ -56,7 +58,7 @@ class LexicalRows:
     """
 
     open: bool
-    ids: list[int]
+    ids: list[MemoryId]
     scores: list[float]
     cosines: list[float | None]
     terms: list[str]
@@ -74,10 +76,10 @@ def dense_statement(plan: RecallPlan) -> Statement:
     """Return the statement of the dense leg alone; it returns one row with the fields of `DenseRows`."""
     arguments = Arguments()
     rows = searched_rows(plan, arguments)
-    vector = query_vector(_dense_of(plan), arguments, plan.table)
+    vector, ids = query_vector(_dense_of(plan), arguments, plan.table), plan.table.key.shown("id")
     return (
         f"""WITH {gate(plan, arguments)},{dense_leg(plan, rows.searched, vector)}
-SELECT (SELECT open FROM gate) AS open, coalesce(array_agg(id ORDER BY dense_rank), '{{}}') AS ids,
+SELECT (SELECT open FROM gate) AS open, coalesce(array_agg({ids} ORDER BY dense_rank), '{{}}') AS ids,
        coalesce(array_agg(dense_score ORDER BY dense_rank), '{{}}') AS scores
   FROM dense""",
         arguments.values,
@@ -93,14 +95,14 @@ def lexical_statement(plan: RecallPlan) -> Statement:
     if plan.further is not None:
         own = """,
        coalesce((SELECT array_agg(own ORDER BY n) FROM weighted), '{}') AS own"""
-    near = f"SELECT {cosine} FROM {table.qualified} m WHERE m.id = l.id AND {rows.searched} LIMIT 1"
+    near = f"SELECT {cosine} FROM {table.qualified} m WHERE {table.row('m').id} = l.id AND {rows.searched} LIMIT 1"
     return (
-        f"""WITH {gate(plan, arguments)},{NO_DENSE_LEG},{lexical_leg(plan, arguments, rows)},
+        f"""WITH {gate(plan, arguments)},{no_dense_leg(table)},{lexical_leg(plan, arguments, rows)},
 lexical_with_cosine AS (
   SELECT id, lexical_score, CASE WHEN lexical_rank IS NOT NULL AND (SELECT open FROM gate) THEN ({near}) END AS cosine
     FROM lexical l
 )
-SELECT (SELECT open FROM gate) AS open, coalesce(array_agg(id), '{{}}') AS ids,
+SELECT (SELECT open FROM gate) AS open, coalesce(array_agg({table.key.shown("id")}), '{{}}') AS ids,
        coalesce(array_agg(lexical_score), '{{}}') AS scores, coalesce(array_agg(cosine), '{{}}') AS cosines,
        coalesce((SELECT array_agg(query::text ORDER BY n) FROM weighted), '{{}}') AS terms,
        coalesce((SELECT array_agg(idf ORDER BY n) FROM weighted), '{{}}') AS weights{own}
@@ -121,7 +123,7 @@ def fusion_statement(plan: RecallPlan, dense: DenseRows, lexical: LexicalRows) -
     cosines = " UNION ALL SELECT id, NULL, NULL, NULL, cosine FROM given WHERE (SELECT open FROM gate)"
     parts = [
         gate(plan, arguments),
-        _given_dense(dense, arguments),
+        _given_dense(plan.table, dense, arguments),
         _given_lexical(plan, arguments, rows, lexical),
         pool(plan, arguments, rows, "f.dense_score", extra_scores_sql=cosines),
         ordered(plan, arguments, rows, vector),
@@ -134,8 +136,8 @@ def _dense_of(plan: RecallPlan) -> DenseLeg:
     return plan.dense
 
 
-def _given_dense(found: DenseRows, arguments: Arguments) -> str:
-    ids, scores = arguments.add(found.ids, "bigint[]"), arguments.add(found.scores, "float8[]")
+def _given_dense(table: MemoryTable, found: DenseRows, arguments: Arguments) -> str:
+    ids, scores = arguments.add(found.ids, f"{table.key.stored}[]"), arguments.add(found.scores, "float8[]")
     return f"""
 dense AS MATERIALIZED (
   SELECT id, dense_rank, dense_score FROM unnest({ids}, {scores}) WITH ORDINALITY AS d(id, dense_score, dense_rank)
@@ -149,10 +151,11 @@ def _given_lexical(plan: RecallPlan, arguments: Arguments, searched: SearchedRow
     Only the rows that the dense leg alone found still have to be scored.
     """
     assert plan.statistics is not None  # noqa: S101  (see is_worth_splitting)
-    collection, rows = counted_rows(plan.table, searched, arguments.add(float(plan.statistics.rows), "float8"))
+    table = plan.table
+    collection, rows = counted_rows(table, searched, arguments.add(float(plan.statistics.rows), "float8"))
     mean = arguments.add(max(plan.statistics.mean_length, 1.0), "float8")
     terms, weights = arguments.add(found.terms, "text[]"), arguments.add(found.weights, "float8[]")
-    ids, scores = arguments.add(found.ids, "bigint[]"), arguments.add(found.scores, "float8[]")
+    ids, scores = arguments.add(found.ids, f"{table.key.stored}[]"), arguments.add(found.scores, "float8[]")
     cosines = arguments.add(found.cosines, "float8[]")
     lists, names = f"{terms}, {weights}", "query, idf"
     if plan.further is not None:
@@ -163,7 +166,7 @@ weighted AS MATERIALIZED (SELECT {columns} FROM unnest({lists}) AS w({names})),
 given AS MATERIALIZED (
   SELECT id, lexical_score, cosine FROM unnest({ids}, {scores}, {cosines}) AS g(id, lexical_score, cosine)
 ),
-{scored(plan.table, searched, mean, "SELECT id FROM dense EXCEPT SELECT id FROM given")}
+{scored(table, searched, mean, "SELECT id FROM dense EXCEPT SELECT id FROM given")}
    UNION ALL SELECT id, lexical_score FROM given
 ),
 {ranked(plan.depth, rows, own_words=own_words(plan.further))}"""

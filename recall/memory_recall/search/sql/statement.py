@@ -18,7 +18,7 @@ from memory_recall.schema.rules.expected import COLUMN_MODEL
 from memory_recall.schema.table import ACTIVE, MemoryTable, quoted
 from memory_recall.search.result import EVIDENCE_FIELDS
 from memory_recall.search.sql.bm25 import bm25_leg
-from memory_recall.search.sql.expressions import MOMENT_FIELDS, memory_columns, optional
+from memory_recall.search.sql.expressions import MOMENT_FIELDS, memory_columns
 from memory_recall.search.sql.filters import Arguments, postgres_conditions
 from memory_recall.search.sql.fusion import closeness, fused
 from memory_recall.search.sql.graph import graph_leg
@@ -26,7 +26,7 @@ from memory_recall.search.sql.own_columns import own_select_list
 from memory_recall.search.sql.plan import DenseLeg, RecallPlan
 from memory_recall.search.sql.supersession import successors
 from memory_recall.search.sql.ts_rank import ts_rank_leg
-from memory_recall.search.sql.visibility import SearchedRows, postgres_rows
+from memory_recall.search.sql.visibility import SearchedRows, postgres_rows, row_again
 
 Statement = tuple[str, list[object]]
 """SQL text and its arguments."""
@@ -34,12 +34,7 @@ Statement = tuple[str, list[object]]
 # Reading a table of some thousand rows whole takes 40 ms, vector by vector from where long values are kept, which the
 # planner takes for free. So each row of a scan passes a test that costs nearly nothing and that the planner takes for
 # expensive.
-_INFLATE_SCAN_COST = "(SELECT count(*) FROM generate_series(m.id, m.id)) IS NOT NULL"
-NO_DENSE_LEG = """
-dense AS (SELECT NULL::bigint AS id, NULL::bigint AS dense_rank, NULL::float8 AS dense_score WHERE false)"""
-_NO_LEXICAL_LEG = """
-lexical AS (SELECT NULL::bigint AS id, NULL::bigint AS lexical_rank, NULL::float8 AS lexical_score WHERE false),
-reach AS (SELECT NULL::float8 AS max_lexical_score)"""
+_INFLATE_SCAN_COST = "(SELECT count(*) FROM generate_series({0}, {0})) IS NOT NULL"
 # pgvector's 20,000 and 1 end a filtered scan of a million rows after its first round, with .984 of the nearest found.
 _FILTERED_SCAN = {"hnsw.max_scan_tuples": "50000", "hnsw.scan_mem_multiplier": "4"}
 
@@ -133,28 +128,43 @@ def dense_leg(plan: RecallPlan, where: str, vector: str) -> str:
     such vectors where somebody has stored them past the rules.
     """
     if plan.dense is None:
-        return NO_DENSE_LEG
-    column, hnsw = plan.dense.column.name, plan.dense.hnsw
-    distance = f"m.{column} {_cosine_distance(plan.table)} {vector}"
+        return no_dense_leg(plan.table)
+    m, hnsw, key = plan.table.row("m"), plan.dense.hnsw, plan.table.key
+    column = m.vector(plan.dense.column.name)
+    distance = f"{column} {_cosine_distance(plan.table)} {vector}"
     scanned = hnsw.filtered_depth(plan.depth) if plan.selective else plan.depth
-    scan = where if plan.selective or not hnsw.exists else f"{where} AND {_INFLATE_SCAN_COST}"
+    number = m.id if key.is_integer else key.hashed(m.id)
+    scan = where if plan.selective or not hnsw.exists else f"{where} AND {_INFLATE_SCAN_COST.format(number)}"
     # `+ 0` keeps the planner from taking the scan's order, which is a relaxed one, for the sorted one.
     return f"""
 dense AS MATERIALIZED (
   SELECT id, row_number() OVER (ORDER BY distance + 0, id) AS dense_rank, 1 - distance AS dense_score
-    FROM (SELECT m.id, ({distance})::float8 AS distance
+    FROM (SELECT {m.id} AS id, ({distance})::float8 AS distance
             FROM {plan.table.qualified} m
-           WHERE (SELECT open FROM gate) AND {scan} AND m.{column} IS NOT NULL
+           WHERE (SELECT open FROM gate) AND {scan} AND {column} IS NOT NULL
            ORDER BY {distance} LIMIT {scanned}) nearest
    WHERE distance < 'NaN'
    ORDER BY distance + 0, id LIMIT {plan.depth}
 )"""
 
 
+def no_dense_leg(table: MemoryTable) -> str:
+    """Return the CTE `dense` of a leg that takes no part: it has no rows."""
+    return f"""
+dense AS (SELECT NULL::{table.key.stored} AS id, NULL::bigint AS dense_rank, NULL::float8 AS dense_score WHERE false)"""
+
+
+def _no_lexical_leg(table: MemoryTable) -> str:
+    columns = f"NULL::{table.key.stored} AS id, NULL::bigint AS lexical_rank, NULL::float8 AS lexical_score"
+    return f"""
+lexical AS (SELECT {columns} WHERE false),
+reach AS (SELECT NULL::float8 AS max_lexical_score)"""
+
+
 def lexical_leg(plan: RecallPlan, arguments: Arguments, rows: SearchedRows) -> str:
     """Return the CTEs of the lexical leg that end in `lexical(id, lexical_rank, lexical_score)` and `reach`."""
     if plan.query.mode == "dense" and plan.dense is not None:
-        return _NO_LEXICAL_LEG
+        return _no_lexical_leg(plan.table)
     text, depth = plan.query.text, plan.depth
     if plan.lexical_is_final or plan.statistics is None:
         return ts_rank_leg(plan.table, arguments, rows.searched, query=text, sort_by=plan.query.sort_by, depth=depth)
@@ -172,7 +182,7 @@ def lexical_leg(plan: RecallPlan, arguments: Arguments, rows: SearchedRows) -> s
 
 def cosine_similarity(dense: DenseLeg, table: MemoryTable, vector: str) -> str:
     """Return SQL for the cosine similarity (-1 to 1) of the row `m` and the query's vector; NULL if it has none."""
-    return f"nullif(1 - (m.{dense.column.name} {_cosine_distance(table)} {vector}), 'NaN')"
+    return f"nullif(1 - ({table.row('m').vector(dense.column.name)} {_cosine_distance(table)} {vector}), 'NaN')"
 
 
 def _cosine_distance(table: MemoryTable) -> str:
@@ -187,7 +197,8 @@ def pool(
     `extra_scores_sql` adds further scores of rows that a leg found. Rows that are not to be searched any more are left
     out.
     """
-    created, importance = moment(plan.table, "created_at"), optional(plan.table.columns, "importance")
+    m, created = plan.table.row("m"), moment(plan.table, "created_at")
+    importance = f"coalesce({m.optional('importance')}, 0)::float8 AS importance"
     timed = f", {closeness(plan.period, arguments, created)} AS closeness" if plan.period else ""
     successor, join, chains = "", "", ""
     if plan.superseding:
@@ -203,10 +214,10 @@ joined AS MATERIALIZED (
    GROUP BY id HAVING max(lexical_rank) IS NOT NULL OR max(dense_rank) IS NOT NULL
 ){chains},
 pool AS MATERIALIZED (
-  SELECT f.id, coalesce({importance}, 0)::float8 AS importance, f.lexical_rank, f.lexical_score, f.dense_rank,
+  SELECT f.id, {importance}, f.lexical_rank, f.lexical_score, f.dense_rank,
          {dense_score} AS dense_score{timed}{successor}
     FROM joined f{join},
-         LATERAL (SELECT m.* FROM {plan.table.qualified} m WHERE m.id = f.id AND {rows.searched} LIMIT 1) m
+         {row_again(plan.table, "f.id", rows)}
 )"""
 
 
@@ -232,18 +243,18 @@ def page(plan: RecallPlan, rows: SearchedRows) -> str:
     With `own_columns`, each also has the other columns of the table under their aliases. If no memory is found, it
     returns one row, in which only the columns of `gate` are set.
     """
-    table, query = plan.table, plan.query
+    query = plan.query
     evidence = ", ".join(f"o.{name}" for name in EVIDENCE_FIELDS)
     if plan.has_graph_leg:
         evidence += ", o.graph_score"
     if plan.superseding:
-        evidence += ", o.successor AS superseded_by"
+        evidence += f", {plan.table.key.shown('o.successor')} AS superseded_by"
     return f"""
 SELECT gate.active, gate.open, gate.in_recovery, p.*
   FROM gate LEFT JOIN (
     SELECT {_shown_columns(plan)}, o.place, {evidence}
       FROM (SELECT * FROM ordered ORDER BY place LIMIT {query.limit} OFFSET {query.offset}) o,
-           LATERAL (SELECT m.* FROM {table.qualified} m WHERE m.id = o.id AND {rows.searched} LIMIT 1) m) p ON true
+           {row_again(plan.table, "o.id", rows)}) p ON true
  ORDER BY p.place"""
 
 
@@ -258,14 +269,14 @@ def present_statement(plan: RecallPlan, found: Sequence[Mapping[str, Any]]) -> S
     """
     arguments = Arguments()
     rows = searched_rows(plan, arguments)
-    ids = arguments.add([row["id"] for row in found], "bigint[]")
+    ids = arguments.add([row["id"] for row in found], f"{plan.table.key.stored}[]")
     scores = arguments.add([row["rank"] for row in found], "float8[]")
     return (
         f"""SELECT pg_is_in_recovery() AS in_recovery, p.*
   FROM (VALUES (1)) one LEFT JOIN (
     SELECT {_shown_columns(plan)}
       FROM unnest({ids}, {scores}) AS o(id, score),
-           LATERAL (SELECT m.* FROM {plan.table.qualified} m WHERE m.id = o.id AND {rows.searched} LIMIT 1) m
+           {row_again(plan.table, "o.id", rows)}
   ) p ON true""",
         arguments.values,
     )
@@ -273,12 +284,12 @@ def present_statement(plan: RecallPlan, found: Sequence[Mapping[str, Any]]) -> S
 
 def _shown_columns(plan: RecallPlan) -> str:
     """Return the select list of what an answer shows of the row `m`, whose score is in `o`."""
-    table = plan.table
+    table, m = plan.table, plan.table.row("m")
     columns = memory_columns(
-        table.columns,
+        m.optional,
         sensitive=table.sensitive("m"),
         owner=owner_text(table, "m"),
         score="o.score",
-        moments={name: moment(table, name) for name in MOMENT_FIELDS},
+        written={"id": table.key.shown(m.id), **{name: moment(table, name) for name in MOMENT_FIELDS}},
     )
     return columns + own_select_list(table) if plan.own_columns else columns

@@ -45,21 +45,23 @@ def successors(table: MemoryTable, user: str | None, *, name: str = "successors"
     `successor` is the newest memory of the chain, and `hops` is the number of entries from the row to it. `user` is the
     SQL of a user's id. If it is not None, only that user's memories are looked up.
     """
-    hashed = table.own(TEXT_HASH)
-    owner = "\n                              AND o.user_id = n.user_id" if "user_id" in table.columns else ""
-    if user is not None:
-        owner += f" AND o.user_id = {user} AND n.user_id = {user}"
+    hashed, old, new, owner = table.own(TEXT_HASH), table.row("o"), table.row("n"), ""
+    if "user_id" in table.columns:
+        owners = old.column("user_id"), new.column("user_id")
+        owner = f"\n                              AND {owners[0]} = {owners[1]}"
+        if user is not None:
+            owner += "".join(f" AND {one} = {user}" for one in owners)
     return f"""
 {name} AS MATERIALIZED (
   WITH RECURSIVE chain AS (
-    SELECT id, id::bigint AS successor, 0 AS hops FROM {rows}
+    SELECT id, id::{table.key.stored} AS successor, 0 AS hops FROM {rows}
      UNION ALL
     SELECT c.id, s.superseded_by, c.hops + 1
       FROM chain c
       JOIN {table.own(SUPERSESSIONS)} s ON s.id = c.successor AND s.undone_at IS NULL
-      JOIN {table.qualified} o ON o.id = s.id AND {table.shareable("o")} AND {hashed}(o.content) = s.text_hash
-      JOIN {table.qualified} n ON n.id = s.superseded_by AND {table.shareable("n")}
-                              AND {hashed}(n.content) = s.successor_hash{owner}
+      JOIN {table.qualified} o ON {old.id} = s.id AND {table.shareable("o")} AND {hashed}({old.content}) = s.text_hash
+      JOIN {table.qualified} n ON {new.id} = s.superseded_by AND {table.shareable("n")}
+                              AND {hashed}({new.content}) = s.successor_hash{owner}
      WHERE c.hops < {LONGEST_CHAIN}
   )
   SELECT DISTINCT ON (id) id, successor, hops FROM chain WHERE hops > 0 ORDER BY id, hops DESC

@@ -11,9 +11,10 @@ score of a row of mean length that contains every term of the query once.
 # ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
 
 from memory_recall.schema.columns.moments import moment
+from memory_recall.schema.ddl import literal
 from memory_recall.schema.table import MemoryTable
 from memory_recall.search.fusion import SortBy
-from memory_recall.search.sql.expressions import blended, optional
+from memory_recall.search.sql.expressions import blended
 from memory_recall.search.sql.filters import Arguments
 
 OR_BROADEN_MIN_RANK = 0.01  # below it a row is an incidental match
@@ -24,16 +25,17 @@ _REACH = f"reach AS (SELECT {_EVERY_TERM_ONCE!r}::float8 AS max_lexical_score)"
 def _order(table: MemoryTable, rank: str, sort_by: SortBy) -> str:
     if sort_by is SortBy.RECENCY:
         return f"extract(epoch FROM {moment(table, 'created_at')})"
-    return blended(rank, sort_by, optional(table.columns, "importance"))
+    return blended(rank, sort_by, table.row("m").optional("importance"))
 
 
 def _all_rows(table: MemoryTable, where: str, sort_by: SortBy, depth: int) -> str:
     """Return the leg's CTEs for an empty query: all rows, by importance or newest first."""
+    key = table.row("m").id
     return f"""
 lexical AS MATERIALIZED (
   SELECT id, row_number() OVER (ORDER BY key DESC, id) AS lexical_rank, 0::float8 AS lexical_score
-    FROM (SELECT m.id, ({_order(table, "0::real", sort_by)})::float8 AS key
-            FROM {table.qualified} m WHERE {where} ORDER BY 2 DESC, m.id LIMIT {depth}) listed
+    FROM (SELECT {key} AS id, ({_order(table, "0::real", sort_by)})::float8 AS key
+            FROM {table.qualified} m WHERE {where} ORDER BY 2 DESC, {key} LIMIT {depth}) listed
 ),
 {_REACH}"""
 
@@ -48,28 +50,28 @@ def ts_rank_leg(
     """
     if not query:
         return _all_rows(table, where, sort_by, depth)
-    text = arguments.add(query, "text")
-    every, some = "ts_rank(m.search_vector, p.every)", "ts_rank(m.search_vector, p.some)"
+    m, text, configuration = table.row("m"), arguments.add(query, "text"), literal(table.text_search_configuration)
+    every, some = f"ts_rank({m.search_vector}, p.every)", f"ts_rank({m.search_vector}, p.some)"
     key, made = _order(table, every, sort_by), moment(table, "created_at")
     final = "made DESC, id" if sort_by is SortBy.RECENCY else "broad, key DESC, id"
     return f"""
 parsed AS MATERIALIZED (
   SELECT words AS every, replace(words::text, ' & ', ' | ')::tsquery AS some
-    FROM (SELECT plainto_tsquery('english', {text}) AS words) given
+    FROM (SELECT plainto_tsquery({configuration}, {text}) AS words) given
 ),
 complete AS MATERIALIZED (
-  SELECT m.id, ({key})::float8 AS key, {some}::float8 AS score, {made} AS made
+  SELECT {m.id} AS id, ({key})::float8 AS key, {some}::float8 AS score, {made} AS made
     FROM {table.qualified} m, parsed p
-   WHERE {where} AND m.search_vector @@ p.every
-   ORDER BY 2 DESC, m.id LIMIT {depth}
+   WHERE {where} AND {m.search_vector} @@ p.every
+   ORDER BY 2 DESC, {m.id} LIMIT {depth}
 ),
 broadened AS MATERIALIZED (
-  SELECT m.id, {some}::float8 AS key, {some}::float8 AS score, {made} AS made
+  SELECT {m.id} AS id, {some}::float8 AS key, {some}::float8 AS score, {made} AS made
     FROM {table.qualified} m, parsed p
    WHERE (SELECT count(*) FROM complete) < {depth}
-     AND {where} AND m.search_vector @@ p.some AND {some} > {OR_BROADEN_MIN_RANK}
-     AND NOT EXISTS (SELECT FROM complete c WHERE c.id = m.id)
-   ORDER BY 2 DESC, m.id LIMIT {depth}
+     AND {where} AND {m.search_vector} @@ p.some AND {some} > {OR_BROADEN_MIN_RANK}
+     AND NOT EXISTS (SELECT FROM complete c WHERE c.id = {m.id})
+   ORDER BY 2 DESC, {m.id} LIMIT {depth}
 ),
 lexical AS MATERIALIZED (
   SELECT id, row_number() OVER (ORDER BY {final}) AS lexical_rank, score AS lexical_score

@@ -75,6 +75,12 @@ class SearchedRows:
     user: str | None = None
 
 
+def row_again(table: MemoryTable, found: str, rows: SearchedRows) -> str:
+    """Return a FROM item `m`: the row with the id `found`, provided that it is still one of the searched rows."""
+    again = f"{table.row('m').id} = {found} AND {rows.searched}"
+    return f"LATERAL (SELECT m.* FROM {table.qualified} m WHERE {again} LIMIT 1) m"  # noqa: S608  (our own expressions)
+
+
 def postgres_rows(owner: str | Everyone, arguments: Arguments, table: MemoryTable) -> SearchedRows:
     """Return the conditions on visible and on searched rows for Postgres.
 
@@ -86,7 +92,7 @@ def postgres_rows(owner: str | Everyone, arguments: Arguments, table: MemoryTabl
     def own(reader: str) -> str:
         return owned_by(table, "m", arguments.placeholder(owner_named(table, reader)))
 
-    present, public = "m.deleted_at IS NULL", f"NOT {table.sensitive('m')}"
+    present, public = table.present("m"), f"NOT {table.sensitive('m')}"
     if isinstance(owner, str):
         placeholder = arguments.placeholder(owner_named(table, owner))
         belongs = owned_by(table, "m", placeholder)
