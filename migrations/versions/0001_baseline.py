@@ -109,7 +109,7 @@ def _record_state(steps: Any) -> None:  # noqa: ANN401  (as above)
             VALUES ({model}, {dimensions}, {pooling}, {max_tokens}, {query_prefix}, {document_prefix})
             RETURNING id
         )
-        INSERT INTO {schema}."memory_index_state{suffix}" 
+        INSERT INTO {schema}."memory_index_state{suffix}"
             (table_name, active_model, column_adopted, discarding, column_names)
         SELECT {name_literal}, id, {adopted}, {discarding}, {column_names} FROM model
         """

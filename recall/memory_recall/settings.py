@@ -15,6 +15,7 @@ from memory_recall.hnsw.definition import DEFAULT_EF_CONSTRUCTION, DEFAULT_M
 from memory_recall.postgres.connection import DsnFile, DsnSource, DsnText
 from memory_recall.postgres.identity_sql import DatabaseIdentity
 from memory_recall.postgres.tls import DatabaseTls, TlsMode
+from memory_recall.schema.columns.names import ColumnNames
 
 TableName = Annotated[str, StringConstraints(pattern=r"^([A-Za-z_][A-Za-z0-9_]{0,62}\.)?[A-Za-z_][A-Za-z0-9_]{0,62}$")]
 
@@ -121,6 +122,15 @@ class Settings(BaseSettings):
     backfill: BackfillSettings = BackfillSettings()
     log: LogSettings = LogSettings()
     table: TableName = Field(default="memories", description="Table of memories, with or without its schema.")
+    columns: dict[str, str | list[str]] | None = Field(
+        default=None,
+        description="Names of the table's columns for memory migrate, adopt and status, as JSON by our names: "
+        """{"id": "uuid", "content": "payload->>'data'", "tags": ""}. An empty text says that there is none. """
+        "They are recorded by the first migration; everything else reads them from there.",
+    )
+    sensitivity: Literal["column", "none"] = Field(
+        default="column", description="Whether a column says which rows are sensitive, or no row of the table is."
+    )
     model: str = Field(default="all-MiniLM-L6-v2", description="Model of the embedder.")
     dimensions: int | None = Field(
         default=None, ge=1, le=4000, description="Dimensions of the vectors; those of the model's profile by default."
@@ -141,6 +151,16 @@ class Settings(BaseSettings):
     def has_embedder(self) -> bool:
         """Whether an embedder is configured, so that queries can be embedded."""
         return self.provider != "local" or bool(self.embedder.url)
+
+    def column_names(self) -> ColumnNames | None:
+        """Return the names of the table's columns that are configured, or None if nothing is.
+
+        Raises:
+            InvalidConfiguration: a name cannot be used.
+        """
+        if self.columns is None and self.sensitivity == "column":
+            return None
+        return ColumnNames.parse(self.columns or {}, all_public=self.sensitivity == "none")
 
     def trusted_hosts(self) -> tuple[str, ...]:
         """Return the hosts that the database may name as an embedder's address, and to which texts may then be sent."""

@@ -8,11 +8,12 @@ from memory_recall.hnsw.definition import IndexFacts, inspect_index
 from memory_recall.postgres.connection import AnyConnection
 from memory_recall.postgres.identity_sql import DatabaseIdentity, read_identity
 from memory_recall.schema.claims_sql import TableClaim, read_claim
+from memory_recall.schema.columns.names import ColumnNames
 from memory_recall.schema.columns.used import Need
 from memory_recall.schema.models_sql import RecordedModel, Roles, read_roles
 from memory_recall.schema.requirements.faults import Fault
 from memory_recall.schema.requirements.reading import table_faults
-from memory_recall.schema.requirements.used_columns import column_faults, shape_faults
+from memory_recall.schema.requirements.used_columns import column_faults, names_faults, shape_faults
 from memory_recall.schema.revisions import HEAD_REVISION, current_revision
 from memory_recall.schema.rules.differences import describe_differences, has_own_tables
 from memory_recall.schema.status_sql import count_rows, read_server, seconds_since_wanted
@@ -98,14 +99,17 @@ NO_ROWS = RowCounts()
 NO_INDEX = IndexFacts(None, exists=False, valid=False, progress=None)
 
 
-async def inspect(connection: AnyConnection, table: str) -> DatabaseFacts:
+async def inspect(connection: AnyConnection, table: str, names: ColumnNames | None = None) -> DatabaseFacts:
     """Read the facts about the database and its table of memories. The table need not exist.
+
+    `names` are the names of its columns before its first migration has recorded them; other names than the recorded
+    ones are a fault. None takes what is recorded, or else our names.
 
     Raises:
         DatabaseUnreachable: the connection was lost.
     """
     server = await read_server(connection)
-    memories = await describe(connection, table)
+    memories = await describe(connection, table, names)
     revision = await current_revision(connection, memories)
     has_state = revision is not None and await has_own_tables(connection, memories)
     roles = await read_roles(connection, memories) if has_state else Roles(None, None)
@@ -126,7 +130,7 @@ async def inspect(connection: AnyConnection, table: str) -> DatabaseFacts:
         claim=await read_claim(connection, memories) if has_state else None,
         seconds_since_wanted=await seconds_since_wanted(connection, memories) if has_state else None,
         graph=await graph_state(connection, memories) if has_state else None,
-        faults=tuple(await table_faults(connection, memories)),
+        faults=(*names_faults(memories, names), *await table_faults(connection, memories)),
     )
 
 

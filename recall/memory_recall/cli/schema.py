@@ -131,6 +131,7 @@ def _request(
         lock_seconds=LOCK_SECONDS,
         claim=TableClaim.from_json(claim) if claim else None,
         replaces=replaces,
+        columns=settings.column_names(),
     )
 
 

@@ -57,7 +57,7 @@ def status_command(
 
 async def _status(settings: Settings) -> dict[str, Any]:
     async with opened(settings.dsn(), "memory-status") as connection:
-        return dataclasses.asdict(await inspect(connection, settings.table))
+        return dataclasses.asdict(await inspect(connection, settings.table, settings.column_names()))
 
 
 def _show_memory_index(place: Place, *, as_json: bool) -> None:

@@ -29,7 +29,8 @@ MEMORY_TRIGGERS = (
 )
 _TEXTS = ("content", "tags", "expanded_keywords")
 _LONGEST_TEXT = 100_000  # characters
-_READ_BY_EVERY_WORKER = ("id", "content", "is_sensitive", "deleted_at")
+READ_BY_WORKERS = ("id", "content", "is_sensitive", "deleted_at")
+"""What every worker reads of the memories, whether or not it fills the graph."""
 
 
 def text_columns(table: MemoryTable) -> list[str]:
@@ -80,14 +81,14 @@ def reader_rights(table: MemoryTable, role: str) -> list[str]:
 
 def ended_rights(table: MemoryTable, role: str) -> list[str]:
     """Return REVOKE statements for a role that no longer fills the graph: the rights on columns of the memories."""
-    kept = table.physical(*_READ_BY_EVERY_WORKER)
+    kept = table.read_for(*READ_BY_WORKERS)
     more = [column for column in _read_columns(table) if column not in kept]
     return [f"REVOKE SELECT ({', '.join(more)}) ON {table.qualified} FROM {role}"] if more else []
 
 
 def _read_columns(table: MemoryTable) -> list[str]:
     """Return the columns of the user's table, quoted for SQL, that the filling of the graph reads beside the key."""
-    return table.physical(*text_columns(table), "user_id")
+    return table.read_for(*text_columns(table), "user_id")
 
 
 def drop_graph(table: MemoryTable) -> list[str]:

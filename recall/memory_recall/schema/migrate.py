@@ -32,12 +32,14 @@ from memory_recall.postgres.driver_errors import translate, translated
 from memory_recall.schema.adoption.active_model import replace_active_model
 from memory_recall.schema.adoption.existing_vectors import has_state, has_vectors, record_discard, unknown_origin
 from memory_recall.schema.claims_sql import TableClaim, require_claimable, write_claim
+from memory_recall.schema.columns.names import ColumnNames
 from memory_recall.schema.ddl import TableChanges, literal
 from memory_recall.schema.definitions import look_up_partitions
 from memory_recall.schema.models_sql import active_model, read_roles
 from memory_recall.schema.names import index_name
 from memory_recall.schema.requirements.faults import require_none
 from memory_recall.schema.requirements.reading import table_faults
+from memory_recall.schema.requirements.used_columns import names_faults
 from memory_recall.schema.revision_steps import revision_steps
 from memory_recall.schema.revisions import HEAD_REVISION, current_revision, version_table
 from memory_recall.schema.rules.differences import describe_differences, differences, has_own_tables
@@ -53,6 +55,7 @@ class MigrationRequest:
     """What to migrate: the table, its model, the folder of revisions, and the treatment of existing vectors.
 
     `claim` records which MemoryIndex the table belongs to. `replaces` is the uid of a MemoryIndex whose claim ends.
+    `columns` are the names of the table's columns; None takes those that are recorded, or else ours.
     """
 
     table: str
@@ -62,6 +65,7 @@ class MigrationRequest:
     lock_seconds: float = 600
     claim: TableClaim | None = None
     replaces: str | None = None
+    columns: ColumnNames | None = None
 
 
 @dataclass(frozen=True)
@@ -105,16 +109,16 @@ class _Run:
 
     async def up(self) -> MigrationResult:
         table = await self._described_claimable()
-        require_none(await table_faults(self._connection, table))
+        require_none([*names_faults(table, self._request.columns), *await table_faults(self._connection, table)])
         if table.exists:
             table.require_extension()
         await self._check(table)
         await self._require_unique_ids_in_partitions(table)
-        table = await describe(self._connection, self._request.table)
+        table = await self._described()
         await self._begin_anew_where_tables_are_gone(table)
         if (await current_revision(self._connection, table) or "") < HEAD_REVISION:
             await self._upgrade(table)
-            table = await describe(self._connection, self._request.table)
+            table = await self._described()
         await self._adopt_model(table)
         await self._restore_rules(table)
         await write_claim(self._connection, table, self._request.claim, self._request.replaces)
@@ -157,9 +161,12 @@ class _Run:
         return MigrationResult(None, [])
 
     async def _described_claimable(self) -> MemoryTable:
-        table = await describe(self._connection, self._request.table)
+        table = await self._described()
         await require_claimable(self._connection, table, self._request.claim, self._request.replaces)
         return table
+
+    async def _described(self) -> MemoryTable:
+        return await describe(self._connection, self._request.table, self._request.columns)
 
     async def _begin_anew_where_tables_are_gone(self, table: MemoryTable) -> None:
         if await current_revision(self._connection, table) is None or await has_own_tables(self._connection, table):
@@ -194,11 +201,12 @@ class _Run:
         new = [name for name, found in partitions.items() if found["new"]]
         if not new:
             return
-        among = " UNION ALL ".join(f"SELECT id FROM {name}" for name in new)
-        chosen = f"WHERE id IN ({among})" if len(new) < len(partitions) else ""
+        key = table.row().id
+        among = " UNION ALL ".join(f"SELECT {key} FROM {name}" for name in new)
+        chosen = f"WHERE {key} IN ({among})" if len(new) < len(partitions) else ""
         with translated("looking for ids that occur twice"):
             twice = await self._connection.fetchval(
-                f"SELECT id FROM {table.qualified} {chosen} GROUP BY id HAVING count(*) > 1 LIMIT 1"
+                f"SELECT {key} FROM {table.qualified} {chosen} GROUP BY {key} HAVING count(*) > 1 LIMIT 1"
             )
         if twice is not None:
             raise SchemaUnsupported(

@@ -46,15 +46,15 @@ async def seconds_since_wanted(connection: AnyConnection, table: MemoryTable) ->
 
 
 def _counts(table: MemoryTable) -> str:
-    withheld = f"NOT {table.shareable()}"
+    withheld, present = f"NOT {table.shareable()}", table.present()
     return f"""
         WITH counted AS MATERIALIZED (
           SELECT (SELECT count(*) FROM {table.qualified}) AS all_rows,
-                 (SELECT count(*) FROM {table.qualified} WHERE {withheld} AND deleted_at IS NOT NULL) AS deleted,
-                 (SELECT count(*) FROM {table.qualified} WHERE {withheld} AND deleted_at IS NULL) AS sensitive,
+                 (SELECT count(*) FROM {table.qualified} WHERE {withheld} AND NOT {present}) AS deleted,
+                 (SELECT count(*) FROM {table.qualified} WHERE {withheld} AND {present}) AS sensitive,
                  (SELECT count(*) FROM {table.qualified} WHERE {table.pending()}) AS unembedded,
                  (SELECT count(*) FROM {table.own("memory_embedding_failures")} f
-                    JOIN {table.qualified} m ON m.id = f.id
+                    JOIN {table.qualified} m ON {table.row("m").id} = f.id
                    WHERE f.next_attempt = 'infinity' AND {table.pending("m")}) AS quarantined
         )
         SELECT all_rows - deleted AS total, all_rows - deleted - sensitive - unembedded AS embedded,
@@ -67,7 +67,7 @@ def _counts_without_queue(table: MemoryTable) -> str:
     return f"""
         SELECT count(*) AS total, count(*) FILTER (WHERE NOT {table.sensitive()}) AS pending,
                count(*) FILTER (WHERE {table.sensitive()}) AS sensitive
-          FROM {table.qualified} WHERE deleted_at IS NULL
+          FROM {table.qualified} WHERE {table.present()}
     """
 
 

@@ -66,9 +66,10 @@ def void(table: MemoryTable, entry: str, hashed: str | None = None) -> str:
 
     `hashed` is SQL for the hash of the text of a row `m`, by default the table's own.
     """
-    hashed = hashed or f"{table.own('memory_index_text_hash')}(m.content)"
+    memory = table.row("m")
+    hashed = hashed or f"{table.own('memory_index_text_hash')}({memory.content})"
     stands = (
-        f"EXISTS (SELECT FROM {table.qualified} m WHERE m.id = {entry}.{key} AND {table.shareable('m')} "
+        f"EXISTS (SELECT FROM {table.qualified} m WHERE {memory.id} = {entry}.{key} AND {table.shareable('m')} "
         f"AND {hashed} = {entry}.{text_hash})"
         for key, text_hash in (("id", "text_hash"), ("superseded_by", "successor_hash"))
     )

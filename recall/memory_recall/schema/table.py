@@ -20,6 +20,7 @@ have plain names. For any other table, their names end in `__` and the table's n
 # ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
 
 import json
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -38,6 +39,7 @@ from memory_recall.schema.partitions import READ_PARTITIONS, TablePartition
 NOTIFY_CHANNEL = "memory_index_pending"
 GUARDED_WRITER = "memory_index.writer"  # a setting of our writers' sessions, which name the model of what they write
 GUARDED = "guarded"
+_PLAIN_NAME = re.compile("[a-z_][a-z0-9_]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +103,11 @@ def quoted(identifier: str) -> str:
     return '"' + identifier.replace('"', '""') + '"'
 
 
+def quoted_if_needed(identifier: str) -> str:
+    """Return an identifier as a person writes it in SQL: quoted unless it is made of small letters, digits and `_`."""
+    return identifier if _PLAIN_NAME.fullmatch(identifier) else quoted(identifier)
+
+
 @dataclass(frozen=True)
 class MemoryTable:
     """The table of memories as the catalog describes it. The names of our own relations for it end in `suffix`.
@@ -155,14 +162,14 @@ class MemoryTable:
         """The type of the key by which memories are known."""
         return KeyType(self.columns.get("id", "bigint"))
 
+    def read_for(self, *names: str) -> list[str]:
+        """Return the user's columns, quoted for SQL, that hold the values of used columns which the table has."""
+        sources = (source for name in names if name in self.columns for source in self.names.of(name))
+        return list(dict.fromkeys(self.quoted_names.get(one.column, one.column) for one in sources))
+
     def row(self, alias: str = "") -> "MemoryRow":
         """Return the SQL of the values of a row; `alias` is its alias, such as `m` or `NEW`, or "" for none."""
         return MemoryRow(self, alias)
-
-    def physical(self, *names: str) -> list[str]:
-        """Return the columns of the table, quoted for SQL and each once, in which used columns stand that it has."""
-        sources = (source for name in names if name in self.columns for source in self.names.of(name))
-        return list(dict.fromkeys(self.quoted_names.get(source.column, source.column) for source in sources))
 
     @property
     def qualified(self) -> str:
@@ -306,7 +313,7 @@ class MemoryRow:
         There is one for each source of the column. `other` is the alias of the other row.
         """
         pairs = [
-            (self._compared(source), MemoryRow(self.table, other)._compared(source))  # noqa: SLF001  (the same class)
+            (self._compared(source), MemoryRow(self.table, other)._compared(source))
             for source in self.table.names.of(name)
         ]
         return [f"({new} IS DISTINCT FROM {old})" for new, old in pairs]

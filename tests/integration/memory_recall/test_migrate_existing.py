@@ -153,7 +153,7 @@ async def test_the_apis_own_index_serves_and_its_column_survives_removal(
             SchemaUnsupported,
             "text",
         ),
-        ("ALTER TABLE memories ALTER id DROP DEFAULT, ALTER id TYPE text", SchemaUnsupported, "integer"),
+        ("ALTER TABLE memories ALTER id DROP DEFAULT, ALTER id TYPE double precision", SchemaUnsupported, "integer"),
     ],
 )
 async def test_what_only_a_person_can_decide_is_refused_before_anything_changes(

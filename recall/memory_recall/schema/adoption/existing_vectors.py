@@ -11,8 +11,8 @@ from typing import Any
 from memory_recall.postgres.connection import AnyConnection
 from memory_recall.postgres.driver_errors import translated
 from memory_recall.schema.ddl import TableChanges
-from memory_recall.schema.definitions import changed, look_up, look_up_partitions
-from memory_recall.schema.rules.expected import update_trigger, vector_columns
+from memory_recall.schema.definitions import look_up, look_up_partitions
+from memory_recall.schema.rules.expected import edited, update_trigger, vector_columns
 from memory_recall.schema.table import ACTIVE, MemoryTable
 
 
@@ -59,7 +59,7 @@ async def _without_trigger(connection: AnyConnection, table: MemoryTable) -> lis
     relations = {f"table {table.schema}.{table.name}": found["triggers"]}
     relations |= {f"partition {name}": there["triggers"] for name, there in inside.items() if not there["new"]}
     body = found["functions"].get(guard, {}).get("body", "")
-    if "NEW.content IS DISTINCT FROM OLD.content" not in body or f"NEW.{ACTIVE.name} := NULL" not in body:
+    if edited(table) not in body or f"NEW.{ACTIVE.name} := NULL" not in body:
         return list(relations)
     return [name for name, triggers in relations.items() if not _compares_texts(table, guard, triggers)]
 
@@ -70,7 +70,7 @@ def _compares_texts(table: MemoryTable, guard: str, triggers: dict[str, Any]) ->
         trigger is not None
         and trigger["enabled"] == "A"
         and trigger["function"] == guard
-        and changed(table, "content") in (trigger["definition"] or "")
+        and all(one in (trigger["definition"] or "") for one in table.row("new").differs("content", "old"))
     )
 
 

@@ -40,7 +40,7 @@ class KeyType:
         return f"{expression}::text" if self.name == "uuid" else expression
 
     def hashed(self, expression: str) -> str:
-        """Return SQL for a bigint of an id, by which rows are shared out; `expression` is SQL for a value of the key."""
+        """Return SQL for a bigint of an id, by which rows are shared out; `expression` is SQL for the key."""
         if self.is_integer:
             return f"{expression}::bigint"
         return f"hashtext({expression}::text)::bigint"

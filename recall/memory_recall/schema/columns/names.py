@@ -55,13 +55,13 @@ class ColumnSource:
             steps = _STEP.findall(found["steps"])
             path = tuple(key.replace("''", "'") for _, key in steps)
             if [arrow for arrow, _ in steps] != ["->"] * (len(steps) - 1) + ["->>"]:
-                raise ValueError("a path has -> before each key but the last, and ->> before the last")  # noqa: TRY003
+                raise ValueError("a path has -> before each key but the last, and ->> before the last")
         elif "->" in text:
-            raise ValueError("a path is written like payload->'meta'->>'user'")  # noqa: TRY003
+            raise ValueError("a path is written like payload->'meta'->>'user'")
         if len(path) > _MOST_STEPS or any(len(key) > _LONGEST_KEY for key in path):
-            raise ValueError(f"a path has at most {_MOST_STEPS} keys of {_LONGEST_KEY} characters")  # noqa: TRY003
+            raise ValueError(f"a path has at most {_MOST_STEPS} keys of {_LONGEST_KEY} characters")
         if not 0 < len(column.encode()) <= _LONGEST_NAME or not column.isprintable():
-            raise ValueError(f"a name has 1 to {_LONGEST_NAME} bytes, all of them printable")  # noqa: TRY003
+            raise ValueError(f"a name has 1 to {_LONGEST_NAME} bytes, all of them printable")
         return cls(column, path)
 
 
@@ -137,15 +137,21 @@ OUR_NAMES = ColumnNames()
 def _parsed(name: str, parts: Sequence[str]) -> Sources:
     used = _USED.get(name)
     if used is None:
-        raise ValueError("there is no such column")  # noqa: TRY003
+        raise ValueError("there is no such column")
     if not parts and not used.may_be_absent:
-        raise ValueError("it cannot be left out")  # noqa: TRY003
+        raise ValueError("it cannot be left out")
     if len(parts) > (_MOST_PARTS if name == "content" else 1):
-        raise ValueError(f"it has at most {_MOST_PARTS if name == 'content' else 1} sources")  # noqa: TRY003
+        raise ValueError(f"it has at most {_MOST_PARTS if name == 'content' else 1} sources")
     sources = tuple(ColumnSource.parse(part) for part in parts)
     if any(source.path for source in sources) and used.at_path is None:
-        raise ValueError("it must be a column of its own, not a path")  # noqa: TRY003
+        raise ValueError("it must be a column of its own, not a path")
     return sources
+
+
+def resource_name(name: str) -> str:
+    """Return the name that a used column has in the resource: `deletedAt` for `deleted_at`."""
+    first, *others = name.removeprefix("is_").split("_")
+    return first + "".join(word.capitalize() for word in others)
 
 
 def used_column(name: str) -> UsedColumn:

@@ -8,10 +8,14 @@ from memory_recall.errors import SchemaUnsupported
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What is wrong with a table, in a sentence, and what a person does about it."""
+    """What is wrong with a table, in a sentence, and what a person does about it.
+
+    `of_names` says that it is also remedied where another column is named for the same purpose.
+    """
 
     message: str
     remedy: str
+    of_names: bool = False
 
 
 def require_none(faults: Sequence[Fault]) -> None:
@@ -31,4 +35,10 @@ def messages(faults: Sequence[Fault]) -> str:
 
 def remedies(faults: Sequence[Fault]) -> str:
     """Return what to do, as one text."""
-    return " ".join(fault.remedy for fault in faults)
+    said = [fault.remedy for fault in faults]
+    if any(fault.of_names for fault in faults):
+        said.append(
+            "Or name the columns that the table has for these purposes: MEMORY_COLUMNS, in a cluster "
+            "spec.database.columns; `memory adopt` proposes them."
+        )
+    return " ".join(said)

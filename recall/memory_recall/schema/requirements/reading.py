@@ -11,7 +11,7 @@ from memory_recall.schema.columns.used import Need
 from memory_recall.schema.graph_relations import GRAPH_TABLES
 from memory_recall.schema.requirements.faults import Fault, require_none
 from memory_recall.schema.requirements.row_security import hides_rows, row_security_faults
-from memory_recall.schema.requirements.unique_ids import READ_ID_INDEXES, IdIndex, id_faults
+from memory_recall.schema.requirements.unique_ids import IdIndex, id_faults, read_id_indexes
 from memory_recall.schema.requirements.used_columns import column_faults, shape_faults
 from memory_recall.schema.supersessions import SUPERSESSIONS
 from memory_recall.schema.table import ACTIVE, STANDBY, MemoryTable
@@ -21,12 +21,12 @@ _OWN_TABLES = ("memory_index_state", "memory_index_models", ACTIVE.failures, STA
 
 async def table_faults(connection: AnyConnection, table: MemoryTable) -> list[Fault]:
     """Return what is wrong with a table for those who write vectors; nothing of a table that does not exist."""
-    row = await _read(connection, table, READ_ID_INDEXES, writes=True)
+    row = await _read(connection, table, read_id_indexes(table), writes=True)
     if row is None:
         return []
     indexes = IdIndex.all_from_json(row["id_indexes"])
     has_ids = table.kind == "r" and "id" in table.columns
-    ids = id_faults(table.qualified, indexes) if has_ids else []
+    ids = id_faults(table.qualified, indexes, table.row().id) if has_ids else []
     return [*shape_faults(table), *column_faults(table, Need.ALWAYS), *ids, *_hidden(table, row, writes=True)]
 
 

@@ -10,25 +10,33 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
+from memory_recall.schema.ddl import literal
 from memory_recall.schema.requirements.faults import Fault
+from memory_recall.schema.table import MemoryTable
 
-_OF_ID = (
-    "FROM pg_index x JOIN pg_class i ON i.oid = x.indexrelid JOIN pg_namespace n ON n.oid = i.relnamespace "
-    "JOIN pg_attribute a ON a.attrelid = x.indrelid AND a.attname = 'id' "
-    "WHERE x.indrelid = {relation} AND x.indisunique AND x.indnkeyatts = 1 AND x.indkey[0] = a.attnum"
-)
-READ_ID_INDEXES = (
-    "(SELECT coalesce(json_agg(json_build_object('name', format('%I.%I', n.nspname, i.relname), "
-    "'deferrable', NOT x.indimmediate, 'partial', x.indpred IS NOT NULL, "
-    "'invalid', NOT (x.indisvalid AND x.indisready)) ORDER BY i.relname), '[]') "
-    f"{_OF_ID.format(relation='c.oid')})::text AS id_indexes"
-)
-"""A select list for the relation `c` of `pg_class`: its unique indexes whose only key is the column `id`."""
+
+def read_id_indexes(table: MemoryTable) -> str:
+    """Return a select list for the relation `c` of `pg_class`: its unique indexes over the ids alone."""
+    return (
+        "(SELECT coalesce(json_agg(json_build_object('name', format('%I.%I', n.nspname, i.relname), "
+        "'deferrable', NOT x.indimmediate, 'partial', x.indpred IS NOT NULL, "
+        "'invalid', NOT (x.indisvalid AND x.indisready)) ORDER BY i.relname), '[]') "
+        f"{_of_id(table, 'c.oid')})::text AS id_indexes"
+    )
+
+
+def _of_id(table: MemoryTable, relation: str) -> str:
+    (key,) = table.names.of("id")
+    return (
+        "FROM pg_index x JOIN pg_class i ON i.oid = x.indexrelid JOIN pg_namespace n ON n.oid = i.relnamespace "
+        f"JOIN pg_attribute a ON a.attrelid = x.indrelid AND a.attname = {literal(key.column)} "
+        f"WHERE x.indrelid = {relation} AND x.indisunique AND x.indnkeyatts = 1 AND x.indkey[0] = a.attnum"
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class IdIndex:
-    """A unique index over the column `id` alone, with its full name quoted for SQL.
+    """A unique index over the column of ids alone, with its full name quoted for SQL.
 
     If it is deferrable, two rows may have one id until a transaction ends. If it is partial, two rows may have one id
     of which it does not cover both. If it is invalid, its building was not finished.
@@ -41,7 +49,7 @@ class IdIndex:
 
     @classmethod
     def all_from_json(cls, text: str) -> tuple[Self, ...]:
-        """Parse the list that READ_ID_INDEXES selects."""
+        """Parse the list that `read_id_indexes` selects."""
         return tuple(cls(**found) for found in json.loads(text))
 
     @property
@@ -51,10 +59,11 @@ class IdIndex:
         return " and ".join(kind for kind, holds in kinds if holds)
 
 
-def id_faults(table: str, indexes: Sequence[IdIndex]) -> list[Fault]:
-    """Return the fault of a table in which nothing keeps each id unique. `table` is its full name quoted for SQL.
+def id_faults(table: str, indexes: Sequence[IdIndex], key: str = "id") -> list[Fault]:
+    """Return the fault of a table in which nothing keeps each id unique.
 
-    A partitioned table has no such fault, as it cannot have such an index.
+    `table` is its full name and `key` the name of its column of ids, both quoted for SQL where it is needed. A
+    partitioned table has no such fault, as it cannot have such an index.
     """
     if any(not index.shortcoming for index in indexes):
         return []
@@ -62,14 +71,14 @@ def id_faults(table: str, indexes: Sequence[IdIndex]) -> list[Fault]:
     drop = "".join(f"DROP INDEX CONCURRENTLY {index.name}; " for index in indexes if index.invalid)
     return [
         Fault(
-            f"No index makes the id of each row of {table} unique by itself.{found}",
-            f"Run {drop}CREATE UNIQUE INDEX CONCURRENTLY ON {table} (id); "
+            f"No index makes the {key} of each row of {table} unique by itself.{found}",
+            f"Run {drop}CREATE UNIQUE INDEX CONCURRENTLY ON {table} ({key}); "
             "if rows share an id, first give each an id of its own.",
         )
     ]
 
 
-def has_unique_ids(relation: str) -> str:
+def has_unique_ids(table: MemoryTable, relation: str) -> str:
     """Return an SQL condition for whether an index keeps ids unique now; `relation` is SQL for the table's OID."""
-    found = _OF_ID.format(relation=relation)
+    found = _of_id(table, relation)
     return f"EXISTS (SELECT {found} AND x.indimmediate AND x.indpred IS NULL AND x.indisvalid AND x.indisready)"

@@ -2,12 +2,13 @@
 
 from collections.abc import Iterator
 
+from memory_recall.schema.columns.names import OUR_NAMES, ColumnNames, ColumnSource
 from memory_recall.schema.columns.used import USED_COLUMNS, Need, UsedColumn
 from memory_recall.schema.partitions import partition_faults
 from memory_recall.schema.requirements.faults import Fault, require_none
-from memory_recall.schema.table import EMBEDDING_COLUMN, MemoryTable
+from memory_recall.schema.table import EMBEDDING_COLUMN, MemoryTable, quoted_if_needed
 
-_VECTORS = ("halfvec", "vector")
+_DOCUMENTS = ("jsonb", "json")
 
 
 def require_columns(table: MemoryTable) -> None:
@@ -28,6 +29,32 @@ def require_searchable(table: MemoryTable) -> None:
     require_none(column_faults(table, Need.ALWAYS, Need.RECALL))
 
 
+def names_faults(table: MemoryTable, wanted: ColumnNames | None) -> list[Fault]:
+    """Return why the columns of a table cannot have the purposes that a person names; None names nothing.
+
+    The names are recorded at the first migration, and vectors, triggers and indexes belong to them from then on.
+    """
+    if wanted is None:
+        return []
+    if not table.exists and wanted != OUR_NAMES:
+        return [
+            Fault(
+                f"There is no table {table.schema}.{table.name}; memory migrate creates one of its own names.",
+                "Create the table first, name another one, or leave MEMORY_COLUMNS out.",
+            )
+        ]
+    return [
+        Fault(
+            f"{used.name} of {table.qualified} was recorded as {table.names.written(used.name) or 'absent'}, not as "
+            f"{wanted.written(used.name) or 'absent'}.",
+            "Go back to the recorded name; or remove what was added, the vectors too, with memory migrate --to base "
+            "--yes, and migrate anew.",
+        )
+        for used in USED_COLUMNS
+        if table.names.of(used.name) != wanted.of(used.name)
+    ]
+
+
 def column_faults(table: MemoryTable, *needs: Need) -> list[Fault]:
     """Return what is wrong with the columns of an existing table for somebody with these needs.
 
@@ -43,48 +70,81 @@ def column_faults(table: MemoryTable, *needs: Need) -> list[Fault]:
 
 
 def _faults(table: MemoryTable, used: UsedColumn, needs: tuple[Need, ...]) -> Iterator[Fault]:
-    kind, where = table.columns.get(used.name), f"{table.qualified}"
-    column = f"Column {used.name} of {where}"
-    if kind is None:
-        if used.need in needs:
-            yield Fault(
-                f"{where} has no column {used.name}. {used.purpose}",
-                f"ALTER TABLE {where} ADD COLUMN {used.name} {used.adding};",
-            )
+    sources, where = table.names.of(used.name), table.qualified
+    is_ours = sources == (ColumnSource(used.name),)
+    missing = [quoted_if_needed(source.column) for source in sources if source.column not in table.catalog]
+    if missing and is_ours and used.need in needs:
+        add = f"ALTER TABLE {where} ADD COLUMN {used.name} {used.adding};"
+        if used.name == "is_sensitive":
+            add += " Or say that no row is secret: MEMORY_SENSITIVITY=none, in a cluster database.sensitivity: None."
+        yield Fault(f"{where} has no column {used.name}. {used.purpose}", add, of_names=True)
+    elif missing and not is_ours:
+        yield Fault(
+            f"{where} has no column {missing[0]}, which is named for {used.name}.",
+            f"Correct the name of {used.name}.",
+            of_names=True,
+        )
+    if missing:
         return
+    for source in sources:
+        if source.path:
+            yield from _path_faults(table, used, source)
+        else:
+            yield from _column_faults(table, used, source.column)
+
+
+def _path_faults(table: MemoryTable, used: UsedColumn, source: ColumnSource) -> Iterator[Fault]:
+    kind = table.catalog[source.column]
+    if kind not in _DOCUMENTS:
+        yield Fault(
+            f"Column {quoted_if_needed(source.column)} of {table.qualified} is {kind}, so it has no value at {source}.",
+            f"Name a column of type jsonb or json for {used.name}.",
+            of_names=True,
+        )
+    if source.column in table.generated:
+        yield _generated_fault(table, used, source.column)
+
+
+def _column_faults(table: MemoryTable, used: UsedColumn, name: str) -> Iterator[Fault]:
+    kind, where, shown = table.catalog[name], table.qualified, quoted_if_needed(name)
+    column = f"Column {shown} of {where}"
     if kind not in used.types:
-        usual = used.types[0]
+        conversion = f"TYPE {used.types[0]} USING {_converted(used, shown, kind)}"
         yield Fault(
             f"{column} is {kind}, not {_listed(used.types)}.",
-            f"ALTER TABLE {where} ALTER COLUMN {used.name} TYPE {usual} USING {_converted(used, kind)}; "
-            "or, if it means something else, rename it.",
+            f"Name a key of it, as {shown}->>'KEY'."
+            if kind in _DOCUMENTS and used.at_path
+            else f"ALTER TABLE {where} ALTER COLUMN {shown} {conversion};",
+            of_names=True,
         )
-    generated = table.generated.get(used.name)
-    if generated is not None and generated not in used.generated:
-        yield Fault(
-            f"{column} is a generated column ({generated}), which is computed after the rules have read it.",
-            f"ALTER TABLE {where} ALTER COLUMN {used.name} DROP EXPRESSION; and let a trigger keep it up to date."
-            if generated == "stored"
-            else f"ALTER TABLE {where} DROP COLUMN {used.name}, ADD COLUMN {used.name} {used.adding}; and let a trigger keep it up "
-            "to date.",
-        )
-    if used.nullable and used.name in table.not_null:
+    if table.generated.get(name) is not None and table.generated[name] not in used.generated:
+        yield _generated_fault(table, used, name)
+    if used.nullable and name in table.not_null and kind != "boolean":
         yield Fault(
             f"{column} is NOT NULL, so every memory counts as deleted.",
-            f"ALTER TABLE {where} ALTER COLUMN {used.name} DROP NOT NULL, ALTER COLUMN {used.name} DROP DEFAULT; and "
+            f"ALTER TABLE {where} ALTER COLUMN {shown} DROP NOT NULL, ALTER COLUMN {shown} DROP DEFAULT; and "
             "set it to NULL in each row that is not deleted.",
         )
+
+
+def _generated_fault(table: MemoryTable, used: UsedColumn, name: str) -> Fault:
+    kind, where, shown = table.generated[name], table.qualified, quoted_if_needed(name)
+    return Fault(
+        f"Column {shown} of {where} is a generated column ({kind}), which is computed after the rules have read it.",
+        f"ALTER TABLE {where} ALTER COLUMN {shown} DROP EXPRESSION; and let a trigger keep it up to date."
+        if kind == "stored"
+        else f"ALTER TABLE {where} DROP COLUMN {shown}, ADD COLUMN {shown} {used.adding}; and let a trigger keep it up "
+        "to date.",
+    )
 
 
 def _listed(types: tuple[str, ...]) -> str:
     return types[0] if len(types) == 1 else f"{', '.join(types[:-1])} or {types[-1]}"
 
 
-def _converted(used: UsedColumn, kind: str) -> str:
-    """Return SQL for the value of the usual type that belongs to a value of the type that the column has."""
-    name, usual = used.name, used.types[0]
-    if usual == "timestamp with time zone" and kind == "boolean":
-        return f"CASE WHEN {name} THEN now() END"
+def _converted(used: UsedColumn, name: str, kind: str) -> str:
+    """Return SQL for the value of the usual type that belongs to a value of the type that the column `name` has."""
+    usual = used.types[0]
     if usual == "timestamp with time zone" and kind in {"double precision", "real", "numeric", "integer", "bigint"}:
         return f"CASE WHEN {name} > 0 THEN to_timestamp({name}) END"
     if kind == "bytea" and usual == "text":
@@ -122,11 +182,12 @@ def shape_faults(table: MemoryTable) -> list[Fault]:
         return []
     if table.is_partitioned:
         faults = partition_faults(table.qualified, table.partitions)
+        key = table.row().id
         if "id" in table.columns and not table.id_indexed:
             faults.append(
                 Fault(
-                    f"Table {table.qualified} is partitioned and has no index that begins with id.",
-                    f"CREATE INDEX ON {table.qualified} (id), or begin the primary key with id.",
+                    f"Table {table.qualified} is partitioned and has no index that begins with {key}.",
+                    f"CREATE INDEX ON {table.qualified} ({key}), or begin the primary key with {key}.",
                 )
             )
         return faults

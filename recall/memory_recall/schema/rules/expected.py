@@ -9,7 +9,7 @@ import secrets
 from typing import Any
 
 from memory_recall.schema.ddl import literal
-from memory_recall.schema.definitions import Function, Trigger, changed, trigger_function
+from memory_recall.schema.definitions import Function, Trigger, trigger_function
 from memory_recall.schema.names import index_name
 from memory_recall.schema.supersessions import SUPERSESSIONS, end_marks
 from memory_recall.schema.table import (
@@ -69,16 +69,17 @@ def _guard(table: MemoryTable) -> Function:
     ends the marks of `memory curate` that it has. It skips a record that a worker has locked, so that no
     edit waits for a worker. The sync worker's next sweep deletes the skipped record.
     """
+    new, old = table.row("NEW"), table.row("OLD")
     forget = " ".join(
         f"DELETE FROM {table.own(column.failures)} WHERE id IN "
-        f"(SELECT id FROM {table.own(column.failures)} WHERE id = OLD.id FOR UPDATE SKIP LOCKED);"
+        f"(SELECT id FROM {table.own(column.failures)} WHERE id = {old.id} FOR UPDATE SKIP LOCKED);"
         for column in (ACTIVE, STANDBY)
     )
-    forget += f" {end_marks(table, 's.id = OLD.id OR s.superseded_by = OLD.id')}"
-    differs = f"NEW.content IS DISTINCT FROM OLD.content OR NEW.id <> OLD.id OR NOT {table.shareable('NEW')}"
+    forget += f" {end_marks(table, f's.id = {old.id} OR s.superseded_by = {old.id}')}"
+    differs = f"{edited(table)} OR {new.id} <> {old.id} OR NOT {table.shareable('NEW')}"
     body = f"""
         BEGIN
-            IF TG_OP = 'UPDATE' AND NEW.content IS DISTINCT FROM OLD.content THEN
+            IF TG_OP = 'UPDATE' AND ({edited(table)}) THEN
                 NEW.embedding := NULL;
             END IF;
             IF NOT {table.shareable("NEW")} THEN
@@ -93,6 +94,11 @@ def _guard(table: MemoryTable) -> Function:
         END
         """
     return trigger_function(_GUARD, body, security_definer=True)
+
+
+def edited(table: MemoryTable) -> str:
+    """Return the condition of a trigger function for a row whose text was changed."""
+    return " OR ".join(table.row("NEW").differs("content", "OLD"))
 
 
 def _named(table: MemoryTable) -> str:
@@ -129,8 +135,9 @@ def _forget(table: MemoryTable) -> Function:
 
     It does nothing if the tables of failures are gone, because deletes of memories must not fail.
     """
-    gone = "OLD.id" if table.is_partitioned else "SELECT id FROM gone"
-    rows = "WHERE f.id = OLD.id" if table.is_partitioned else "JOIN gone g ON g.id = f.id"
+    old = table.row("OLD").id
+    gone = old if table.is_partitioned else f"SELECT {table.row().id} FROM gone"
+    rows = f"WHERE f.id = {old}" if table.is_partitioned else f"JOIN gone g ON {table.row('g').id} = f.id"
     marks = end_marks(table, f"s.id IN ({gone}) OR s.superseded_by IN ({gone})")
     body = f"BEGIN {_delete_failures(table, rows)} {marks} RETURN NULL; END"
     return trigger_function(_FORGET, body, security_definer=True)
@@ -180,7 +187,7 @@ def standby_guard(table: MemoryTable) -> Function:
                     NEW.{standby} := NULL;
                 END IF;
             END IF;
-            IF TG_OP = 'UPDATE' AND NEW.content IS DISTINCT FROM OLD.content THEN
+            IF TG_OP = 'UPDATE' AND ({edited(table)}) THEN
                 NEW.{standby} := NULL;
             END IF;
             IF NOT {table.shareable("NEW")} OR {has_no_direction(table, f"NEW.{standby}")} THEN
@@ -200,7 +207,8 @@ def update_trigger(table: MemoryTable) -> Trigger:
     the names of the two vector columns, must create the trigger again, because the condition stays with a column that
     is renamed.
     """
-    differs = f"{changed(table, 'content')} OR {changed(table, 'id')}"
+    new = table.row("new")
+    differs = " OR ".join([*new.differs("content", "old"), *new.differs("id", "old")])
     condition = f"((new.{ACTIVE.name} IS NULL) OR (NOT {table.shareable('new')}) OR {differs})"
     return Trigger("zz_memory_index_update", "BEFORE UPDATE", f"FOR EACH ROW WHEN ({condition})", _GUARD)
 

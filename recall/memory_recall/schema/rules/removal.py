@@ -17,7 +17,7 @@ from memory_recall.schema.rules.expected import (
     partial_indexes,
     triggers,
 )
-from memory_recall.schema.table import ACTIVE, EMBEDDING_COLUMN, STANDBY, MemoryTable
+from memory_recall.schema.table import ACTIVE, EMBEDDING_COLUMN, STANDBY, MemoryTable, quoted
 
 _STATISTICS_TARGET = 300  # of revision 0001
 
@@ -54,12 +54,13 @@ async def _remove_from_memories(changes: TableChanges, *, adopted: bool) -> None
     if not adopted:
         dropped.append(f"DROP COLUMN IF EXISTS {EMBEDDING_COLUMN}")
     await changes.run(f"ALTER TABLE {table.qualified} {', '.join(dropped)}")
+    (search,) = table.names.of("search_vector")
     target = (
         f"SELECT attstattarget FROM pg_attribute WHERE attrelid = {literal(table.qualified)}::regclass "
-        "AND attname = 'search_vector' AND NOT attisdropped"
+        f"AND attname = {literal(search.column)} AND NOT attisdropped"
     )
     if await changes.value(target) == _STATISTICS_TARGET:
-        await changes.run(f"ALTER TABLE {table.qualified} ALTER COLUMN search_vector SET STATISTICS -1")
+        await changes.run(f"ALTER TABLE {table.qualified} ALTER COLUMN {quoted(search.column)} SET STATISTICS -1")
 
 
 async def _was_migrated(changes: TableChanges) -> bool:

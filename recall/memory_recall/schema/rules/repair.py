@@ -37,8 +37,10 @@ async def adopt(changes: TableChanges, partition: str, *, discard: bool) -> bool
 
 async def _clear(changes: TableChanges, relation: str, column: VectorColumn, condition: str = "true") -> None:
     """Clear the vectors of a relation's rows that satisfy an SQL condition, some rows at a time."""
-    chosen = f"SELECT id FROM {relation} WHERE {column.name} IS NOT NULL AND {condition} ORDER BY id LIMIT {_BATCH}"
-    await changes.repeat_until_done(f"UPDATE {relation} SET {column.name} = NULL WHERE id IN ({chosen})")
+    key = changes.table.row().id
+    some = f"{column.name} IS NOT NULL AND {condition}"
+    chosen = f"SELECT {key} FROM {relation} WHERE {some} ORDER BY {key} LIMIT {_BATCH}"
+    await changes.repeat_until_done(f"UPDATE {relation} SET {column.name} = NULL WHERE {key} IN ({chosen})")
 
 
 async def drop_directionless(changes: TableChanges, relation: str) -> None:
@@ -78,7 +80,7 @@ async def restore(changes: TableChanges, found: Differences) -> None:
         await drop_directionless(changes, table.qualified)
     for name in found.indexes:
         await changes.drop_index(name)
-        await changes.build_index(name, f"ON {table.qualified} (id) WHERE {partial_indexes(table)[name]}")
+        await changes.build_index(name, f"ON {table.qualified} ({table.row().id}) WHERE {partial_indexes(table)[name]}")
     await changes.run(
         f"UPDATE {table.own('memory_index_state')} SET table_name = {literal(table.name)}, "
         f"table_oid = {literal(table.qualified)}::regclass, discarding = false, updated_at = now()"
@@ -94,10 +96,11 @@ def _replace(table: MemoryTable, function: Function) -> list[str]:
     """
     if function.name != TEXT_HASH:
         return function.create(table)
-    keyed = function.body.removeprefix("SELECT ").replace("content", "m.content")
+    memory = table.row("m")
+    keyed = function.body.removeprefix("SELECT ").replace("COALESCE(content,", f"COALESCE({memory.content},")
     forget = (
         f"DELETE FROM {entry} f WHERE NOT EXISTS (SELECT FROM {table.qualified} m "
-        f"WHERE m.id = f.id AND f.text_hash = {keyed})"
+        f"WHERE {memory.id} = f.id AND f.text_hash = {keyed})"
         for entry in (table.own(ACTIVE.failures), table.own(STANDBY.failures))
     )
     ended = f"BEGIN {end_marks(table, void(table, 's', keyed))} END"
