@@ -9,6 +9,7 @@ from rich.table import Table
 from memory_recall.cli.output import JsonOption, emit, execute, shown
 from memory_recall.indexing import quarantine_sql
 from memory_recall.postgres.connection import opened
+from memory_recall.schema.columns.keys import MemoryId
 from memory_recall.schema.revisions import require_schema
 from memory_recall.settings import Settings
 
@@ -43,7 +44,7 @@ def list_command(
 
 @quarantine_app.command("retry")
 def retry_command(
-    ids: Annotated[list[int] | None, typer.Argument(help="The rows' ids; none means all.", metavar="[ID]...")] = None,
+    ids: Annotated[list[str] | None, typer.Argument(help="The rows' ids; none means all.", metavar="[ID]...")] = None,
     json: JsonOption = False,
 ) -> None:
     """Forget the failures of rows, so that sync or the next backfill tries to embed them again.
@@ -71,7 +72,8 @@ async def _list(settings: Settings, limit: int) -> list[dict[str, Any]]:
     ]
 
 
-async def _retry(settings: Settings, ids: list[int] | None) -> list[int]:
+async def _retry(settings: Settings, ids: list[str] | None) -> list[MemoryId]:
     async with opened(settings.dsn(), "memory-quarantine") as connection:
         table = await require_schema(connection, settings.table)
-        return await quarantine_sql.retry(connection, table, ids)
+        named = None if ids is None else [table.key.parse(one) for one in ids]
+        return await quarantine_sql.retry(connection, table, named)

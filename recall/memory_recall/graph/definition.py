@@ -20,7 +20,7 @@ from memory_recall.postgres.connection import AnyConnection
 from memory_recall.postgres.driver_errors import translated
 from memory_recall.schema.columns.owners import owner_text
 from memory_recall.schema.ddl import literal
-from memory_recall.schema.definitions import Function, Trigger, changed, fires, is_there, look_up, trigger_function
+from memory_recall.schema.definitions import Function, Trigger, fires, is_there, look_up, trigger_function
 from memory_recall.schema.graph_relations import (
     ADDED,
     CHANGED,
@@ -47,17 +47,17 @@ def owner(table: MemoryTable, row: str) -> str:
 
 def tables(table: MemoryTable) -> list[str]:
     """Return statements that create the graph's tables and index, each only if it is missing."""
-    concepts = table.own(CONCEPTS)
+    concepts, key = table.own(CONCEPTS), table.key.stored
     return [
         (
             f"CREATE TABLE IF NOT EXISTS {table.own(GRAPH)} (extraction integer NOT NULL, "
             "enabled_at timestamptz NOT NULL DEFAULT now(), filled_at timestamptz)"
         ),
-        f"CREATE TABLE IF NOT EXISTS {concepts} (memory_id bigint, concept bigint, PRIMARY KEY (memory_id, concept))",
+        f"CREATE TABLE IF NOT EXISTS {concepts} (memory_id {key}, concept bigint, PRIMARY KEY (memory_id, concept))",
         f"CREATE INDEX IF NOT EXISTS {quoted(BY_CONCEPT + table.suffix)} ON {concepts} (concept, memory_id)",
         (
             f"CREATE TABLE IF NOT EXISTS {table.own(CHANGES)} ("
-            "step bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, memory_id bigint NOT NULL)"
+            f"step bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, memory_id {key} NOT NULL)"
         ),
     ]
 
@@ -85,14 +85,15 @@ def _changed(table: MemoryTable) -> Function:
     were inserted after it. The worker removes these. Nothing is done without the tables, because an edit must not fail.
     """
     concepts, changes = table.own(CONCEPTS), table.own(CHANGES)
+    old, new = table.row("OLD").id, table.row("NEW").id
     body = f"""
         BEGIN
             IF TG_OP <> 'INSERT' AND to_regclass({literal(concepts)}) IS NOT NULL THEN
-                DELETE FROM {concepts} WHERE memory_id = OLD.id;
+                DELETE FROM {concepts} WHERE memory_id = {old};
             END IF;
             IF to_regclass({literal(changes)}) IS NOT NULL THEN
                 INSERT INTO {changes} (memory_id)
-                SELECT DISTINCT id FROM unnest(ARRAY[OLD.id, NEW.id]::bigint[]) AS id WHERE id IS NOT NULL;
+                SELECT DISTINCT id FROM unnest(ARRAY[{old}, {new}]::{table.key.stored}[]) AS id WHERE id IS NOT NULL;
                 PERFORM pg_catalog.pg_notify('{NOTIFY_CHANNEL}', TG_TABLE_NAME);
             END IF;
             RETURN NULL;
@@ -124,7 +125,8 @@ def _added(table: MemoryTable) -> Function:
     """
     body = f"""
         BEGIN
-            PERFORM FROM {table.qualified} m WHERE m.id = NEW.memory_id AND {table.shareable("m")} FOR SHARE;
+            PERFORM FROM {table.qualified} m
+              WHERE {table.row("m").id} = NEW.memory_id AND {table.shareable("m")} FOR SHARE;
             IF FOUND THEN
                 RETURN NEW;
             END IF;
@@ -146,7 +148,8 @@ def memory_triggers(table: MemoryTable) -> list[Trigger]:
     """
     inserted, updated, deleted, truncated = MEMORY_TRIGGERS
     owned = ["user_id"] if "user_id" in table.columns else []
-    compared = [changed(table, name) for name in ("id", *text_columns(table), *owned)]
+    new = table.row("new")
+    compared = [one for name in ("id", *text_columns(table), *owned) for one in new.differs(name, "old")]
     differs = " OR ".join([*compared, f"({table.shareable('new')} IS DISTINCT FROM {table.shareable('old')})"])
     return [
         Trigger(inserted, "AFTER INSERT", f"FOR EACH ROW WHEN ({table.shareable('new')})", CHANGED),

@@ -16,6 +16,7 @@ from memory_recall.graph.concepts import concepts_of
 from memory_recall.graph.definition import EXTRACTION, differences, owner
 from memory_recall.postgres.connection import AnyConnection
 from memory_recall.postgres.driver_errors import translated
+from memory_recall.schema.columns.keys import MemoryId
 from memory_recall.schema.graph_relations import (
     CHANGES,
     CONCEPT,
@@ -42,10 +43,10 @@ class Read:
     `hashes`, `owners` and `concepts` are by memory. A memory without an entry was sensitive, deleted or gone.
     """
 
-    steps: Mapping[int, int]
-    hashes: Mapping[int, str]
-    owners: Mapping[int, str]
-    concepts: Mapping[int, Sequence[str]]
+    steps: Mapping[int, MemoryId]
+    hashes: Mapping[MemoryId, str]
+    owners: Mapping[MemoryId, str]
+    concepts: Mapping[MemoryId, Sequence[str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,20 +105,23 @@ async def read_batch(connection: AnyConnection, table: MemoryTable, after: int) 
     mine = f"SELECT FROM {table.own(GRAPH)} WHERE extraction = {EXTRACTION} FOR KEY SHARE"
     if not await connection.fetch(mine):
         return Read({}, {}, {}, {})
+    key, row_id = table.key, table.row("m").id
     taken = await connection.fetch(
-        f"SELECT step, memory_id FROM {table.own(CHANGES)} WHERE step > $1 ORDER BY step LIMIT {_STEPS} "
-        "FOR UPDATE SKIP LOCKED",
+        f"SELECT step, {key.shown('memory_id')} AS memory_id FROM {table.own(CHANGES)} WHERE step > $1 "
+        f"ORDER BY step LIMIT {_STEPS} FOR UPDATE SKIP LOCKED",
         after,
     )
-    readable = f"FROM {table.qualified} m WHERE m.id = ANY($1::bigint[]) AND {table.shareable('m')}"
+    readable = f"FROM {table.qualified} m WHERE {row_id} = ANY($1::{key.stored}[]) AND {table.shareable('m')}"
     sizes = await connection.fetch(
-        f"SELECT m.id, {concept_characters(table)} AS characters {readable}", [row["memory_id"] for row in taken]
+        f"SELECT {key.shown(row_id)} AS id, {concept_characters(table)} AS characters {readable}",
+        [row["memory_id"] for row in taken],
     )
     steps = _first_steps(
         {row["step"]: row["memory_id"] for row in taken}, {row["id"]: row["characters"] for row in sizes}
     )
     rows = await connection.fetch(
-        f"SELECT m.id, {_hash(table)} AS hash, {owner(table, 'm')} AS owner, {concept_texts(table)} {readable}",
+        f"SELECT {key.shown(row_id)} AS id, {_hash(table)} AS hash, {owner(table, 'm')} AS owner, "
+        f"{concept_texts(table)} {readable}",
         list(set(steps.values())),
     )
     texts = {row["id"]: (row["content"], row["tags"], row["expanded_keywords"]) for row in rows}
@@ -129,10 +133,10 @@ async def read_batch(connection: AnyConnection, table: MemoryTable, after: int) 
     )
 
 
-def _first_steps(steps: Mapping[int, int], characters: Mapping[int, int]) -> dict[int, int]:
+def _first_steps(steps: Mapping[int, MemoryId], characters: Mapping[MemoryId, int]) -> dict[int, MemoryId]:
     """Return the first steps whose memories together have at most 500,000 characters, and always the first step."""
-    first: dict[int, int] = {}
-    memories: set[int] = set()
+    first: dict[int, MemoryId] = {}
+    memories: set[MemoryId] = set()
     total = 0
     for step, memory in steps.items():
         if memory not in memories:
@@ -152,23 +156,26 @@ async def write_batch(connection: AnyConnection, table: MemoryTable, read: Read)
     if not read.steps:
         return 0
     ids = sorted(set(read.steps.values()))
+    stored, row_id = table.key.stored, table.row("m").id
+    named = f"FROM {table.qualified} m WHERE {row_id} = ANY($1::{stored}[])"
+    shown = f"{table.key.shown(row_id)} AS id"
     locked = await connection.fetch(
-        f"SELECT m.id, CASE WHEN {table.shareable('m')} THEN {_hash(table)} END AS hash FROM {table.qualified} m "
-        "WHERE m.id = ANY($1::bigint[]) ORDER BY m.id FOR NO KEY UPDATE SKIP LOCKED",
+        f"SELECT {shown}, CASE WHEN {table.shareable('m')} THEN {_hash(table)} END AS hash {named} "
+        f"ORDER BY {row_id} FOR NO KEY UPDATE SKIP LOCKED",
         ids,
     )
-    there = await connection.fetch(f"SELECT id FROM {table.qualified} WHERE id = ANY($1::bigint[])", ids)
+    there = await connection.fetch(f"SELECT {shown} {named}", ids)
     hashes = {row["id"]: row["hash"] for row in locked}
     settled = [one for one, found in hashes.items() if found == read.hashes.get(one)]
     settled += set(ids).difference(row["id"] for row in there)
     concepts, numbered = table.own(CONCEPTS), f"{table.own(CONCEPT)}(l.owner, l.name) AS number"
     # Before the first ANALYZE Postgres expects 250 memories to have most of the links, and would read the whole table.
     await connection.execute("SET LOCAL enable_seqscan = off")
-    await connection.execute(f"DELETE FROM {concepts} WHERE memory_id = ANY($1::bigint[])", settled)
+    await connection.execute(f"DELETE FROM {concepts} WHERE memory_id = ANY($1::{stored}[])", settled)
     links = [(one, name) for one in settled if one in hashes for name in read.concepts.get(one, ())]
     await connection.execute(
         f"INSERT INTO {concepts} (memory_id, concept) SELECT l.memory_id, {numbered} "
-        "FROM unnest($1::bigint[], $2::text[], $3::text[]) AS l(memory_id, owner, name) ORDER BY number "
+        f"FROM unnest($1::{stored}[], $2::text[], $3::text[]) AS l(memory_id, owner, name) ORDER BY number "
         "ON CONFLICT DO NOTHING",
         [one for one, _ in links],
         [read.owners[one] for one, _ in links],
@@ -191,9 +198,9 @@ async def _record_filled(connection: AnyConnection, table: MemoryTable) -> None:
 
 def _hash(table: MemoryTable) -> str:
     """Return SQL for the keyed hash of the owner and the texts of the row `m`, by which a change of them is noticed."""
-    parts = [f"m.{name}" for name in text_columns(table)]
+    parts = [table.row("m").column(name) for name in text_columns(table)]
     return f"{table.own(TEXT_HASH)}(row({', '.join(parts)}, {owner(table, 'm')})::text)"
 
 
-def _concepts(texts: Mapping[int, tuple[str, str, str]]) -> dict[int, Sequence[str]]:
+def _concepts(texts: Mapping[MemoryId, tuple[str, str, str]]) -> dict[MemoryId, Sequence[str]]:
     return {one: sorted(concepts_of(*found))[:_MOST_CONCEPTS] for one, found in texts.items()}

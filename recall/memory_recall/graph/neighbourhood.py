@@ -12,6 +12,8 @@ from memory_recall.graph.concepts import concepts_of, normal_form
 from memory_recall.graph.definition import owner
 from memory_recall.postgres.connection import AnyConnection
 from memory_recall.postgres.driver_errors import translated
+from memory_recall.schema.columns.keys import MemoryId
+from memory_recall.schema.columns.moments import moment
 from memory_recall.schema.columns.owners import owned_by, owner_named
 from memory_recall.schema.graph_relations import CONCEPT, CONCEPTS, concept_texts
 from memory_recall.schema.requirements.reading import require_every_row
@@ -26,7 +28,7 @@ _SHARED = 20  # concepts that are shown
 class ShownMemory:
     """A memory that has the concept; `concepts` are those of the shown shared ones that it has, most shared first."""
 
-    id: int
+    id: MemoryId
     content: str
     concepts: list[str]
 
@@ -44,8 +46,8 @@ class Neighbourhood:
     """A concept in its normal form, with what lies around it.
 
     `memories` counts the memories that have it, at most 100; `more` says that there are more. `newest` are those with
-    the highest ids. `sharing` counts the other concepts that at least two of the memories have, and `shared` are those
-    that most of them have, most shared first.
+    the highest ids or, where ids are no integers, with the latest times. `sharing` counts the other concepts that at
+    least two of the memories have, and `shared` are those that most of them have, most shared first.
     """
 
     concept: str
@@ -109,12 +111,20 @@ def _readable(table: MemoryTable) -> str:
 
 def _having(table: MemoryTable) -> str:
     """Return the SELECT of the memories of user $2, or of all users if it is NULL, that have the concept named $1."""
+    row = table.row("m")
     owners = f"SELECT DISTINCT {owner(table, 'm')} AS owner FROM {table.qualified} m WHERE $2::text IS NULL"
     return f"""
         WITH owners AS (SELECT $2::text AS owner WHERE $2::text IS NOT NULL UNION ALL {owners}),
              numbers AS MATERIALIZED (SELECT {table.own(CONCEPT)}(owner, $1::text) AS concept FROM owners)
-        SELECT m.id, {concept_texts(table)}
+        SELECT {table.key.shown(row.id)} AS id, {concept_texts(table)}
           FROM numbers n JOIN {table.own(CONCEPTS)} c ON c.concept = n.concept
-          JOIN {table.qualified} m ON m.id = c.memory_id AND {table.shareable("m")}
+          JOIN {table.qualified} m ON {row.id} = c.memory_id AND {table.shareable("m")}
            AND {_readable(table)}
-         ORDER BY m.id DESC LIMIT {_MOST + 1}"""
+         ORDER BY {_newest_first(table)} LIMIT {_MOST + 1}"""
+
+
+def _newest_first(table: MemoryTable) -> str:
+    """Return the SQL by which rows `m` are ordered: by ids, or by times where ids are no integers, which count up."""
+    by_id = f"{table.row('m').id} DESC"
+    timed = not table.key.is_integer and "created_at" in table.columns
+    return f"{moment(table, 'created_at')} DESC NULLS LAST, {by_id}" if timed else by_id

@@ -8,6 +8,7 @@ find them.
 
 from memory_recall.postgres.connection import AnyConnection
 from memory_recall.postgres.driver_errors import translated
+from memory_recall.schema.columns.keys import MemoryId
 from memory_recall.schema.graph_relations import CONCEPTS
 from memory_recall.schema.table import MemoryTable
 
@@ -25,21 +26,24 @@ async def may_sweep_links(connection: AnyConnection, table: MemoryTable) -> bool
     return bool(allowed)
 
 
-async def sweep_links(connection: AnyConnection, table: MemoryTable, after: int) -> int | None:
-    """Delete the links of some memories that are sensitive or deleted: those with ids above `after`, in their order.
+async def sweep_links(connection: AnyConnection, table: MemoryTable, after: MemoryId | None) -> MemoryId | None:
+    """Delete the links of some memories that are sensitive or deleted, in the order of their ids.
 
-    Return the id after which the next page begins, or None after the last page.
+    They are those after the id `after`, or the first ones if it is None. Return the id after which the next page
+    begins, or None after the last page.
     """
+    row_id = table.row("m").id
+    following = "" if after is None else f" AND {row_id} > $1::{table.key.stored}"
     with translated("sweeping the concept graph"):
-        last: int | None = await connection.fetchval(
+        last: MemoryId | None = await connection.fetchval(
             f"""
 WITH page AS MATERIALIZED (
-  SELECT m.id FROM {table.qualified} m WHERE m.id > $1::bigint AND (NOT {table.shareable("m")})
-   ORDER BY m.id LIMIT {_PAGE}
+  SELECT {row_id} AS id FROM {table.qualified} m WHERE (NOT {table.shareable("m")}){following}
+   ORDER BY {row_id} LIMIT {_PAGE}
 ), swept AS (
   DELETE FROM {table.own(CONCEPTS)} WHERE memory_id = ANY (ARRAY(SELECT id FROM page))
 )
-SELECT max(id) FROM page""",
-            after,
+SELECT {table.key.shown("p.id")} FROM page p ORDER BY p.id DESC LIMIT 1""",
+            *(() if after is None else (after,)),
         )
     return last

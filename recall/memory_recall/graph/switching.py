@@ -89,13 +89,14 @@ async def restore_graph(source: DsnSource, name: str, *, lock_seconds: float = 6
 
 async def _queue_all(connection: Connection, table: MemoryTable, queued: Callable[[int], None] | None) -> None:
     """Append the ids of all memories that are neither sensitive nor deleted to the queue, in batches."""
-    chosen = (
-        f"SELECT id FROM {table.qualified} WHERE ($1::bigint IS NULL OR id > $1) AND {table.shareable()} "
-        f"ORDER BY id LIMIT {_BATCH}"
-    )
+    row_id, stored = table.row("m").id, table.key.stored
+    # The last id is that of the memories' own order, which may be another than that of our table.
     statement = (
-        f"WITH added AS (INSERT INTO {table.own(CHANGES)} (memory_id) {chosen} RETURNING memory_id) "
-        "SELECT max(memory_id) AS last, count(*) AS rows FROM added"
+        f"WITH chosen AS MATERIALIZED (SELECT {row_id} AS id FROM {table.qualified} m "
+        f"WHERE ($1::{stored} IS NULL OR {row_id} > $1) AND {table.shareable('m')} ORDER BY {row_id} LIMIT {_BATCH}), "
+        f"added AS (INSERT INTO {table.own(CHANGES)} (memory_id) SELECT id FROM chosen ORDER BY id) "
+        f"SELECT (SELECT {table.key.shown('c.id')} FROM chosen c ORDER BY c.id DESC LIMIT 1) AS last, "
+        "count(*) AS rows FROM chosen"
     )
     last, total = None, 0
     while True:

@@ -12,6 +12,7 @@ from memory_recall.hnsw.definition import IndexFacts
 from memory_recall.hnsw.search_effort import SearchedGraph
 from memory_recall.postgres.connection import Connection
 from memory_recall.postgres.driver_errors import translated
+from memory_recall.schema.columns.keys import MemoryId
 from memory_recall.schema.table import EMBEDDING_COLUMN, MemoryTable, quoted
 
 _DEPTH = 10
@@ -32,7 +33,8 @@ async def measure_index(connection: Connection, table: MemoryTable, facts: Index
     The result is None if no vectors are stored, or if every row of the sample has changed meanwhile.
     """
     distance = f"OPERATOR({quoted(table.vector_schema or 'public')}.<=>)"
-    vector = f"(SELECT {EMBEDDING_COLUMN} FROM {table.qualified} WHERE id = $1)"
+    key = table.row().id
+    vector = f"(SELECT {EMBEDDING_COLUMN} FROM {table.qualified} WHERE {key} = $1)"
     distance_to_row = f"{EMBEDDING_COLUMN} {distance} {vector}"
     nearest = (
         f"SELECT sha256(convert_to({vector}::text, 'UTF8')) AS vector, "
@@ -43,16 +45,18 @@ async def measure_index(connection: Connection, table: MemoryTable, facts: Index
     )
     with translated("measuring the vector index"):
         ids = await connection.fetch(
-            f"SELECT id FROM {table.qualified} WHERE {EMBEDDING_COLUMN} IS NOT NULL ORDER BY random() LIMIT $1", sample
+            f"SELECT {table.key.shown(key)} AS id FROM {table.qualified} WHERE {EMBEDDING_COLUMN} IS NOT NULL "
+            "ORDER BY random() LIMIT $1",
+            sample,
         )
         rows = await connection.fetchval(f"SELECT {table.estimated_rows(largest_partition=True)}")
         graph = SearchedGraph(rows, facts.m or 0, facts.ef_construction or 0)
         effort = graph.ef_search(_DEPTH)
-        keys = [row["id"] for row in ids]
-        found = await _search(connection, nearest, keys, exact=False, effort=effort)
-        true = await _search(connection, nearest, keys, exact=True, effort=effort)
-    unchanged = [key for key in keys if true[key].distances and true[key].vector == found[key].vector]
-    shares = [_share(found[key].distances, true[key].distances) for key in unchanged]
+        sampled = [row["id"] for row in ids]
+        found = await _search(connection, nearest, sampled, exact=False, effort=effort)
+        true = await _search(connection, nearest, sampled, exact=True, effort=effort)
+    unchanged = [one for one in sampled if true[one].distances and true[one].vector == found[one].vector]
+    shares = [_share(found[one].distances, true[one].distances) for one in unchanged]
     return sum(shares) / len(shares) if shares else None
 
 
@@ -63,9 +67,9 @@ def _share(found: list[float], true: list[float]) -> float:
 
 
 async def _search(
-    connection: Connection, nearest: str, ids: list[int], *, exact: bool, effort: int
-) -> dict[int, _Found]:
-    results: dict[int, _Found] = {}
+    connection: Connection, nearest: str, ids: list[MemoryId], *, exact: bool, effort: int
+) -> dict[MemoryId, _Found]:
+    results: dict[MemoryId, _Found] = {}
     async with connection.transaction(readonly=True):
         await connection.execute("SELECT set_config('hnsw.ef_search', $1, true)", str(effort))
         # A plan that was kept from the one search would be used for the other.

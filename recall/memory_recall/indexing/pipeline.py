@@ -23,6 +23,7 @@ from memory_recall.indexing.queue_sql import Page, PendingQueue, PendingRow, Wor
 from memory_recall.indexing.retry import Outcome, RetryingEmbedder
 from memory_recall.postgres.connection import Connection
 from memory_recall.postgres.session import Session
+from memory_recall.schema.columns.keys import MemoryId
 from memory_recall.schema.table import ACTIVE, MemoryTable, VectorColumn
 
 PAGE_ROWS = 512
@@ -156,7 +157,7 @@ class Pipeline:
         return self.tally.read - before
 
     async def _read(self, to_embed: asyncio.Queue[list[PendingRow] | None]) -> None:
-        after = -(2**62)
+        after: MemoryId | None = None
         while not self._stop.is_set():
             page = await self._reader.run(partial(self._page, after))
             if page.last is None:
@@ -171,7 +172,7 @@ class Pipeline:
                 await to_embed.put(batch)
         await to_embed.put(None)
 
-    async def _page(self, after: int, connection: Connection) -> Page:
+    async def _page(self, after: MemoryId | None, connection: Connection) -> Page:
         began = time.monotonic()
         page = await self.queue.page(connection, after, self._options.share, self._writes.page_rows)
         self.read_seconds += time.monotonic() - began  # of this attempt only, without an outage before it

@@ -14,6 +14,7 @@ from memory_recall.errors import EmbedderRejected, LockNotAvailable, UnusableTex
 from memory_recall.indexing.queue_sql import PendingRow
 from memory_recall.postgres.connection import Connection
 from memory_recall.postgres.driver_errors import translated
+from memory_recall.schema.columns.keys import MemoryId
 from memory_recall.schema.table import ACTIVE, NOTIFY_CHANNEL, MemoryTable, VectorColumn
 
 MAX_DELAY_SECONDS = 60.0
@@ -36,7 +37,7 @@ class RetryPolicy:
 class FailedRow:
     """A row whose embedding failed, without its text. `next_attempt` is None for a quarantined row."""
 
-    id: int
+    id: MemoryId
     attempts: int
     error_class: str
     next_attempt: datetime | None
@@ -46,9 +47,9 @@ _RECORD = """
 INSERT INTO {failures} AS f (id, text_hash, attempts, error_class, next_attempt)
 SELECT v.id, v.hash, 1, v.error,
        CASE WHEN 1 >= $4 OR v.error = ANY($7::text[]) THEN 'infinity' ELSE now() + make_interval(secs => $5) END
-  FROM unnest($1::bigint[], $2::text[], $3::text[]) AS v(id, hash, error)
-  JOIN {table} m ON m.id = v.id AND {shareable} AND {hashed} = v.hash
- ORDER BY v.id
+  FROM unnest($1::{stored}[], $2::text[], $3::text[]) WITH ORDINALITY AS v(id, hash, error, place)
+  JOIN {table} m ON {id} = v.id AND {shareable} AND {hashed} = v.hash
+ ORDER BY v.place
    FOR SHARE OF m
 ON CONFLICT (id) DO UPDATE SET
     text_hash = excluded.text_hash,
@@ -76,15 +77,17 @@ async def record_failures(
     against changes, so that a later change sees the record and deletes it. After a lock timeout the rows are halved,
     and a single row that another session has locked is left for a later pass.
     """
-    ordered = sorted(failed, key=lambda item: item[0].id)
+    ordered, row = sorted(failed, key=lambda item: item[0].id), table.row("m")
     try:
         with translated("recording failures"):
             rows = await connection.fetch(
                 _RECORD.format(
                     failures=table.own(column.failures),
                     table=table.qualified,
+                    id=row.id,
+                    stored=table.key.stored,
                     shareable=table.shareable("m"),
-                    hashed=f"{table.own('memory_index_text_hash')}(m.content)",
+                    hashed=f"{table.own('memory_index_text_hash')}({row.content})",
                 ),
                 [row.id for row, _ in ordered],
                 [row.text_hash for row, _ in ordered],
@@ -108,38 +111,41 @@ async def forget_settled(connection: Connection, table: MemoryTable, column: Vec
 
     The table need not have the column. A failure that another session has locked is left.
     """
-    failures = table.own(column.failures)
+    failures, row = table.own(column.failures), table.row("m")
     wanted = table.pending("m", column.name) if column.name in table.catalog else table.shareable("m")
     with translated("clearing settled failures"):
         await connection.execute(
             f"DELETE FROM {failures} WHERE id IN (SELECT f.id FROM {failures} f WHERE NOT EXISTS ("
-            f"SELECT FROM {table.qualified} m WHERE m.id = f.id AND {wanted} "
-            f"AND {table.own('memory_index_text_hash')}(m.content) = f.text_hash) FOR UPDATE SKIP LOCKED)"
+            f"SELECT FROM {table.qualified} m WHERE {row.id} = f.id AND {wanted} "
+            f"AND {table.own('memory_index_text_hash')}({row.content}) = f.text_hash) FOR UPDATE SKIP LOCKED)"
         )
 
 
 async def listed(connection: Connection, table: MemoryTable, *, limit: int = 1000) -> list[FailedRow]:
     """List the failures of rows that are still pending with the same text, quarantined rows first."""
+    row_id, content = table.row("m").id, table.row("m").content
     with translated("listing failures"):
         rows = await connection.fetch(
-            f"SELECT f.id, f.attempts, f.error_class, nullif(f.next_attempt, 'infinity') AS next_attempt "
-            f"FROM {table.own('memory_embedding_failures')} f JOIN {table.qualified} m ON m.id = f.id "
-            f"WHERE {table.pending('m')} AND {table.own('memory_index_text_hash')}(m.content) = f.text_hash "
+            f"SELECT {table.key.shown('f.id')} AS id, f.attempts, f.error_class, "
+            "nullif(f.next_attempt, 'infinity') AS next_attempt "
+            f"FROM {table.own('memory_embedding_failures')} f JOIN {table.qualified} m ON {row_id} = f.id "
+            f"WHERE {table.pending('m')} AND {table.own('memory_index_text_hash')}({content}) = f.text_hash "
             "ORDER BY f.next_attempt DESC, f.id LIMIT $1",
             limit,
         )
     return [FailedRow(row["id"], row["attempts"], row["error_class"], row["next_attempt"]) for row in rows]
 
 
-async def retry(connection: Connection, table: MemoryTable, ids: Sequence[int] | None) -> list[int]:
+async def retry(connection: Connection, table: MemoryTable, ids: Sequence[MemoryId] | None) -> list[MemoryId]:
     """Delete the failures of the rows with these ids, or of all rows if `ids` is None, and notify the sync worker.
 
     Return the ids of the rows whose failures were deleted.
     """
+    stored = table.key.stored
     with translated("releasing quarantined rows"):
         rows = await connection.fetch(
-            f"DELETE FROM {table.own('memory_embedding_failures')} "
-            "WHERE $1::bigint[] IS NULL OR id = ANY($1::bigint[]) RETURNING id",
+            f"DELETE FROM {table.own('memory_embedding_failures')} f "
+            f"WHERE $1::{stored}[] IS NULL OR f.id = ANY($1::{stored}[]) RETURNING {table.key.shown('f.id')} AS id",
             list(ids) if ids is not None else None,
         )
         await connection.execute("SELECT pg_notify($1, $2)", NOTIFY_CHANNEL, table.name)

@@ -16,6 +16,7 @@ from pgvector import HalfVector
 from memory_recall.errors import LockNotAvailable
 from memory_recall.postgres.connection import Connection
 from memory_recall.postgres.driver_errors import translated
+from memory_recall.schema.columns.keys import MemoryId
 from memory_recall.schema.ddl import literal
 from memory_recall.schema.definitions import in_adopted_partition
 from memory_recall.schema.requirements.row_security import hides_rows
@@ -24,22 +25,23 @@ from memory_recall.schema.table import ACTIVE, MemoryTable, VectorColumn
 
 # Quarantined or delayed. A longer delay than any that is ever set comes from a clock that was set back afterwards.
 _NOT_YET = "(f.next_attempt = 'infinity' OR f.next_attempt BETWEEN now() AND now() + interval '10 minutes')"
-_SHARE = "mod(m.id::bigint, $2::bigint) = $1::bigint"
-_FOLLOWING = "m.id > $3::bigint"
 
 
 @dataclass(frozen=True, slots=True)
 class PendingRow:
     """A row to embed. Its `repr` omits the text, so that no log shows it."""
 
-    id: int
+    id: MemoryId
     text: str = field(repr=False)
     text_hash: str
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerShare:
-    """The rows that one worker embeds: those whose id modulo `count` is `index`."""
+    """The rows that one worker embeds: those whose id modulo `count` is `index`.
+
+    Where the key is no integer, a hash of the id takes its place.
+    """
 
     index: int = 0
     count: int = 1
@@ -50,7 +52,7 @@ class Page:
     """Pending rows that are due now. `last` is the id after which the next page begins, or None after the last page."""
 
     rows: list[PendingRow]
-    last: int | None
+    last: MemoryId | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,38 +82,44 @@ class PendingQueue:
     ) -> None:
         self._table = table
         self._model_id = model_id
-        pending, vector = table.pending("m", column.name), column.name
-        failures = table.own(column.failures)
-        self._page = _page_statement(table, column) if indexed else _key_range_statement(table, column)
+        pending, vector, row = table.pending("m", column.name), column.name, table.row("m")
+        failures, stored = table.own(column.failures), table.key.stored
+        page = _page_statement if indexed else _key_range_statement
+        self._first_page = page(table, column)
+        self._next_page = page(table, column, f"{row.id} > $5::{stored}")
         self._state = (
             f"SELECT (SELECT min(CASE WHEN {_NOT_YET} THEN extract(epoch FROM f.next_attempt - now()) ELSE 0 END) "
-            f"FROM {failures} f JOIN {table.qualified} m ON m.id = f.id WHERE {pending} AND {_SHARE} "
+            f"FROM {failures} f JOIN {table.qualified} m ON {row.id} = f.id WHERE {pending} AND {_share(table)} "
             f"AND {_has_hash(table, 'f.text_hash')} AND f.next_attempt < 'infinity')::float8 AS seconds_until_due, "
             f"{_takes_vectors(table, column, '$3::integer')} AS current"
         )
-        self._count = f"SELECT count(*) FROM {table.qualified} m WHERE {pending} AND {_SHARE}"
+        self._count = f"SELECT count(*) FROM {table.qualified} m WHERE {pending} AND {_share(table)}"
         still_wanted = (
             f"{_has_hash(table, 'v.hash')} AND {table.shareable('m')} "
             f"AND {_takes_vectors(table, column, '$4')} AND {in_adopted_partition(table, 'm')}"
         )
-        values = f"unnest($1::bigint[], $2::text[], $3::{table.vector_type()}[]) AS v(id, hash, embedding)"
+        values = f"unnest($1::{stored}[], $2::text[], $3::{table.vector_type()}[]) AS v(id, hash, embedding)"
         self._write = (
             f"WITH stored AS (UPDATE {table.qualified} m SET {vector} = v.embedding FROM {values} "
-            f"WHERE m.id = v.id AND m.{vector} IS NULL AND {still_wanted} RETURNING m.id) "
+            f"WHERE {row.id} = v.id AND m.{vector} IS NULL AND {still_wanted} RETURNING {row.id}) "
             f"SELECT count(*) FROM stored"
         )
         self._done = (
-            f"SELECT count(*) FROM {table.qualified} m JOIN unnest($1::bigint[], $2::text[]) AS v(id, hash) "
-            f"ON v.id = m.id WHERE m.{vector} IS NOT NULL AND {_has_hash(table, 'v.hash')}"
+            f"SELECT count(*) FROM {table.qualified} m JOIN unnest($1::{stored}[], $2::text[]) AS v(id, hash) "
+            f"ON v.id = {row.id} WHERE m.{vector} IS NOT NULL AND {_has_hash(table, 'v.hash')}"
         )
 
-    async def page(self, connection: Connection, after: int, share: WorkerShare, limit: int) -> Page:
-        """Read a page of the rows that are due and whose id is above `after`, in the order of ids.
+    async def page(self, connection: Connection, after: MemoryId | None, share: WorkerShare, limit: int) -> Page:
+        """Read a page of the rows that are due, in the order of ids: those after the id `after`, or the first ones.
 
         The page has no rows if the column belongs to another model by now.
         """
         with translated("reading pending rows"):
-            rows = await connection.fetch(self._page, share.index, share.count, after, limit, self._model_id)
+            bound = [share.index, share.count, limit, self._model_id]
+            if after is None:
+                rows = await connection.fetch(self._first_page, *bound)
+            else:
+                rows = await connection.fetch(self._next_page, *bound, after)
         due = [PendingRow(row["id"], row["content"], row["hash"]) for row in rows if row["content"] is not None]
         return Page(due, rows[-1]["id"] if rows else None)
 
@@ -174,44 +182,53 @@ def _has_hash(table: MemoryTable, recorded: str) -> str:
 
     The planner could join by an equality of hashes, and would then compute the hash of every row of the table.
     """
-    return f"NOT ({table.own('memory_index_text_hash')}(m.content) IS DISTINCT FROM {recorded})"
+    return f"NOT ({table.own('memory_index_text_hash')}({table.row('m').content}) IS DISTINCT FROM {recorded})"
+
+
+def _share(table: MemoryTable) -> str:
+    """Return an SQL condition for whether the row `m` belongs to the share $1 of $2."""
+    hashed = table.key.hashed(table.row("m").id)
+    return f"mod({hashed if table.key.is_integer else f'abs({hashed})'}, $2::bigint) = $1::bigint"
 
 
 def _due(table: MemoryTable, column: VectorColumn) -> str:
     # A flip between two statements exchanges the columns; the rows that this column lacks are another model's then.
     return (
-        f"{_takes_vectors(table, column, '$5::integer')} AND {table.pending('m', column.name)} "
-        f"AND {_SHARE} AND {in_adopted_partition(table, 'm')} "
-        f"AND NOT EXISTS (SELECT FROM {table.own(column.failures)} f WHERE f.id = m.id "
+        f"{_takes_vectors(table, column, '$4::integer')} AND {table.pending('m', column.name)} "
+        f"AND {_share(table)} AND {in_adopted_partition(table, 'm')} "
+        f"AND NOT EXISTS (SELECT FROM {table.own(column.failures)} f WHERE f.id = {table.row('m').id} "
         f"AND {_has_hash(table, 'f.text_hash')} AND {_NOT_YET})"
     )
 
 
-def _page_statement(table: MemoryTable, column: VectorColumn) -> str:
+def _page_statement(table: MemoryTable, column: VectorColumn, following: str = "true") -> str:
+    row = table.row("m")
     return (
-        "SELECT m.id, coalesce(m.content, '') AS content, "
-        f"{table.own('memory_index_text_hash')}(m.content) AS hash FROM {table.qualified} m "
-        f"WHERE {_due(table, column)} AND {_FOLLOWING} ORDER BY m.id LIMIT $4::bigint"
+        f"SELECT {table.key.shown(row.id)} AS id, coalesce({row.content}, '') AS content, "
+        f"{table.own('memory_index_text_hash')}({row.content}) AS hash FROM {table.qualified} m "
+        f"WHERE {_due(table, column)} AND {following} ORDER BY {row.id} LIMIT $3::bigint"
     )
 
 
-def _key_range_statement(table: MemoryTable, column: VectorColumn) -> str:
+def _key_range_statement(table: MemoryTable, column: VectorColumn, following: str = "true") -> str:
     # The due rows are picked from a fixed number of rows: a plan over all of them would sort the table for each page.
-    columns = "*, tableoid" if table.is_partitioned else "*"
+    row, columns = table.row("m"), "*, tableoid" if table.is_partitioned else "*"
     return (
-        f"SELECT m.id, d.content, {table.own('memory_index_text_hash')}(d.content) AS hash "
-        f"FROM (SELECT {columns} FROM {table.qualified} m WHERE {_FOLLOWING} ORDER BY m.id LIMIT $4::bigint) m "
-        f"LEFT JOIN LATERAL (SELECT coalesce(m.content, '') AS content WHERE {_due(table, column)}) d ON true "
-        "ORDER BY m.id"
+        f"SELECT {table.key.shown(row.id)} AS id, d.content, {table.own('memory_index_text_hash')}(d.content) AS hash "
+        f"FROM (SELECT {columns} FROM {table.qualified} m WHERE {following} ORDER BY {row.id} LIMIT $3::bigint) m "
+        f"LEFT JOIN LATERAL (SELECT coalesce({row.content}, '') AS content WHERE {_due(table, column)}) d ON true "
+        f"ORDER BY {row.id}"
     )
 
 
 async def still_shareable(connection: Connection, table: MemoryTable, rows: Sequence[PendingRow]) -> list[PendingRow]:
     """Return the rows whose text is unchanged and that are still neither sensitive nor deleted, in the same order."""
+    row_id = table.row("m").id
     with translated("checking rows before they are sent"):
         found = await connection.fetch(
-            f"SELECT m.id FROM {table.qualified} m JOIN unnest($1::bigint[], $2::text[]) AS v(id, hash) "
-            f"ON v.id = m.id WHERE {table.shareable('m')} AND {_has_hash(table, 'v.hash')}",
+            f"SELECT {table.key.shown(row_id)} AS id FROM {table.qualified} m "
+            f"JOIN unnest($1::{table.key.stored}[], $2::text[]) AS v(id, hash) "
+            f"ON v.id = {row_id} WHERE {table.shareable('m')} AND {_has_hash(table, 'v.hash')}",
             [row.id for row in rows],
             [row.text_hash for row in rows],
         )
@@ -221,10 +238,12 @@ async def still_shareable(connection: Connection, table: MemoryTable, rows: Sequ
 
 async def first_with_text(connection: Connection, table: MemoryTable, limit: int) -> list[PendingRow]:
     """Read the first `limit` rows by id that have a text and may have a vector, whether or not they have one."""
+    row = table.row("m")
     with translated("reading texts"):
         records = await connection.fetch(
-            f"SELECT id, content, {table.own('memory_index_text_hash')}(content) AS hash FROM {table.qualified} "
-            f"WHERE {table.shareable()} AND content IS NOT NULL ORDER BY id LIMIT $1",
+            f"SELECT {table.key.shown(row.id)} AS id, {row.content} AS content, "
+            f"{table.own('memory_index_text_hash')}({row.content}) AS hash FROM {table.qualified} m "
+            f"WHERE {table.shareable('m')} AND {row.content} IS NOT NULL ORDER BY {row.id} LIMIT $1",
             limit,
         )
     return [PendingRow(record["id"], record["content"], record["hash"]) for record in records]

@@ -178,14 +178,6 @@ def in_adopted_partition(table: MemoryTable, row: str) -> str:
     )
 
 
-def changed(table: MemoryTable, column: str) -> str:
-    """Return the comparison of a column's new and old values as Postgres prints it, which casts `varchar` to `text`."""
-    new, old = f"new.{column}", f"old.{column}"
-    if table.columns[column] == "character varying":
-        new, old = f"({new})::text", f"({old})::text"
-    return f"({new} IS DISTINCT FROM {old})"
-
-
 def trigger_function(name: str, body: str, *, security_definer: bool = False) -> Function:
     """Return the definition of a trigger function, whose search path is `pg_catalog`."""
     return Function(name, "", "trigger", "plpgsql", "VOLATILE", body, security_definer, ("pg_catalog",))

@@ -6,6 +6,7 @@ because `memory roles` grants rights on it.
 """
 # ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
 
+from memory_recall.schema.columns.used import TEXTS
 from memory_recall.schema.ddl import literal
 from memory_recall.schema.table import MemoryTable
 
@@ -28,12 +29,13 @@ MEMORY_TRIGGERS = (
 )
 _TEXTS = ("content", "tags", "expanded_keywords")
 _LONGEST_TEXT = 100_000  # characters
-_TEXT_TYPES = ("text", "character varying")
+READ_BY_WORKERS = ("id", "content", "is_sensitive", "deleted_at")
+"""What every worker reads of the memories, whether or not it fills the graph."""
 
 
 def text_columns(table: MemoryTable) -> list[str]:
-    """Return the columns from whose texts concepts are read: `content`, and what there is of tags and keywords."""
-    return [name for name in _TEXTS if table.columns.get(name) in _TEXT_TYPES]
+    """Return our names of what concepts are read from: `content`, and what there is of tags and keywords."""
+    return [name for name in _TEXTS if table.columns.get(name) in TEXTS]
 
 
 def concept_texts(table: MemoryTable) -> str:
@@ -41,9 +43,9 @@ def concept_texts(table: MemoryTable) -> str:
 
     At most 100,000 characters of each are read.
     """
-    there = text_columns(table)
+    there, row = text_columns(table), table.row("m")
     return ", ".join(
-        f"coalesce(left(m.{name}, {_LONGEST_TEXT}), '') AS {name}" if name in there else f"'' AS {name}"
+        f"coalesce(left({row.column(name)}, {_LONGEST_TEXT}), '') AS {name}" if name in there else f"'' AS {name}"
         for name in _TEXTS
     )
 
@@ -53,7 +55,8 @@ def concept_characters(table: MemoryTable) -> str:
 
     The bytes of a text are counted, since Postgres knows their number without reading the text.
     """
-    sizes = (f"coalesce(least(octet_length(m.{name}), {_LONGEST_TEXT}), 0)" for name in text_columns(table))
+    row = table.row("m")
+    sizes = (f"coalesce(least(octet_length({row.column(name)}), {_LONGEST_TEXT}), 0)" for name in text_columns(table))
     return " + ".join(sizes)
 
 
@@ -78,12 +81,14 @@ def reader_rights(table: MemoryTable, role: str) -> list[str]:
 
 def ended_rights(table: MemoryTable, role: str) -> list[str]:
     """Return REVOKE statements for a role that no longer fills the graph: the rights on columns of the memories."""
-    more = [name for name in _read_columns(table) if name != "content"]
+    kept = table.read_for(*READ_BY_WORKERS)
+    more = [column for column in _read_columns(table) if column not in kept]
     return [f"REVOKE SELECT ({', '.join(more)}) ON {table.qualified} FROM {role}"] if more else []
 
 
 def _read_columns(table: MemoryTable) -> list[str]:
-    return [*text_columns(table), *(["user_id"] if "user_id" in table.columns else [])]
+    """Return the columns of the user's table, quoted for SQL, that the filling of the graph reads beside the key."""
+    return table.read_for(*text_columns(table), "user_id")
 
 
 def drop_graph(table: MemoryTable) -> list[str]:

@@ -12,7 +12,7 @@ otherwise show the parameters of statements and the rows that a constraint refus
 
 from memory_recall.errors import InvalidInput
 from memory_recall.schema.ddl import literal
-from memory_recall.schema.graph_relations import GRAPH_TABLES, reader_rights, worker_rights
+from memory_recall.schema.graph_relations import GRAPH_TABLES, READ_BY_WORKERS, reader_rights, worker_rights
 from memory_recall.schema.requirements.row_security import policy_unless_there
 from memory_recall.schema.revisions import version_table
 from memory_recall.schema.rules.expected import COLUMN_MODEL, OWN_TABLES, TEXT_HASH
@@ -21,7 +21,6 @@ from memory_recall.schema.table import ACTIVE, STANDBY, MemoryTable, quoted
 
 _LONGEST_NAME = 63
 _LOG_SETTINGS = (("log_parameter_max_length", "0"), ("log_error_verbosity", "terse"))
-_READ_BY_WORKERS = ("id", "content", "is_sensitive", "deleted_at")
 
 
 def role_script(table: MemoryTable, *, worker: str, reader: str, row_security: bool = False) -> str:
@@ -80,7 +79,7 @@ def _own_relations(table: MemoryTable) -> list[str]:
 
 def _worker_rights(table: MemoryTable, role: str) -> list[str]:
     vectors = [column.name for column in (ACTIVE, STANDBY) if column.name in table.catalog]
-    read = [*table.read_for(*_READ_BY_WORKERS), *(["tableoid"] if table.is_partitioned else []), *vectors]
+    read = [*table.read_for(*READ_BY_WORKERS), *(["tableoid"] if table.is_partitioned else []), *vectors]
     failures = ", ".join(table.own(column.failures) for column in (ACTIVE, STANDBY))
     version = table.in_schema(version_table(table))
     own = ", ".join([table.own("memory_index_state"), table.own("memory_index_models"), version])

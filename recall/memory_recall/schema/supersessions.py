@@ -77,7 +77,12 @@ def void(table: MemoryTable, entry: str, hashed: str | None = None) -> str:
 
 
 async def has_links(connection: AnyConnection, table: MemoryTable) -> bool:
-    """Return whether the memory API's table of links lies beside the table of memories and refers to it."""
+    """Return whether the memory API's table of links lies beside the table of memories and refers to it.
+
+    That API's keys are integers.
+    """
+    if not table.key.is_integer:
+        return False
     with translated("looking for the table of links"):
         columns = await connection.fetchval(
             "SELECT array_agg(a.attname::text) FROM pg_attribute a WHERE a.attrelid = to_regclass($1) AND a.attnum > 0"

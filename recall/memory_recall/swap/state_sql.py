@@ -280,15 +280,15 @@ async def read_fill(connection: AnyConnection, table: MemoryTable, *, wanted: in
     """
     if table.standby_dimensions is None:
         return Fill(0, 0, 0)
-    pending = table.pending("m", STANDBY.name)
+    pending, memory = table.pending("m", STANDBY.name), table.row("m")
     with translated("counting rows of the standby column"):
         row = await connection.fetchrow(
             "SELECT coalesce($1::bigint,"
             f" (SELECT count(*) FROM {table.qualified} WHERE {table.shareable()})) AS wanted,"
             f" (SELECT count(*) FROM {table.qualified} m WHERE {pending}) AS missing,"
-            f" (SELECT count(*) FROM {table.own(STANDBY.failures)} f JOIN {table.qualified} m ON m.id = f.id"
+            f" (SELECT count(*) FROM {table.own(STANDBY.failures)} f JOIN {table.qualified} m ON {memory.id} = f.id"
             f"   WHERE f.next_attempt = 'infinity' AND {pending}"
-            f"     AND f.text_hash = {table.own('memory_index_text_hash')}(m.content)) AS quarantined",
+            f"     AND f.text_hash = {table.own('memory_index_text_hash')}({memory.content})) AS quarantined",
             wanted,
         )
     assert row is not None  # noqa: S101  (a SELECT without FROM yields one row)
@@ -325,7 +325,8 @@ async def complete_standby_column(connection: Connection, table: MemoryTable, *,
         await connection.execute("SET lock_timeout = 0")
         await connection.execute(f"ALTER TABLE {table.qualified} VALIDATE CONSTRAINT {STANDBY.constraint}")
     await TableChanges(connection, table, lock_seconds).build_index(
-        STANDBY.pending_index(table.name), f"ON {table.qualified} (id) WHERE {table.pending('', STANDBY.name)}"
+        STANDBY.pending_index(table.name),
+        f"ON {table.qualified} ({table.row().id}) WHERE {table.pending('', STANDBY.name)}",
     )
 
 
@@ -360,9 +361,11 @@ async def count_shareable(connection: AnyConnection, table: MemoryTable) -> int:
 
 async def sample_texts(connection: AnyConnection, table: MemoryTable, limit: int) -> list[str]:
     """Read the texts of random rows that may have a vector, as a sample for measuring an embedder's rate."""
+    content = table.row("m").content
     with translated("sampling texts"):
         rows = await connection.fetch(
-            f"SELECT content FROM {table.qualified} WHERE {table.shareable()} AND btrim(content) <> '' "
+            f"SELECT {content} AS content FROM {table.qualified} m "
+            f"WHERE {table.shareable('m')} AND btrim({content}) <> '' "
             "ORDER BY random() LIMIT $1",
             limit,
         )

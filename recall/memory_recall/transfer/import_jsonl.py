@@ -10,10 +10,11 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from memory_recall.errors import InvalidInput
+from memory_recall.errors import InvalidInput, SchemaUnsupported
 from memory_recall.postgres.connection import Connection
 from memory_recall.postgres.driver_errors import translated
 from memory_recall.schema.columns.owners import owner_named
+from memory_recall.schema.columns.used import USED_COLUMNS
 from memory_recall.schema.table import MemoryTable
 from memory_recall.transfer import rows_sql
 from memory_recall.transfer.jsonl import CorpusReader
@@ -44,24 +45,45 @@ async def import_memories(
 
     Raises:
         InvalidInput: a line is malformed; the message names the line, and nothing was stored.
-        SchemaUnsupported: there is no table of memories.
+        SchemaUnsupported: there is no table of memories, or its rows can only be written by its own program.
     """
     table.require_exists()
-    reader = CorpusReader()
+    _require_writable(table)
+    reader = CorpusReader(table.key)
     with translated("importing memories"):
         async with connection.transaction():
-            await rows_sql.stage(connection, _records(table, reader, lines, on_progress))
-            await _complain_about_ids(connection, table, reader)
+            await rows_sql.stage(connection, table, _records(table, reader, lines, on_progress))
+            for line, first in await rows_sql.repeated_lines(connection):
+                reader.complain(line, f"id is that of line {first} already")
             reader.require_clean()
             inserted, updated, sensitive = await rows_sql.merge(connection, table)
     return ImportResult(reader.read, inserted, updated, reader.read - inserted - updated, sensitive)
+
+
+def _require_writable(table: MemoryTable) -> None:
+    """Refuse a table in which a value does not stand in a column of its own, so that we cannot write it.
+
+    Raises:
+        SchemaUnsupported: there is such a value.
+    """
+    sources = {used.name: table.names.of(used.name) for used in USED_COLUMNS}
+    composed = [name for name, found in sources.items() if len(found) > 1 or any(source.path for source in found)]
+    if composed:
+        listed = "; ".join(f"{name} from {table.names.written(name)}" for name in composed)
+        raise SchemaUnsupported(
+            f"Nothing can be imported into {table.schema}.{table.name}: we read {listed}, and cannot write it.",
+            "Add the memories with the program that the table belongs to; memory export reads them.",
+        )
 
 
 async def _records(
     table: MemoryTable, reader: CorpusReader, lines: Iterable[bytes], on_progress: Callable[[int], None]
 ) -> AsyncIterator[tuple[Any, ...]]:
     for number, memory in reader.memories(lines):
-        record = memory.record()
+        record = memory.record() | {"id": table.key.checked(memory.id)}
+        if memory.is_sensitive and table.names.all_public:
+            reader.complain(number, "is_sensitive is true, and the table has no column that would say so")
+            continue
         if record["user_id"] is not None and "user_id" in table.columns:
             try:
                 record["user_id"] = owner_named(table, record["user_id"])
@@ -70,11 +92,3 @@ async def _records(
                 continue
         yield (number, *record.values())
         on_progress(reader.read)
-
-
-async def _complain_about_ids(connection: Connection, table: MemoryTable, reader: CorpusReader) -> None:
-    largest = {"smallint": 2**15, "integer": 2**31, "bigint": 2**63}[table.columns["id"]] - 1
-    for line in await rows_sql.lines_above(connection, largest):
-        reader.complain(line, f"id is larger than the table's {table.columns['id']} key can be")
-    for line, first in await rows_sql.repeated_lines(connection):
-        reader.complain(line, f"id is that of line {first} already")

@@ -6,7 +6,7 @@ name the line and the field and never quote the value, because that is part of a
 
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Generic, TypeVar
 
 import orjson
 from pydantic import (
@@ -21,6 +21,7 @@ from pydantic import (
 )
 
 from memory_recall.errors import InvalidInput
+from memory_recall.schema.columns.keys import KeyType
 
 MAX_COMPLAINTS = 20
 
@@ -45,14 +46,15 @@ def _owner(value: object) -> object:
 
 JoinedText = Annotated[StrictStr, BeforeValidator(_joined)]
 Owner = Annotated[StrictStr, BeforeValidator(_owner)]
+Id = TypeVar("Id", int, str)
 
 
-class MemoryLine(BaseModel):
-    """The checked fields of one line of JSON."""
+class MemoryLine(BaseModel, Generic[Id]):
+    """The checked fields of one line of JSON. Its id is an integer where the table's key is one, else a text."""
 
     model_config = ConfigDict(extra="ignore", hide_input_in_errors=True)
 
-    id: int = Field(strict=True, ge=1, lt=2**63)
+    id: Id
     content: StrictStr
     category: StrictStr | None = Field(default=None, max_length=50)
     tags: JoinedText | None = None
@@ -73,15 +75,24 @@ class MemoryLine(BaseModel):
         return self.user_id if self.user_id is not None else self.conv
 
 
-class CorpusReader:
-    """Reads the memories of a file, and collects the errors of the lines that cannot be imported."""
+AnyLine = MemoryLine[int] | MemoryLine[str]
+_NUMBERED = MemoryLine[Annotated[int, Field(strict=True, ge=1, lt=2**63)]]
+_NAMED = MemoryLine[StrictStr]
 
-    def __init__(self) -> None:
+
+class CorpusReader:
+    """Reads the memories of a file, and collects the errors of the lines that cannot be imported.
+
+    `key` is the type of the ids of the table into which they are imported.
+    """
+
+    def __init__(self, key: KeyType) -> None:
+        self._key = key
         self.complaints: list[str] = []
         self.complaint_count = 0
         self.read = 0
 
-    def memories(self, lines: Iterable[bytes]) -> Iterator[tuple[int, MemoryLine]]:
+    def memories(self, lines: Iterable[bytes]) -> Iterator[tuple[int, AnyLine]]:
         """Yield each valid memory with its line number. After the first error, the remaining lines are only checked."""
         for number, line in enumerate(lines, start=1):
             if not line.strip():
@@ -110,18 +121,29 @@ class CorpusReader:
         listed = "; ".join(self.complaints) + (f"; and {more} more" if more else "")
         raise InvalidInput(f"Nothing was imported: {listed}.", "Correct these lines and import the file again.")
 
-    def _parsed(self, number: int, line: bytes) -> MemoryLine | None:
+    def _parsed(self, number: int, line: bytes) -> AnyLine | None:
+        kind: type[AnyLine] = _NUMBERED if self._key.is_integer else _NAMED
         try:
-            memory = MemoryLine.model_validate(orjson.loads(line))
+            memory = kind.model_validate(orjson.loads(line))
         except orjson.JSONDecodeError as error:
             self.complain(number, f"malformed JSON at column {error.colno}")
         except ValidationError as error:
             self.complain(number, _described(error))
         else:
-            problem = _unstorable(memory)
+            problem = _unstorable(memory) or self._foreign(memory)
             if problem is None:
                 return memory
             self.complain(number, problem)
+        return None
+
+    def _foreign(self, memory: AnyLine) -> str | None:
+        """Return what is wrong with an id that the table's key cannot hold, or None."""
+        try:
+            self._key.checked(memory.id)
+        except InvalidInput:
+            if self._key.is_integer:
+                return f"id is larger than the table's {self._key.name} key can be"
+            return f"id is not of the type {self._key.name}, which the table's key has"
         return None
 
 
@@ -133,11 +155,11 @@ def _described(error: ValidationError) -> str:
     )
 
 
-def _unstorable(memory: MemoryLine) -> str | None:
+def _unstorable(memory: AnyLine) -> str | None:
     if not memory.content.strip():
         return "content is empty"
-    for name in ("content", "category", "tags", "expanded_keywords", "user_id", "conv"):
+    for name in ("id", "content", "category", "tags", "expanded_keywords", "user_id", "conv"):
         text = getattr(memory, name)
-        if text is not None and "\0" in text:
+        if isinstance(text, str) and "\0" in text:
             return f"{name} contains a NUL character, which Postgres cannot store"
     return None

@@ -16,8 +16,6 @@ from memory_recall.transfer.jsonl import MemoryLine
 
 _EXPORTED = [name for name in MemoryLine.model_fields if name not in {"is_sensitive", "conv"}]
 _TYPES = {
-    "line": "bigint",
-    "id": "bigint",
     "content": "text",
     "category": "text",
     "tags": "text",
@@ -42,37 +40,34 @@ def export_statement(table: MemoryTable) -> str:
 
     It selects those fields of an exported line that exist as columns of the table.
     """
-    # Through text, single precision keeps its short form: 0.3, not 0.30000001192092896.
-    written = {name: f"m.{name}::text::float8" for name, kind in table.catalog.items() if kind == "real"}
-    written |= {"user_id": owner_text(table, "m"), "created_at": moment(table, "created_at")}
+    row = table.row("m")
     exported = [name for name in _EXPORTED if name in table.columns]
-    selected = ", ".join(f"{written.get(name, f'm.{name}')} AS {name}" for name in exported)
-    return f"SELECT {selected} FROM {table.qualified} m WHERE {table.shareable('m')} ORDER BY m.id"
+    # Through text, single precision keeps its short form: 0.3, not 0.30000001192092896.
+    written = {name: f"{row.column(name)}::text::float8" for name in exported if table.columns[name] == "real"}
+    written |= {"user_id": owner_text(table, "m"), "created_at": moment(table, "created_at")}
+    written["id"] = table.key.shown(row.id)
+    selected = ", ".join(f"{written.get(name, row.column(name))} AS {name}" for name in exported)
+    return f"SELECT {selected} FROM {table.qualified} m WHERE {table.shareable('m')} ORDER BY {row.id}"
 
 
 def count_statement(table: MemoryTable) -> str:
     """Return the statement that counts the rows that may be exported, the sensitive rows and the deleted rows."""
     return (
         f"SELECT count(*) FILTER (WHERE {table.shareable()}) AS shareable, "
-        f"count(*) FILTER (WHERE deleted_at IS NULL AND {table.sensitive()}) AS sensitive, "
-        f"count(*) FILTER (WHERE deleted_at IS NOT NULL) AS deleted FROM {table.qualified}"
+        f"count(*) FILTER (WHERE {table.present()} AND {table.sensitive()}) AS sensitive, "
+        f"count(*) FILTER (WHERE NOT {table.present()}) AS deleted FROM {table.qualified}"
     )
 
 
-async def stage(connection: Connection, records: AsyncIterator[tuple[Any, ...]]) -> None:
+async def stage(connection: Connection, table: MemoryTable, records: AsyncIterator[tuple[Any, ...]]) -> None:
     """Create the temporary table of an import, and copy the records of the lines to it.
 
     A record holds the number of the line and the values of its `MemoryLine`.
     """
-    columns = ", ".join(f"{name} {kind}" for name, kind in _TYPES.items())
+    types = {"line": "bigint", "id": table.key.stored, **_TYPES}
+    columns = ", ".join(f"{name} {kind}" for name, kind in types.items())
     await connection.execute(f"CREATE TEMP TABLE {_STAGING} ({columns}) ON COMMIT DROP")
-    await connection.copy_records_to_table(_STAGING, schema_name="pg_temp", records=records, columns=list(_TYPES))
-
-
-async def lines_above(connection: Connection, largest: int) -> list[int]:
-    """Return the numbers of the first twenty lines whose id is above `largest`."""
-    statement = f"SELECT line FROM pg_temp.{_STAGING} WHERE id > $1 ORDER BY line LIMIT 20"
-    return [row["line"] for row in await connection.fetch(statement, largest)]
+    await connection.copy_records_to_table(_STAGING, schema_name="pg_temp", records=records, columns=list(types))
 
 
 async def repeated_lines(connection: Connection) -> list[tuple[int, int]]:
@@ -92,10 +87,12 @@ async def merge(connection: Connection, table: MemoryTable) -> tuple[int, int, i
 
     Return how many rows were inserted, how many rows were updated, and how many lines are marked as sensitive.
     """
-    written = table.catalog.keys() - table.generated.keys()
-    stored = [name for name in _TYPES if name != "line" and name in written]
+    written = {name for name in table.columns if table.names.of(name)[0].column not in table.generated}
+    stored = [name for name in ("id", *_TYPES) if name in written]
     compared = [name for name in stored if name not in ("id", "created_at")]
-    touched = f", updated_at = {moment_value(table, 'updated_at', 'now()')}" if "updated_at" in written else ""
+    row, target = table.row("m"), table.row()  # what is assigned to and inserted has no alias
+    now = moment_value(table, "updated_at", "now()") if "updated_at" in written else None
+    touched = "" if now is None else f", {target.column('updated_at')} = {now}"
     given = {name: f"i.{name}" for name in stored}
     absent = dict(_ABSENT)
     if "created_at" in stored:
@@ -104,38 +101,41 @@ async def merge(connection: Connection, table: MemoryTable) -> tuple[int, int, i
         )
     if "user_id" in stored:
         given["user_id"], absent["user_id"] = owner_value(table, "i.user_id"), absent_owner(table)
-    merged = {name: f"coalesce({given[name]}, m.{name})" for name in compared}
+    merged = {name: f"coalesce({given[name]}, {row.column(name)})" for name in compared}
     fresh = {name: f"coalesce({given[name]}, {absent[name]})" if name in absent else given[name] for name in stored}
-    sensitive = "coalesce(i.is_sensitive, false)"
-    fresh["is_sensitive"] = sensitive
-    if table.columns["is_sensitive"] != "boolean":
-        fresh["is_sensitive"] = f"{sensitive}::integer"
-        merged["is_sensitive"] = "coalesce(i.is_sensitive::integer, m.is_sensitive)"
-    differs = " OR ".join(f"m.{name} IS DISTINCT FROM {value}" for name, value in merged.items())
-    assignments = ", ".join(f"{name} = {value}" for name, value in merged.items())
+    if "is_sensitive" in stored:
+        sensitive = "coalesce(i.is_sensitive, false)"
+        fresh["is_sensitive"] = sensitive
+        if table.columns["is_sensitive"] != "boolean":
+            fresh["is_sensitive"] = f"{sensitive}::integer"
+            merged["is_sensitive"] = f"coalesce(i.is_sensitive::integer, {row.column('is_sensitive')})"
+    differs = " OR ".join(f"{row.column(name)} IS DISTINCT FROM {value}" for name, value in merged.items())
+    assignments = ", ".join(f"{target.column(name)} = {value}" for name, value in merged.items())
     updated = await connection.fetchval(
         f"WITH changed AS (UPDATE {table.qualified} m SET {assignments}{touched} FROM pg_temp.{_STAGING} i "
-        f"WHERE i.id = m.id AND ({differs}) RETURNING 1) SELECT count(*) FROM changed"
+        f"WHERE i.id = {row.id} AND ({differs}) RETURNING 1) SELECT count(*) FROM changed"
     )
-    key = "" if table.is_partitioned else "(id)"  # alone no key of a partitioned table
+    key = "" if table.is_partitioned else f"({target.id})"  # alone no key of a partitioned table
     inserted = await connection.fetchval(
-        f"WITH added AS (INSERT INTO {table.qualified} ({', '.join(stored)}) "
+        f"WITH added AS (INSERT INTO {table.qualified} ({', '.join(map(target.column, stored))}) "
         f"SELECT {', '.join(fresh[name] for name in stored)} FROM pg_temp.{_STAGING} i "
-        f"WHERE NOT EXISTS (SELECT FROM {table.qualified} m WHERE m.id = i.id) ORDER BY i.line "
+        f"WHERE NOT EXISTS (SELECT FROM {table.qualified} m WHERE {row.id} = i.id) ORDER BY i.line "
         f"ON CONFLICT {key} DO NOTHING RETURNING 1) SELECT count(*) FROM added"
     )
     marked = await connection.fetchval(f"SELECT count(*) FROM pg_temp.{_STAGING} WHERE is_sensitive")
-    await _move_sequence(connection, table)
+    if table.key.is_integer:
+        await _move_sequence(connection, table)
     return inserted, updated, marked
 
 
 async def _move_sequence(connection: Connection, table: MemoryTable) -> None:
     """Advance the sequence of ids to the largest id in the table, unless the sequence is beyond that already."""
-    sequence = await connection.fetchval("SELECT pg_get_serial_sequence($1, 'id')", table.qualified)
+    key = table.names.of("id")[0].column
+    sequence = await connection.fetchval("SELECT pg_get_serial_sequence($1, $2)", table.qualified, key)
     if sequence is None:
         return
     await connection.execute(
-        f"SELECT setval($1::regclass, greatest((SELECT max(id) FROM {table.qualified}), "
+        f"SELECT setval($1::regclass, greatest((SELECT max({table.row().id}) FROM {table.qualified}), "
         f"(SELECT last_value FROM {sequence}))) WHERE EXISTS (SELECT FROM {table.qualified})",
         sequence,
     )

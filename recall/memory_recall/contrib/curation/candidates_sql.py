@@ -11,6 +11,7 @@ from memory_recall.contrib.curation.features import Frequencies, Memory, Pair
 from memory_recall.errors import InvalidInput, SchemaUnsupported
 from memory_recall.postgres.connection import AnyConnection
 from memory_recall.postgres.driver_errors import translated
+from memory_recall.schema.columns.keys import MemoryId
 from memory_recall.schema.columns.moments import moment
 from memory_recall.schema.columns.owners import owned_by, owner_named
 from memory_recall.schema.requirements.used_columns import require_searchable
@@ -24,7 +25,6 @@ LEAST_COSINE = 0.2
 _WIDE_SCAN = (
     "SELECT set_config('hnsw.ef_search', '100', true), set_config('hnsw.iterative_scan', 'relaxed_order', true)"
 )
-_NEEDED = ("created_at", "search_vector", ACTIVE.name)
 
 
 def require_curatable(table: MemoryTable) -> None:
@@ -34,7 +34,8 @@ def require_curatable(table: MemoryTable) -> None:
         SchemaUnsupported: a column is missing.
     """
     require_searchable(table)
-    missing = [name for name in _NEEDED if name not in table.columns]
+    missing = [name for name in ("created_at", "search_vector") if name not in table.columns]
+    missing += [ACTIVE.name] if ACTIVE.name not in table.catalog else []
     if missing:
         raise SchemaUnsupported(
             f"Table {table.schema}.{table.name} has no column {', '.join(missing)}, by which memories are compared.",
@@ -47,16 +48,16 @@ def current(table: MemoryTable, row: str, *, links: bool) -> str:
 
     A link that was added with a mark counts no longer once the mark has ended, although it may be there still.
     """
-    journal = table.own(SUPERSESSIONS)
+    journal, row_id = table.own(SUPERSESSIONS), table.row(row).id
     linked = (
-        f" AND NOT EXISTS (SELECT FROM {table.in_schema(LINKS)} l WHERE l.dst_id = {row}.id"
+        f" AND NOT EXISTS (SELECT FROM {table.in_schema(LINKS)} l WHERE l.dst_id = {row_id}"
         f" AND l.link_type = 'supersedes' AND NOT EXISTS (SELECT FROM {journal} e WHERE e.link_id = l.id"
         " AND e.undone_at IS NOT NULL))"
         if links
         else ""
     )
     return (
-        f"{table.shareable(row)} AND NOT EXISTS (SELECT FROM {journal} s WHERE s.id = {row}.id"
+        f"{table.shareable(row)} AND NOT EXISTS (SELECT FROM {journal} s WHERE s.id = {row_id}"
         f" AND s.undone_at IS NULL){linked}"
     )
 
@@ -67,20 +68,32 @@ def unchanged(table: MemoryTable, *, links: bool) -> str:
     `p` has the ids `id` and `successor` of the older and the newer memory, and their `text_hash` and `successor_hash`.
     Both memories must be current, have these texts, belong to one owner, and be in this order.
     """
-    hashed = table.own(TEXT_HASH)
-    owner = " AND o.user_id = n.user_id" if "user_id" in table.columns else ""
-    return f"""JOIN {table.qualified} o ON o.id = p.id AND {current(table, "o", links=links)}
-                          AND {hashed}(o.content) = p.text_hash
-  JOIN {table.qualified} n ON n.id = p.successor AND {current(table, "n", links=links)}
-                          AND {hashed}(n.content) = p.successor_hash
-                          AND (o.created_at, o.id) < (n.created_at, n.id){owner}"""
+    hashed, older, newer = table.own(TEXT_HASH), table.row("o"), table.row("n")
+    return f"""JOIN {table.qualified} o ON {older.id} = p.id AND {current(table, "o", links=links)}
+                          AND {hashed}({older.content}) = p.text_hash
+  JOIN {table.qualified} n ON {newer.id} = p.successor AND {current(table, "n", links=links)}
+                          AND {hashed}({newer.content}) = p.successor_hash
+                          AND {_precedes(table, "o", "n")}{_same_owner(table, "o", "n")}"""
+
+
+def _precedes(table: MemoryTable, older: str, newer: str) -> str:
+    """Return the condition that the row `older` was made before the row `newer`."""
+    before, after = table.row(older), table.row(newer)
+    return f"({before.column('created_at')}, {before.id}) < ({after.column('created_at')}, {after.id})"
+
+
+def _same_owner(table: MemoryTable, one: str, other: str) -> str:
+    """Return the condition, after an AND, that two rows belong to one owner; it is empty where nobody owns a row."""
+    if "user_id" not in table.columns:
+        return ""
+    return f" AND {table.row(one).column('user_id')} = {table.row(other).column('user_id')}"
 
 
 def _searched(table: MemoryTable, row: str, *, links: bool) -> str:
     """Return the condition of `current` for a row that also has a vector and a date, of the owner $1 if it is given."""
     return (
         f"{current(table, row, links=links)} AND {row}.{ACTIVE.name} IS NOT NULL"
-        f" AND {row}.created_at IS NOT NULL{_owned(table, row)}"
+        f" AND {table.row(row).column('created_at')} IS NOT NULL{_owned(table, row)}"
     )
 
 
@@ -101,7 +114,7 @@ async def read_pairs(
         InvalidInput: there are too many memories for one run, or the table has no such user.
     """
     user = user if user is None else owner_named(table, user)
-    made = moment(table, "created_at", "n")
+    made, key = moment(table, "created_at", "n"), table.key
     newer = f"{_searched(table, 'n', links=links)} AND ($2::timestamptz IS NULL OR {made} >= $2)"
     # The settings of the index scan end with the transaction, because a pooler may give the session to somebody else.
     with translated("looking for memories that belong together"):
@@ -114,7 +127,8 @@ async def read_pairs(
                 )
             await connection.execute(_WIDE_SCAN)
             found = await connection.fetch(
-                f"SELECT n.id AS newer, o.id AS older, o.cosine FROM {table.qualified} n,"
+                f"SELECT {key.shown(table.row('n').id)} AS newer, {key.shown('o.id')} AS older, o.cosine"
+                f" FROM {table.qualified} n,"
                 f" LATERAL ({_nearest_older(table, links=links)}) o WHERE {newer} AND o.cosine >= $3",
                 user,
                 since,
@@ -133,27 +147,27 @@ def _nearest_older(table: MemoryTable, *, links: bool) -> str:
     """Return the SELECT of the memories that are nearest to the row `n` among the older ones of its owner."""
     operator = f"OPERATOR({quoted(table.vector_schema or 'public')}.<=>)"
     distance = f"m.{ACTIVE.name} {operator} n.{ACTIVE.name}"
-    owner = " AND m.user_id = n.user_id" if "user_id" in table.columns else ""
     # The cosine of a vector of length zero is NaN, which Postgres takes for more than any number.
     return (
-        f"SELECT m.id, nullif(1 - ({distance}), 'NaN')::float8 AS cosine FROM {table.qualified} m"
-        f" WHERE {_searched(table, 'm', links=links)}{owner} AND (m.created_at, m.id) < (n.created_at, n.id)"
+        f"SELECT {table.row('m').id} AS id, nullif(1 - ({distance}), 'NaN')::float8 AS cosine FROM {table.qualified} m"
+        f" WHERE {_searched(table, 'm', links=links)}{_same_owner(table, 'm', 'n')} AND {_precedes(table, 'm', 'n')}"
         f" ORDER BY {distance} LIMIT {NEIGHBOURS}"
     )
 
 
 async def _read_memories(
-    connection: AnyConnection, table: MemoryTable, ids: list[int], *, user: str | None, links: bool
-) -> dict[int, Memory]:
+    connection: AnyConnection, table: MemoryTable, ids: list[MemoryId], *, user: str | None, links: bool
+) -> dict[MemoryId, Memory]:
     """Return those of the user's memories that are current still; some may have become sensitive since they were found.
 
     With `user` None, they may be any owner's.
     """
+    row = table.row("m")
     rows = await connection.fetch(
-        f"SELECT m.id, m.content, {_tags(table)} AS tags, tsvector_to_array(m.search_vector) AS terms,"
-        f" {moment(table, 'created_at')} AS created_at,"
-        f" {table.own(TEXT_HASH)}(m.content) AS text_hash FROM {table.qualified} m"
-        f" WHERE m.id = ANY($2::bigint[]) AND {current(table, 'm', links=links)}{_owned(table, 'm')}",
+        f"SELECT {table.key.shown(row.id)} AS id, {row.content} AS content, {_tags(table)} AS tags,"
+        f" tsvector_to_array({row.search_vector}) AS terms, {moment(table, 'created_at')} AS created_at,"
+        f" {table.own(TEXT_HASH)}({row.content}) AS text_hash FROM {table.qualified} m"
+        f" WHERE {row.id} = ANY($2::{table.key.stored}[]) AND {current(table, 'm', links=links)}{_owned(table, 'm')}",
         user,
         ids,
     )
@@ -172,11 +186,13 @@ async def _read_memories(
 
 async def read_unchanged(
     connection: AnyConnection, table: MemoryTable, pairs: Sequence[Pair], *, links: bool
-) -> set[tuple[int, int]]:
+) -> set[tuple[MemoryId, MemoryId]]:
     """Return the ids (older, newer) of those pairs whose memories are current still, with the texts that were read."""
+    key, stored = table.key, table.key.stored
     with translated("looking memories up again"):
         rows = await connection.fetch(
-            "SELECT p.id, p.successor FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::text[])"
+            f"SELECT {key.shown('p.id')} AS id, {key.shown('p.successor')} AS successor"
+            f" FROM unnest($1::{stored}[], $2::{stored}[], $3::text[], $4::text[])"
             f" AS p(id, successor, text_hash, successor_hash) {unchanged(table, links=links)}",
             [pair.older.id for pair in pairs],
             [pair.newer.id for pair in pairs],
@@ -191,7 +207,7 @@ async def read_frequencies(
 ) -> Frequencies:
     """Return how many of the current memories have each term and each tag that more than one of them has."""
     rows = f"{table.qualified} m WHERE {_searched(table, 'm', links=links)}"
-    terms = f"SELECT unnest(tsvector_to_array(m.search_vector)) AS name FROM {rows}"
+    terms = f"SELECT unnest(tsvector_to_array({table.row('m').search_vector})) AS name FROM {rows}"
     tags = f"SELECT lower(btrim(unnest(string_to_array({_tags(table)}, ',')))) AS name FROM {rows}"
     with translated("counting words and tags"):
         user = user if user is None else owner_named(table, user)
@@ -207,4 +223,4 @@ async def read_frequencies(
 
 
 def _tags(table: MemoryTable) -> str:
-    return "coalesce(m.tags, '')" if "tags" in table.columns else "''"
+    return f"coalesce({table.row('m').column('tags')}, '')" if "tags" in table.columns else "''"

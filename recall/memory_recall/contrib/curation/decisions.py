@@ -19,6 +19,7 @@ from memory_recall.contrib.curation.features import (
     Pair,
     compute_features,
 )
+from memory_recall.schema.columns.keys import MemoryId
 
 BIAS = -9.91
 WEIGHTS: Mapping[str, float] = {
@@ -96,7 +97,7 @@ def choose(
     """Return what is proposed for pairs with these scores, as `judge` does."""
     ordered = sorted(zip(scores, pairs, strict=True), key=lambda one: (-one[0], one[1].newer.id, one[1].older.id))
     judged: list[Judgement] = []
-    succeeded: set[int] = set()
+    succeeded: set[MemoryId] = set()
     for value, pair in ordered:
         if value >= threshold and pair.older.id not in succeeded:
             succeeded.add(pair.older.id)

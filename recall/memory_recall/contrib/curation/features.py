@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from memory_recall.schema.columns.keys import MemoryId
+
 # Words by which English notes say that one thing took the place of another, that something is new, and that something
 # known is said again.
 _CHANGE = (
@@ -32,7 +34,7 @@ CHANGE, NOVELTY, REPETITION = (
 class Memory:
     """A memory that is neither sensitive nor deleted nor superseded. `terms` are its lexemes."""
 
-    id: int
+    id: MemoryId
     content: str = field(repr=False)
     tags: frozenset[str] = field(repr=False)
     terms: frozenset[str] = field(repr=False)
@@ -49,7 +51,7 @@ class Pair:
     cosine: float
 
     @property
-    def ids(self) -> tuple[int, int]:
+    def ids(self) -> tuple[MemoryId, MemoryId]:
         """The ids of the older and of the newer memory."""
         return self.older.id, self.newer.id
 
@@ -138,9 +140,9 @@ def _overlap(one: frozenset[str], other: frozenset[str], weights: Mapping[str, f
     return sum(weights[each] for each in one & other) / smaller if smaller else 0.0
 
 
-def _leads(keys: Iterable[int], similarity: Sequence[float]) -> list[float]:
+def _leads(keys: Iterable[MemoryId], similarity: Sequence[float]) -> list[float]:
     """Return by how much each pair's similarity exceeds that of the best other pair with the same key, or all of it."""
-    groups: dict[int, list[int]] = defaultdict(list)
+    groups: dict[MemoryId, list[int]] = defaultdict(list)
     for number, key in enumerate(keys):
         groups[key].append(number)
     leads = [0.0] * len(similarity)

@@ -17,6 +17,7 @@ from memory_recall.contrib.curation.proposal_file import Proposal
 from memory_recall.errors import InvalidInput
 from memory_recall.postgres.connection import AnyConnection
 from memory_recall.postgres.driver_errors import translated
+from memory_recall.schema.columns.keys import MemoryId
 from memory_recall.schema.supersessions import ENDED, LINKS, SUPERSESSIONS, drop_ended_links, has_links
 from memory_recall.schema.table import MemoryTable
 
@@ -49,8 +50,8 @@ class Step:
     step: int
     run: int
     action: str
-    id: int
-    superseded_by: int
+    id: MemoryId
+    superseded_by: MemoryId
     applied_at: datetime
     undone_at: datetime | None
 
@@ -61,9 +62,12 @@ async def apply_proposals(connection: AnyConnection, table: MemoryTable, proposa
     Proposals whose action is ADD or NOOP change nothing.
 
     Raises:
+        InvalidInput: an id is of another type than those of the table.
         LockNotAvailable: another process is changing the journal.
     """
     wanted = [one for one in proposals if one.action in APPLIED]
+    ids = [table.key.checked(one.id) for one in wanted]
+    successors = [table.key.checked(one.superseded_by) for one in wanted]
     journal, links = table.own(SUPERSESSIONS), await has_links(connection, table)
     with translated("applying proposals"):
         async with connection.transaction():
@@ -72,8 +76,8 @@ async def apply_proposals(connection: AnyConnection, table: MemoryTable, proposa
                 await drop_ended_links(connection, table)
             rows = await connection.fetch(
                 _insert(table, links=links),
-                [one.id for one in wanted],
-                [one.superseded_by for one in wanted],
+                ids,
+                successors,
                 [one.action.value for one in wanted],
                 [one.text_hash for one in wanted],
                 [one.successor_hash for one in wanted],
@@ -89,11 +93,11 @@ def _insert(table: MemoryTable, *, links: bool) -> str:
     It locks the rows until the end of the transaction, so that the triggers see the entry when a text changes then. A
     row that somebody is changing now is skipped.
     """
-    journal = table.own(SUPERSESSIONS)
+    journal, stored = table.own(SUPERSESSIONS), table.key.stored
     return f"""
 INSERT INTO {journal} (run, id, superseded_by, action, text_hash, successor_hash)
 SELECT (SELECT coalesce(max(run), 0) + 1 FROM {journal}), p.id, p.successor, p.action, p.text_hash, p.successor_hash
-  FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::text[], $5::text[])
+  FROM unnest($1::{stored}[], $2::{stored}[], $3::text[], $4::text[], $5::text[])
        AS p(id, successor, action, text_hash, successor_hash)
   {unchanged(table, links=links)}
  ORDER BY p.id
@@ -104,12 +108,12 @@ RETURNING run"""
 
 def _link(table: MemoryTable) -> str:
     """Return the statement that adds the API's links of run $1, records their ids in the journal, and returns them."""
-    journal = table.own(SUPERSESSIONS)
+    journal, newer = table.own(SUPERSESSIONS), table.row("n")
     return f"""
 WITH added AS (
   INSERT INTO {table.in_schema(LINKS)} (user_id, src_id, dst_id, link_type)
-  SELECT n.user_id, s.superseded_by, s.id, 'supersedes'
-    FROM {journal} s JOIN {table.qualified} n ON n.id = s.superseded_by
+  SELECT {newer.column("user_id")}, s.superseded_by, s.id, 'supersedes'
+    FROM {journal} s JOIN {table.qualified} n ON {newer.id} = s.superseded_by
    WHERE s.run = $1 ON CONFLICT DO NOTHING RETURNING id, src_id, dst_id
 )
 UPDATE {journal} s SET link_id = added.id FROM added
@@ -147,7 +151,8 @@ async def steps(connection: AnyConnection, table: MemoryTable) -> list[Step]:
     """Return the last thousand rows of the journal, newest first."""
     with translated("reading the journal"):
         rows = await connection.fetch(
-            "SELECT step, run, action, id, superseded_by, applied_at, undone_at"
+            f"SELECT step, run, action, {table.key.shown('id')} AS id,"
+            f" {table.key.shown('superseded_by')} AS superseded_by, applied_at, undone_at"
             f" FROM {table.own(SUPERSESSIONS)} ORDER BY step DESC LIMIT {_LISTED}"
         )
     return [Step(**row) for row in rows]

@@ -27,6 +27,7 @@ from memory_recall.contrib.curation.decisions import Decider, Judgement, choose
 from memory_recall.contrib.curation.features import Frequencies, Pair
 from memory_recall.errors import EmbedderBroken, EmbedderRejected, EmbedderUnavailable, first_of
 from memory_recall.retrying import Backoff, retry
+from memory_recall.schema.columns.keys import MemoryId
 
 LEAST_SCORE = 0.1
 """The score by the rules below which the model is not asked about a pair."""
@@ -61,7 +62,7 @@ _ATTEMPTS = 3
 _BACKOFF = Backoff(first=2.0, longest=5.0, jitter=0.5)
 _LONGEST_WAIT = 30.0  # seconds before a request is repeated, however long a server would have it wait
 
-Ids = tuple[int, int]
+Ids = tuple[MemoryId, MemoryId]
 """The ids of the older and of the newer memory of a pair."""
 
 Lookup = Callable[[Sequence[Pair]], Awaitable[AbstractSet[Ids]]]

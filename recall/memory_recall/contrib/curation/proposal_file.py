@@ -11,15 +11,16 @@ from pathlib import Path
 from typing import Annotated
 
 import orjson
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, StrictStr, ValidationError
 
 from memory_recall.contrib.curation.decisions import APPLIED, Action, Decider, Judgement
 from memory_recall.errors import InvalidInput
 from memory_recall.private_file import write_private_file
+from memory_recall.schema.columns.keys import MemoryId
 
 MAX_PROPOSALS = 10_000
 _MAX_BYTES = 256 * 1024 * 1024
-MemoryId = Annotated[int, Field(ge=-(2**63), lt=2**63)]
+Id = Annotated[int, Field(strict=True, ge=-(2**63), lt=2**63)] | StrictStr
 Hash = Annotated[str, Field(pattern="^[0-9a-f]{32}$")]
 
 
@@ -34,8 +35,8 @@ class Proposal(BaseModel):
 
     action: Action
     decided_by: Decider
-    id: MemoryId
-    superseded_by: MemoryId
+    id: Id
+    superseded_by: Id
     score: float = Field(ge=0, le=1)
     older: str = Field(repr=False)
     newer: str = Field(repr=False)
@@ -103,7 +104,7 @@ def read_proposals(path: Path) -> list[Proposal]:
             f"{path} has more than {MAX_PROPOSALS:,} lines or {_MAX_BYTES:,} bytes.", "Split it into several files."
         )
     proposals: list[Proposal] = []
-    succeeded: set[int] = set()
+    succeeded: set[MemoryId] = set()
     for number, line in enumerate(lines, 1):
         proposal = _parsed(path, number, line)
         if proposal.action in APPLIED:

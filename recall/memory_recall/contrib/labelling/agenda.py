@@ -13,6 +13,7 @@ import random
 from dataclasses import dataclass
 
 from memory_recall.contrib.labelling.labels import Asked, Drawn, Labels, Round
+from memory_recall.schema.columns.keys import MemoryId
 
 _BLOCK = 5  # questions, of which one is judged twice
 
@@ -21,7 +22,7 @@ _BLOCK = 5  # questions, of which one is judged twice
 class Write:
     """The task of writing a question for a drawn memory."""
 
-    memory_id: int
+    memory_id: MemoryId
     draw: Drawn
 
 
@@ -37,7 +38,7 @@ class Judge:
     """The task of judging how well a memory answers a question."""
 
     question: Asked
-    memory_id: int
+    memory_id: MemoryId
     round: Round
 
 
@@ -73,10 +74,10 @@ def visits(labels: Labels) -> list[tuple[Asked, Round]]:
     return order if waiting is None else [*order, (waiting, 2)]
 
 
-def shuffled(labels: Labels, query_id: str, judged: Round) -> list[int]:
+def shuffled(labels: Labels, query_id: str, judged: Round) -> list[MemoryId]:
     """Return the pool of a question in the order in which it is shown in this round."""
 
-    def key(memory_id: int) -> str:
+    def key(memory_id: MemoryId) -> str:
         return hashlib.sha256(f"{labels.seed}:{query_id}:{judged}:{memory_id}".encode()).hexdigest()
 
     return sorted(labels.pools.get(query_id, []), key=key)

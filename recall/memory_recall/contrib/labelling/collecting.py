@@ -16,6 +16,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
 from memory_recall.contrib.labelling.labels import Asked, Labels, QuestionText
 from memory_recall.errors import InvalidInput
+from memory_recall.schema.columns.keys import MemoryId
 
 _EVERYBODY = (None, "", "all")
 Line = TypeVar("Line", bound=BaseModel)
@@ -34,7 +35,7 @@ class ImportedQuestion(BaseModel):
     query_id: Annotated[str | None, BeforeValidator(_as_text)] = None
     stratum: str | None = None
     conv: Annotated[str | None, BeforeValidator(_as_text)] = None
-    relevant_ids: list[int] = []
+    relevant_ids: list[MemoryId] = []
 
 
 class LoggedQuery(BaseModel):

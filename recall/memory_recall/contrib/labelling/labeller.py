@@ -15,6 +15,7 @@ from memory_recall.contrib.labelling.label_file import LabelFile
 from memory_recall.contrib.labelling.labels import Asked, Declined, Dropped, Event, Graded, Labels, Pooled
 from memory_recall.contrib.labelling.store import ShownMemory, Store
 from memory_recall.errors import InvalidInput
+from memory_recall.schema.columns.keys import MemoryId
 
 MOST_WRITTEN_CHARACTERS = 2_000
 GRADES = {
@@ -168,7 +169,7 @@ class Labeller:
         """Remove a question whose memory must not be shown any more; return whether it was removed."""
         return question.about is not None and await self._readable(question.about, question.conv) is None
 
-    async def _readable(self, memory_id: int, user: str | None) -> ShownMemory | None:
+    async def _readable(self, memory_id: MemoryId, user: str | None) -> ShownMemory | None:
         """Return a memory of the user, or of anybody if `user` is None, as it may be shown now.
 
         One that is sensitive, deleted, missing or another user's is withdrawn.

@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from memory_recall.evaluation.judgements import HIGHEST_GRADE
+from memory_recall.schema.columns.keys import MemoryId
 from memory_recall.search.query import MAX_QUERY_CHARACTERS
 
 Grade = Annotated[int, Field(ge=0, le=HIGHEST_GRADE)]
@@ -32,7 +33,7 @@ class Drawn(_Event):
     """
 
     kind: Literal["draw"] = "draw"
-    memory_ids: list[int]
+    memory_ids: list[MemoryId]
     stratum: str
     conv: str | None = None
 
@@ -49,11 +50,11 @@ class Asked(_Event):
     text: QuestionText
     stratum: str
     conv: str | None = None
-    about: int | None = None
-    known: list[int] = []
+    about: MemoryId | None = None
+    known: list[MemoryId] = []
 
     @classmethod
-    def with_hashed_id(cls, text: str, *, stratum: str, conv: str | None, about: int | None = None) -> "Asked":
+    def with_hashed_id(cls, text: str, *, stratum: str, conv: str | None, about: MemoryId | None = None) -> "Asked":
         """Make a question of the user `conv`, whose id is a hash of both, so that asking it again gives the same id."""
         digest = hashlib.sha256(f"{conv or ''}\0{text}".encode()).hexdigest()
         return cls(query_id=digest[:12], text=text, stratum=stratum, conv=conv, about=about)
@@ -63,7 +64,7 @@ class Declined(_Event):
     """The person wrote no question for a drawn memory."""
 
     kind: Literal["decline"] = "decline"
-    memory_id: int
+    memory_id: MemoryId
 
 
 class Pooled(_Event):
@@ -71,7 +72,7 @@ class Pooled(_Event):
 
     kind: Literal["pool"] = "pool"
     query_id: str
-    memory_ids: list[int]
+    memory_ids: list[MemoryId]
 
 
 class Graded(_Event):
@@ -79,7 +80,7 @@ class Graded(_Event):
 
     kind: Literal["grade"] = "grade"
     query_id: str
-    memory_id: int
+    memory_id: MemoryId
     round: Round
     grade: Grade
 
@@ -95,7 +96,7 @@ class Withdrawn(_Event):
     """A memory turned out to be sensitive or deleted. It is never shown again."""
 
     kind: Literal["withdraw"] = "withdraw"
-    memory_id: int
+    memory_id: MemoryId
 
 
 Event = Annotated[
@@ -117,7 +118,7 @@ class Labels(BaseModel):
         """Return the state after these further events."""
         return Labels(seed=self.seed, events=(*self.events, *events))
 
-    def withdraw(self, memory_id: int) -> "Labels":
+    def withdraw(self, memory_id: MemoryId) -> "Labels":
         """Return the state after a memory turned out to be sensitive or deleted.
 
         A question that was written for the memory may repeat its content, so the question is removed with its
@@ -132,12 +133,12 @@ class Labels(BaseModel):
         return Labels(seed=self.seed, events=(*kept, Withdrawn(memory_id=memory_id)))
 
     @cached_property
-    def withdrawn(self) -> frozenset[int]:
+    def withdrawn(self) -> frozenset[MemoryId]:
         """The ids of memories that are not shown any more."""
         return frozenset(event.memory_id for event in self.events if isinstance(event, Withdrawn))
 
     @cached_property
-    def unwritten(self) -> list[tuple[int, Drawn]]:
+    def unwritten(self) -> list[tuple[MemoryId, Drawn]]:
         """The drawn memories that still need a question, each with the event of its draw, in the order of drawing."""
         answered = {event.about for event in self.events if isinstance(event, Asked)}
         answered |= {event.memory_id for event in self.events if isinstance(event, Declined)}
@@ -145,7 +146,7 @@ class Labels(BaseModel):
         return [(one, event) for one, event in drawn if one not in answered and one not in self.withdrawn]
 
     @cached_property
-    def drawn(self) -> frozenset[int]:
+    def drawn(self) -> frozenset[MemoryId]:
         """The ids of all memories that were drawn."""
         return frozenset(one for event in self.events if isinstance(event, Drawn) for one in event.memory_ids)
 
@@ -162,24 +163,24 @@ class Labels(BaseModel):
         return [one for one in asked if one.query_id not in dropped]
 
     @cached_property
-    def pools(self) -> dict[str, list[int]]:
+    def pools(self) -> dict[str, list[MemoryId]]:
         """For each question that has a pool, the ids of the memories to judge, without the withdrawn memories."""
-        found: dict[str, dict[int, None]] = {}
+        found: dict[str, dict[MemoryId, None]] = {}
         for event in self.events:
             if isinstance(event, Pooled):
                 found.setdefault(event.query_id, {}).update(dict.fromkeys(event.memory_ids))
         return {name: [one for one in pool if one not in self.withdrawn] for name, pool in found.items()}
 
     @cached_property
-    def grades(self) -> dict[tuple[str, Round], dict[int, int]]:
+    def grades(self) -> dict[tuple[str, Round], dict[MemoryId, int]]:
         """The grades by question id and round; each value maps the ids of the judged memories to their grades."""
-        found: dict[tuple[str, Round], dict[int, int]] = {}
+        found: dict[tuple[str, Round], dict[MemoryId, int]] = {}
         for event in self.events:
             if isinstance(event, Graded):
                 found.setdefault((event.query_id, event.round), {})[event.memory_id] = event.grade
         return found
 
-    def ungraded(self, query_id: str, judged: Round = 1) -> list[int]:
+    def ungraded(self, query_id: str, judged: Round = 1) -> list[MemoryId]:
         """Return the ids of those memories in a question's pool that have no grade in the round `judged`."""
         graded = self.grades.get((query_id, judged), {})
         return [one for one in self.pools.get(query_id, []) if one not in graded]

@@ -14,10 +14,12 @@ def draw_statement(table: MemoryTable, *, of_user: bool) -> str:
     `of_user` is set, only the memories of the user $4 are drawn from.
     """
     owned = f" AND {owned_by(table, 'm', '$4')}" if of_user else ""
+    row, key = table.row("m"), table.key
     return (
-        f"SELECT id FROM {table.qualified} m WHERE {table.shareable('m')} AND btrim(content) <> '' "
-        f"AND NOT id = ANY($3::bigint[]){owned} "
-        "ORDER BY sha256(convert_to($2::text || ':' || id::text, 'UTF8')), id LIMIT $1"
+        f"SELECT {key.shown(row.id)} AS id FROM {table.qualified} m "
+        f"WHERE {table.shareable('m')} AND btrim({row.content}) <> '' "
+        f"AND NOT {row.id} = ANY($3::{key.stored}[]){owned} "
+        f"ORDER BY sha256(convert_to($2::text || ':' || {row.id}::text, 'UTF8')), {row.id} LIMIT $1"
     )
 
 
@@ -26,6 +28,10 @@ def read_statement(table: MemoryTable, *, of_user: bool) -> str:
 
     If `of_user` is set, it reads nothing either if the memory does not belong to the user $2.
     """
-    shown = "".join(f", {name}" if name in table.columns else f", NULL AS {name}" for name in _SHOWN)
+    row = table.row("m")
+    shown = "".join(f", {row.optional(name)} AS {name}" for name in _SHOWN)
     owned = f" AND {owned_by(table, 'm', '$2')}" if of_user else ""
-    return f"SELECT content{shown} FROM {table.qualified} m WHERE id = $1 AND {table.shareable('m')}{owned}"
+    return (
+        f"SELECT {row.content} AS content{shown} FROM {table.qualified} m "
+        f"WHERE {row.id} = $1 AND {table.shareable('m')}{owned}"
+    )

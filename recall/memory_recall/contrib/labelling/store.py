@@ -7,12 +7,13 @@ from typing import Any, Protocol
 
 from memory_recall.contrib.labelling.labels import Asked
 from memory_recall.contrib.labelling.memories_sql import draw_statement, read_statement
-from memory_recall.errors import EmbedderUnavailable, first_of
+from memory_recall.errors import EmbedderUnavailable, InvalidInput, first_of
 from memory_recall.evaluation.evaluate import BatchEmbedder, Question, embed_questions, require_not_degraded
 from memory_recall.evaluation.measures import DEPTH
 from memory_recall.evaluation.tuning import settings as fusions
 from memory_recall.postgres.connection import Pool
 from memory_recall.postgres.driver_errors import translated
+from memory_recall.schema.columns.keys import MemoryId
 from memory_recall.schema.columns.owners import owner_named
 from memory_recall.schema.table import MemoryTable
 from memory_recall.search.fusion import default_fusion
@@ -36,11 +37,11 @@ class ShownMemory:
 class Store(Protocol):
     """Where a `Labeller` gets memories and pools from."""
 
-    async def read(self, memory_id: int, *, user: str | None) -> ShownMemory | None:
+    async def read(self, memory_id: MemoryId, *, user: str | None) -> ShownMemory | None:
         """Return a memory of a user, or of anybody if `user` is None; None if it is sensitive, deleted or not there."""
         ...
 
-    async def pool(self, question: Asked) -> list[int]:
+    async def pool(self, question: Asked) -> list[MemoryId]:
         """Return the ids of the memories to judge for a question, in no particular order."""
         ...
 
@@ -58,7 +59,7 @@ class PostgresStore:
         self._legs = legs
         self._embedder = embedder
 
-    async def draw(self, count: int, *, seed: int, user: str | None, without: Collection[int]) -> list[int]:
+    async def draw(self, count: int, *, seed: int, user: str | None, without: Collection[MemoryId]) -> list[MemoryId]:
         """Draw at most `count` memories that are neither sensitive nor deleted, and none of the ids in `without`.
 
         They are drawn from the memories of one user, or from everybody's if `user` is None.
@@ -70,7 +71,7 @@ class PostgresStore:
         statement = draw_statement(self._table, of_user=user is not None)
         return [row["id"] for row in await self._fetch(statement, count, str(seed), list(without), *owner)]
 
-    async def read(self, memory_id: int, *, user: str | None) -> ShownMemory | None:
+    async def read(self, memory_id: MemoryId, *, user: str | None) -> ShownMemory | None:
         """Return a memory of a user, or of anybody if `user` is None; None if it is sensitive, deleted or not there.
 
         Raises:
@@ -78,14 +79,18 @@ class PostgresStore:
         """
         owner = [] if user is None else [owner_named(self._table, user)]
         statement = read_statement(self._table, of_user=user is not None)
-        rows = await self._fetch(statement, memory_id, *owner)
+        try:
+            identity = self._table.key.checked(memory_id)
+        except InvalidInput:  # an id of another table
+            return None
+        rows = await self._fetch(statement, identity, *owner)
         if not rows:
             return None
         created = rows[0]["created_at"]
         text = {name: None if rows[0][name] is None else str(rows[0][name]) for name in ("category", "tags")}
         return ShownMemory(rows[0]["content"], created=None if created is None else str(created)[:10], **text)
 
-    async def pool(self, question: Asked) -> list[int]:
+    async def pool(self, question: Asked) -> list[MemoryId]:
         """Return the first ten memories of each leg and of each fusion that `memory tune` tries.
 
         No sensitive memory is among them.
@@ -118,12 +123,12 @@ class PostgresStore:
         found = {memory_id for task in tasks for memory_id in task.result()}
         return sorted(found | await self._shareable(question))
 
-    async def _found(self, leg: Recall, query: RecallQuery) -> list[int]:
+    async def _found(self, leg: Recall, query: RecallQuery) -> list[MemoryId]:
         result = await leg.recall(query)
         require_not_degraded(result, query.mode)
         return [memory.id for memory in result.memories if not memory.is_sensitive]
 
-    async def _shareable(self, question: Asked) -> set[int]:
+    async def _shareable(self, question: Asked) -> set[MemoryId]:
         return {one for one in question.known if await self.read(one, user=question.conv) is not None}
 
     async def _fetch(self, statement: str, *values: object) -> list[Any]:

@@ -20,7 +20,6 @@ from memory_recall.schema.revisions import require_schema
 from memory_recall.schema.supersessions import drop_ended_links, may_drop_links, sweep_page
 from memory_recall.schema.table import ACTIVE, STANDBY
 
-_BEFORE_ALL = -(2**63)
 _EVERY_SECONDS = 60.0
 _SETTINGS = {"lock_timeout": "1000"}  # milliseconds; whoever holds a lock for longer is not waited for
 
@@ -55,8 +54,9 @@ async def _sweep(source: DsnSource, name: str, stop: asyncio.Event) -> None:
         after: int | None = 0
         while after is not None and not stop.is_set():
             after = await sweep_page(connection, table, after)
-        after = _BEFORE_ALL if await may_sweep_links(connection, table) else None
-        while after is not None and not stop.is_set():
-            after = await sweep_links(connection, table, after)
+        if await may_sweep_links(connection, table):
+            last = await sweep_links(connection, table, None)
+            while last is not None and not stop.is_set():
+                last = await sweep_links(connection, table, last)
         if await may_drop_links(connection, table):
             await drop_ended_links(connection, table)

@@ -62,4 +62,17 @@ class KeyType:
                 pass
         elif "\x00" not in text:
             return text
-        raise InvalidInput(f"{text[:80]!r} is no id of a memory.", f"An id of this table is of the type {self.name}.")
+        raise self._foreign(text)
+
+    def checked(self, given: MemoryId) -> MemoryId:
+        """Return the id that a record of a file holds, as the database shows it.
+
+        Raises:
+            InvalidInput: it is a text where ids are integers, or the other way round, or no value of the key.
+        """
+        if isinstance(given, int) is not self.is_integer:
+            raise self._foreign(str(given))
+        return self.parse(str(given))
+
+    def _foreign(self, text: str) -> InvalidInput:
+        return InvalidInput(f"{text[:80]!r} is no id of a memory.", f"An id of this table is of the type {self.name}.")
