@@ -83,7 +83,10 @@ def statements(name: str) -> frozenset[str]:
     table = TABLES[name]
     made = {sampling_statement(table, 10.0)}
     key = 1 if table.key.is_integer else "a"
-    found = DenseRows(True, [key], [0.5]), LexicalRows(True, [key], [1.0], [0.5], ["'a'"], [1.0], [True])
+    found = (
+        DenseRows(open=True, ids=[key], scores=[0.5]),
+        LexicalRows(open=True, ids=[key], scores=[1.0], cosines=[0.5], terms=["'a'"], weights=[1.0], own=[True]),
+    )
     for plan in plans(table):
         made.add(statement(plan)[0])
         made.add(present_statement(plan, [{"id": key, "rank": 0.5}])[0])
