@@ -145,6 +145,23 @@ async def test_rows_of_the_callers_own_have_the_tables_own_names_and_no_text_of_
     assert "4711" not in str(by_id[masked])
 
 
+async def test_a_table_without_secrets_and_deletions_gives_all_its_memories(store: Store) -> None:
+    """If that was said of it; then nothing is masked, whoever asks."""
+    ids = {await store.add("boiler", sensitive=True), await store.add("boiler", deleted=True, user="bo")}
+    columns = {name: source for name, source in store.shape.columns.items() if name != "is_sensitive"}
+    table = replace(store.table, names=ColumnNames.parse({**columns, "deleted_at": ""}, all_public=True))
+    for reader in (None, store.shape.owner("ana")):
+        query = RecallQuery("boiler", user_id=Everyone(reader=reader))
+        for statistics in (None, STATISTICS):
+            plan = RecallPlan(query, table, has_state=True, own_columns=True, statistics=statistics)
+            async with store.pool.acquire() as connection:
+                found = (await execute(connection, plan)).found  # type: ignore[arg-type]  # a pool's connection is a proxy
+            assert {row["id"] for row in found} == ids
+            assert {(row["content"], row["is_sensitive"]) for row in found} == {
+                (store.shape.shown.format("boiler"), False)
+            }
+
+
 @pytest.mark.promise("sensitive-text-stays-masked")
 @pytest.mark.parametrize("field", ["category", "tags"])
 async def test_a_field_that_is_a_part_of_the_text_is_not_shown_of_a_sensitive_memory(store: Store, field: str) -> None:
