@@ -33,6 +33,7 @@ async def measure_collection(connection: AnyConnection, table: MemoryTable) -> C
 
 
 def sampling_statement(table: MemoryTable, percent: float) -> str:
+    """Return the statement that measures a sample of `percent` of the table's pages (above 0 to 100)."""
     words = table.row("m").search_vector
     sampled = f"{table.qualified} m TABLESAMPLE SYSTEM ({percent:.8f}) REPEATABLE (1) WHERE {table.shareable('m')}"
     return f"""

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
@@ -14,6 +15,7 @@ from typer.testing import CliRunner
 from memory_recall import EVERYONE, Everyone, Filters, RecallQuery
 from memory_recall.cli.app import create_app
 from memory_recall.contrib.fastapi import create_recall_router
+from memory_recall.schema.columns.names import ColumnNames
 from memory_recall.search.query import EmbeddedQuery
 from memory_recall.search.sql.bm25 import CollectionStatistics
 from memory_recall.search.sql.execution import execute, read_again
@@ -141,6 +143,37 @@ async def test_rows_of_the_callers_own_have_the_tables_own_names_and_no_text_of_
     assert all(by_id[own][name] is not None for name in store.shape.texts)
     assert {by_id[masked][name] for name in store.shape.texts} == {None}
     assert "4711" not in str(by_id[masked])
+
+
+async def test_a_table_without_secrets_and_deletions_gives_all_its_memories(store: Store) -> None:
+    """If that was said of it; then nothing is masked, whoever asks."""
+    ids = {await store.add("boiler", sensitive=True), await store.add("boiler", deleted=True, user="bo")}
+    columns = {name: source for name, source in store.shape.columns.items() if name != "is_sensitive"}
+    table = replace(store.table, names=ColumnNames.parse({**columns, "deleted_at": ""}, all_public=True))
+    for reader in (None, store.shape.owner("ana")):
+        query = RecallQuery("boiler", user_id=Everyone(reader=reader))
+        for statistics in (None, STATISTICS):
+            plan = RecallPlan(query, table, has_state=True, own_columns=True, statistics=statistics)
+            async with store.pool.acquire() as connection:
+                found = (await execute(connection, plan)).found  # type: ignore[arg-type]  # a pool's connection is a proxy
+            assert {row["id"] for row in found} == ids
+            assert {(row["content"], row["is_sensitive"]) for row in found} == {
+                (store.shape.shown.format("boiler"), False)
+            }
+
+
+@pytest.mark.promise("sensitive-text-stays-masked")
+@pytest.mark.parametrize("field", ["category", "tags"])
+async def test_a_field_that_is_a_part_of_the_text_is_not_shown_of_a_sensitive_memory(store: Store, field: str) -> None:
+    """A heading may be both; other categories and tags are shown."""
+    own, masked = await store.add("boiler"), await store.add("boiler PIN 4711", sensitive=True)
+    part = str(store.table.names.of("content")[-1])
+    table = replace(store.table, names=ColumnNames.parse({**store.shape.columns, field: part}))
+    query = RecallQuery("boiler", user_id=store.shape.owner("ana"))
+    async with store.pool.acquire() as connection:
+        found = (await execute(connection, RecallPlan(query, table, has_state=True, own_columns=True))).found  # type: ignore[arg-type]  # a pool's connection is a proxy
+    assert {row["id"]: row[field] for row in found} == {own: "boiler", masked: None}
+    assert "4711" not in str(found)
 
 
 async def test_a_memory_that_supersedes_another_one_stands_before_it(store: Store) -> None:
