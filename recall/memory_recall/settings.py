@@ -7,7 +7,7 @@ the same variables whichever command it runs.
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, Field, SecretStr, StringConstraints
+from pydantic import AfterValidator, BaseModel, Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from memory_recall.errors import InvalidConfiguration
@@ -17,7 +17,23 @@ from memory_recall.postgres.identity_sql import DatabaseIdentity
 from memory_recall.postgres.tls import DatabaseTls, TlsMode
 from memory_recall.schema.columns.names import ColumnNames
 
-TableName = Annotated[str, StringConstraints(pattern=r"^([A-Za-z_][A-Za-z0-9_]{0,62}\.)?[A-Za-z_][A-Za-z0-9_]{0,62}$")]
+_LONGEST_NAME = 63  # bytes; Postgres cuts longer names
+
+
+def _require_table_name(name: str) -> str:
+    """Return the name of a table, with or without its schema.
+
+    Raises:
+        ValueError: Postgres would cut the name off, or it holds a character that our names of tables cannot hold.
+    """
+    parts = name.split(".")
+    usable = all(part.isprintable() and 0 < len(part.encode()) <= _LONGEST_NAME for part in parts)
+    if len(parts) > 2 or not usable or '"' in name:
+        raise ValueError("must be TABLE or SCHEMA.TABLE, without quotes, each of at most 63 bytes and without a dot")
+    return name
+
+
+TableName = Annotated[str, AfterValidator(_require_table_name)]
 
 LOCK_SECONDS = 600.0  # for which migrations, index builds and swaps try to get a lock
 _CHECKOUT_MIGRATIONS = Path(__file__).resolve().parents[2] / "migrations"

@@ -5,6 +5,7 @@ from types import MappingProxyType
 from typing import Any
 
 from memory_recall.schema.columns.names import ColumnNames
+from memory_recall.schema.table import quoted
 
 _BOTH = "coalesce(title, '') || ' ' || coalesce(body, '')"
 _WORDS = "to_tsvector('english', {})"
@@ -30,6 +31,11 @@ class Store:
     all_public: bool = False
 
     @property
+    def relation(self) -> str:
+        """The table's full name, quoted for SQL."""
+        return ".".join(quoted(part) for part in self.table.split("."))
+
+    @property
     def names(self) -> ColumnNames:
         """The names of the columns."""
         return ColumnNames.parse(dict(self.columns), all_public=self.all_public)
@@ -38,26 +44,27 @@ class Store:
 STORES = (
     Store(
         "other names and a uuid",
-        "app.notes",
+        "app.Team notes",
         f"""
         CREATE SCHEMA app;
-        CREATE TABLE app.notes (
+        CREATE TABLE app."Team notes" (
             uuid uuid PRIMARY KEY DEFAULT gen_random_uuid(), body varchar(4000), "User Id" integer,
             "isSecret" boolean NOT NULL DEFAULT false, "deletedAt" timestamptz, "order" real,
             "createdAt" timestamptz NOT NULL DEFAULT now(),
             words tsvector GENERATED ALWAYS AS ({_WORDS.format("coalesce(body, '')")}) STORED
         );
-        CREATE INDEX ON app.notes USING gin (words)""",
+        CREATE INDEX ON app."Team notes" USING gin (words)""",
         MappingProxyType({
             "id": "uuid", "content": "body", "user_id": "User Id", "is_sensitive": "isSecret",
             "deleted_at": "deletedAt", "importance": "order", "created_at": "createdAt", "search_vector": "words",
         }),
         """
-        INSERT INTO app.notes (body, "User Id", "isSecret") VALUES ($1, $2::text::integer, $3) RETURNING uuid::text
+        INSERT INTO app."Team notes" (body, "User Id", "isSecret") VALUES ($1, $2::text::integer, $3)
+        RETURNING uuid::text
         """,
-        "UPDATE app.notes SET body = $2 WHERE uuid = $1::text::uuid",
-        """UPDATE app.notes SET "isSecret" = true WHERE uuid = $1::text::uuid""",
-        """UPDATE app.notes SET "deletedAt" = now() WHERE uuid = $1::text::uuid""",
+        'UPDATE app."Team notes" SET body = $2 WHERE uuid = $1::text::uuid',
+        """UPDATE app."Team notes" SET "isSecret" = true WHERE uuid = $1::text::uuid""",
+        """UPDATE app."Team notes" SET "deletedAt" = now() WHERE uuid = $1::text::uuid""",
     ),
     Store(
         "documents",

@@ -55,11 +55,33 @@ class DatabaseTls(Section):
     ca_secret: CaSecret | None = None
 
 
+class Columns(Section):
+    """What the columns of the table are called; a field that is None has the name that the table made by us has.
+
+    An empty text says that the table has no such column. The text of a memory may come from several columns.
+    """
+
+    id: str | None = None
+    content: tuple[str, ...] | None = None
+    sensitive: str | None = None
+    deleted_at: str | None = None
+    search_vector: str | None = None
+    user_id: str | None = None
+    category: str | None = None
+    tags: str | None = None
+    expanded_keywords: str | None = None
+    importance: str | None = None
+    created_at: str | None = None
+    updated_at: str | None = None
+
+
 class Database(Section):
     """The database and the table of memories."""
 
     name: str
     table: str = "memories"
+    columns: Columns = Columns()
+    sensitivity: Literal["Column", "None"] = "Column"
     cluster: ClusterRef | None = None
     credentials: CredentialsRef = CredentialsRef()
     tls: DatabaseTls = DatabaseTls()

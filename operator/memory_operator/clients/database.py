@@ -18,6 +18,7 @@ from memory_recall.errors import DatabaseUnreachable, MemoryIndexError
 from memory_recall.postgres.connection import AnyConnection, DsnText, connect
 from memory_recall.postgres.connection_uri import parse
 from memory_recall.postgres.receive_limit import receiving_at_most
+from memory_recall.schema.columns.names import ColumnNames
 
 AddressesOf = Callable[[str, str], Awaitable[tuple[str, ...] | Problem]]  # of a host that a namespace's object names
 CONNECT_SECONDS = 3.0
@@ -32,9 +33,12 @@ class DatabaseClient:
         self._addresses_of = addresses_of
         self._clock = clock
 
-    async def inspect(self, source: DsnText, table: str, namespace: str) -> Inspection:
+    async def inspect(
+        self, source: DsnText, table: str, namespace: str, names: ColumnNames | None = None
+    ) -> Inspection:
         """Connect to the database that an object of this namespace names and return its catalog facts.
 
+        `names` are what the object calls the table's columns; None takes what is recorded in the database.
         If they cannot be read, a problem is returned in their place.
         """
         addresses = await self._addresses(source, namespace)
@@ -45,7 +49,7 @@ class DatabaseClient:
             async with _connected(source, addresses) as connection:
                 began = self._clock()
                 async with asyncio.timeout(QUERY_SECONDS):
-                    found = _writable(await status.inspect(connection, table))
+                    found = _writable(await status.inspect(connection, table, names))
         except MemoryIndexError as error:
             found = Problem(Reason.from_code(error.reason, Reason.DATABASE_ERROR), error.message, error.remedy)
         except TimeoutError:

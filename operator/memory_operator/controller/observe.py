@@ -42,14 +42,17 @@ from memory_operator.reconcile.facts import (
 )
 from memory_operator.reconcile.indexing.graph import may_have_graph
 from memory_operator.resources.cnpg import DatabaseObject, own_labels
+from memory_operator.resources.columns import column_names
 from memory_operator.resources.embedder import COMPONENT, NEXT_COMPONENT
 from memory_operator.resources.ownership import controller_uid
 from memory_operator.resources.worker_pods import configured_embedder
+from memory_recall.errors import InvalidConfiguration
 from memory_recall.postgres.connection import DsnText
 from memory_recall.schema.claims_sql import TableClaim
+from memory_recall.schema.columns.names import ColumnNames
 from memory_recall.status import DatabaseFacts
 
-Inspect = Callable[[DsnText, str, str], Awaitable[Inspection]]
+Inspect = Callable[[DsnText, str, str, ColumnNames | None], Awaitable[Inspection]]
 NOT_INSPECTED = Inspection(None)
 
 
@@ -186,7 +189,7 @@ class Observer:
         if isinstance(certificates, Problem):
             return Inspection(certificates)
         source = DsnText(dsn, tls=database_tls(index, certificates))
-        inspection = await self._inspect(source, index.spec.database.table, index.namespace)
+        inspection = await self._inspect(source, index.spec.database.table, index.namespace, _names(index))
         if isinstance(inspection.found, Problem) and inspection.found.reason is Reason.SERVER_NOT_VERIFIED:
             place = ca_secret(index, cluster)
             if place is not None:  # the authority may have rotated
@@ -298,6 +301,14 @@ def _dsn(index: MemoryIndex, secret: Manifest | None, cluster: ClusterFacts | Pr
 def _dsn_key(index: MemoryIndex) -> tuple[str, str]:
     """Return the place of the connection URI: the Secret as namespace/name, and the key in the Secret."""
     return f"{index.namespace}/{index.secret_name}", index.spec.database.credentials.key
+
+
+def _names(index: MemoryIndex) -> ColumnNames | None:
+    """Return what the table's columns are called; None if a name cannot be used, for which the object is blocked."""
+    try:
+        return column_names(index)
+    except InvalidConfiguration:
+        return None
 
 
 def _uids(manifests: Iterable[Manifest]) -> frozenset[str]:

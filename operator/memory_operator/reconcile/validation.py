@@ -10,7 +10,9 @@ from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import MemoryIndex
 from memory_operator.reconcile.active_embedder import needs_swap
 from memory_operator.reconcile.embedder import OTHER_FILE_REMEDY
+from memory_operator.resources.columns import column_names
 from memory_recall.embedding.profiles import PROFILES
+from memory_recall.errors import InvalidConfiguration
 from memory_recall.status import DatabaseFacts
 
 
@@ -21,6 +23,10 @@ def blocking_verdict(index: MemoryIndex, facts: DatabaseFacts | None) -> Verdict
 
 def _specification(index: MemoryIndex) -> Verdict | None:
     embedding = index.spec.embedding
+    try:
+        column_names(index)
+    except InvalidConfiguration as error:
+        return Verdict.no(Reason.INVALID_SPEC, f"spec.database.columns: {error.message}", error.remedy)
     if index.hosted:
         return _hosted(index)
     if embedding.model == "custom":

@@ -2,6 +2,7 @@
 
 from memory_operator.api.conditions import timestamp
 from memory_operator.api.spec import ConfigMapKey, Gate, Manifest, MemoryIndex
+from memory_operator.resources.columns import column_settings
 from memory_operator.resources.common import (
     NEXT_KEY_DIRECTORY,
     Images,
@@ -50,6 +51,7 @@ def config_fingerprint(index: MemoryIndex, images: Images, component: str) -> st
         }
         if spec.database.existing_vectors != "Refuse":
             parts["existing"] = spec.database.existing_vectors
+        parts |= {name: value for name, value in column_settings(index).items() if value}
     elif component == "backfill":
         parts |= {"model": spec.embedding.model, "parallelism": spec.backfill.parallelism, "url": embedder_url(index)}
     elif component == "swap":
@@ -95,6 +97,7 @@ def migrate_job(
     decision = [] if existing == "Refuse" else ["--existing-vectors", existing.lower()]
     command = ["memory", "migrate", *decision, *_claim(index), *(["--replaces", former] if former else []), "--json"]
     job = _job(index, images, "migrate", command, sequence, resources=DATABASE_JOB_RESOURCES)
+    _add_settings(job, column_settings(index))
     if active and dimensions:
         _set_active_model(job, active, dimensions)
     return job
@@ -195,9 +198,14 @@ def _claim(index: MemoryIndex) -> list[str]:
 
 def _set_active_model(job: Manifest, active: str, dimensions: int) -> None:
     """Set the active model in a Job's environment, because the specification names the next model during a swap."""
-    (container,) = job["spec"]["template"]["spec"]["containers"]
     provider = "voyage" if is_hosted_model(active) else ""
     values = {"MEMORY_MODEL": active, "MEMORY_DIMENSIONS": str(dimensions), "MEMORY_PROVIDER": provider}
+    _add_settings(job, values)
+
+
+def _add_settings(job: Manifest, values: dict[str, str]) -> None:
+    """Set variables in a Job's environment; one with the value "" is left out."""
+    (container,) = job["spec"]["template"]["spec"]["containers"]
     others = [item for item in container["env"] if item["name"] not in values]
     container["env"] = sorted([*others, *env(values)], key=lambda item: item["name"])
 

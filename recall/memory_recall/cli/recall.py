@@ -232,8 +232,10 @@ def _show(result: RecallResult, *, explain: bool) -> None:
             ranks.append("-" if evidence.graph_score is None else f"{evidence.graph_score:.2f}")
         content = shown(memory.content)
         if memory.superseded_by is not None:
-            content = Text.assemble((f"superseded by {memory.superseded_by}: ", "yellow"), content)
-        table.add_row(str(memory.id), f"{memory.rank:.3f}", *ranks, shown(memory.category or ""), content)
+            successor = shown(f"superseded by {memory.superseded_by}: ")
+            successor.stylize("yellow")
+            content = Text.assemble(successor, content)
+        table.add_row(shown(str(memory.id)), f"{memory.rank:.3f}", *ranks, shown(memory.category or ""), content)
     console = Console()
     console.print(table if result.memories else "Nothing was recalled.")
     notes = Console(stderr=True, highlight=False)

@@ -112,9 +112,9 @@ def quoted_if_needed(identifier: str) -> str:
 class MemoryTable:
     """The table of memories as the catalog describes it. The names of our own relations for it end in `suffix`.
 
-    `catalog` has the type of every column under the user's name, `generated` and `not_null` are by these names, too,
-    and `quoted_names` has how Postgres writes those that it quotes. `names` says which of the columns is used for what,
-    and `text_search_configuration` which configuration made the words of the search column, quoted where needed.
+    `catalog` has the type of every column under the user's name. `generated` and `not_null` are by these names, too,
+    and `quoted_names` has how Postgres writes those that it quotes. `names` says which column is used for what, and
+    `text_search_configuration` which configuration made the words of the search column, quoted where needed.
     """
 
     schema: str
@@ -165,7 +165,7 @@ class MemoryTable:
     def read_for(self, *names: str) -> list[str]:
         """Return the user's columns, quoted for SQL, that hold the values of used columns which the table has."""
         sources = (source for name in names if name in self.columns for source in self.names.of(name))
-        return list(dict.fromkeys(self.quoted_names.get(one.column, one.column) for one in sources))
+        return list(dict.fromkeys(self.quoted_names.get(one.column) or quoted_if_needed(one.column) for one in sources))
 
     def row(self, alias: str = "") -> "MemoryRow":
         """Return the SQL of the values of a row; `alias` is its alias, such as `m` or `NEW`, or "" for none."""
@@ -276,13 +276,19 @@ class MemoryRow:
     alias: str = ""
 
     def column(self, name: str) -> str:
-        """Return SQL for the value of a used column, by our name for it. The table must have the column."""
+        """Return SQL for the value of a used column, by our name for it. The table must have the column.
+
+        A value at a path is NULL if it cannot be read as what it should be. A time there is in UTC if it names no zone:
+        with a second zone it would not be valid.
+        """
         parts = [self._value(source) for source in self.table.names.of(name)]
         value = parts[0] if len(parts) == 1 else f"nullif(concat_ws(E'\\n\\n', {', '.join(parts)}), '')"
         at_path = used_column(name).at_path
         if at_path in {None, "text"} or not self.table.names.of(name)[0].path:
             return value
-        return f"CASE WHEN pg_input_is_valid({value}, '{at_path}') THEN {value}::{at_path} END"
+        readings = [f"({value} || ' UTC'::text)", value] if at_path == "timestamp with time zone" else [value]
+        cases = (f"WHEN pg_input_is_valid({one}, '{at_path}') THEN {one}::{at_path}" for one in readings)
+        return f"CASE {' '.join(cases)} END"
 
     def optional(self, name: str) -> str:
         """Return SQL for the value of a used column, or NULL if the table has no such column."""
@@ -325,7 +331,7 @@ class MemoryRow:
         return f"({value})::text" if is_varchar else value
 
     def _value(self, source: ColumnSource) -> str:
-        name = self.table.quoted_names.get(source.column, source.column)
+        name = self.table.quoted_names.get(source.column) or quoted_if_needed(source.column)
         value = f"{self.alias}.{name}" if self.alias else name
         for at, key in enumerate(source.path, 1):
             arrow = "->>" if at == len(source.path) else "->"

@@ -83,11 +83,12 @@ class Recall(ABC):
     async def recall_rows(self, query: RecallQuery) -> Rows:
         """Recall memories as rows of the caller's table, best first, for an API that ranks further by itself.
 
-        A row maps the names of the table's columns, except vectors and search vectors, to their values. It also has the
-        score of the fusion (`rank`), the fields of `Evidence` and, if the memory is superseded, `superseded_by`, which
-        replace columns of the same names. In the row of a sensitive memory `content` is masked, and the values of all
-        columns but category, tags, `user_id`, numbers, booleans, UUIDs and times are None. Errors are those of
-        `recall`.
+        A row maps the names of the table's columns, as the table has them, to their values, except vectors and search
+        vectors. It also has the score of the fusion (`rank`), the fields of `Evidence` and, if the memory is
+        superseded, `superseded_by`, which replace columns of the same names. In the row of a sensitive memory the text
+        is masked if it is one column, and the values of all columns but the key, category, tags, owner, numbers,
+        booleans, UUIDs and times are None. A column of type json or jsonb is None, too, even if a category or an owner
+        is inside it. Errors are those of `recall`.
         """
         return list((await self._within_budget(query, own_columns=True)).rows)
 

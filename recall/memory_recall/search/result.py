@@ -82,6 +82,7 @@ class Evidence:
 class RecalledMemory:
     """A recalled memory. The content of a sensitive memory is masked. `rank` is the score of the fusion.
 
+    `id` is an integer if the table's key is one, and else a text; that of a key of type `uuid` is in lower case.
     `superseded_by` is the id of the newest memory that supersedes this one according to `memory curate`, or None.
     """
 

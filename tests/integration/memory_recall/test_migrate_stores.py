@@ -41,7 +41,7 @@ async def added(connection: Connection, store: Store, text: str) -> object:
 
 
 async def embedded(connection: Connection, store: Store) -> list[bool]:
-    rows = await connection.fetch(f"SELECT embedding IS NOT NULL AS there FROM {store.table} ORDER BY 1 DESC")
+    rows = await connection.fetch(f"SELECT embedding IS NOT NULL AS there FROM {store.relation} ORDER BY 1 DESC")
     return [row["there"] for row in rows]
 
 
@@ -70,7 +70,7 @@ async def test_the_rules_hold_in_a_table_of_another_shape(
             continue
         async with opened(source, "test") as connection:
             key = await added(connection, store, "The stove was swept.")
-            await connection.execute(f"UPDATE {store.table} SET embedding = {VECTOR}")
+            await connection.execute(f"UPDATE {store.relation} SET embedding = {VECTOR}")
             before = await embedded(connection, store)
             arguments = (key, "The stove was sold.") if change is store.edit else (key,)
             await connection.execute(change, *arguments)
@@ -87,7 +87,7 @@ async def test_a_vector_of_a_sensitive_or_deleted_row_is_refused_under_every_nam
         for change in filter(None, (store.hide, store.delete)):
             key = await added(connection, store, "The safe opens with 4711.")
             await connection.execute(change, key)
-        await connection.execute(f"UPDATE {store.table} SET embedding = {VECTOR}")
+        await connection.execute(f"UPDATE {store.relation} SET embedding = {VECTOR}")
         assert (await embedded(connection, store)).count(True) == 2
 
 
@@ -98,7 +98,7 @@ async def test_removing_what_was_added_leaves_the_table_as_it_was(
     source = await made(database, store)
     shape = (
         "SELECT jsonb_agg(jsonb_build_array(attname, atttypid, attnotnull) ORDER BY attname)::text FROM pg_attribute "
-        f"WHERE attrelid = '{store.table}'::regclass AND attnum > 0 AND NOT attisdropped"
+        f"WHERE attrelid = '{store.relation}'::regclass AND attnum > 0 AND NOT attisdropped"
     )
     async with opened(source, "test") as connection:
         before = await connection.fetchval(shape)
@@ -107,7 +107,8 @@ async def test_removing_what_was_added_leaves_the_table_as_it_was(
     async with opened(source, "test") as connection:
         assert await connection.fetchval(shape) == before
         assert (
-            await connection.fetchval(f"SELECT count(*) FROM pg_trigger WHERE tgrelid = '{store.table}'::regclass") == 0
+            await connection.fetchval(f"SELECT count(*) FROM pg_trigger WHERE tgrelid = '{store.relation}'::regclass")
+            == 0
         )
 
 

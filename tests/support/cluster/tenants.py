@@ -6,7 +6,7 @@ that it did not create.
 """
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
@@ -141,9 +141,15 @@ class Tenant:
         """Run kubectl in the tenant's namespace."""
         return self.cluster.kubectl("-n", self.name, *arguments, input=input)
 
-    def memory(self, *arguments: str, stdin: str | None = None) -> dict[str, Any]:
-        """Run `memory` with these arguments and `--json` in the toolbox pod; return the JSON object that it prints."""
-        command = ("exec", "-i", objects.TOOLBOX, "--", "memory", *arguments, "--json")
+    def memory(
+        self, *arguments: str, stdin: str | None = None, settings: Mapping[str, str] | None = None
+    ) -> dict[str, Any]:
+        """Run `memory` with these arguments and `--json` in the toolbox pod; return the JSON object that it prints.
+
+        `settings` are further environment variables of the program.
+        """
+        given = ["env", *(f"{name}={value}" for name, value in settings.items())] if settings else []
+        command = ("exec", "-i", objects.TOOLBOX, "--", *given, "memory", *arguments, "--json")
         return last_object(self.kubectl(*command, input=stdin or ""))
 
     def sql(self, statement: str) -> str:

@@ -134,6 +134,8 @@ def test_before_the_first_claim_the_older_object_keeps_the_table(world: World) -
     beside_an_older_one = world.decide(database=facts, peers=Peers((peer(world, created="10"),)))
     assert beside_an_older_one.actions == ()
     assert condition(beside_an_older_one, "Ready")["reason"] == "TableTaken"
+    named_with_its_schema = peer(world, created="10", database={"table": "public.memories"})
+    assert world.decide(database=facts, peers=Peers((named_with_its_schema,))).actions == ()
     beside_a_younger_one = world.decide(database=facts, peers=Peers((peer(world, created="12"),)))
     assert beside_a_younger_one.actions != ()
 

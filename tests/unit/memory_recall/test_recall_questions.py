@@ -41,7 +41,7 @@ def test_a_question_may_have_grades() -> None:
 
 
 def test_ids_may_be_texts_and_whole_numbers_are_numbers_however_they_are_written() -> None:
-    """Keys of JSON are texts, so a list of ids and grades must mean the same memories; `007` is no number's spelling."""
+    """Keys of JSON are texts, so ids and grades must mean the same memories; `007` is no spelling of a number."""
     (question,) = parse_questions(
         ['{"text": "x", "relevant_ids": ["a-1", "7", "007"], "grades": {"a-1": 3, "7": 2, "007": 2, "-9": 0}}']
     )
@@ -50,9 +50,7 @@ def test_ids_may_be_texts_and_whole_numbers_are_numbers_however_they_are_written
 
 
 @pytest.mark.parametrize("ids", [("17", "b"), (17, 3)])
-async def test_a_question_finds_its_answer_whether_the_ids_of_the_table_are_texts_or_numbers(
-    ids: tuple[Any, Any],
-) -> None:
+async def test_a_question_finds_its_answer_whether_ids_are_texts_or_numbers(ids: tuple[Any, Any]) -> None:
     """The same file with the id 17 serves a table of integers and one of texts."""
     recall: Any = FakeRecall([memory(number, "text") for number in ids])
     questions = parse_questions(['{"text": "x", "grades": {"17": 3}}'])

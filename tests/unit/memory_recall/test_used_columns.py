@@ -94,7 +94,7 @@ def test_a_view_is_no_table() -> None:
 
 def test_the_field_of_the_resource_names_the_columns_that_are_needed() -> None:
     definition = (Path(__file__).parents[3] / "charts/memory-index/crds/memoryindexes.yaml").read_text()
-    described = " ".join(definition.partition("The table of memories, found")[2].partition("Immutable.")[0].split())
+    described = " ".join(definition.partition("The table of memories, TABLE")[2].partition("Immutable.")[0].split())
     *needed, last = [used.name for used in USED_COLUMNS if used.need is Need.ALWAYS]
     (for_recalls,) = [used.name for used in USED_COLUMNS if used.need is Need.RECALL]
     assert f"the columns {', '.join(needed)} and {last} and, for recalls, {for_recalls}" in described

@@ -85,7 +85,8 @@ def _precedes(peer: MemoryIndex, index: MemoryIndex, facts: DatabaseFacts) -> bo
     if peer.deleted_at or (peer.created_at, peer.uid) >= (index.created_at, index.uid):
         return False
     mine, other = index.spec.database, peer.spec.database
-    if (mine.name, mine.table) != (other.name, other.table):
+    tables = [one.table.rpartition(".")[2] for one in (mine, other)]
+    if mine.name != other.name or tables[0] != tables[1]:
         return False
     schema = (peer.status.get("database") or {}).get("tableSchema")
     return _uses_this_server(peer, index, facts) and schema in {None, facts.table_schema}

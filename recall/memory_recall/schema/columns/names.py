@@ -39,6 +39,11 @@ class ColumnSource:
         keys = ["'" + key.replace("'", "''") + "'" for key in self.path]
         return "".join([self.column, *(f"->{key}" for key in keys[:-1]), f"->>{keys[-1]}"])
 
+    def overlaps(self, other: "ColumnSource") -> bool:
+        """Return whether one of the two sources is the other one or contains it."""
+        same = zip(self.path, other.path, strict=False)
+        return self.column == other.column and all(one == another for one, another in same)
+
     @classmethod
     def parse(cls, text: str) -> Self:
         """Read a source as a person writes it: `body`, or `payload->'meta'->>'user'`.
@@ -121,7 +126,10 @@ class ColumnNames:
         if all_public and sources.get("is_sensitive"):
             faults.append("is_sensitive: a column is named, although no row is said to be sensitive.")
         if not all_public and sources.get("is_sensitive") == ():
-            faults.append("is_sensitive: that no row is sensitive has to be said with MEMORY_SENSITIVITY=none.")
+            faults.append(
+                "is_sensitive: that no row is sensitive has to be said with MEMORY_SENSITIVITY=none (in a cluster, "
+                "database.sensitivity: None)."
+            )
         if faults:
             raise InvalidConfiguration(
                 " ".join(faults),

@@ -25,14 +25,15 @@ async def measure_collection(connection: AnyConnection, table: MemoryTable) -> C
     with translated("measuring the collection"):
         planned = await connection.fetchval(f"SELECT {table.estimated_rows()}")
         percent = min(100.0, 100 * _SAMPLED_ROWS / max(planned or 0.0, 1.0))
-        row = await connection.fetchrow(_statement(table, percent))
+        row = await connection.fetchrow(sampling_statement(table, percent))
     if row is None or not row["rows"] or not row["lexemes"]:
         return _UNKNOWN
     words = row["lexemes"] * (row["words_per_lexeme"] or 1.0)
     return CollectionStatistics(int(row["rows"] * 100 / percent), words, row["bytes"])
 
 
-def _statement(table: MemoryTable, percent: float) -> str:
+def sampling_statement(table: MemoryTable, percent: float) -> str:
+    """Return the statement that measures a sample of `percent` of the table's pages (above 0 to 100)."""
     words = table.row("m").search_vector
     sampled = f"{table.qualified} m TABLESAMPLE SYSTEM ({percent:.8f}) REPEATABLE (1) WHERE {table.shareable('m')}"
     return f"""

@@ -290,6 +290,17 @@ def _shown_columns(plan: RecallPlan) -> str:
         sensitive=table.sensitive("m"),
         owner=owner_text(table, "m"),
         score="o.score",
-        written={"id": table.key.shown(m.id), **{name: moment(table, name) for name in MOMENT_FIELDS}},
+        written={
+            "id": table.key.shown(m.id),
+            **{name: _label(table, name) for name in ("category", "tags")},
+            **{name: moment(table, name) for name in MOMENT_FIELDS},
+        },
     )
     return columns + own_select_list(table) if plan.own_columns else columns
+
+
+def _label(table: MemoryTable, name: str) -> str:
+    """Return SQL for a field that a sensitive memory shows, too; it shows NULL if the field is a part of the text."""
+    value = table.row("m").optional(name)
+    is_part = any(one.overlaps(part) for one in table.names.of(name) for part in table.names.of("content"))
+    return f"CASE WHEN NOT {table.sensitive('m')} THEN {value} END" if is_part else value
