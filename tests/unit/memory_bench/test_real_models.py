@@ -7,8 +7,8 @@ import pytest
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-from memory_bench.second_model.command import convert_artifact
-from memory_bench.second_model.onnx_weights import read_encoder
+from memory_bench.real_models.command import convert_artifact
+from memory_bench.real_models.onnx_weights import read_encoder
 
 LAYER = "encoder.layer.0.intermediate.dense"
 
