@@ -11,6 +11,7 @@ import json
 import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -80,7 +81,11 @@ class PackedModel:
                 "added_tokens": special,
                 "normalizer": {"type": "Sequence", "normalizers": normalizers},
                 "pre_tokenizer": {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "always"},
-                "model": {"type": "Unigram", "unk_id": self.unk, "vocab": list(zip(self.pieces, self.scores))},
+                "model": {
+                    "type": "Unigram",
+                    "unk_id": self.unk,
+                    "vocab": list(zip(self.pieces, self.scores, strict=True)),
+                },
             }
         ).encode()
 
@@ -117,7 +122,7 @@ def read_packed_model(content: bytes) -> PackedModel:
         content=content,
         width=width,
         heads=heads,
-        pieces=tuple(texts[start:end].decode() for start, end in zip(ends[:-1], ends[1:])),
+        pieces=tuple(texts[start:end].decode() for start, end in pairwise(ends)),
         scores=tuple(scores.tolist()),
         special_ids=(*special, unk, pieces - 1),  # the last piece is the mask
         unk=unk,
@@ -138,7 +143,7 @@ def compile_characters(characters: Mapping[str, str]) -> bytes:
     changed = {text for text in single.keys() | characters.keys() if single.get(text) != characters.get(text)}
     several = {text: made for text, made in rules.items() if len(text) > 1 and not changed.intersection(text)}
     corrected = sentencepiece.SentencePieceNormalizer(norm_map=[*several.items(), *characters.items()])
-    return parse_model(corrected.serialized_model_proto()).character_map
+    return parse_model(corrected.serialized_model_proto(), most_pieces=0).character_map
 
 
 class _Reader:

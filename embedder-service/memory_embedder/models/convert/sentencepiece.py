@@ -45,17 +45,25 @@ class SentencePieceModel:
     plain: bool
 
 
-def parse_model(content: bytes) -> SentencePieceModel:
+def parse_model(content: bytes, *, most_pieces: int) -> SentencePieceModel:
     """Return the model that the content of a model file describes.
 
     Raises:
-        ValueError: the content is no such message.
+        ValueError: the content is no such message, or has more than `most_pieces` pieces.
     """
-    fields = list(_fields(content))
-    trainer = _last(fields, _TRAINER)
-    normalizer = _last(fields, _NORMALIZER)
+    pieces: list[Piece] = []
+    parts = {_TRAINER: b"", _NORMALIZER: b""}
+    for number, value in _fields(content):
+        if number == _PIECES:
+            pieces.append(_piece(_bytes(value)))
+        elif number in parts:
+            parts[number] = _bytes(value)  # of a message that is there twice, the last one counts
+        if len(pieces) > most_pieces:
+            raise ValueError("the model has too many pieces")
+    trainer = _values(parts[_TRAINER], _MODEL_TYPE, _SPACE_AS_SUFFIX, _BYTE_FALLBACK)
+    normalizer = _values(parts[_NORMALIZER], _CHARACTER_MAP, _DUMMY_PREFIX, _REMOVES_SPACES, _ESCAPES_SPACES)
     return SentencePieceModel(
-        pieces=[_piece(_bytes(value)) for number, value in fields if number == _PIECES],
+        pieces=pieces,
         character_map=_bytes(normalizer.get(_CHARACTER_MAP, b"")),
         add_space_prefix=bool(normalizer.get(_DUMMY_PREFIX, True)),
         merge_spaces=bool(normalizer.get(_REMOVES_SPACES, True)),
@@ -66,13 +74,13 @@ def parse_model(content: bytes) -> SentencePieceModel:
     )
 
 
-def _last(fields: list[tuple[int, int | bytes]], wanted: int) -> dict[int, int | bytes]:
-    """Return the fields of the last message with this number, which is the one that counts; empty if there is none."""
-    return next((dict(_fields(_bytes(value))) for number, value in reversed(fields) if number == wanted), {})
+def _values(message: bytes, *wanted: int) -> dict[int, int | bytes]:
+    """Return the value of each wanted field that the message has."""
+    return {number: value for number, value in _fields(message) if number in wanted}
 
 
 def _piece(message: bytes) -> Piece:
-    found = dict(_fields(message))
+    found = _values(message, _TEXT, _SCORE, _TYPE)
     score, kind = _bytes(found.get(_SCORE, bytes(4))), found.get(_TYPE, _NORMAL)
     if len(score) != 4 or kind not in _KINDS:
         raise ValueError("a piece has fields of other types")

@@ -141,7 +141,7 @@ def _of_json(files: TokenizerFiles) -> Unigram:
 def _of_model_file(files: TokenizerFiles) -> Unigram:
     path = files.directory / MODEL_FILE
     try:
-        model = parse_model(read_bytes(path))
+        model = parse_model(read_bytes(path), most_pieces=MOST_PIECES)
     except (OSError, ValueError) as error:
         raise configuration_error(
             f"{path} cannot be read as a SentencePiece model; download the model again."
@@ -153,8 +153,6 @@ def _of_model_file(files: TokenizerFiles) -> Unigram:
             f"{path} begins with other tokens than XLM-RoBERTa's, so the ids of its pieces are not known; add the "
             "model's tokenizer.json to the directory.",
         )
-    if len(model.pieces) >= MOST_PIECES:
-        raise too_many_pieces(files.directory)
     rest = model.pieces[len(_FIRST_OF_MODEL_FILE) :]
     pieces = (*_FIRST, *(piece.text for piece in rest), "<mask>")
     return Unigram(
