@@ -215,33 +215,43 @@ def test_a_malformed_tokenizer_is_refused_by_one_sentence(tmp_path: Path, damage
     assert not list(tmp_path.glob("out.gguf*"))
 
 
-def entries_of(content: bytes) -> np.ndarray[Any, np.dtype[np.uint32]]:
-    return np.frombuffer(content, "<u4", int.from_bytes(content[:4], "little") // 4, 4)
+Entries = np.ndarray[Any, np.dtype[np.uint32]]
+
+
+def taken_apart(content: bytes) -> tuple[Entries, bytes]:
+    """The entries of a map, and its replacements."""
+    size = int.from_bytes(content[:4], "little")
+    return np.frombuffer(content, "<u4", size // 4, 4), content[4 + size :]
+
+
+def put_together(entries: Entries, replacements: bytes) -> bytes:
+    return (4 * len(entries)).to_bytes(4, "little") + entries.tobytes() + replacements
 
 
 def test_a_map_whose_entries_lead_outside_is_not_sound_since_llama_cpp_would_end_the_process() -> None:
     """Texts follow the entries from byte to byte; each that can be reached must lead to another, or to an end."""
     sound = character_map()
-    entries = entries_of(sound)
-    rest = sound[4 + 4 * len(entries) :]
+    entries, replacements = taken_apart(sound)
     assert is_sound(sound)
+    assert is_sound(put_together(entries, replacements))
     assert not is_sound(sound[:3])
-    assert not is_sound(sound[:-1] + b"x")  # the last replacement has no end
     assert not is_sound(len(sound).to_bytes(4, "little") + sound[4:])
-    assert not is_sound(sound[:4] + entries[:256].tobytes() + rest)
-    for reached in (0, root(entries) ^ ord("\x01")):
+    assert not is_sound(put_together(entries[:-1], replacements))  # no byte may lead beyond the last entry
+    assert not is_sound(put_together(entries, replacements[:-1] + b"x"))  # the last replacement has no end
+    assert not is_sound(put_together(entries, b"\0"))  # they begin behind the only one
+    reached = base(entries[0]) ^ ord("\u0001")
+    for place in (0, reached):
         changed = entries.copy()
-        changed[reached] |= np.uint32(0x7FFFFC00)  # its base
-        assert not is_sound(sound[:4] + changed.tobytes() + rest)
-    assert not is_sound(sound[: 4 + 4 * len(entries)] + b"\0")  # the replacements are missing
+        changed[place] |= np.uint32(0x7FFFFC00)
+        assert not is_sound(put_together(changed, replacements)), place
 
 
-def root(entries: np.ndarray[Any, np.dtype[np.uint32]]) -> int:
-    return int(entries[0] >> 10 << ((entries[0] & 0x200) >> 6))
+def base(entry: np.uint32) -> int:
+    return int(entry >> 10 << ((entry & 0x200) >> 6))
 
 
 def test_a_map_that_leads_back_to_where_a_text_was_ends_the_check() -> None:
     looping = np.zeros(512, dtype="<u4")
     looping[0] = 256 << 10  # the first byte is looked for from entry 256 on
     looping[256 ^ 1] = 1 | (1 << 10)  # and "\x01" leads back there
-    assert is_sound((4 * len(looping)).to_bytes(4, "little") + looping.tobytes() + b"x\0")
+    assert is_sound(put_together(looping, b"x\0"))

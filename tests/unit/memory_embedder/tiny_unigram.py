@@ -16,17 +16,19 @@ from sentencepiece import sentencepiece_model_pb2
 from tests.unit.memory_embedder.tiny_bert import POSITIONS, WIDTH, change_configuration, write_tiny_bert
 
 UNUSED_POSITIONS = 2
+RULES = [("\u0001", ""), ("e\u0301", "\u00e9"), ("\uff4d", "m"), ("\u3000", " ")]
 PIECES = {"\u2581": -3.0, "\u2581mem": -4.5, "ory": -5.25, "\u2581caf\u00e9": -6.0, "m": -7.0, "e": -7.5}
 VOCABULARY = [*dict.fromkeys(("<s>", "<pad>", "</s>", "<unk>"), 0.0).items(), *PIECES.items(), ("<mask>", 0.0)]
 
 
-def character_map(rules: str = "nmt_nfkc") -> bytes:
-    return bytes(normalizer(rules).normalizer_spec.precompiled_charsmap)
+def character_map() -> bytes:
+    return bytes(empty_model().normalizer_spec.precompiled_charsmap)
 
 
-def normalizer(rules: str) -> Any:
+def empty_model() -> Any:
+    """A SentencePiece model that has rules for characters, and no pieces."""
     model = sentencepiece_model_pb2.ModelProto()
-    model.ParseFromString(sentencepiece.SentencePieceNormalizer(rule_name=rules).serialized_model_proto())
+    model.ParseFromString(sentencepiece.SentencePieceNormalizer(norm_map=RULES).serialized_model_proto())
     return model
 
 
@@ -71,7 +73,7 @@ def write_model_file(
 ) -> None:
     """Writes the same tokenizer as XLM-RoBERTa's own model file, which has no mask, in place of `tokenizer.json`."""
     (directory / "tokenizer.json").unlink(missing_ok=True)
-    model = normalizer("nmt_nfkc")
+    model = empty_model()
     first = [("<unk>", 0.0, 2), ("<s>", 0.0, 3), ("</s>", 0.0, 3)]
     for text, score, kind in pieces or [*first, *((text, score, 1) for text, score in PIECES.items())]:
         model.pieces.add(piece=text, score=score, type=kind)
