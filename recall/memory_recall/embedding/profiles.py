@@ -1,8 +1,8 @@
 """The catalogue of embedding models that are known by name.
 
 A profile holds everything that a model's vectors depend on: the dimensions, the pooling of tokens, and the prefixes of
-queries and documents; and for which languages it was made. The embedder's package holds a copy of the catalogue, because the two packages share no code; a
-contract test keeps both equal.
+queries and documents. It also says which languages the model was made for. The embedder's package holds a copy of the
+catalogue, because the two packages share no code; a contract test keeps both equal.
 """
 
 from dataclasses import dataclass

@@ -1,6 +1,7 @@
 """The library and the embedder never import each other; these tests keep what they share the same."""
 
 from dataclasses import fields
+from itertools import pairwise
 from pathlib import Path
 
 from memory_embedder.models import profiles as served
@@ -27,7 +28,7 @@ def documented() -> list[list[str]]:
     """The cells of the documented table, in which a long prefix may be cut off by an ellipsis or said once for two."""
     rows = [line for line in PAGE.read_text().partition(HEAD)[2].partition("\n\n")[0].splitlines()[2:] if line]
     cells = [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
-    for above, row in zip(cells, cells[1:], strict=False):
+    for above, row in pairwise(cells):
         row[:] = [whole if cell == "as above" else cell for whole, cell in zip(above, row, strict=True)]
     return cells
 
