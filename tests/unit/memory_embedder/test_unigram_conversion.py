@@ -250,8 +250,10 @@ def base(entry: np.uint32) -> int:
     return int(entry >> 10 << ((entry & 0x200) >> 6))
 
 
-def test_a_map_that_leads_back_to_where_a_text_was_ends_the_check() -> None:
+def test_a_map_that_leads_back_to_where_a_text_was_is_sound_and_ends_the_check() -> None:
     looping = np.zeros(512, dtype="<u4")
     looping[0] = 256 << 10  # the first byte is looked for from entry 256 on
     looping[256 ^ 1] = 1 | (1 << 10)  # and "\x01" leads back there
     assert is_sound(put_together(looping, b"x\0"))
+    looping[256 ^ 1] |= 1 << 20  # no more: it leads far outside
+    assert not is_sound(put_together(looping, b"x\0"))
