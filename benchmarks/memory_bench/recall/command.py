@@ -94,7 +94,8 @@ def _files(models: list[str], files: list[Path]) -> dict[str, Path]:
         if not file.is_file():
             console.print(
                 f"There is no model file {file}. Give the GGUF file of {name} with --model-file (MODEL_FILE=), or run "
-                "`make setup` for the default model, `make second-model` for bge-small-en-v1.5.",
+                "`make setup` for the default model, `make second-model` for bge-small-en-v1.5, "
+                "`make multilingual-model` for multilingual-e5-small.",
                 markup=False,
             )
             raise typer.Exit(1)

@@ -118,7 +118,7 @@ async def merge(connection: Connection, table: MemoryTable) -> tuple[int, int, i
     key = "" if table.is_partitioned else f"({target.id})"  # alone no key of a partitioned table
     inserted = await connection.fetchval(
         f"WITH added AS (INSERT INTO {table.qualified} ({', '.join(map(target.column, stored))}) "
-        f"SELECT {', '.join(fresh[name] for name in stored)} FROM pg_temp.{_STAGING} i "
+        f"OVERRIDING SYSTEM VALUE SELECT {', '.join(fresh[name] for name in stored)} FROM pg_temp.{_STAGING} i "
         f"WHERE NOT EXISTS (SELECT FROM {table.qualified} m WHERE {row.id} = i.id) ORDER BY i.line "
         f"ON CONFLICT {key} DO NOTHING RETURNING 1) SELECT count(*) FROM added"
     )

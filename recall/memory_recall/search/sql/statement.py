@@ -133,7 +133,7 @@ def dense_leg(plan: RecallPlan, where: str, vector: str) -> str:
     column = m.vector(plan.dense.column.name)
     distance = f"{column} {_cosine_distance(plan.table)} {vector}"
     scanned = hnsw.filtered_depth(plan.depth) if plan.selective else plan.depth
-    number = m.id if key.is_integer else key.hashed(m.id)
+    number = key.hashed(m.id) if key.name not in {"integer", "bigint"} else m.id  # no series is of smallint
     scan = where if plan.selective or not hnsw.exists else f"{where} AND {_INFLATE_SCAN_COST.format(number)}"
     # `+ 0` keeps the planner from taking the scan's order, which is a relaxed one, for the sorted one.
     return f"""
