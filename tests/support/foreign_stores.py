@@ -4,7 +4,7 @@ The shapes are those of mem0's store for pgvector, LangChain's, LlamaIndex', a t
 Supabase's examples, plain tables of notes, and the first user's memories.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,6 @@ class ForeignStore:
     write: str
     used: dict[str, str]
     options: tuple[str, ...] = ("--no-sensitive",)
-    statements: tuple[str, ...] = field(default=())
 
     @property
     def relation(self) -> str:
@@ -117,14 +116,20 @@ FOREIGN_STORES = (
     ForeignStore(
         "notes with a uuid",
         "notes",
-        "CREATE TABLE notes (uuid uuid PRIMARY KEY DEFAULT gen_random_uuid(), title text, body text, created timestamptz)",
+        """
+        CREATE TABLE notes (
+            uuid uuid PRIMARY KEY DEFAULT gen_random_uuid(), title text, body text, created timestamptz)
+        """,
         "INSERT INTO notes (body, title) SELECT $1, 'A note' WHERE $2::text IS NOT NULL",
         {"id": "uuid", "content": "body", "created_at": "created", "deleted_at": ""},
     ),
     ForeignStore(
         "a key and a value",
         "facts",
-        "CREATE TABLE facts (key text PRIMARY KEY, value text NOT NULL, owner varchar(40), secret boolean, deleted boolean)",
+        """
+        CREATE TABLE facts (
+            key text PRIMARY KEY, value text NOT NULL, owner varchar(40), secret boolean, deleted boolean)
+        """,
         "INSERT INTO facts (key, value, owner, secret) VALUES (md5($1), $1, $2::text, false)",
         {
             "id": "key", "content": "value", "user_id": "owner", "is_sensitive": "secret", "deleted_at": "deleted",

@@ -11,10 +11,12 @@ from dataclasses import dataclass
 from memory_recall.schema.adoption.observations import NumberRange, TableObservation
 from memory_recall.schema.adoption.purposes import plain, plain_groups
 from memory_recall.schema.columns.names import ColumnNames, ColumnSource, Sources, used_column
-from memory_recall.schema.columns.used import KEYS, TEXTS, USED_COLUMNS, UsedColumn
+from memory_recall.schema.columns.used import KEYS, TEXTS, USED_COLUMNS, Need, UsedColumn
 from memory_recall.schema.table import EMBEDDING_COLUMN, MemoryTable
 
 Given = Mapping[str, str | Sequence[str]]
+
+NOT_FOUND = "no column was found for it"
 
 _DOCUMENTS = ("jsonb", "json")
 _RARE = 0.1  # of the share of the commonest key; rarer ones are not asked about
@@ -39,7 +41,7 @@ _ORDER = ("id", "search_vector", "content", "is_sensitive", "deleted_at", "user_
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What is used for a column, by our name for it, and why. Without sources, nothing is."""
+    """What is used for a column, by our name for it, and why. Without sources that the table has, nothing is."""
 
     name: str
     sources: Sources
@@ -169,8 +171,10 @@ class _Proposing:
         elif used.name in {"id", "content"}:
             self._choose(used.name, (ColumnSource(used.name),), "nothing else was found")
         else:
-            unusable = self._unusable(used)
-            self._choose(used.name, (), unusable or "no column was found for it")
+            # A name that the table does not have means the same as none, and need not be set.
+            there = used.need is Need.ALWAYS or used.name in self._table.catalog
+            sources = () if there else (ColumnSource(used.name),)
+            self._choose(used.name, sources, self._unusable(used) or NOT_FOUND)
 
     def _candidates(self, used: UsedColumn) -> list[_Candidate]:
         """Return what is likeliest for a column; several are equally likely."""

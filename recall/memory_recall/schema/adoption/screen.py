@@ -8,6 +8,7 @@ from memory_recall.schema.adoption.estimates import CHARACTERS_A_TOKEN, TEXTS_A_
 from memory_recall.schema.adoption.existing_columns import existing_vector_ways, vector_columns_of_others
 from memory_recall.schema.adoption.fillfactor import fillfactor_statements
 from memory_recall.schema.adoption.plan import AdoptionPlan
+from memory_recall.schema.adoption.proposal import NOT_FOUND, Choice
 from memory_recall.schema.adoption.settings_output import environment, export_lines, resource, yaml_lines
 from memory_recall.schema.table import quoted_if_needed
 
@@ -55,8 +56,7 @@ def adoption_object(plan: AdoptionPlan) -> dict[str, Any]:
             "text_search_configuration": plan.table.text_search_configuration,
         },
         "columns": [
-            {"name": one.name, "sources": [str(source) for source in one.sources], "reason": one.reason}
-            for one in plan.proposal.choices
+            {"name": one.name, "sources": _sources(plan, one), "reason": one.reason} for one in plan.proposal.choices
         ],
         "questions": [
             {
@@ -95,7 +95,7 @@ def _head(plan: AdoptionPlan) -> Iterator[str]:
     )
     yield (
         f"Postgres {database.server_version}, database {database.name}, {database.encoding}, locale {database.locale}; "
-        f"words of configuration {plan.table.text_search_configuration}"
+        f"words of the text search configuration {plan.table.text_search_configuration}"
     )
     if not database.folds_case:
         yield (
@@ -107,17 +107,26 @@ def _head(plan: AdoptionPlan) -> Iterator[str]:
         yield f"  The extension vector (pgvector) is not created in this database{there}."
 
 
-def _columns(plan: AdoptionPlan) -> list[str]:
-    rows = []
+def _sources(plan: AdoptionPlan, choice: Choice) -> list[str]:
+    """Return what is used for a column; nothing where the table has no such column."""
+    there = all(source.column in plan.table.catalog for source in choice.sources)
+    return [str(source) for source in choice.sources] if there else []
+
+
+def _columns(plan: AdoptionPlan) -> Iterator[str]:
+    rows, without = [], []
     for choice in plan.proposal.choices:
-        there = all(source.column in plan.table.catalog for source in choice.sources)
-        if choice.name == "search_vector" and not there:
+        sources = _sources(plan, choice)
+        if choice.name == "search_vector" and not sources:
             rows.append((choice.name, "ours", f"{choice.reason}; one of ours is added and filled in batches"))
+        elif not sources and choice.reason == NOT_FOUND:
+            without.append(choice.name)
         else:
-            source = " and ".join(map(str, choice.sources)) if there and choice.sources else "-"
-            rows.append((choice.name, source, choice.reason))
+            rows.append((choice.name, " and ".join(sources) or "-", choice.reason))
     first, second = (max((len(row[place]) for row in rows), default=0) for place in (0, 1))
-    return [f"{name:<{first}}  {source:<{second}}  {reason}" for name, source, reason in rows]
+    yield from (f"{name:<{first}}  {source:<{second}}  {reason}" for name, source, reason in rows)
+    if without:
+        yield f"Nothing was found for {', '.join(without)}."
 
 
 def _questions(plan: AdoptionPlan) -> Iterator[str]:
@@ -137,7 +146,7 @@ def _vectors(plan: AdoptionPlan) -> Iterator[str]:
         yield from existing_vector_ways(plan.table, plan.request.model)
         others = vector_columns_of_others(plan.table)
         if others:
-            yield f"{', '.join(map(quoted_if_needed, others))}: left as they are."
+            yield f"Left as it is: {', '.join(map(quoted_if_needed, others))}."
 
 
 def _texts(plan: AdoptionPlan) -> Iterator[str]:
@@ -158,6 +167,20 @@ def _texts(plan: AdoptionPlan) -> Iterator[str]:
     if texts.scripts:
         counted = sorted(texts.scripts.items(), key=lambda one: -one[1])
         yield f"Scripts: {', '.join(f'{name} {100 * count / texts.texts:.0f} %' for name, count in counted)}."
+    yield from _languages(plan)
+
+
+def _languages(plan: AdoptionPlan) -> Iterator[str]:
+    """Say for which languages the model is, and how many texts are surely in others."""
+    model, scripts = plan.request.model, plan.texts.scripts
+    if model.scripts is None:
+        return
+    beyond = sum(count for name, count in scripts.items() if name not in model.scripts)
+    others = f", and {100 * beyond / plan.texts.texts:.0f} % of the texts are in scripts beyond it" if beyond else ""
+    yield (
+        f"{model.name} is made for {model.languages}{others}. "
+        "It finds texts of other languages little better than by chance; multilingual-e5-small is for 100 languages."
+    )
 
 
 def _costs(plan: AdoptionPlan) -> Iterator[str]:

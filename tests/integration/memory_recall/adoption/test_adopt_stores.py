@@ -1,9 +1,7 @@
-"""`memory adopt` finds what other programs' tables use for what, before anything is changed, and adopts them as said."""
+"""`memory adopt` finds what another program's table has for which purpose, changes nothing, and adopts it as said."""
 
 import asyncio
 import json
-import os
-import subprocess
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +9,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner, Result
 
-from memory_operator.api.spec import MemoryIndex
+from memory_operator.api.spec import parse
 from memory_operator.resources.columns import column_names, column_settings
 from memory_recall.cli.app import create_app
 from memory_recall.postgres.connection import DsnText, opened
@@ -89,15 +87,15 @@ async def test_the_resource_and_the_settings_of_the_screen_name_the_same_columns
     plan = json.loads((await adopt(store.table, *store.options, "--json")).stdout)
     exports = "\n".join(line for line in screen.splitlines() if line.startswith("  export "))
     names = " ".join(plan["settings"])
-    printed = subprocess.run(
-        ["bash", "-c", f'{exports}\nfor name in {names}; do printf "%s=%s\\0" "$name" "${{!name}}"; done'],
-        capture_output=True, check=True, text=True, env={"PATH": os.environ["PATH"]},
-    ).stdout  # fmt: skip
+    shown = f'{exports}\nfor name in {names}; do printf "%s=%s\\0" "$name" "${{!name}}"; done'
+    bash = await asyncio.create_subprocess_exec("bash", "-c", shown, stdout=asyncio.subprocess.PIPE)
+    printed = (await bash.communicate())[0].decode()
     assert dict(line.split("=", 1) for line in printed.split("\0")[:-1]) == plan["settings"]
     lines = screen[screen.index("  apiVersion") :].split("\n\n")[0]
     resource = yaml.safe_load("\n".join(line.removeprefix("  ") for line in lines.splitlines()))
     assert resource == plan["resource"]
-    index = MemoryIndex.model_validate({**resource, "metadata": {**resource["metadata"], "namespace": "n"}})
+    metadata = {"namespace": "n", "uid": "u", "creationTimestamp": "2026-01-01T00:00:00Z", "generation": 1}
+    index = parse({**resource, "metadata": resource["metadata"] | metadata})
     settings = {name: value for name, value in column_settings(index).items() if value}
     expected = {name: value for name, value in plan["settings"].items() if name != "MEMORY_TABLE"}
     assert (
