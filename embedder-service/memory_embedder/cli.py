@@ -74,7 +74,7 @@ def convert(
     out: Annotated[Path, typer.Argument(help="The GGUF file to write.")],
     type_: WeightTypeName = "f16",
 ) -> None:
-    """Convert a model of the BERT family to GGUF.
+    """Convert a model of the BERT family to GGUF: BERT or XLM-RoBERTa, with a WordPiece or a Unigram tokenizer.
 
     Example: memory-embedder convert ./bge-small-en-v1.5 bge-small-en-v1.5.gguf
     """
@@ -206,14 +206,14 @@ def bench(
 
 @app.command()
 def models() -> None:
-    """List the known models, with the digest of the file that this project makes of them, if it makes one.
+    """List the known models and their languages, with the digest of the file that this project makes, if it makes one.
 
     Example: memory-embedder models
     """
     for profile in (*PROFILES.values(), *RERANKERS.values()):
         typer.echo(
             f"{profile.name}\t{profile.dimensions} dimensions\t{profile.max_tokens} tokens\t"
-            f"{profile.pooling} pooling\t{profile.licence}\t{profile.file_digest or '-'}"
+            f"{profile.pooling} pooling\t{profile.languages}\t{profile.licence}\t{profile.file_digest or '-'}"
         )
 
 

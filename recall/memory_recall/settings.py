@@ -7,7 +7,7 @@ the same variables whichever command it runs.
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, Field, SecretStr
+from pydantic import AfterValidator, BaseModel, Field, SecretStr, StringConstraints
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from memory_recall.errors import InvalidConfiguration
@@ -147,6 +147,11 @@ class Settings(BaseSettings):
     sensitivity: Literal["column", "none"] = Field(
         default="column", description="Whether a column says which rows are sensitive, or no row of the table is."
     )
+    text_search_configuration: Annotated[str, StringConstraints(max_length=127)] | None = Field(
+        default=None,
+        description="Language of words for memory migrate, such as german, where the definition of the table's search "
+        "column names none, and for a search column of ours; simple by default. It is recorded as the names are.",
+    )
     model: str = Field(default="all-MiniLM-L6-v2", description="Model of the embedder.")
     dimensions: int | None = Field(
         default=None, ge=1, le=4000, description="Dimensions of the vectors; those of the model's profile by default."
@@ -174,9 +179,13 @@ class Settings(BaseSettings):
         Raises:
             InvalidConfiguration: a name cannot be used.
         """
-        if self.columns is None and self.sensitivity == "column":
+        if self.columns is None and self.sensitivity == "column" and self.text_search_configuration is None:
             return None
-        return ColumnNames.parse(self.columns or {}, all_public=self.sensitivity == "none")
+        return ColumnNames.parse(
+            self.columns or {},
+            all_public=self.sensitivity == "none",
+            text_search_configuration=self.text_search_configuration,
+        )
 
     def trusted_hosts(self) -> tuple[str, ...]:
         """Return the hosts that the database may name as an embedder's address, and to which texts may then be sent."""

@@ -1,17 +1,11 @@
-"""Tables of memories that other programs made: with other names, with values in jsonb, with keys of every kind.
-
-The memory API's own table is migrated first. Then one of these takes its place, and what our own tables have of it is
-changed by hand.
-"""
+"""Tables of memories that other programs made, with all that a recall shows, filters or orders by."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from memory_recall.schema.columns.keys import KeyType
 from memory_recall.schema.columns.names import ColumnNames
 
-DIMENSIONS = 8
 UUIDS = {"ana": "11111111-aaaa-4111-8111-111111111111", "bo": "22222222-2222-4222-8222-222222222222"}
 
 
@@ -29,7 +23,6 @@ class OtherTable:
     create: str
     columns: Mapping[str, str | list[str]]
     insert: str
-    key: KeyType
     texts: frozenset[str]
     shown: str = "{}"
     owners: Mapping[str, str] | None = None
@@ -40,24 +33,6 @@ class OtherTable:
 
     def owner(self, person: str) -> str:
         return person if self.owners is None else self.owners[person]
-
-    async def adopt(self, connection: Any) -> None:
-        """Take the place of the migrated table `memories`, with an empty column of vectors and its index."""
-        await connection.execute("DROP TABLE memories")
-        await connection.execute(self.create)
-        await connection.execute(f"ALTER TABLE {self.name} ADD COLUMN embedding halfvec({DIMENSIONS})")
-        await connection.execute(
-            f"CREATE INDEX idx_{self.name}_embedding ON {self.name} USING hnsw (embedding halfvec_cosine_ops)"
-            " WITH (m = 24, ef_construction = 128)"
-        )
-        await connection.execute(
-            "UPDATE memory_index_state SET table_name = $1, column_names = $2::text::jsonb",
-            self.name,
-            self.names.to_json(),
-        )
-        kind = self.key.stored
-        changes = (f"ALTER COLUMN {column} TYPE {kind} USING NULL::{kind}" for column in ("id", "superseded_by"))
-        await connection.execute(f"ALTER TABLE memory_supersessions {', '.join(changes)}")
 
     async def add(
         self,
@@ -98,7 +73,6 @@ NOTES = OtherTable(
                 $7::float8, ($8::text::timestamptz AT TIME ZONE 'UTC'), gen_random_uuid(), $9::real[]::halfvec)
         RETURNING "Note Id"
     """,
-    key=KeyType("uuid"),
     texts=frozenset({"content", "title", "user_id", "extra"}),
 )  # fmt: skip
 DOCUMENTS = OtherTable(
@@ -122,7 +96,6 @@ DOCUMENTS = OtherTable(
                 $5, $6, $7, $8::text::timestamptz, $9::real[]::halfvec)
         RETURNING uid
     """,
-    key=KeyType("character varying"),
     texts=frozenset({"heading", "document"}),
     shown="Note\n\n{}",
     owners=UUIDS,
@@ -148,7 +121,6 @@ PAYLOADS = OtherTable(  # as mem0 keeps memories
                   $8::text)), $9::real[]::halfvec)
         RETURNING id
     """,
-    key=KeyType("uuid"),
     texts=frozenset({"payload"}),
 )  # fmt: skip
 OTHER_TABLES = (NOTES, DOCUMENTS, PAYLOADS)

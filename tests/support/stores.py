@@ -109,11 +109,7 @@ STORES = (
     Store(
         "nothing but a key and a text",
         "pages",
-        f"""
-        CREATE TABLE pages (
-            id smallint GENERATED ALWAYS AS IDENTITY UNIQUE, content text,
-            search_vector tsvector GENERATED ALWAYS AS ({_WORDS.format("coalesce(content, '')")}) STORED
-        )""",
+        "CREATE TABLE pages (id smallint GENERATED ALWAYS AS IDENTITY UNIQUE, content text)",
         MappingProxyType({"deleted_at": ""}),
         "INSERT INTO pages (content) SELECT $1 WHERE ($2::text, $3::boolean) IS NOT NULL RETURNING id",
         "UPDATE pages SET content = $2 WHERE id = $1",

@@ -50,8 +50,8 @@ class Material:
 
     @property
     def ids(self) -> list[PairOfIds]:
-        """The ids of the pairs, which are integers in the data set's table."""
-        return [(int(pair.older.id), int(pair.newer.id)) for pair in self.pairs]
+        """The ids of the pairs, which are integers in the data sets."""
+        return [(int(older), int(newer)) for older, newer in (pair.ids for pair in self.pairs)]
 
     @property
     def labels(self) -> Array:

@@ -23,7 +23,12 @@ class Pooling(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ModelProfile:
-    """The facts that the publisher of a model states about it; the only dimension of a reranker is its score."""
+    """The facts that the publisher of a model states about it; the only dimension of a reranker is its score.
+
+    `languages` is for people. `scripts` are the Unicode scripts of these languages by their names, such as "Latin" or
+    "Cyrillic": the vectors of texts in other scripts mean little. It is None where no script is known to be beyond the
+    model, as for a multilingual model or one that only its user describes.
+    """
 
     name: str
     dimensions: int
@@ -32,7 +37,9 @@ class ModelProfile:
     query_prefix: str = ""
     document_prefix: str = ""
     licence: str = "unknown"
-    file_digest: str | None = None  # of the file in F16 that `make setup` or `make second-model` writes
+    languages: str = "unknown"
+    scripts: tuple[str, ...] | None = None
+    file_digest: str | None = None  # of the file in F16 that one of the project's make targets writes
 
 
 _BGE_QUERY = "Represent this sentence for searching relevant passages: "
@@ -47,6 +54,8 @@ PROFILES: dict[str, ModelProfile] = {
             max_tokens=256,  # its publisher truncates here, although its positions reach 512
             pooling=Pooling.MEAN,
             licence="Apache-2.0",
+            languages="English",
+            scripts=("Latin",),
             file_digest="sha256:8a1fd21a00cfca58e00d5717a8932e58f05237f392e4ff25ac78a8bd0796b4b8",
         ),
         ModelProfile(
@@ -56,6 +65,8 @@ PROFILES: dict[str, ModelProfile] = {
             pooling=Pooling.CLS,
             query_prefix=_BGE_QUERY,
             licence="MIT",
+            languages="English",
+            scripts=("Latin",),
             file_digest="sha256:d86b199f77433ac193c65fe6984d41052d3e2f2415a61e21bb35a4ad16bc69e1",
         ),
         ModelProfile(
@@ -65,6 +76,19 @@ PROFILES: dict[str, ModelProfile] = {
             pooling=Pooling.CLS,
             query_prefix=_BGE_QUERY,
             licence="MIT",
+            languages="English",
+            scripts=("Latin",),
+        ),
+        ModelProfile(
+            name="multilingual-e5-small",
+            dimensions=384,
+            max_tokens=512,
+            pooling=Pooling.MEAN,
+            query_prefix="query: ",
+            document_prefix="passage: ",
+            licence="MIT",
+            languages="100 languages",
+            file_digest="sha256:54180288dc88b360299eb9cd879b204d9a95effabd34f6bea8aad0454651a0b3",
         ),
         ModelProfile(
             name="nomic-embed-text-v1.5",
@@ -74,6 +98,8 @@ PROFILES: dict[str, ModelProfile] = {
             query_prefix="search_query: ",
             document_prefix="search_document: ",
             licence="Apache-2.0",
+            languages="English",
+            scripts=("Latin",),
         ),
         ModelProfile(
             name="Qwen3-Embedding-0.6B",
@@ -82,6 +108,7 @@ PROFILES: dict[str, ModelProfile] = {
             pooling=Pooling.LAST,
             query_prefix=_QWEN_QUERY,
             licence="Apache-2.0",
+            languages="over 100 languages",
         ),
     )
 }
@@ -90,13 +117,22 @@ PROFILES: dict[str, ModelProfile] = {
 RERANKERS: dict[str, ModelProfile] = {
     profile.name: profile
     for profile in (
-        ModelProfile("bge-reranker-base", dimensions=1, max_tokens=512, pooling=Pooling.RANK, licence="MIT"),
+        ModelProfile(
+            "bge-reranker-base",
+            dimensions=1,
+            max_tokens=512,
+            pooling=Pooling.RANK,
+            licence="MIT",
+            languages="English and Chinese",
+            scripts=("Latin", "Han"),
+        ),
         ModelProfile(
             "bge-reranker-v2-m3",
             dimensions=1,
             max_tokens=512,  # trained to 8192, but the time of a pair grows with its length
             pooling=Pooling.RANK,
             licence="Apache-2.0",
+            languages="over 100 languages",
         ),
     )
 }

@@ -82,6 +82,7 @@ class Database(Section):
     table: str = "memories"
     columns: Columns = Columns()
     sensitivity: Literal["Column", "None"] = "Column"
+    text_search_configuration: str | None = None
     cluster: ClusterRef | None = None
     credentials: CredentialsRef = CredentialsRef()
     tls: DatabaseTls = DatabaseTls()

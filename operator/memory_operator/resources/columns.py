@@ -14,15 +14,17 @@ def column_names(index: MemoryIndex) -> ColumnNames:
     Raises:
         InvalidConfiguration: a name cannot be used; the message names all such names.
     """
-    return ColumnNames.parse(_given(index), all_public=_all_public(index))
+    configuration = index.spec.database.text_search_configuration
+    return ColumnNames.parse(_given(index), all_public=_all_public(index), text_search_configuration=configuration)
 
 
 def column_settings(index: MemoryIndex) -> dict[str, str]:
-    """Return the environment variables of a migration that say what the columns are called; "" stands for none."""
+    """Return the environment variables of a migration about the table; "" stands for none."""
     given = _given(index)
     return {
         "MEMORY_COLUMNS": json.dumps(given, ensure_ascii=False) if given else "",
         "MEMORY_SENSITIVITY": "none" if _all_public(index) else "",
+        "MEMORY_TEXT_SEARCH_CONFIGURATION": index.spec.database.text_search_configuration or "",
     }
 
 

@@ -1,8 +1,8 @@
 """The catalogue of embedding models that are known by name.
 
 A profile holds everything that a model's vectors depend on: the dimensions, the pooling of tokens, and the prefixes of
-queries and documents. The embedder's package holds a copy of the catalogue, because the two packages share no code; a
-contract test keeps both equal.
+queries and documents. It also says which languages the model was made for. The embedder's package holds a copy of the
+catalogue, because the two packages share no code; a contract test keeps both equal.
 """
 
 from dataclasses import dataclass
@@ -18,7 +18,12 @@ _QWEN_QUERY = "Instruct: Given a web search query, retrieve relevant passages th
 
 @dataclass(frozen=True)
 class ModelProfile:
-    """An embedding model as its publisher or its user describes it. `max_tokens` and `pooling` are None if unknown."""
+    """An embedding model as its publisher or its user describes it. `max_tokens` and `pooling` are None if unknown.
+
+    `languages` is for people. `scripts` are the Unicode scripts of these languages by their names, such as "Latin" or
+    "Cyrillic": the vectors of texts in other scripts mean little. It is None where no script is known to be beyond the
+    model, as for a multilingual model or one that only its user describes.
+    """
 
     name: str
     dimensions: int
@@ -27,16 +32,23 @@ class ModelProfile:
     query_prefix: str = ""
     document_prefix: str = ""
     licence: str = ""
+    languages: str = "unknown"
+    scripts: tuple[str, ...] | None = None
 
+
+_ENGLISH = ("English", ("Latin",))
 
 PROFILES: dict[str, ModelProfile] = {
     profile.name: profile
     for profile in (
-        ModelProfile("all-MiniLM-L6-v2", 384, 256, "mean", "", "", "Apache-2.0"),
-        ModelProfile("bge-small-en-v1.5", 384, 512, "cls", _BGE_QUERY, "", "MIT"),
-        ModelProfile("bge-large-en-v1.5", 1024, 512, "cls", _BGE_QUERY, "", "MIT"),
-        ModelProfile("nomic-embed-text-v1.5", 768, 2048, "mean", "search_query: ", "search_document: ", "Apache-2.0"),
-        ModelProfile("Qwen3-Embedding-0.6B", 1024, 8192, "last", _QWEN_QUERY, "", "Apache-2.0"),
+        ModelProfile("all-MiniLM-L6-v2", 384, 256, "mean", "", "", "Apache-2.0", *_ENGLISH),
+        ModelProfile("bge-small-en-v1.5", 384, 512, "cls", _BGE_QUERY, "", "MIT", *_ENGLISH),
+        ModelProfile("bge-large-en-v1.5", 1024, 512, "cls", _BGE_QUERY, "", "MIT", *_ENGLISH),
+        ModelProfile("multilingual-e5-small", 384, 512, "mean", "query: ", "passage: ", "MIT", "100 languages"),
+        ModelProfile(
+            "nomic-embed-text-v1.5", 768, 2048, "mean", "search_query: ", "search_document: ", "Apache-2.0", *_ENGLISH
+        ),
+        ModelProfile("Qwen3-Embedding-0.6B", 1024, 8192, "last", _QWEN_QUERY, "", "Apache-2.0", "over 100 languages"),
     )
 }
 

@@ -1,8 +1,9 @@
 """Embeds one worker's share of the pending rows, then ends.
 
-The backfill makes one pass over the pending rows after another, until no row is due any more. A later pass finds rows
-that were written meanwhile. The backfill does not end before each row whose embedding failed is embedded or
-quarantined. All state is in the database, so a worker that was killed is simply started again.
+In a table with a search column of ours, the words of all texts are made first. Then the backfill makes one pass over
+the pending rows after another, until no row is due any more. A later pass finds rows that were written meanwhile. The
+backfill does not end before each row whose embedding failed is embedded or quarantined. All state is in the database,
+so a worker that was killed is simply started again.
 """
 
 import asyncio
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from memory_recall.indexing import leases_sql, quarantine_sql
 from memory_recall.indexing.document_embedder import DocumentEmbedder
 from memory_recall.indexing.progress import Progress, Tally
+from memory_recall.indexing.words_sql import fill_words
 from memory_recall.indexing.worker import WorkerPlan, build_pipeline, prepare_context, worker_session, writer_session
 from memory_recall.postgres.connection import Connection, DsnSource
 from memory_recall.schema.models_sql import require_active
@@ -61,6 +63,9 @@ async def backfill(
         pipeline = build_pipeline(context, embedder, plan, sessions=(reader, writer), progress=progress, stop=stop)
         queue = pipeline.queue
         await reader.run(lambda connection: quarantine_sql.forget_settled(connection, context.table))
+        while not stop.is_set():
+            if await reader.run(lambda connection: fill_words(connection, context.table)) == 0:
+                break
         progress.started(await reader.run(lambda connection: queue.count(connection, share)))
         began = time.monotonic()
         while not stop.is_set():

@@ -310,6 +310,7 @@ class _Run:
             "document_prefix": literal(model.document_prefix),
             "key": table.key.stored,
             "search_column": quoted(search),
+            "search_added": "true" if table.names.has_own_search_column else "false",
             "search_literal": literal(search),
             "column_names": literal(table.names.to_json()),
         }

@@ -11,13 +11,14 @@ otherwise show the parameters of statements and the rows that a constraint refus
 # ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
 
 from memory_recall.errors import InvalidInput
+from memory_recall.schema.columns.names import OWN_SEARCH_COLUMN
 from memory_recall.schema.ddl import literal
 from memory_recall.schema.graph_relations import GRAPH_TABLES, READ_BY_WORKERS, reader_rights, worker_rights
 from memory_recall.schema.requirements.row_security import policy_unless_there
 from memory_recall.schema.revisions import version_table
 from memory_recall.schema.rules.expected import COLUMN_MODEL, OWN_TABLES, TEXT_HASH
 from memory_recall.schema.supersessions import SUPERSESSIONS
-from memory_recall.schema.table import ACTIVE, STANDBY, MemoryTable, quoted
+from memory_recall.schema.table import ACTIVE, STANDBY, WORDS, MemoryTable, quoted
 
 _LONGEST_NAME = 63
 _LOG_SETTINGS = (("log_parameter_max_length", "0"), ("log_error_verbosity", "terse"))
@@ -78,20 +79,21 @@ def _own_relations(table: MemoryTable) -> list[str]:
 
 
 def _worker_rights(table: MemoryTable, role: str) -> list[str]:
-    vectors = [column.name for column in (ACTIVE, STANDBY) if column.name in table.catalog]
-    read = [*table.read_for(*READ_BY_WORKERS), *(["tableoid"] if table.is_partitioned else []), *vectors]
+    written = [name for name in (ACTIVE.name, STANDBY.name, OWN_SEARCH_COLUMN) if name in table.catalog]
+    read = [*table.read_for(*READ_BY_WORKERS), *(["tableoid"] if table.is_partitioned else []), *written]
     failures = ", ".join(table.own(column.failures) for column in (ACTIVE, STANDBY))
     version = table.in_schema(version_table(table))
     own = ", ".join([table.own("memory_index_state"), table.own("memory_index_models"), version])
     return [
         "",
-        f"GRANT SELECT ({', '.join(read)}), UPDATE ({', '.join(vectors)})",
+        f"GRANT SELECT ({', '.join(read)}), UPDATE ({', '.join(written)})",
         f"    ON {table.qualified} TO {role};",
         f"GRANT SELECT ON {own} TO {role};",
         f"GRANT UPDATE (digest, embedder_url) ON {table.own('memory_index_models')} TO {role};",
         f"GRANT SELECT, INSERT, UPDATE, DELETE ON {failures} TO {role};",
         f"GRANT SELECT, UPDATE (text_hash, successor_hash, undone_at) ON {table.own(SUPERSESSIONS)} TO {role};",
         f"GRANT EXECUTE ON FUNCTION {table.own(TEXT_HASH)}(text) TO {role};",
+        *_words_right(table, role),
     ]
 
 
@@ -102,7 +104,15 @@ def _reader_rights(table: MemoryTable, role: str) -> list[str]:
         f"GRANT SELECT ON {table.qualified}, {state}, {models}, {table.own(SUPERSESSIONS)} TO {role};",
         f"GRANT UPDATE (wanted_at) ON {state} TO {role};",
         f"GRANT EXECUTE ON FUNCTION {table.own(COLUMN_MODEL)}(), {table.own(TEXT_HASH)}(text) TO {role};",
+        *_words_right(table, role),
     ]
+
+
+def _words_right(table: MemoryTable, role: str) -> list[str]:
+    """Return the statement that lets a role make words, where the search column is ours."""
+    if not table.names.has_own_search_column:
+        return []
+    return [f"GRANT EXECUTE ON FUNCTION {table.own(WORDS)}(text) TO {role};"]
 
 
 def _policies(table: MemoryTable, worker: str, reader: str) -> list[str]:

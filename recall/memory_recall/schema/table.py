@@ -31,7 +31,12 @@ from memory_recall.postgres.connection import AnyConnection
 from memory_recall.postgres.driver_errors import translated
 from memory_recall.schema.columns.keys import KeyType
 from memory_recall.schema.columns.names import OUR_NAMES, ColumnNames, ColumnSource, used_column
-from memory_recall.schema.columns.text_search import WITHOUT_LANGUAGE, configuration_of, read_configurations
+from memory_recall.schema.columns.text_search import (
+    READ_CASE_FOLDING,
+    WITHOUT_LANGUAGE,
+    configuration_of,
+    read_configurations,
+)
 from memory_recall.schema.columns.used import USED_COLUMNS, Generated
 from memory_recall.schema.names import index_name, own_suffix
 from memory_recall.schema.partitions import READ_PARTITIONS, TablePartition
@@ -39,6 +44,8 @@ from memory_recall.schema.partitions import READ_PARTITIONS, TablePartition
 NOTIFY_CHANNEL = "memory_index_pending"
 GUARDED_WRITER = "memory_index.writer"  # a setting of our writers' sessions, which name the model of what they write
 GUARDED = "guarded"
+WORDS = "memory_index_words"
+"""The function that makes the words of a text for a search column of ours."""
 _PLAIN_NAME = re.compile("[a-z_][a-z0-9_]*")
 
 
@@ -93,6 +100,7 @@ SELECT c.relkind::text AS kind,
        EXISTS (SELECT FROM pg_index x JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = $4
                 WHERE x.indrelid = c.oid AND x.indkey[0] = a.attnum AND x.indpred IS NULL AND x.indisvalid)
            AS id_indexed,{read_configurations("$5", "$6::text")},
+       {READ_CASE_FOLDING} AS case_folding,
        {READ_PARTITIONS}
   FROM (VALUES (to_regclass($1))) wanted(oid) LEFT JOIN pg_class c ON c.oid = wanted.oid
 """
@@ -115,6 +123,8 @@ class MemoryTable:
     `catalog` has the type of every column under the user's name. `generated` and `not_null` are by these names, too,
     and `quoted_names` has how Postgres writes those that it quotes. `names` says which column is used for what, and
     `text_search_configuration` which configuration made the words of the search column, quoted where needed.
+    `case_folding` is the collation that folds the case of every script, or "" for the database's own; it is None where
+    the database does not hold Unicode.
     """
 
     schema: str
@@ -134,6 +144,7 @@ class MemoryTable:
     names: ColumnNames = OUR_NAMES
     quoted_names: Mapping[str, str] = field(default_factory=dict)
     text_search_configuration: str = WITHOUT_LANGUAGE
+    case_folding: str | None = None
 
     @property
     def exists(self) -> bool:
@@ -156,6 +167,12 @@ class MemoryTable:
             return "text"
         at_path = used_column(name).at_path
         return at_path if sources[0].path and at_path is not None else self.catalog[sources[0].column]
+
+    def words(self, text: str) -> str:
+        """Return SQL for the words of a text, as the search column has them; `text` is SQL for the text."""
+        if self.names.has_own_search_column:
+            return f"{self.own(WORDS)}({text})"
+        return f"to_tsvector({_printed(self.text_search_configuration)}, {text})"
 
     @property
     def key(self) -> KeyType:
@@ -345,13 +362,10 @@ def _printed(key: str) -> str:
     return "E'" + doubled.replace("\\", "\\\\") + "'" if "\\" in key else f"'{doubled}'"
 
 
-async def describe(
-    connection: AnyConnection, table: str, names: ColumnNames | None = None, *, configuration: str | None = None
-) -> MemoryTable:
+async def describe(connection: AnyConnection, table: str, names: ColumnNames | None = None) -> MemoryTable:
     """Look up the table in the catalog; if `table` names no schema, the search path decides.
 
     The names of its columns are those that were recorded when it was migrated. Before that they are `names`, or ours.
-    `configuration` is the text search configuration that was chosen for a search column whose definition names none.
 
     Raises:
         DatabaseRejected: the search path names no schema that exists.
@@ -368,13 +382,15 @@ async def describe(
         suffix, recorded = await _recorded(connection, schema, name, plain=place["plain"], suffixed=place["suffixed"])
         known = recorded or names or OUR_NAMES
         key, words = (known.of(one)[0].column for one in ("id", "search_vector"))
+        configuration = known.text_search_configuration
         relation = f"{quoted(schema)}.{quoted(name)}"
         row = await connection.fetchrow(_DESCRIBE, relation, ACTIVE.name, STANDBY.name, key, words, configuration)
     assert row is not None  # noqa: S101  (as above)
+    catalog = json.loads(row["catalog"])
     return MemoryTable(
         schema=schema,
         name=name,
-        catalog=json.loads(row["catalog"]),
+        catalog=catalog,
         vector_schema=row["vector_schema"],
         embedding_dimensions=row["dimensions"],
         standby_dimensions=row["standby_dimensions"],
@@ -386,9 +402,10 @@ async def describe(
         id_indexed=row["id_indexed"],
         generated=json.loads(row["generated"]),
         not_null=json.loads(row["not_null"]),
-        names=known,
+        names=known.for_table(catalog) if catalog and recorded is None else known,
         quoted_names=json.loads(row["quoted_names"]),
         text_search_configuration=configuration_of(row["words_of_column"], configuration, row["words_as_chosen"]),
+        case_folding=row["case_folding"],
     )
 
 

@@ -10,8 +10,7 @@ from safetensors.numpy import load_file
 from memory_bench.embedder.gpu.peer import write_directory
 from memory_embedder.engine.llama import LlamaEngine
 from memory_embedder.engine.protocol import EngineOptions
-from memory_embedder.models.convert.bert import read_shape
-from memory_embedder.models.convert.wordpiece import read_wordpiece
+from memory_embedder.models.convert.bert import read_shape, read_vocabulary
 from memory_embedder.models.profiles import PROFILES
 from tests.integration.memory_embedder.numpy_reference import Reference
 from tests.support.model_files.cache import CACHE, DEFAULT_MODEL_FILE
@@ -22,7 +21,7 @@ def test_the_peers_directory_has_the_weights_and_the_tokenizer_of_the_file(tmp_p
     write_directory(DEFAULT_MODEL_FILE, package, tmp_path / "model")
     shape = read_shape(tmp_path / "model")
     assert (shape.layers, shape.hidden, shape.heads, shape.pooling) == (6, 384, 12, "mean")
-    assert len(read_wordpiece(tmp_path / "model").pieces) == 30522
+    assert len(read_vocabulary(tmp_path / "model").pieces) == 30522
     engine = LlamaEngine(EngineOptions(DEFAULT_MODEL_FILE, PROFILES["all-MiniLM-L6-v2"], batch_tokens=64, contexts=1))
     tokens = engine.encode("where is the backup?").tokens
     vector = engine.computer(1).embed([tokens])[0]

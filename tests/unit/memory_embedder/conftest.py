@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import resource
 import threading
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from memory_embedder.settings import EmbedderSettings, Limits
 from memory_embedder.telemetry.metrics import Metrics
 
 CLS, SEP = 1, 2
+MOST_MEMORY = 4 << 30  # of the address space, so that what is allocated without a bound fails at once
 POISON = "zebra"  # a word for which the fake model computes nothing finite
 
 FACTS = EngineFacts(
@@ -134,6 +136,14 @@ def engine() -> FakeEngine:
 def reranking_engine() -> FakeEngine:
     """A reranker whose score of a pair is its number of tokens, less ten."""
     return FakeEngine(facts=replace(FACTS, dimensions=1, pooling=Pooling.RANK, digest="sha256:" + "6" * 64))
+
+
+@pytest.fixture
+def little_memory() -> Iterator[None]:
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_AS, before)
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from memory_recall.schema.columns.names import OUR_NAMES, OWN_SEARCH_COLUMN
 from memory_recall.schema.columns.used import USED_COLUMNS, Need
 from memory_recall.schema.requirements.used_columns import column_faults, shape_faults
 from memory_recall.schema.table import MemoryTable
@@ -41,7 +42,7 @@ def test_what_was_taken_and_failed_later_is_refused(name: str, kind: str) -> Non
     assert f"Column {name}" in faulty(**{name: kind})
 
 
-def test_all_faults_are_named_at_once_with_what_recalls_need() -> None:
+def test_all_faults_are_named_at_once() -> None:
     types = {"importance": "text", "deleted_at": "bigint", "embedding": "vector"}
     columns = {name: kind for name, kind in (COLUMNS | types).items() if name not in {"content", "search_vector"}}
     faults = column_faults(replace(TABLE, catalog=columns, embedding_dimensions=384), Need.ALWAYS)
@@ -51,18 +52,20 @@ def test_all_faults_are_named_at_once_with_what_recalls_need() -> None:
             "ALTER COLUMN deleted_at TYPE timestamp with time zone "
             "USING CASE WHEN deleted_at > 0 THEN to_timestamp(deleted_at) END;"
         ),
-        "ADD COLUMN search_vector tsvector GENERATED ALWAYS AS (to_tsvector('english', content)) STORED;",
         "ALTER COLUMN importance TYPE real USING importance::real;",
         'ALTER COLUMN embedding TYPE "public".halfvec(384) USING embedding::"public".halfvec(384);',
     ]
 
 
-def test_a_table_without_search_vector_may_be_indexed_and_not_recalled_from() -> None:
-    table = replace(TABLE, catalog={name: kind for name, kind in COLUMNS.items() if name != "search_vector"})
+def test_a_table_without_a_search_column_may_be_indexed_and_gets_one_before_it_is_recalled_from() -> None:
+    columns = {name: kind for name, kind in COLUMNS.items() if name != "search_vector"}
+    table = replace(TABLE, catalog=columns, names=OUR_NAMES.for_table(columns))
     assert column_faults(table, Need.ALWAYS) == []
-    assert [fault.message[:50] for fault in column_faults(table, Need.ALWAYS, Need.RECALL)] == [
-        '"app"."notes" has no column search_vector. The wor'
-    ]
+    (fault,) = column_faults(table, Need.ALWAYS, Need.RECALL)
+    assert fault.message == '"app"."notes" has no search column yet.'
+    assert fault.remedy == "Run memory migrate, which adds one."
+    migrated = replace(table, catalog={**columns, OWN_SEARCH_COLUMN: "tsvector"})
+    assert column_faults(migrated, Need.ALWAYS, Need.RECALL) == []
 
 
 @pytest.mark.parametrize("name", ["id", "content", "is_sensitive", "deleted_at"])
@@ -96,5 +99,4 @@ def test_the_field_of_the_resource_names_the_columns_that_are_needed() -> None:
     definition = (Path(__file__).parents[3] / "charts/memory-index/crds/memoryindexes.yaml").read_text()
     described = " ".join(definition.partition("The table of memories, TABLE")[2].partition("Immutable.")[0].split())
     *needed, last = [used.name for used in USED_COLUMNS if used.need is Need.ALWAYS]
-    (for_recalls,) = [used.name for used in USED_COLUMNS if used.need is Need.RECALL]
-    assert f"the columns {', '.join(needed)} and {last} and, for recalls, {for_recalls}" in described
+    assert f"the columns {', '.join(needed)} and {last}, or the names of what it has" in described

@@ -1,4 +1,4 @@
-"""Converts a Hugging Face directory of the BERT family to GGUF.
+"""Converts a Hugging Face directory of the BERT family to GGUF: BERT and XLM-RoBERTa, with either's tokenizer.
 
 Matrices are stored in the requested number format. Biases, norms, positions and token types stay F32, since they are
 small and are added, not multiplied. F16 is the default. It needs half the memory of F32 and is as fast on every CPU
@@ -17,7 +17,9 @@ import numpy.typing as npt
 from safetensors import SafetensorError, safe_open
 
 from memory_embedder.errors import configuration_error
-from memory_embedder.models.convert.wordpiece import WordPiece, read_json, read_wordpiece
+from memory_embedder.models.convert.unigram import MODEL_FILE, unigram_of
+from memory_embedder.models.convert.vocabulary import TokenizerFiles, Vocabulary, read_json
+from memory_embedder.models.convert.wordpiece import wordpiece_of
 from memory_embedder.models.profiles import Pooling
 
 _POOLINGS = {
@@ -25,9 +27,11 @@ _POOLINGS = {
     Pooling.CLS: gguf.PoolingType.CLS,
     Pooling.LAST: gguf.PoolingType.LAST,
 }
-_SKIPPED = ("embeddings.position_ids", "pooler.", "cls.predictions", "cls.seq_relationship")
+_FAMILIES = ("bert", "xlm-roberta")
+_SKIPPED = ("embeddings.position_ids", "pooler.", "cls.predictions", "cls.seq_relationship", "lm_head.")
 _ALWAYS_F32 = ("position_embd", "token_types")
 _WORDS = "token_embd.weight"
+_POSITIONS = "position_embd.weight"
 _MOST = 1 << 20  # of a width or a number of positions
 _MOST_LAYERS = 512  # each makes names for a score of tensors
 _MODULES = frozenset({"Transformer", "Pooling", "Normalize"})  # what llama.cpp and this service compute
@@ -55,13 +59,18 @@ _FILE_TYPE = {
 
 @dataclass(frozen=True, slots=True)
 class BertShape:
-    """Hyperparameters of a BERT network, and its pooling."""
+    """Hyperparameters of a BERT network, and its pooling.
+
+    `positions` is the number of those that a text may have. XLM-RoBERTa's table of positions has `unused_positions`
+    more before them, since it counts from behind the id of its padding token.
+    """
 
     layers: int
     hidden: int
     feed_forward: int
     heads: int
     positions: int
+    unused_positions: int
     token_types: int
     epsilon: float
     pooling: Pooling
@@ -74,13 +83,15 @@ def convert_bert(directory: Path, out: Path, *, weights: WeightType = WeightType
         EmbedderError: the directory holds another kind of model, or one of its files is missing or malformed.
     """
     shape = read_shape(directory)
-    vocabulary = read_wordpiece(directory)
+    vocabulary = read_vocabulary(directory)
     partial = out.with_name(out.name + ".partial")
     out.parent.mkdir(parents=True, exist_ok=True)
     writer = gguf.GGUFWriter(str(partial), gguf.MODEL_ARCH_NAMES[gguf.MODEL_ARCH.BERT])
     for tensor_name, data in _tensors(directory, shape):
         if tensor_name == _WORDS:
             vocabulary = vocabulary.padded(len(data))
+        elif tensor_name == _POSITIONS:
+            data = data[shape.unused_positions :]  # noqa: PLW2901 -- the rest of the same tensor
         kind = _tensor_type(tensor_name, data, weights)
         try:
             writer.add_tensor(tensor_name, gguf.quants.quantize(data, kind), raw_dtype=kind)
@@ -108,9 +119,10 @@ def read_shape(directory: Path) -> BertShape:
         EmbedderError: the configuration is missing or malformed, or llama.cpp does not support such a network.
     """
     config = _config(directory / "config.json")
-    if config.get("model_type") != "bert":
+    family = config.get("model_type")
+    if family not in _FAMILIES:
         raise configuration_error(
-            f"{directory} holds a '{config.get('model_type')}' model; this converter takes 'bert'. "
+            f"{directory} holds a '{family}' model; this converter takes {' and '.join(_FAMILIES)}. "
             "Convert other families with llama.cpp's own script and serve the file as it is.",
         )
     if config.get("hidden_act", "gelu") != "gelu" or config.get("position_embedding_type", "absolute") != "absolute":
@@ -119,23 +131,47 @@ def read_shape(directory: Path) -> BertShape:
         )
     _check_modules(directory)
 
-    def number(key: str, default: int | None = None, *, most: int = _MOST) -> int:
+    def number(key: str, default: int | None = None, *, least: int = 1, most: int = _MOST) -> int:
         value = config.get(key, default)
-        if type(value) is not int or not 0 < value <= most:
+        if type(value) is not int or not least <= value <= most:
             raise configuration_error(
-                f"{directory}/config.json lacks the number '{key}', from 1 to {most}; download the model again.",
+                f"{directory}/config.json lacks the number '{key}', from {least} to {most}; download the model again.",
             )
         return value
 
+    unused = 0 if family == "bert" else 1 + number("pad_token_id", 1, least=0)
     return BertShape(
         layers=number("num_hidden_layers", most=_MOST_LAYERS),
         hidden=number("hidden_size"),
         feed_forward=number("intermediate_size"),
         heads=number("num_attention_heads"),
-        positions=number("max_position_embeddings"),
+        positions=number("max_position_embeddings", least=1 + unused) - unused,
+        unused_positions=unused,
         token_types=number("type_vocab_size", 1),
         epsilon=_epsilon(config.get("layer_norm_eps"), directory),
         pooling=_read_pooling(directory),
+    )
+
+
+def read_vocabulary(directory: Path) -> Vocabulary:
+    """Read the vocabulary of a Hugging Face directory.
+
+    Raises:
+        EmbedderError: the tokenizer is neither WordPiece nor Unigram, or its files are missing or malformed.
+    """
+    files = TokenizerFiles.read(directory)
+    model = files.part("model")
+    if files.tokenizer:  # files of early releases do not name the type
+        kind = model.get("type") or ("Unigram" if isinstance(model.get("vocab"), list) else "WordPiece")
+    else:
+        kind = "Unigram" if (directory / MODEL_FILE).is_file() else "WordPiece"
+    if kind == "Unigram":
+        return unigram_of(files)
+    if kind == "WordPiece":
+        return wordpiece_of(files)
+    raise configuration_error(
+        f"{directory} has a {kind} tokenizer; this converter takes WordPiece and Unigram (the BERT family). "
+        "Convert other families with llama.cpp's own script.",
     )
 
 
@@ -187,7 +223,7 @@ def _config(path: Path) -> dict[str, Any]:
 
 
 def _write_metadata(
-    writer: gguf.GGUFWriter, shape: BertShape, vocabulary: WordPiece, name: str, weights: WeightType
+    writer: gguf.GGUFWriter, shape: BertShape, vocabulary: Vocabulary, name: str, weights: WeightType
 ) -> None:
     writer.add_type(gguf.GGUFType.MODEL)
     writer.add_name(name)
@@ -201,17 +237,7 @@ def _write_metadata(
     writer.add_causal_attention(False)  # noqa: FBT003 -- the library's signature
     writer.add_pooling_type(_POOLINGS[shape.pooling])
     writer.add_token_type_count(shape.token_types)
-    writer.add_tokenizer_model("bert")
-    writer.add_tokenizer_pre("default")
-    writer.add_token_list(vocabulary.gguf_tokens)
-    writer.add_token_types(vocabulary.gguf_types)
-    writer.add_bos_token_id(vocabulary.cls)  # llama.cpp prepends [CLS] under this name
-    writer.add_sep_token_id(vocabulary.sep)
-    writer.add_unk_token_id(vocabulary.unk)
-    writer.add_pad_token_id(vocabulary.pad)
-    writer.add_mask_token_id(vocabulary.mask)
-    writer.add_bool("tokenizer.ggml.normalizer.lowercase", vocabulary.lowercase)
-    writer.add_bool("tokenizer.ggml.normalizer.strip_accents", vocabulary.strip_accents)
+    vocabulary.write_to(writer)
 
 
 def _tensors(directory: Path, shape: BertShape) -> Iterator[tuple[str, npt.NDArray[np.float32]]]:
@@ -244,7 +270,7 @@ def _stored(path: Path) -> Iterator[tuple[str, npt.NDArray[Any]]]:
 
 
 def _plain_name(key: str) -> str:
-    name = key.removeprefix("bert.")
+    name = key.removeprefix("bert.").removeprefix("roberta.")
     if name.endswith(".gamma"):
         return name.removesuffix(".gamma") + ".weight"
     if name.endswith(".beta"):

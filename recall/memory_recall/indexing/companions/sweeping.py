@@ -4,6 +4,8 @@ These are hashes of failed texts, marks of `memory curate`, and links of the con
 text. But a trigger leaves a record that somebody has locked, and it neither sees a record that a later transaction adds
 nor fires where a partition is dropped, detached or truncated, or where logical replication deletes rows of an ordinary
 table. Nor does a trigger see what was committed after the snapshot by which its transaction is isolated.
+
+The sweep also makes the words that a search column of ours lacks, as after a table was migrated beside a worker.
 """
 
 import asyncio
@@ -13,6 +15,7 @@ from memory_recall.graph.sweeping import may_sweep_links, sweep_links
 from memory_recall.indexing.pipeline import sleep_unless
 from memory_recall.indexing.progress import Progress
 from memory_recall.indexing.quarantine_sql import forget_settled
+from memory_recall.indexing.words_sql import fill_words
 from memory_recall.postgres.connection import DsnSource, opened
 from memory_recall.postgres.session_sql import apply_settings, require_session
 from memory_recall.retrying import Awaited
@@ -49,6 +52,8 @@ async def _sweep(source: DsnSource, name: str, stop: asyncio.Event) -> None:
         await require_session(connection)
         await apply_settings(connection, _SETTINGS)
         table = await require_schema(connection, name)
+        while not stop.is_set() and await fill_words(connection, table):
+            pass
         for column in (ACTIVE, STANDBY):
             await forget_settled(connection, table, column)
         after: int | None = 0

@@ -7,8 +7,8 @@ columns. What was chosen is recorded when the table is migrated, and read from t
 
 import json
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Self
 
 from memory_recall.errors import InvalidConfiguration
@@ -23,6 +23,10 @@ _LONGEST_NAME = 63  # bytes; Postgres cuts longer names
 _LONGEST_KEY = 200  # characters of one step of a path
 _MOST_STEPS = 8
 _MOST_PARTS = 8  # columns that make up the text
+_CHOSEN = "text_search_configuration"
+
+OWN_SEARCH_COLUMN = "memory_search_vector"
+"""The search column that is added to a table which has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +82,12 @@ class ColumnNames:
     """The sources of the used columns that have another name than ours.
 
     A column without a source is not used, whatever the table has. The text alone may have several sources, which are
-    joined by a blank line.
+    joined by a blank line. `text_search_configuration` was chosen for a search column whose definition names none, ours
+    among them; None chooses none.
     """
 
     sources: Mapping[str, Sources] = field(default_factory=dict)
+    text_search_configuration: str | None = None
 
     def of(self, name: str) -> Sources:
         """Return the sources of a used column; there is none if the column is not to be used."""
@@ -96,22 +102,41 @@ class ColumnNames:
         """Whether it was said that no row of the table is sensitive."""
         return not self.of("is_sensitive")
 
+    @property
+    def has_own_search_column(self) -> bool:
+        """Whether the words of the text are in a search column of ours."""
+        return self.of("search_vector") == (ColumnSource(OWN_SEARCH_COLUMN),)
+
+    def for_table(self, columns: Container[str]) -> "ColumnNames":
+        """Return the names for a table with these columns: without a search column, it gets one of ours."""
+        if "search_vector" in self.sources or "search_vector" in columns:
+            return self
+        return replace(self, sources={**self.sources, "search_vector": (ColumnSource(OWN_SEARCH_COLUMN),)})
+
     def to_json(self) -> str:
         """Return the names as the database records them; equal names give equal texts."""
         written = {name: [str(one) for one in sources] for name, sources in sorted(self.sources.items())}
-        return json.dumps(written, ensure_ascii=False)
+        return json.dumps({"columns": written, _CHOSEN: self.text_search_configuration}, ensure_ascii=False)
 
     @classmethod
     def from_json(cls, text: str) -> Self:
         """Read the names as the database records them."""
         written = json.loads(text)
-        return cls({name: tuple(map(ColumnSource.parse, sources)) for name, sources in written.items()})
+        sources = {name: tuple(map(ColumnSource.parse, given)) for name, given in written.get("columns", {}).items()}
+        return cls(sources, written.get(_CHOSEN))
 
     @classmethod
-    def parse(cls, columns: Mapping[str, str | Sequence[str]], *, all_public: bool = False) -> Self:
+    def parse(
+        cls,
+        columns: Mapping[str, str | Sequence[str]],
+        *,
+        all_public: bool = False,
+        text_search_configuration: str | None = None,
+    ) -> Self:
         """Read the names as a person gives them, by our names; an empty text says that a column is not to be used.
 
-        `all_public` says that no row of the table is sensitive, so that there is no column of sensitivity.
+        In place of a search column that is not to be used, the table gets one of ours. `all_public` says that no row of
+        the table is sensitive, so that there is no column of sensitivity.
 
         Raises:
             InvalidConfiguration: a name is unknown, or a source cannot be used; the message names all of them.
@@ -136,7 +161,7 @@ class ColumnNames:
                 f"Correct MEMORY_COLUMNS (in a cluster, spec.database.columns); the columns are {', '.join(_USED)}.",
             )
         named = {name: found for name, found in sources.items() if found != (ColumnSource(name),)}
-        return cls({**named, "is_sensitive": ()} if all_public else named)
+        return cls({**named, "is_sensitive": ()} if all_public else named, text_search_configuration)
 
 
 OUR_NAMES = ColumnNames()
@@ -146,6 +171,8 @@ def _parsed(name: str, parts: Sequence[str]) -> Sources:
     used = _USED.get(name)
     if used is None:
         raise ValueError("there is no such column")
+    if not parts and name == "search_vector":
+        return (ColumnSource(OWN_SEARCH_COLUMN),)
     if not parts and not used.may_be_absent:
         raise ValueError("it cannot be left out")
     if len(parts) > (_MOST_PARTS if name == "content" else 1):

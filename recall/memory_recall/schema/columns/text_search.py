@@ -11,6 +11,15 @@ from memory_recall.errors import InvalidConfiguration
 
 WITHOUT_LANGUAGE = "simple"
 
+# Postgres's own collation of Unicode is there from version 17 on, and ICU's wherever Postgres is built with it.
+READ_CASE_FOLDING = """CASE WHEN current_setting('server_encoding') = 'UTF8' THEN coalesce((
+         SELECT format('%I.%I', 'pg_catalog', l.collname) FROM pg_collation l
+           JOIN unnest(ARRAY['pg_c_utf8', 'und-x-icu', 'C.utf8', 'en_US.utf8']) WITH ORDINALITY AS fit(name, place)
+             ON fit.name = l.collname
+          WHERE l.collnamespace = 'pg_catalog'::regnamespace AND l.collencoding IN (-1, 6)
+          ORDER BY fit.place LIMIT 1), '') END"""
+"""SQL for the collation that folds the case of every script, quoted; "" if there is none, NULL without Unicode."""
+
 # Names of configurations are compared with those that exist and are not cast, since a cast fails for any other name. In
 # the arguments of a trigger, which Postgres separates by zero bytes, the configuration must have its schema.
 _NAMED = """

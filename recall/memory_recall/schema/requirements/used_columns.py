@@ -2,13 +2,17 @@
 
 from collections.abc import Iterator
 
-from memory_recall.schema.columns.names import OUR_NAMES, ColumnNames, ColumnSource
+from memory_recall.schema.columns.names import OUR_NAMES, OWN_SEARCH_COLUMN, ColumnNames, ColumnSource
 from memory_recall.schema.columns.used import USED_COLUMNS, Need, UsedColumn
 from memory_recall.schema.partitions import partition_faults
 from memory_recall.schema.requirements.faults import Fault, require_none
 from memory_recall.schema.table import EMBEDDING_COLUMN, MemoryTable, quoted_if_needed
 
 _DOCUMENTS = ("jsonb", "json")
+_ANEW = (
+    "Go back to what is recorded; or remove what was added, the vectors too, with memory migrate --to base --yes, and "
+    "migrate anew."
+)
 
 
 def require_columns(table: MemoryTable) -> None:
@@ -43,35 +47,42 @@ def names_faults(table: MemoryTable, wanted: ColumnNames | None) -> list[Fault]:
                 "Create the table first, name another one, or leave MEMORY_COLUMNS out.",
             )
         ]
-    return [
+    chosen, recorded = wanted.text_search_configuration, table.names.text_search_configuration
+    faults = []
+    if chosen not in {None, recorded}:
+        faults.append(
+            Fault(
+                f"The words of {table.qualified} were made with the text search configuration "
+                f"{recorded or table.text_search_configuration}, not with {chosen}.",
+                _ANEW,
+            )
+        )
+    return faults + [
         Fault(
             f"{used.name} of {table.qualified} was recorded as {table.names.written(used.name) or 'absent'}, not as "
             f"{wanted.written(used.name) or 'absent'}.",
-            "Go back to the recorded name; or remove what was added, the vectors too, with memory migrate --to base "
-            "--yes, and migrate anew.",
+            _ANEW,
         )
         for used in USED_COLUMNS
         if table.names.of(used.name) != wanted.of(used.name)
+        and not (used.name == "search_vector" and used.name not in wanted.sources and table.names.has_own_search_column)
     ]
 
 
 def column_faults(table: MemoryTable, *needs: Need) -> list[Fault]:
-    """Return what is wrong with the columns of an existing table for somebody with these needs.
-
-    Where anything is wrong, a column that recalls need is named as well, so that a person adds all at once.
-    """
+    """Return what is wrong with the columns of an existing table for somebody with these needs."""
     if not table.exists:
         return []
-    faults = [fault for used in USED_COLUMNS for fault in _faults(table, used, needs)]
-    faults += _vector_faults(table)
-    if not faults or Need.RECALL in needs:
-        return faults
-    return column_faults(table, *needs, Need.RECALL)
+    return [fault for used in USED_COLUMNS for fault in _faults(table, used, needs)] + _vector_faults(table)
 
 
 def _faults(table: MemoryTable, used: UsedColumn, needs: tuple[Need, ...]) -> Iterator[Fault]:
     sources, where = table.names.of(used.name), table.qualified
     is_ours = sources == (ColumnSource(used.name),)
+    if used.name == "search_vector" and table.names.has_own_search_column and OWN_SEARCH_COLUMN not in table.catalog:
+        if used.need in needs:
+            yield Fault(f"{where} has no search column yet.", "Run memory migrate, which adds one.")
+        return
     missing = [quoted_if_needed(source.column) for source in sources if source.column not in table.catalog]
     if missing and is_ours and used.need in needs:
         add = f"ALTER TABLE {where} ADD COLUMN {used.name} {used.adding};"

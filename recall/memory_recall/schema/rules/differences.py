@@ -61,13 +61,17 @@ class Differences:
 
 
 async def has_own_tables(connection: AnyConnection, table: MemoryTable) -> bool:
-    """Return whether the embedding column and all our own tables exist."""
+    """Return whether the columns that we add and all our own tables exist."""
     with translated("looking up our own tables"):
         found: bool = await connection.fetchval(
             "SELECT bool_and(to_regclass(name) IS NOT NULL) FROM jsonb_array_elements_text($1::jsonb) name",
             json.dumps([table.own(name) for name in OWN_TABLES]),
         )
-    return found and table.embedding_dimensions is not None
+    return found and table.embedding_dimensions is not None and _has_own_search_column(table)
+
+
+def _has_own_search_column(table: MemoryTable) -> bool:
+    return not table.names.has_own_search_column or "search_vector" in table.columns
 
 
 async def differences(connection: AnyConnection, table: MemoryTable) -> Differences:
@@ -101,7 +105,7 @@ async def differences(connection: AnyConnection, table: MemoryTable) -> Differen
         tuple(one for one in wanted if not is_there(one, table, found["functions"])),
         tuple(unmet),
         tuple(columns),
-        tuple(name for name, rows in partial_indexes(table).items() if found["indexes"].get(name) != rows),
+        tuple(name for name, (_, rows) in partial_indexes(table).items() if found["indexes"].get(name) != rows),
         tuple(partitions),
         tuple(name for name, there in inside.items() if there["new"]),
         another_table=state["same"] is not True,

@@ -11,6 +11,13 @@ from typing import Any
 from memory_recall.schema.ddl import literal
 from memory_recall.schema.definitions import Function, Trigger, trigger_function
 from memory_recall.schema.names import index_name
+from memory_recall.schema.rules.words import (
+    KEEP_WORDS,
+    keep_words_function,
+    words_function,
+    words_indexes,
+    words_triggers,
+)
 from memory_recall.schema.supersessions import SUPERSESSIONS, end_marks
 from memory_recall.schema.table import (
     ACTIVE,
@@ -18,6 +25,7 @@ from memory_recall.schema.table import (
     GUARDED_WRITER,
     NOTIFY_CHANNEL,
     STANDBY,
+    WORDS,
     MemoryTable,
     VectorColumn,
     quoted,
@@ -30,7 +38,7 @@ _STANDBY_GUARD = "memory_index_guard_standby"
 _DIRECTION = "memory_index_direction"
 _FORGET = "memory_index_forget"
 _FORGET_ALL = "memory_index_forget_all"
-FUNCTIONS = (TEXT_HASH, COLUMN_MODEL, _GUARD, _STANDBY_GUARD, _DIRECTION, _FORGET, _FORGET_ALL)
+FUNCTIONS = (TEXT_HASH, COLUMN_MODEL, _GUARD, _STANDBY_GUARD, _DIRECTION, _FORGET, _FORGET_ALL, KEEP_WORDS, WORDS)
 OWN_TABLES = (
     "memory_index_swaps", STANDBY.failures, ACTIVE.failures, SUPERSESSIONS, "memory_index_state", "memory_index_models",
 )  # fmt: skip
@@ -244,6 +252,7 @@ def triggers(table: MemoryTable) -> list[Trigger]:
         update_trigger(table),
         Trigger("zz_memory_index_delete", "AFTER DELETE", deleted, _FORGET),
         *(STANDBY_TRIGGERS if table.standby_dimensions is not None else ()),
+        *words_triggers(table),
     ]
 
 
@@ -256,11 +265,13 @@ def constraint(table: MemoryTable, column: VectorColumn) -> str:
     return f"CHECK ((({column.name} IS NULL) OR {table.shareable()}))"
 
 
-def partial_indexes(table: MemoryTable) -> dict[str, str]:
-    """Return the partial indexes of the active column, each with its condition."""
+def partial_indexes(table: MemoryTable) -> dict[str, tuple[str, str]]:
+    """Return the partial indexes by name: what each is over, as CREATE INDEX says it, and its condition."""
+    key = f"({table.row().id})"
     return {
-        ACTIVE.pending_index(table.name): table.pending(),
-        index_name(table.name, f"{ACTIVE.name}_withheld"): f"(NOT {table.shareable()})",
+        ACTIVE.pending_index(table.name): (key, table.pending()),
+        index_name(table.name, f"{ACTIVE.name}_withheld"): (key, f"(NOT {table.shareable()})"),
+        **words_indexes(table),
     }
 
 
@@ -268,7 +279,8 @@ def functions(table: MemoryTable, active_model: int, found: dict[str, Any]) -> l
     """Return the functions; the hash of texts has the key of the one in the catalog (`found`), or else a new key."""
     key = _recorded_key(table, found) or secrets.token_hex(32)
     guards = [_guard(table), standby_guard(table), _direction(table), _forget(table), _forget_all(table)]
-    return [_text_hash(key), column_model(active_model), *guards]
+    words = [words_function(table, found), keep_words_function(table)] if table.names.has_own_search_column else []
+    return [_text_hash(key), column_model(active_model), *guards, *words]
 
 
 def _recorded_key(table: MemoryTable, found: dict[str, Any]) -> str | None:

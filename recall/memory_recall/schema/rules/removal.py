@@ -5,6 +5,7 @@ has touched, since our tables of plain names may then belong to another table of
 """
 # ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
 
+from memory_recall.schema.columns.names import OWN_SEARCH_COLUMN
 from memory_recall.schema.ddl import TableChanges, literal
 from memory_recall.schema.graph_relations import drop_graph
 from memory_recall.schema.names import index_name
@@ -51,9 +52,13 @@ async def _remove_from_memories(changes: TableChanges, *, adopted: bool) -> None
         await changes.drop_index(name)
     dropped = [f"DROP CONSTRAINT IF EXISTS {column.constraint}" for column in (STANDBY, ACTIVE)]
     dropped.append(f"DROP COLUMN IF EXISTS {STANDBY.name}")
+    if table.names.has_own_search_column:
+        dropped.append(f"DROP COLUMN IF EXISTS {OWN_SEARCH_COLUMN}")
     if not adopted:
         dropped.append(f"DROP COLUMN IF EXISTS {EMBEDDING_COLUMN}")
     await changes.run(f"ALTER TABLE {table.qualified} {', '.join(dropped)}")
+    if table.names.has_own_search_column:
+        return
     (search,) = table.names.of("search_vector")
     target = (
         f"SELECT attstattarget FROM pg_attribute WHERE attrelid = {literal(table.qualified)}::regclass "

@@ -79,8 +79,9 @@ async def restore(changes: TableChanges, found: Differences) -> None:
     if any(trigger.name == DIRECTION_TRIGGER for trigger in found.triggers):
         await drop_directionless(changes, table.qualified)
     for name in found.indexes:
+        over, rows = partial_indexes(table)[name]
         await changes.drop_index(name)
-        await changes.build_index(name, f"ON {table.qualified} ({table.row().id}) WHERE {partial_indexes(table)[name]}")
+        await changes.build_index(name, f"ON {table.qualified} {over} WHERE {rows}")
     await changes.run(
         f"UPDATE {table.own('memory_index_state')} SET table_name = {literal(table.name)}, "
         f"table_oid = {literal(table.qualified)}::regclass, discarding = false, updated_at = now()"

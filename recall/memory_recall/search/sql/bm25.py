@@ -21,6 +21,7 @@ from memory_recall.schema.ddl import literal
 from memory_recall.schema.table import MemoryTable
 from memory_recall.search.query import FurtherWords
 from memory_recall.search.sql.bm25_scoring import K1, counted_rows, damping, frequency, idf, ranked, scored
+from memory_recall.search.sql.expressions import quoted_lexeme
 from memory_recall.search.sql.filters import Arguments
 from memory_recall.search.sql.visibility import SearchedRows
 
@@ -80,11 +81,10 @@ def _terms(table: MemoryTable, arguments: Arguments, query: str, further: Furthe
 
     If there are further words, the CTE also has the column `own`, and the query's own terms come first.
     """
-    text, configuration = arguments.add(query, "text"), literal(table.text_search_configuration)
-    given = f"to_tsvector({configuration}, {text})"
+    given = table.words(arguments.add(query, "text"))
     lexemes, place, own = f"unnest({given})", "u.positions[1]", ""
     if further is not None:
-        others = f"to_tsvector({configuration}, {arguments.add(further.text, 'text')})"
+        others = table.words(arguments.add(further.text, "text"))
         lexemes = f"""(
     SELECT lexeme, positions, true AS own FROM {lexemes} UNION ALL
     SELECT lexeme, positions, false FROM unnest(ts_delete({others}, tsvector_to_array({given})))
@@ -93,7 +93,7 @@ def _terms(table: MemoryTable, arguments: Arguments, query: str, further: Furthe
     share, join = ("k.share::float8", "LEFT JOIN known k ON k.lexeme = u.lexeme") if known else ("NULL::float8", "")
     return f"""
 terms AS MATERIALIZED (
-  SELECT row_number() OVER (ORDER BY {place}) AS n, ({_quoted_lexeme("u.lexeme")})::tsquery AS query,
+  SELECT row_number() OVER (ORDER BY {place}) AS n, ({quoted_lexeme("u.lexeme")})::tsquery AS query,
          {share} AS share{own}
     FROM {lexemes} u {join} ORDER BY 1 LIMIT {MAX_QUERY_TERMS}
 ),"""
@@ -296,11 +296,3 @@ candidates AS MATERIALIZED (
   SELECT f.id FROM found f JOIN contained h ON h.terms = f.terms
    ORDER BY f.counted + h.idf * {K1 + 1} / (1 + {damping("f.bytes", stored)}) DESC, f.id LIMIT {_SHORTLIST * depth}
 )"""
-
-
-def _quoted_lexeme(lexeme: str) -> str:
-    """Return SQL for a quoted lexeme of a tsquery; without quotes, Postgres would split compound words.
-
-    The SQL means the same with both values of `standard_conforming_strings`, even if the lexeme has a backslash.
-    """
-    return rf"""'''' || replace(replace({lexeme}, E'\\', E'\\\\'), '''', '''''') || ''''"""

@@ -33,3 +33,11 @@ def blended(lexical_rank: str, sort_by: SortBy, importance: str) -> str:
     """Return SQL for a weighted sum of a row's lexical rank and importance, as the memory server orders rows."""
     of_rank, of_importance = _BLEND_BY_IMPORTANCE if sort_by is SortBy.IMPORTANCE else _BLEND
     return f"({lexical_rank} * {of_rank} + coalesce({importance}, 0) * {of_importance})"
+
+
+def quoted_lexeme(lexeme: str) -> str:
+    """Return SQL for a quoted lexeme of a tsquery; without quotes, Postgres would split compound words.
+
+    The SQL means the same with both values of `standard_conforming_strings`, even if the lexeme has a backslash.
+    """
+    return rf"""'''' || replace(replace({lexeme}, E'\\', E'\\\\'), '''', '''''') || ''''"""

@@ -14,7 +14,7 @@ from memory_recall.schema.columns.moments import moment
 from memory_recall.schema.ddl import literal
 from memory_recall.schema.table import MemoryTable
 from memory_recall.search.fusion import SortBy
-from memory_recall.search.sql.expressions import blended
+from memory_recall.search.sql.expressions import blended, quoted_lexeme
 from memory_recall.search.sql.filters import Arguments
 
 OR_BROADEN_MIN_RANK = 0.01  # below it a row is an incidental match
@@ -40,6 +40,14 @@ lexical AS MATERIALIZED (
 {_REACH}"""
 
 
+def _of_every_word(table: MemoryTable, text: str) -> str:
+    """Return SQL for the tsquery that every word of a text matches; `text` is SQL for the text."""
+    if not table.names.has_own_search_column:
+        return f"plainto_tsquery({literal(table.text_search_configuration)}, {text})"
+    every = f"coalesce(string_agg({quoted_lexeme('lexeme')}, ' & '), '')::tsquery"
+    return f"(SELECT {every} FROM unnest({table.words(text)}))"
+
+
 def ts_rank_leg(
     table: MemoryTable, arguments: Arguments, where: str, *, query: str, sort_by: SortBy, depth: int
 ) -> str:
@@ -50,14 +58,14 @@ def ts_rank_leg(
     """
     if not query:
         return _all_rows(table, where, sort_by, depth)
-    m, text, configuration = table.row("m"), arguments.add(query, "text"), literal(table.text_search_configuration)
+    m, text = table.row("m"), arguments.add(query, "text")
     every, some = f"ts_rank({m.search_vector}, p.every)", f"ts_rank({m.search_vector}, p.some)"
     key, made = _order(table, every, sort_by), moment(table, "created_at")
     final = "made DESC, id" if sort_by is SortBy.RECENCY else "broad, key DESC, id"
     return f"""
 parsed AS MATERIALIZED (
   SELECT words AS every, replace(words::text, ' & ', ' | ')::tsquery AS some
-    FROM (SELECT plainto_tsquery({configuration}, {text}) AS words) given
+    FROM (SELECT {_of_every_word(table, text)} AS words) given
 ),
 complete AS MATERIALIZED (
   SELECT {m.id} AS id, ({key})::float8 AS key, {some}::float8 AS score, {made} AS made

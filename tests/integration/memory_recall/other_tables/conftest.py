@@ -8,14 +8,16 @@ import asyncpg
 import pytest
 
 from memory_recall.postgres.connection import DsnText
-from memory_recall.schema.migrate import MigrationRequest, migrate
+from memory_recall.schema.migrate import MigrationRequest
 from memory_recall.schema.table import MemoryTable, describe
 from memory_recall.search.hybrid_recall import HybridRecall
 from memory_recall.search.options import RecallOptions
 from tests.integration.conftest import CopyOf, Database
 from tests.integration.memory_recall.read_path.conftest import PATIENT, ChosenEmbedder
 from tests.integration.memory_recall.read_path.splitting import Fetched
-from tests.support.other_tables import DIMENSIONS, OTHER_TABLES, OtherTable
+from tests.integration.memory_recall.read_path.vectors import DIMENSIONS
+from tests.integration.memory_recall.workbench import migrate_and_index
+from tests.support.other_tables import OTHER_TABLES, OtherTable
 
 
 @dataclass
@@ -58,9 +60,10 @@ async def store(
     shape: OtherTable = request.param
 
     async def create(database: Database) -> None:
-        await migrate(DsnText(database.dsn), request_for(dimensions=DIMENSIONS, model="tiny"))
         async with database.connection() as connection:
-            await shape.adopt(connection)
+            await connection.execute(shape.create)
+        request = request_for(dimensions=DIMENSIONS, model="tiny", table=shape.name, columns=shape.names)
+        await migrate_and_index(DsnText(database.dsn), request)
 
     database = await copy_of(f"table {shape.name}", create)
     # The session's zone is no part of what a time in the table means.

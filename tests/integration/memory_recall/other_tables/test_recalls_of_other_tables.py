@@ -16,12 +16,11 @@ from memory_recall import EVERYONE, Everyone, Filters, RecallQuery
 from memory_recall.cli.app import create_app
 from memory_recall.contrib.fastapi import create_recall_router
 from memory_recall.schema.columns.names import ColumnNames
-from memory_recall.search.query import EmbeddedQuery
 from memory_recall.search.sql.bm25 import CollectionStatistics
 from memory_recall.search.sql.execution import execute, read_again
-from memory_recall.search.sql.plan import DenseLeg, RecallPlan
-from memory_recall.search.sql.statement import statement
+from memory_recall.search.sql.plan import RecallPlan
 from tests.integration.memory_recall.other_tables.conftest import Store
+from tests.integration.memory_recall.read_path.links import enable_graph
 from tests.integration.memory_recall.read_path.splitting import Fetched, judged
 from tests.integration.memory_recall.read_path.vectors import axis
 
@@ -212,22 +211,17 @@ async def test_what_a_replica_found_is_read_again_by_its_key(store: Store) -> No
 
 
 async def test_the_graph_leg_leads_to_memories_by_their_keys(store: Store) -> None:
-    """Over a table of concepts as it would be for this key; one that shares a concept with the best is found."""
+    """One that shares a concept with the best is found, though no other leg finds it."""
     best = await store.add("boiler", vector=axis(1.0))
-    linked = await store.add("unrelated words")
-    other = await store.add("more unrelated words")
-    kind = store.table.key.stored
-    await store.pool.execute(f"CREATE TABLE memory_concepts (memory_id {kind}, concept bigint)")
+    linked, other = await store.add("unrelated words"), await store.add("more unrelated words")
+    await enable_graph(store.database.dsn, store.shape.name)
     await store.pool.executemany(
-        f"INSERT INTO memory_concepts VALUES ($1::{kind}, $2)", [(best, 1), (linked, 1), (other, 2)]
+        f"INSERT INTO memory_concepts (memory_id, concept) VALUES ($1::{store.table.key.stored}, $2)",
+        [(best, 1), (linked, 1), (other, 2)],
     )
-    dense = DenseLeg(EmbeddedQuery(axis(1.0), "tiny"))
     query = RecallQuery("boiler", user_id=store.shape.owner("ana"))
-    small = CollectionStatistics(100, 2.0, 30.0)
-    plan = RecallPlan(query, store.table, dense=dense, has_state=True, concept_graph=True, statistics=small)
-    sql, arguments = statement(plan)
-    rows = await store.pool.fetch(sql, *arguments)
-    assert [(row["id"], row["graph_score"]) for row in rows] == [(best, None), (linked, 1.0)]
+    found = await store.recalling().recall(query)
+    assert [(one.id, one.evidence.graph_score) for one in found.memories] == [(best, None), (linked, 1.0)]
 
 
 async def test_the_router_and_the_command_line_name_memories_and_owners_as_texts(

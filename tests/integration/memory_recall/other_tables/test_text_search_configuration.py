@@ -7,6 +7,7 @@ import asyncpg
 import pytest
 
 from memory_recall import EVERYONE, HybridRecall, InvalidConfiguration, RecallOptions, RecallQuery
+from memory_recall.schema.columns.names import ColumnNames
 from memory_recall.schema.table import describe
 from tests.integration.conftest import Database
 
@@ -111,14 +112,16 @@ async def test_where_the_definition_names_none_the_chosen_configuration_counts(
 ) -> None:
     pool = await notes("words(content)", before=FUNCTION)
     async with pool.acquire() as connection:
-        table = await describe(connection, "notes", configuration=chosen)
+        table = await describe(connection, "notes", ColumnNames(text_search_configuration=chosen))
         assert table.text_search_configuration == expected
         with pytest.raises(InvalidConfiguration, match="klingon"):
-            await describe(connection, "notes", configuration="klingon")
+            await describe(connection, "notes", ColumnNames(text_search_configuration="klingon"))
 
 
 async def test_the_definition_outweighs_what_was_chosen(notes: Fill) -> None:
     """Words that another configuration makes are not in the column."""
     pool = await notes("to_tsvector('russian', content)")
     async with pool.acquire() as connection:
-        assert (await describe(connection, "notes", configuration="german")).text_search_configuration == "russian"
+        assert (
+            await describe(connection, "notes", ColumnNames(text_search_configuration="german"))
+        ).text_search_configuration == "russian"

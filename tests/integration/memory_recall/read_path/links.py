@@ -9,10 +9,10 @@ from memory_recall.schema.table import describe
 from memory_recall.schema.table_locks import locked_session
 
 
-async def enable_graph(dsn: str) -> None:
+async def enable_graph(dsn: str, table: str = "memories") -> None:
     """Enable the concept graph of the table, and call it filled."""
     async with locked_session(DsnText(dsn), 20) as connection:
-        await enable(connection, await describe(connection, "memories"))
+        await enable(connection, await describe(connection, table))
         await connection.execute("UPDATE memory_graph SET filled_at = now()")
 
 

@@ -1,0 +1,103 @@
+# ruff: noqa: RUF001 -- letters of other scripts are meant
+"""Sentences in many languages and scripts, and random texts of the characters of each script."""
+
+from __future__ import annotations
+
+import random
+
+SENTENCES = {
+    "English": "The backup of the photo album runs every night at three o'clock.",
+    "German": "Der Schlüssel zum Gartenhäuschen hängt neben der Kellertür.",
+    "French": "Le mot de passe du réseau des invités change chaque été.",
+    "Spanish": "¿Dónde guardamos las facturas del año pasado?",
+    "Polish": "Zażółć gęślą jaźń, a potem zrestartuj serwer na strychu.",
+    "Czech": "Příští týden vyměníme žárovku na chodbě.",
+    "Turkish": "Isıtıcıyı İstanbul'daki evde kışın açık bırakma.",
+    "Vietnamese": "Bộ định tuyến nằm trên kệ sách trong phòng khách.",
+    "Finnish": "Yöllä ajettava varmuuskopio epäonnistui kahdesti viime viikolla.",
+    "Hungarian": "Az őszi szőlőtermés idén gyönyörű lett.",
+    "Russian": "Резервная копия фотографий лежит на втором диске в подвале.",
+    "Bulgarian": "Ключът за мазето виси до входната врата.",
+    "Ukrainian": "Щовечора о десятій їжак приходить у сад.",
+    "Serbian": "Љубичаста лампа у ходнику поново не ради.",
+    "Greek": "Το κλειδί της αποθήκης είναι κάτω από τη γλάστρα.",
+    "Armenian": "Պահուստային պատճենը երկրորդ սկավառակի վրա է։",
+    "Georgian": "სარეზერვო ასლი მეორე დისკზე ინახება.",
+    "Hebrew": "הגיבוי של התמונות רץ בכל לילה בשלוש.",
+    "Arabic": "كلمة مرور الشبكة مكتوبة خلف جهاز التوجيه.",
+    "Persian": "نسخهٔ پشتیبان هر شب ساعت سه گرفته می\u200cشود.",
+    "Urdu": "چابی دروازے کے پاس والی میز پر رکھی ہے۔",
+    "Hindi": "राउटर बैठक की अलमारी के ऊपर रखा है।",
+    "Bengali": "প্রতি রাতে তিনটায় ছবির ব্যাকআপ নেওয়া হয়।",
+    "Punjabi": "ਚਾਬੀ ਦਰਵਾਜ਼ੇ ਦੇ ਕੋਲ ਟੰਗੀ ਹੋਈ ਹੈ।",
+    "Tamil": "காப்புப் பிரதி இரண்டாவது வட்டில் உள்ளது.",
+    "Telugu": "తాళం చెవి తలుపు పక్కన వేలాడుతోంది.",
+    "Malayalam": "താക്കോൽ വാതിലിനടുത്ത് തൂക്കിയിട്ടിരിക്കുന്നു.",
+    "Sinhala": "ශ්\u200dරී ලංකාවේ නිවසේ යතුර මේසය උඩ ඇත.",
+    "Thai": "กุญแจห้องใต้ดินแขวนอยู่ข้างประตู",
+    "Lao": "ກະແຈຢູ່ເທິງໂຕະ",
+    "Khmer": "កូនសោស្ថិតនៅលើតុ។",
+    "Burmese": "သော့ကို စားပွဲပေါ်မှာ ထားတယ်။",
+    "Amharic": "ቁልፉ በጠረጴዛው ላይ ነው።",
+    "Korean": "공유기 비밀번호는 거실 책장 뒤에 적혀 있다.",
+    "Japanese": "バックアップは毎晩三時に二台目のディスクへ書き込まれます。",
+    "Chinese": "备份每天凌晨三点写入第二块硬盘。",
+    "Chinese, traditional": "鑰匙掛在地下室門旁邊的掛鉤上。",
+    "emoji": "deploy 🚀 done ✅ 👨‍👩‍👧 family, flags 🇧🇬🇯🇵",
+    "wide and ligatures": "ＡＢＣ １２３ ﬁle ﬂag Ⅷ ½ ℃ ㎏ ①",
+    "a mixture": "Meeting с Иваном о 日本語 docs: naïve café, 100 % bereit?",
+}
+
+MEMORIES = {
+    "English": ("The backup runs every night at three.", "Anna is allergic to nuts."),
+    "German": ("Die Sicherung läuft jede Nacht um drei.", "Anna verträgt keine Nüsse."),
+    "Russian": ("Резервное копирование идёт каждую ночь в три.", "У Анны аллергия на орехи."),
+    "Bulgarian": ("Архивирането тръгва всяка нощ в три.", "Анна е алергична към ядки."),
+    "Japanese": ("バックアップは毎晩三時に実行される。", "アンナはナッツアレルギーだ。"),
+    "Chinese": ("备份每天凌晨三点运行。", "安娜对坚果过敏。"),
+}
+QUESTIONS = {
+    "English": ("When are the data saved?", "What must Anna not eat?"),
+    "German": ("Wann werden die Daten gesichert?", "Was darf Anna nicht essen?"),
+    "Russian": ("Когда сохраняются данные?", "Что Анне нельзя есть?"),
+    "Bulgarian": ("Кога се записват данните?", "Какво не бива да яде Анна?"),
+    "Japanese": ("データはいつ保存されますか。", "アンナが食べてはいけないものは何ですか。"),
+    "Chinese": ("数据什么时候保存？", "安娜不能吃什么？"),
+}
+
+_BLOCKS = {
+    "ASCII": (0x21, 0x7E),
+    "Latin": (0xA1, 0x24F),
+    "Greek": (0x370, 0x3FF),
+    "Cyrillic": (0x400, 0x4FF),
+    "Armenian": (0x531, 0x587),
+    "Hebrew": (0x5D0, 0x5EA),
+    "Arabic": (0x620, 0x64A),
+    "Devanagari": (0x904, 0x939),
+    "Bengali": (0x985, 0x9B9),
+    "Tamil": (0xB85, 0xBB9),
+    "Thai": (0xE01, 0xE30),
+    "Georgian": (0x10D0, 0x10FF),
+    "Ethiopic": (0x1200, 0x135A),
+    "Khmer": (0x1780, 0x17B3),
+    "punctuation and symbols": (0x2010, 0x22FF),
+    "Hiragana": (0x3041, 0x3096),
+    "Katakana": (0x30A1, 0x30FA),
+    "Han": (0x4E00, 0x9FFF),
+    "Hangul": (0xAC00, 0xD7A3),
+    "wide": (0xFF01, 0xFF5E),
+    "emoji": (0x1F300, 0x1F64F),
+}
+
+
+def random_texts(*, of_each: int) -> list[str]:
+    """Texts of up to eight words of up to nine characters, always the same ones."""
+    chosen = random.Random(44)  # noqa: S311 -- no secret
+    return [
+        " ".join(
+            "".join(chr(chosen.randint(*block)) for _ in range(chosen.randint(1, 9)))
+            for _ in range(chosen.randint(1, 8))
+        )
+        for block in _BLOCKS.values()
+        for _ in range(of_each)
+    ]

@@ -1,0 +1,178 @@
+"""A table without a search column gets one of ours, in which words of every script and language are found."""
+# ruff: noqa: RUF001  (letters of other scripts are what is tested)
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
+from typing import Any
+
+import asyncpg
+import pytest
+
+from memory_recall import EVERYONE, HybridRecall, RecallOptions, RecallQuery
+from memory_recall.indexing.words_sql import fill_words
+from memory_recall.postgres.connection import DsnText
+from memory_recall.schema.columns.names import OWN_SEARCH_COLUMN, ColumnNames
+from memory_recall.schema.migrate import MigrationRequest, migrate
+from memory_recall.schema.revisions import require_schema
+from memory_recall.schema.roles import role_script
+from memory_recall.schema.table import describe
+from tests.integration.conftest import Database
+
+TABLE = "CREATE TABLE notes (id bigint PRIMARY KEY GENERATED ALWAYS AS IDENTITY, content text)"
+LOCALES = ("LOCALE 'C.UTF-8' ENCODING 'UTF8'", "LOCALE 'C' ENCODING 'UTF8'")
+WORDS = (
+    ("Котел в мазето", "котел"),
+    ("Äpfel und Birnen", "äpfel"),
+    ("Čaj s limunom", "čaj"),
+    ("Το ΝΕΡΌ κόπηκε", "νερό"),
+    ("Решено: «Котелът» се сменя…", "котелът"),
+    ("Un café con leche", "cafe"),
+    ("Un jalapen\u0303o muy picante", "jalapeño"),
+    ("Ｗｉｆｉ in der Küche", "wifi"),
+    ("風呂のボイラーを修理した", "ボイラー"),
+    ("锅炉的压力太低了", "压力"),
+    ("수도관이 얼었다", "수도관이"),
+    ("หม้อไอน้ำเสีย", "ไอน้ำ"),
+    ("बॉयलर का दबाव", "दबाव"),
+    ("The boiler's pressure", "boiler"),
+)
+"""Texts, and words by which each is found."""
+MANY_WORDS = " ".join(f"w{number:x}" for number in range(330_000))  # 2 MB
+RequestFor = Callable[..., MigrationRequest]
+Make = Callable[..., Any]
+
+
+@pytest.fixture
+async def notes(database: Database, request_for: RequestFor) -> AsyncIterator[Make]:
+    """Makes a database of a locale with the table and its first texts, migrates it, and returns a pool."""
+    name = f"{database.name}_words"
+    dsn = f"{database.superuser_dsn.rpartition('/')[0]}/{name}"
+    server = await asyncpg.connect(database.superuser_dsn)
+
+    async with AsyncExitStack() as stack:
+
+        async def make(*texts: str, locale: str = LOCALES[1], configuration: str | None = None) -> Any:
+            await server.execute(f"CREATE DATABASE {name} {locale} TEMPLATE template0")
+            stack.push_async_callback(server.execute, f"DROP DATABASE {name} WITH (FORCE)")
+            pool = await stack.enter_async_context(asyncpg.create_pool(dsn, min_size=1, max_size=2))
+            for statement in ("CREATE EXTENSION vector", TABLE):
+                await pool.execute(statement)
+            await pool.executemany("INSERT INTO notes (content) VALUES ($1)", [(text,) for text in texts])
+            names = ColumnNames.parse({"deleted_at": ""}, all_public=True, text_search_configuration=configuration)
+            await migrate(DsnText(dsn), request_for(table="notes", columns=names))
+            return pool
+
+        yield make
+    await server.close()
+
+
+async def filled(pool: Any) -> int:
+    """Make the words of all rows; return of how many."""
+    count = 0
+    async with pool.acquire() as connection:
+        table = await describe(connection, "notes")
+        while made := await fill_words(connection, table):
+            count += made
+    return count
+
+
+async def found(pool: Any, text: str, lexical: Any = "bm25") -> list[str]:
+    recall = HybridRecall(pool, None, RecallOptions("notes", lexical=lexical, time_budget=60))
+    try:
+        return [memory.content for memory in (await recall.recall(RecallQuery(text, user_id=EVERYONE))).memories]
+    finally:
+        await recall.close()
+
+
+@pytest.mark.finding("database F4")
+@pytest.mark.finding("database F5")
+@pytest.mark.parametrize("lexical", ["bm25", "ts_rank"])
+@pytest.mark.parametrize("locale", LOCALES)
+async def test_words_of_every_script_are_found_in_either_locale(notes: Make, locale: str, lexical: Any) -> None:
+    pool = await notes(*(text for text, _ in WORDS), "Something else altogether", "外に何もない", locale=locale)
+    assert await filled(pool) == len(WORDS) + 2
+    for text, words in WORDS:
+        assert (await found(pool, words, lexical))[:1] == [text], words
+
+
+async def test_the_chosen_language_finds_inflected_words(notes: Make) -> None:
+    pool = await notes("Die Häuser wurden gekauft", configuration="german")
+    await filled(pool)
+    assert await found(pool, "Haus kaufen") == ["Die Häuser wurden gekauft"]
+
+
+async def test_new_and_edited_texts_are_found_at_once_and_older_ones_after_the_filling(notes: Make) -> None:
+    pool = await notes("The kettle sings", "The kettle is silent")
+    await pool.execute("INSERT INTO notes (content) VALUES ('The boiler hums'), (NULL)")
+    assert await found(pool, "boiler") == ["The boiler hums"]
+    assert await found(pool, "kettle") == []
+    await pool.execute("UPDATE notes SET content = 'The stove glows' WHERE content = 'The kettle sings'")
+    assert await found(pool, "stove") == ["The stove glows"]
+    assert await filled(pool) == 1
+    assert await found(pool, "kettle") == ["The kettle is silent"]
+    assert await pool.fetchval(f"SELECT count(*) FROM notes WHERE {OWN_SEARCH_COLUMN} IS NULL") == 0
+
+
+async def test_several_workers_fill_beside_one_another_and_a_locked_row_is_left_for_later(notes: Make) -> None:
+    pool = await notes(*(f"text number {number}" for number in range(450)))
+    async with pool.acquire() as holder:
+        transaction = holder.transaction()
+        await transaction.start()
+        await holder.execute("SELECT FROM notes WHERE id = 7 FOR UPDATE")
+        assert await filled(pool) == 449
+        await transaction.rollback()
+    assert sum(await asyncio.gather(filled(pool), filled(pool))) == 1
+
+
+@pytest.mark.finding("database F13")
+async def test_a_text_of_two_megabytes_of_distinct_words_fails_neither_the_writer_nor_the_filling(notes: Make) -> None:
+    pool = await notes(MANY_WORDS)
+    await pool.execute("INSERT INTO notes (content) VALUES ($1)", MANY_WORDS)
+    assert await filled(pool) == 1
+    assert len(await found(pool, "w2 w3")) == 2
+
+
+@pytest.mark.parametrize("character", ["\U00020000", "漢", "é", "a"])
+async def test_the_longest_text_that_is_read_fits_into_a_tsvector_whatever_its_letters_are(
+    notes: Make, character: str
+) -> None:
+    """Every pair of characters differs from the others, which takes the most space."""
+    first = ord(character)
+    letters = "".join(chr(first + place % 20_000) for place in range(0, 160_000, 7)) if first > 0x3000 else ""
+    spaced = " ".join(f"{character}{number:x}-{character}{number:x}" for number in range(90_000))
+    pool = await notes()
+    await pool.execute("INSERT INTO notes (content) VALUES ($1), ($2)", letters * 4 + spaced, spaced)
+    assert await pool.fetchval(f"SELECT count({OWN_SEARCH_COLUMN}) FROM notes") == 2
+
+
+async def test_without_unicode_words_are_made_as_postgres_makes_them(notes: Make) -> None:
+    pool = await notes("The boiler hums", locale="LOCALE 'C' ENCODING 'LATIN1'")
+    await filled(pool)
+    assert await found(pool, "BOILER") == ["The boiler hums"]
+
+
+async def test_a_worker_with_the_least_rights_fills_and_a_reader_finds(notes: Make) -> None:
+    pool = await notes("The boiler hums")
+    async with pool.acquire() as connection:
+        table = await require_schema(connection, "notes")
+        await connection.execute(role_script(table, worker="words_worker", reader="words_reader"))
+        try:
+            await connection.execute("SET ROLE words_worker")
+            assert await fill_words(connection, table) == 1
+            await connection.execute("SET ROLE words_reader")
+            assert await connection.fetchval(f"SELECT {table.words('$1')} @@ 'hum | hums'", "it hums")
+        finally:
+            await connection.execute("RESET ROLE")
+            await connection.execute("DROP OWNED BY words_worker, words_reader")
+            await connection.execute("DROP ROLE words_worker, words_reader")
+
+
+async def test_an_update_of_another_column_makes_no_words_anew(notes: Make) -> None:
+    pool = await notes("The boiler hums")
+    await filled(pool)
+    await pool.execute("ALTER TABLE notes ADD COLUMN seen integer")
+    await pool.execute("ALTER FUNCTION memory_index_words(text) RENAME TO gone")
+    await pool.execute("UPDATE notes SET seen = 1")
+    with pytest.raises(asyncpg.UndefinedFunctionError):
+        await pool.execute("UPDATE notes SET content = 'The stove glows'")
