@@ -6,6 +6,7 @@ import secrets
 import shutil
 import tempfile
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -22,6 +23,7 @@ from memory_recall.graph.filling import fill_pass
 from memory_recall.hnsw import repair
 from memory_recall.hnsw.repair import IndexParameters
 from memory_recall.postgres.connection import DsnText, Pool
+from memory_recall.schema.columns.names import ColumnNames
 from memory_recall.schema.migrate import MigrationRequest, migrate
 from memory_recall.schema.table import describe
 from memory_recall.schema.table_locks import locked_session
@@ -33,6 +35,9 @@ MIGRATIONS = Path(os.environ.get("MEMORY_MIGRATIONS_DIR", Path(__file__).resolve
 STEADY = {"autovacuum": "off", "max_wal_size": "8GB", "checkpoint_timeout": "30min"}
 _LEXICAL_ONLY_DIMENSIONS = 8
 _GRAPH_SECONDS = 60.0  # for the lock of the table, which nobody else has
+_WITHOUT_WORDS = """
+CREATE TABLE memories (id integer PRIMARY KEY, content text, category text, tags text, expanded_keywords text,
+    importance real, user_id text, is_sensitive boolean NOT NULL DEFAULT false, deleted_at timestamptz)"""
 _INSERT = """
 INSERT INTO memories (id, content, category, tags, expanded_keywords, importance, user_id, embedding)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8::real[]::halfvec)"""
@@ -43,9 +48,13 @@ def bare_model(name: str, dimensions: int) -> ModelProfile:
     return ModelProfile(name, dimensions)
 
 
-async def migrate_schema(dsn: str, model: ModelProfile) -> None:
-    """Run all migrations on the table `memories`, without building the HNSW index."""
-    await migrate(DsnText(dsn), MigrationRequest("memories", model, MIGRATIONS))
+async def migrate_schema(dsn: str, model: ModelProfile, configuration: str | None = None) -> None:
+    """Run all migrations on the table `memories`, without building the HNSW index.
+
+    `configuration` is the text search configuration of a search column of ours; None is that of the table, or `simple`.
+    """
+    columns = ColumnNames(text_search_configuration=configuration)
+    await migrate(DsnText(dsn), MigrationRequest("memories", model, MIGRATIONS, columns=columns))
 
 
 async def build_index(dsn: str) -> None:
@@ -155,14 +164,24 @@ class MeasuredServer:
         return self.dsn(name)
 
 
+@dataclass(frozen=True, slots=True)
+class OwnWords:
+    """A table without a search column, which the migration then adds: its language, and the database's locale."""
+
+    configuration: str
+    locale: str
+
+
 class BenchmarkDatabase:
     """One labelled set in one migrated database, filled once for all retrievers that search it.
 
     The database is created on the server that `dsn` names, or else on a server that this object starts. The object owns
-    an event loop, so that retrievers, whose interface is not asynchronous, can wait for what Postgres returns.
+    an event loop, so that retrievers, whose interface is not asynchronous, can wait for what Postgres returns. With
+    `words`, the table has our own search column; without, the generated one of the memory API.
     """
 
-    def __init__(self, dsn: str | None = None) -> None:
+    def __init__(self, dsn: str | None = None, *, words: OwnWords | None = None) -> None:
+        self._words = words
         self._runner = asyncio.Runner()
         self._given = dsn
         self._server: MeasuredServer | None = None
@@ -224,11 +243,14 @@ class BenchmarkDatabase:
         return pool
 
     async def _fill(self, corpus: Sequence[Memory], embedded: EmbeddedSet | None) -> None:
-        await self._execute(f'CREATE DATABASE "{self._name}"', self._base())
+        locale = f" TEMPLATE template0 LOCALE '{self._words.locale}'" if self._words else ""
+        await self._execute(f'CREATE DATABASE "{self._name}"{locale}', self._base())
         await self._execute("CREATE EXTENSION vector", self._dsn)
+        if self._words:
+            await self._execute(_WITHOUT_WORDS, self._dsn)
         dimensions = embedded.memories.shape[1] if embedded else _LEXICAL_ONLY_DIMENSIONS
         model = bare_model(embedded.model if embedded else "none", dimensions)
-        await migrate_schema(self._dsn, model)
+        await migrate_schema(self._dsn, model, self._words.configuration if self._words else None)
         vectors = embedded.memories.tolist() if embedded else [None] * len(corpus)
         owner = await asyncpg.connect(self._dsn)
         await owner.executemany(

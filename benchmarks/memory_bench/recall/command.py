@@ -16,6 +16,7 @@ from memory_bench.harness.vectors import embed_dataset
 from memory_bench.postgres import BenchmarkDatabase
 from memory_bench.recall.costs import measure_costs
 from memory_bench.recall.graph_leg import GRAPH
+from memory_bench.recall.languages import MODEL, MODEL_TARGET, Figures, is_of_languages, measure_languages
 from memory_bench.recall.model_table import model_by_model
 from memory_bench.recall.production import BY_IMPORTANCE, HYBRID
 from memory_bench.recall.prompts import in_prompts
@@ -67,21 +68,23 @@ def recall(  # noqa: PLR0917  (typer makes options of them; nobody calls this by
     """
     output = results_directory("recall", output)
     files = _files(model or [DEFAULT_MODEL], model_file or [])
-    sets = [one for one in _load(datasets) if not only or one.name in only]
-    if not sets:
+    every = [one for one in _load(datasets) if not only or one.name in only]
+    sets = [one for one in every if not is_of_languages(one)]
+    if not every:
         console.print(f"There is no set in {datasets}.", markup=False)
         raise typer.Exit(1)
     first, *others = files
     directories = {first: output} | {name: output / "models" / name for name in others}
     try:
         measured = {name: _measure_model(sets, name, file, directories[name], seed) for name, file in files.items()}
+        languages = _measure_languages([one for one in every if is_of_languages(one)])
     except (MemoryIndexError, ServerDidNotStartError) as error:
         console.print(str(error), markup=False)
         raise typer.Exit(1) from None
     for name, found in measured.items():
         compared = model_by_model(measured, seed=seed) if others and name == first else None
         write(found, directories[name], model=name, seed=seed, compared=compared)
-    print(json.dumps(figures(measured[first], seed=seed)))
+    print(json.dumps(figures(measured[first], seed=seed) | ({"languages": languages} if languages else {})))
 
 
 def _files(models: list[str], files: list[Path]) -> dict[str, Path]:
@@ -109,6 +112,22 @@ def _measure_model(sets: list[Dataset], model: str, file: Path, output: Path, se
         memory_embedder(file, Path(scratch, "embedder.log"), ["--model", model]) as server,
     ):
         return [_measure(one, server.url, output, seed) for one in sets]
+
+
+def _measure_languages(sets: list[Dataset]) -> Figures:
+    """Measure the sets of other languages; there are no figures where the multilingual model has not been made."""
+    file = CACHE / "models" / f"{MODEL}.gguf"
+    if not sets:
+        return {}
+    if not file.is_file():
+        console.print(f"There is no {file}, so no language is measured; `make {MODEL_TARGET}` makes it.", markup=False)
+        return {}
+    console.print(f"[bold]{MODEL}[/]")
+    with (
+        tempfile.TemporaryDirectory(prefix="memory-bench-recall-") as scratch,
+        memory_embedder(file, Path(scratch, "embedder.log"), ["--model", MODEL]) as server,
+    ):
+        return {name: found for one in sets for name, found in measure_languages(one, server.url).items()}
 
 
 def _load(directory: Path) -> list[Dataset]:

@@ -87,7 +87,7 @@ def test_imported_questions_keep_what_they_have_and_are_imported_once() -> None:
     [
         ("secret", "Line 1 is not JSON"),
         ('{"text": "  "}', "Line 1, text"),
-        ('{"text": "secret", "relevant_ids": ["secret"]}', "Line 1, relevant_ids.0"),
+        ('{"text": "secret", "relevant_ids": [["secret"]]}', "Line 1, relevant_ids.0"),
         ('["secret"]', "Line 1, the object"),
     ],
 )
