@@ -7,7 +7,7 @@ import typer
 from pydantic import TypeAdapter, ValidationError
 
 from memory_recall.cli.output import JsonOption, emit, execute, show
-from memory_recall.cli.schema import migration_request, run_migration
+from memory_recall.cli.schema import ExistingVectorsChoice, migration_request, run_migration
 from memory_recall.errors import ExitCode, InvalidConfiguration
 from memory_recall.postgres.connection import opened
 from memory_recall.schema.adoption.fillfactor import set_fillfactor
@@ -44,6 +44,10 @@ def adopt_command(  # noqa: PLR0917  (typer passes options by name)
         typer.Option(min=10, max=100, help="Fill pages so far, in percent; --apply sets it before it migrates."),
     ] = None,
     apply: Annotated[bool, typer.Option("--apply", help="Run memory migrate with what is proposed.")] = False,
+    existing_vectors: Annotated[
+        ExistingVectorsChoice | None,
+        typer.Option(help="With --apply, what becomes of vectors that are there, as memory migrate has it."),
+    ] = None,
     json: JsonOption = False,
 ) -> None:
     """Look at a table before anything is changed: what is used for what, what is missing, what it costs.
@@ -63,6 +67,7 @@ def adopt_command(  # noqa: PLR0917  (typer passes options by name)
             _configured(settings, table, no_sensitive=no_sensitive),
             _given(content or [], column or []),
             fillfactor,
+            existing_vectors,
             apply=apply,
         ),
         as_json=json,
@@ -110,7 +115,12 @@ def _given(content: list[str], columns: list[str]) -> dict[str, list[str]]:
 
 
 async def _adopt(
-    settings: Settings, given: dict[str, list[str]], fillfactor: int | None, *, apply: bool
+    settings: Settings,
+    given: dict[str, list[str]],
+    fillfactor: int | None,
+    existing_vectors: ExistingVectorsChoice | None,
+    *,
+    apply: bool,
 ) -> tuple[AdoptionPlan, dict[str, Any] | None]:
     """Return the plan, and the result of the migration if it was to be applied."""
     request = AdoptionRequest(
@@ -119,16 +129,19 @@ async def _adopt(
         all_public=settings.sensitivity == "none",
         model=migration_request(settings).model,
         m=settings.index.m,
+        text_search_configuration=settings.text_search_configuration,
         fillfactor=fillfactor,
     )
     async with opened(settings.dsn(), "memory-adopt") as connection:
         plan = await plan_adoption(connection, request)
-    return plan, await _apply(settings, plan) if apply else None
+    return plan, await _apply(settings, plan, existing_vectors) if apply else None
 
 
-async def _apply(settings: Settings, plan: AdoptionPlan) -> dict[str, Any]:
+async def _apply(
+    settings: Settings, plan: AdoptionPlan, existing_vectors: ExistingVectorsChoice | None
+) -> dict[str, Any]:
     plan.require_decided()
     if plan.request.fillfactor is not None:
         await set_fillfactor(settings.dsn(), plan.request.table, plan.request.fillfactor, LOCK_SECONDS)
-    request = dataclasses.replace(migration_request(settings), columns=plan.names)
+    request = dataclasses.replace(migration_request(settings, existing_vectors), columns=plan.names)
     return await run_migration(settings, request)

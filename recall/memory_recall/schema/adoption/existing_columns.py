@@ -1,6 +1,11 @@
 """Says what can become of vectors that a table had before it is adopted."""
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 from memory_recall.embedding.profiles import ModelProfile
+from memory_recall.schema.requirements.faults import Fault
+from memory_recall.schema.requirements.used_columns import vector_faults
 from memory_recall.schema.table import EMBEDDING_COLUMN, MemoryTable, quoted_if_needed
 
 _VECTORS = ("vector", "halfvec", "sparsevec", "bit")
@@ -15,8 +20,20 @@ def vector_columns_of_others(table: MemoryTable) -> list[str]:
     ]
 
 
+def with_vector_ways(faults: Sequence[Fault], table: MemoryTable, model: ModelProfile) -> list[Fault]:
+    """Return the faults of a table that is to be adopted, with the ways to deal with its column of vectors.
+
+    A column of other dimensions than the model's is a fault as well.
+    """
+    message, *ways = existing_vector_ways(table, model) or [""]
+    found = vector_faults(table)
+    if not found and message and table.embedding_dimensions != model.dimensions:
+        return [*faults, Fault(message, " ".join(ways))]
+    return [replace(fault, remedy=" ".join(ways)) if fault in found else fault for fault in faults]
+
+
 def existing_vector_ways(table: MemoryTable, model: ModelProfile) -> list[str]:
-    """Return the ways in which a column with the name of ours can be dealt with; nothing where there is none.
+    """Return what a column with the name of ours is, and how it can be dealt with; nothing where there is none.
 
     `model` is the one whose vectors are to be in it.
     """

@@ -1,6 +1,6 @@
 """Looks at a table that is to be adopted, and plans how; nothing is changed."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from memory_recall.embedding.profiles import ModelProfile
 from memory_recall.errors import SchemaUnsupported
@@ -12,6 +12,7 @@ from memory_recall.schema.adoption.estimates import (
     estimate_costs,
     judge_updates,
 )
+from memory_recall.schema.adoption.existing_columns import with_vector_ways
 from memory_recall.schema.adoption.observations import DatabaseObservation, TableObservation, TextObservation
 from memory_recall.schema.adoption.observations_sql import looking, observe_database, observe_table, observe_texts
 from memory_recall.schema.adoption.proposal import Given, Proposal, propose, recorded
@@ -28,7 +29,7 @@ class AdoptionRequest:
     """What is to be adopted: the table, and what a person has said of it.
 
     `given` has sources of columns by our names, and `all_public` says that no row is sensitive. `m` is that of the
-    vector index, and `fillfactor` the one that was chosen, in percent.
+    vector index. `text_search_configuration` and `fillfactor`, in percent, were chosen; None chooses none.
     """
 
     table: str
@@ -36,6 +37,7 @@ class AdoptionRequest:
     all_public: bool
     model: ModelProfile
     m: int
+    text_search_configuration: str | None = None
     fillfactor: int | None = None
 
 
@@ -102,16 +104,21 @@ async def plan_adoption(connection: AnyConnection, request: AdoptionRequest) -> 
         database = await observe_database(connection)
         seen = await observe_table(connection, table)
         revision = await current_revision(connection, table)
-        wanted = None
+        wanted, chosen = None, request.text_search_configuration
         if revision is None:
             proposal = propose(table, seen, request.given, all_public=request.all_public)
-            names = proposal.names()
-            table = await describe(connection, request.table, proposal.names(with_candidates=True))
+            names = replace(proposal.names(), text_search_configuration=chosen)
+            provisional = replace(proposal.names(with_candidates=True), text_search_configuration=chosen)
+            table = await describe(connection, request.table, provisional)
         else:
             proposal, names = recorded(table), table.names
-            if request.given or request.all_public:
-                wanted = ColumnNames.parse(request.given, all_public=request.all_public)
+            if request.given or request.all_public or chosen:
+                wanted = ColumnNames.parse(
+                    request.given, all_public=request.all_public, text_search_configuration=chosen
+                )
         faults = [*names_faults(table, wanted), *await table_faults(connection, table)]
+        if revision is None:
+            faults = with_vector_ways(faults, table, request.model)
         texts = await _texts(connection, table, seen, database.encoding, request.model)
     return AdoptionPlan(
         request=request,

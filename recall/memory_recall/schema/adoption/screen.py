@@ -10,6 +10,7 @@ from memory_recall.schema.adoption.fillfactor import fillfactor_statements
 from memory_recall.schema.adoption.plan import AdoptionPlan
 from memory_recall.schema.adoption.proposal import NOT_FOUND, Choice
 from memory_recall.schema.adoption.settings_output import environment, export_lines, resource, yaml_lines
+from memory_recall.schema.requirements.used_columns import vector_faults
 from memory_recall.schema.table import quoted_if_needed
 
 _KINDS = {"r": "table", "p": "partitioned table", "v": "view", "m": "materialized view", "f": "foreign table"}
@@ -99,8 +100,8 @@ def _head(plan: AdoptionPlan) -> Iterator[str]:
     )
     if not database.folds_case:
         yield (
-            "  The locale does not know the small letters of every script, so Postgres itself takes words that begin "
-            "with a capital letter for other words, outside of ASCII."
+            "  The locale knows no small letters outside of ASCII, so a search column of another program keeps words "
+            "with a capital letter apart from the same words without; ours does not."
         )
     if database.extension is None:
         there = f"; the server has {database.available}" if database.available else " and the server does not have it"
@@ -118,7 +119,8 @@ def _columns(plan: AdoptionPlan) -> Iterator[str]:
     for choice in plan.proposal.choices:
         sources = _sources(plan, choice)
         if choice.name == "search_vector" and not sources:
-            rows.append((choice.name, "ours", f"{choice.reason}; one of ours is added and filled in batches"))
+            configuration = plan.table.text_search_configuration
+            rows.append((choice.name, "ours", f"{choice.reason}; ours is filled in batches, in {configuration}"))
         elif not sources and choice.reason == NOT_FOUND:
             without.append(choice.name)
         else:
@@ -143,7 +145,8 @@ def _faults(plan: AdoptionPlan) -> Iterator[str]:
 
 def _vectors(plan: AdoptionPlan) -> Iterator[str]:
     if plan.revision is None:
-        yield from existing_vector_ways(plan.table, plan.request.model)
+        if plan.table.embedding_dimensions == plan.request.model.dimensions and not vector_faults(plan.table):
+            yield from existing_vector_ways(plan.table, plan.request.model)
         others = vector_columns_of_others(plan.table)
         if others:
             yield f"Left as it is: {', '.join(map(quoted_if_needed, others))}."

@@ -19,6 +19,8 @@ def environment(plan: AdoptionPlan) -> dict[str, str]:
         variables["MEMORY_COLUMNS"] = json.dumps(columns, ensure_ascii=False)
     if plan.names.all_public:
         variables["MEMORY_SENSITIVITY"] = "none"
+    if plan.names.text_search_configuration:
+        variables["MEMORY_TEXT_SEARCH_CONFIGURATION"] = plan.names.text_search_configuration
     return variables
 
 
@@ -38,6 +40,8 @@ def resource(plan: AdoptionPlan) -> dict[str, Any]:
         database["sensitivity"] = "None"
     if columns:
         database["columns"] = columns
+    if plan.names.text_search_configuration:
+        database["textSearchConfiguration"] = plan.names.text_search_configuration
     model = plan.request.model
     return {
         "apiVersion": _GROUP_VERSION,
@@ -70,7 +74,8 @@ def _columns(names: ColumnNames) -> dict[str, str | list[str]]:
     written = dict[str, str | list[str]]()
     for name, sources in names.sources.items():
         parts = [str(source) for source in sources]
-        if not (name == "is_sensitive" and not parts):
+        ours = name == "search_vector" and names.has_own_search_column
+        if not ours and not (name == "is_sensitive" and not parts):
             written[name] = parts if len(parts) > 1 else "".join(parts)
     return written
 

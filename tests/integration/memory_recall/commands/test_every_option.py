@@ -63,7 +63,7 @@ roles --worker worker --recall reader
 ADOPTING = """
 adopt notes --json
 adopt notes --content title --content body --column tags= --column "user_id=owner" --no-sensitive --json
-adopt notes --content body --no-sensitive --fillfactor 85 --apply
+adopt notes --content body --no-sensitive --fillfactor 85 --apply --existing-vectors refuse
 adopt notes
 """
 WRITING = """
