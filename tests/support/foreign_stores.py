@@ -13,7 +13,7 @@ class ForeignStore:
 
     `create` makes it. `write` adds a memory of the text `$1` and the owner `$2`, a uuid as text. `options` are those of
     `memory adopt` without which something would be undecided. `used` is what `memory adopt` finds, by our names, where
-    it is not of our name.
+    it is not of our name. `statement` has to run before, or is "".
     """
 
     name: str
@@ -22,6 +22,7 @@ class ForeignStore:
     write: str
     used: dict[str, str]
     options: tuple[str, ...] = ("--no-sensitive",)
+    statement: str = ""
 
     @property
     def relation(self) -> str:
@@ -50,7 +51,7 @@ FOREIGN_STORES = (
         CREATE TABLE langchain_pg_collection (uuid uuid PRIMARY KEY, name varchar NOT NULL UNIQUE, cmetadata json);
         CREATE TABLE langchain_pg_embedding (
             id varchar PRIMARY KEY, collection_id uuid REFERENCES langchain_pg_collection ON DELETE CASCADE,
-            embedding halfvec(8), document varchar, cmetadata jsonb);
+            embedding vector, document varchar, cmetadata jsonb);
         CREATE INDEX ON langchain_pg_embedding USING gin (cmetadata jsonb_path_ops)
         """,
         """
@@ -58,6 +59,7 @@ FOREIGN_STORES = (
         VALUES (gen_random_uuid(), $1, jsonb_build_object('user_id', $2::text))
         """,
         {"content": "document", "user_id": "cmetadata->>'user_id'", "deleted_at": ""},
+        statement="ALTER TABLE langchain_pg_embedding ALTER embedding TYPE halfvec(384)",
     ),
     ForeignStore(
         "LlamaIndex",
@@ -65,7 +67,7 @@ FOREIGN_STORES = (
         """
         CREATE TABLE data_llamaindex (
             id bigserial PRIMARY KEY, text varchar NOT NULL, metadata_ json, node_id varchar,
-            embedding halfvec(8),
+            embedding vector(384),
             text_search_tsv tsvector GENERATED ALWAYS AS (to_tsvector('english', text)) STORED);
         CREATE INDEX ON data_llamaindex USING gin (text_search_tsv)
         """,
@@ -76,6 +78,7 @@ FOREIGN_STORES = (
         {
             "content": "text", "user_id": "metadata_->>'owner'", "search_vector": "text_search_tsv", "deleted_at": "",
         },
+        statement="ALTER TABLE data_llamaindex ALTER embedding TYPE halfvec(384)",
     ),
     ForeignStore(
         "Prisma",
@@ -99,15 +102,15 @@ FOREIGN_STORES = (
     ),
     ForeignStore(
         "Supabase",
-        "app.documents",
+        "api.documents",
         """
-        CREATE SCHEMA app;
-        CREATE TABLE app.documents (
+        CREATE SCHEMA api;
+        CREATE TABLE api.documents (
             id bigint PRIMARY KEY GENERATED ALWAYS AS IDENTITY, user_id uuid NOT NULL, body text NOT NULL,
             tags text[], archived boolean NOT NULL DEFAULT false, inserted_at timestamptz NOT NULL DEFAULT now(),
             fts tsvector GENERATED ALWAYS AS (to_tsvector('simple', body)) STORED)
         """,
-        "INSERT INTO app.documents (user_id, body) VALUES ($2::text::uuid, $1)",
+        "INSERT INTO api.documents (user_id, body) VALUES ($2::text::uuid, $1)",
         {
             "content": "body", "deleted_at": "archived", "created_at": "inserted_at", "search_vector": "fts",
             "tags": "",
@@ -115,12 +118,12 @@ FOREIGN_STORES = (
     ),
     ForeignStore(
         "notes with a uuid",
-        "notes",
+        "plain_notes",
         """
-        CREATE TABLE notes (
+        CREATE TABLE plain_notes (
             uuid uuid PRIMARY KEY DEFAULT gen_random_uuid(), title text, body text, created timestamptz)
         """,
-        "INSERT INTO notes (body, title) SELECT $1, 'A note' WHERE $2::text IS NOT NULL",
+        "INSERT INTO plain_notes (body, title) SELECT $1, 'A note' WHERE $2::text IS NOT NULL",
         {"id": "uuid", "content": "body", "created_at": "created", "deleted_at": ""},
     ),
     ForeignStore(

@@ -43,13 +43,17 @@ def existing_vector_ways(table: MemoryTable, model: ModelProfile) -> list[str]:
     where, size = table.qualified, table.embedding_dimensions
     written = f"{kind}({size})" if size and size > 0 else kind
     away = (
-        f"Otherwise make room for ours: ALTER TABLE {where} RENAME COLUMN {EMBEDDING_COLUMN} TO "
+        f"make room for ours: ALTER TABLE {where} RENAME COLUMN {EMBEDDING_COLUMN} TO "
         f"{quoted_if_needed(EMBEDDING_COLUMN + '_before')}; or ALTER TABLE {where} DROP COLUMN {EMBEDDING_COLUMN}; "
         "Programs that name the column have to follow."
     )
     lines = [f"{EMBEDDING_COLUMN} is {written}, and our vectors have this name."]
     if kind.rpartition(".")[2] not in {"vector", "halfvec"} or size not in {model.dimensions, -1, None}:
-        return [*lines, f"It cannot hold vectors of {model.name}, which have {model.dimensions:,} dimensions.", away]
+        return [
+            *lines,
+            f"It cannot hold vectors of {model.name}, which have {model.dimensions:,} dimensions.",
+            f"So {away}",
+        ]
     wanted = table.vector_type(model.dimensions)
     keep = f"If {model.name} made every vector from the present text: "
     if kind.rpartition(".")[2] == "vector" or size != model.dimensions:
@@ -59,4 +63,4 @@ def existing_vector_ways(table: MemoryTable, model: ModelProfile) -> list[str]:
         )
     keep += "memory migrate --existing-vectors keep. A program that writes the column goes on writing it."
     discard = "Or memory migrate --existing-vectors discard, if nobody else reads them." if "halfvec" in kind else ""
-    return [*lines, keep, *([discard] if discard else []), away]
+    return [*lines, keep, *([discard] if discard else []), f"Otherwise {away}"]

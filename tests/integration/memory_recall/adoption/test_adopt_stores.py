@@ -2,16 +2,14 @@
 
 import asyncio
 import json
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Awaitable, Callable
 
 import pytest
 import yaml
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 from memory_operator.api.spec import parse
 from memory_operator.resources.columns import column_names, column_settings
-from memory_recall.cli.app import create_app
 from memory_recall.postgres.connection import DsnText, opened
 from memory_recall.schema.columns.names import ColumnNames
 from memory_recall.schema.revisions import require_schema
@@ -21,7 +19,7 @@ from tests.support.foreign_stores import FOREIGN_STORES, ForeignStore
 pytestmark = [pytest.mark.finding("database F6"), pytest.mark.finding("database F15")]
 OWNER = "11111111-aaaa-4111-8111-111111111111"
 TEXTS = ("The boiler in the cellar loses pressure every winter.", "Our dog Bruno is allergic to chicken.")
-Run = Callable[..., Any]
+Run = Callable[..., Awaitable[Result]]
 each_store = pytest.mark.parametrize("store", FOREIGN_STORES, ids=lambda store: store.name)
 _EVERYTHING = """
 SELECT md5(string_agg(said, ' ' ORDER BY said)) FROM (
@@ -32,21 +30,10 @@ SELECT md5(string_agg(said, ' ' ORDER BY said)) FROM (
 """
 
 
-@pytest.fixture
-def adopt(database: Database, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Runs `memory adopt` over the test's database for a model of eight dimensions."""
-    for name, value in {"DATABASE_URL": database.dsn, "MODEL": "tiny", "DIMENSIONS": "8"}.items():
-        monkeypatch.setenv(f"MEMORY_{name}", value)
-
-    async def run(*arguments: str) -> Result:
-        return await asyncio.to_thread(CliRunner().invoke, create_app(["adopt"]), ["adopt", *arguments])
-
-    return run
-
-
 async def made(database: Database, store: ForeignStore) -> None:
     async with database.connection() as connection:
         await connection.execute(store.create)
+        await connection.execute(store.statement)
         for text in TEXTS:
             await connection.execute(store.write, text, OWNER)
 
