@@ -160,8 +160,8 @@ BAD_TABLES = (
         """CREATE TABLE notes (id bigint, content bytea, deleted_at bigint, user_id jsonb, embedding vector(3), k text,
             is_sensitive text)""",
         (
-            "Column content", "is bytea", "Column deleted_at", "is bigint", "user_id->>'KEY'", "cannot hold vectors", *_UNIQUE,
-            _ALTER + "is_sensitive",
+            "Column content", "is bytea", "Column deleted_at", "is bigint", "user_id->>'KEY'", "cannot hold vectors",
+            _ALTER + "is_sensitive", *_UNIQUE,
         ),
         (),
     ),

@@ -104,6 +104,7 @@ async def test_the_commands_for_each_store_by_name_adopt_it(
     assert commands[-1].startswith(" ".join(["memory adopt", store.table, *store.options, "--apply"]))
     async with database.connection() as connection:
         await connection.execute(store.create)
+        await connection.execute(store.write, "The stove was swept.", "11111111-aaaa-4111-8111-111111111111")
     own = {"DATABASE_URL": database.dsn, "MEMORY_DATABASE_URL": database.dsn, "MEMORY_MODEL": "all-MiniLM-L6-v2"}
     await run(tmp_path, "\n".join(["set -eu", *commands]), {**environment_of(database), **own})
     async with database.connection() as connection:

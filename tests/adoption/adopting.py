@@ -1,0 +1,173 @@
+"""Adopts stores one after another, each in a database of its own, with the commands that a person types."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import psycopg
+
+from devcluster.settings import REPOSITORY
+from tests.integration.conftest import APP_PASSWORD, APP_ROLE, PostgresInstance
+from tests.support.bad_tables import BadTable
+
+ANSWER, QUESTION = "The boiler in the cellar loses pressure every winter.", "heating trouble when it is cold"
+FIRST = [ANSWER, "Our dog Bruno is allergic to chicken.", "The landlord raises the rent from January."]
+SECOND = ["The bicycle has new brakes."]
+_SECONDS = 300.0
+
+Write = Callable[[list[str]], str]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a store: whether its own writer wrote and found as before, and whether a question was answered.
+
+    `missing` says in words what was not as it should be.
+    """
+
+    name: str
+    written: bool
+    answered: bool
+    missing: tuple[str, ...] = ()
+
+
+@contextmanager
+def postgres() -> Iterator[PostgresInstance]:
+    """Run a server with a role that owns databases, as an ordinary user does."""
+    with TemporaryDirectory(prefix="e2e-adopt-", ignore_cleanup_errors=True) as directory:
+        server = PostgresInstance(Path(directory))
+        server.create()
+        server.start()
+        try:
+            with psycopg.connect(server.superuser_dsn(), autocommit=True) as connection:
+                connection.execute(f"CREATE ROLE {APP_ROLE} LOGIN PASSWORD '{APP_PASSWORD}'")
+            yield server
+        finally:
+            server.stop("immediate")
+
+
+def new_database(server: PostgresInstance, name: str) -> str:
+    """Create a database with pgvector, and return its DSN."""
+    with psycopg.connect(server.superuser_dsn(), autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name} OWNER {APP_ROLE}")
+    with psycopg.connect(server.superuser_dsn(name), autocommit=True) as connection:
+        connection.execute("CREATE EXTENSION vector")
+    return server.dsn(name)
+
+
+def adopt_store(
+    name: str, dsn: str, embedder: str, table: str, write: Write, *, statement: str = "", options: tuple[str, ...] = ()
+) -> Outcome:
+    """Have a store written, adopt it, have it written by the same writer again, and ask a question.
+
+    `write` returns the text that the writer's own search finds for the first text that it is given.
+    """
+    missing = [] if write(FIRST) == ANSWER else ["its own search before"]
+    before = _rows(dsn, table)
+    if statement:
+        _execute(dsn, statement)
+    memory = _Memory(dsn, embedder, table)
+    plan = json.loads(memory.run("adopt", table, *options, "--json", expected=0 if not missing else None))
+    memory.run("adopt", table, *options, "--apply", "--existing-vectors", "keep")
+    memory.run("backfill")
+    memory.run("index", "build")
+    if _rows(dsn, table, before[0]) != before:
+        missing.append("its columns and rows")
+    written = write(SECOND) == SECOND[0]
+    memory.run("backfill")
+    found = json.loads(memory.run("recall", QUESTION, "--everyone", "--mode", "dense", "--json"))
+    answered = bool(found["memories"]) and found["memories"][0]["content"].endswith(ANSWER)
+    if not plan["adoptable"]:
+        missing.append("the plan")
+    return Outcome(name, written and not missing, answered, tuple(missing))
+
+
+def is_named_at_once(bad: BadTable, dsn: str) -> bool:
+    """Create a table that cannot be adopted; return whether one look says everything that is wrong with it."""
+    _execute(dsn, bad.create)
+    plan = json.loads(_Memory(dsn, "", "notes").run("adopt", "notes", *bad.options, "--json", expected=4))
+    said = " ".join(f"{one['message']} {one['remedy']}" for one in (*plan["questions"], *plan["faults"]))
+    return all(part in said for part in bad.named)
+
+
+@dataclass(frozen=True)
+class _Memory:
+    """The command `memory` with the settings of one table."""
+
+    dsn: str
+    embedder: str
+    table: str
+
+    def run(self, *arguments: str, expected: int | None = 0) -> str:
+        """Run a command, and return what it prints.
+
+        Raises:
+            RuntimeError: it ended with another status than `expected`.
+        """
+        settings = {
+            "MEMORY_DATABASE_URL": self.dsn, "MEMORY_TABLE": self.table, "MEMORY_MODEL": "all-MiniLM-L6-v2",
+            "MEMORY_EMBEDDER_URL": self.embedder, "PYTHONPATH": str(REPOSITORY / "recall"), "NO_COLOR": "1",
+        }  # fmt: skip
+        command = [sys.executable, "-m", "memory_recall", *arguments]
+        done = subprocess.run(
+            command, env={**os.environ, **settings}, capture_output=True, text=True, timeout=_SECONDS, check=False
+        )
+        if expected is not None and done.returncode != expected:
+            raise RuntimeError(f"memory {' '.join(arguments)} ended with {done.returncode}: {done.stderr[-2000:]}")
+        return done.stdout
+
+
+def sql_writer(dsn: str, create: str, insert: str, column: str, table: str) -> Write:
+    """Return the writer of a store that is made by SQL: `insert` has `$1` for a text and `$2` for its owner."""
+    statement = insert.replace("%", "%%").replace("$1", "%(text)s").replace("$2", "%(owner)s")
+    made = list[str]()
+
+    def write(texts: list[str]) -> str:
+        with psycopg.connect(dsn) as connection:
+            if not made:
+                connection.execute(create)
+                made.append(table)
+            for text in texts:
+                values: Mapping[str, Any] = {"text": text, "owner": "11111111-aaaa-4111-8111-111111111111"}
+                connection.execute(statement, values)
+            row = connection.execute(
+                f"SELECT {column} FROM {table} WHERE {column} ILIKE %s", (f"%{texts[0]}%",)
+            ).fetchone()
+        return str(row[0]) if row else ""
+
+    return write
+
+
+def _rows(dsn: str, table: str, columns: list[str] | None = None) -> tuple[list[str], str | None]:
+    """Return the table's columns but for vectors of the name of ours, and a digest of the rows in them."""
+    with psycopg.connect(dsn) as connection:
+        names = columns or [
+            name
+            for (name,) in connection.execute(
+                "SELECT attname FROM pg_attribute WHERE attrelid = %s::regclass AND attnum > 0 AND NOT attisdropped "
+                "AND attname <> 'embedding' ORDER BY attnum",
+                (_quoted(table),),
+            )
+        ]
+        listed = ", ".join(f'"{name}"::text' for name in names)
+        row = connection.execute(
+            f"SELECT md5(string_agg(concat_ws('|', {listed}), '|' ORDER BY concat_ws('|', {listed}))) "
+            f"FROM {_quoted(table)}"
+        ).fetchone()
+    return names, row[0] if row else None
+
+
+def _execute(dsn: str, statement: str) -> None:
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute(statement)
+
+
+def _quoted(table: str) -> str:
+    return ".".join(f'"{part}"' for part in table.split("."))
