@@ -1,17 +1,18 @@
 """Adopts stores one after another, each in a database of its own, with the commands that a person types."""
 
+import asyncio
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import psycopg
+import asyncpg
 
 from devcluster.settings import REPOSITORY
 from tests.integration.conftest import APP_PASSWORD, APP_ROLE, PostgresInstance
@@ -20,6 +21,7 @@ from tests.support.bad_tables import BadTable
 ANSWER, QUESTION = "The boiler in the cellar loses pressure every winter.", "heating trouble when it is cold"
 FIRST = [ANSWER, "Our dog Bruno is allergic to chicken.", "The landlord raises the rent from January."]
 SECOND = ["The bicycle has new brakes."]
+OWNER = "11111111-aaaa-4111-8111-111111111111"
 _SECONDS = 300.0
 
 Write = Callable[[list[str]], str]
@@ -46,8 +48,7 @@ def postgres() -> Iterator[PostgresInstance]:
         server.create()
         server.start()
         try:
-            with psycopg.connect(server.superuser_dsn(), autocommit=True) as connection:
-                connection.execute(f"CREATE ROLE {APP_ROLE} LOGIN PASSWORD '{APP_PASSWORD}'")
+            _execute(server.superuser_dsn(), f"CREATE ROLE {APP_ROLE} LOGIN PASSWORD '{APP_PASSWORD}'")
             yield server
         finally:
             server.stop("immediate")
@@ -55,10 +56,8 @@ def postgres() -> Iterator[PostgresInstance]:
 
 def new_database(server: PostgresInstance, name: str) -> str:
     """Create a database with pgvector, and return its DSN."""
-    with psycopg.connect(server.superuser_dsn(), autocommit=True) as connection:
-        connection.execute(f"CREATE DATABASE {name} OWNER {APP_ROLE}")
-    with psycopg.connect(server.superuser_dsn(name), autocommit=True) as connection:
-        connection.execute("CREATE EXTENSION vector")
+    _execute(server.superuser_dsn(), f"CREATE DATABASE {name} OWNER {APP_ROLE}")
+    _execute(server.superuser_dsn(name), "CREATE EXTENSION vector")
     return server.dsn(name)
 
 
@@ -126,47 +125,57 @@ class _Memory:
 
 def sql_writer(dsn: str, create: str, insert: str, column: str, table: str) -> Write:
     """Return the writer of a store that is made by SQL: `insert` has `$1` for a text and `$2` for its owner."""
-    statement = insert.replace("%", "%%").replace("$1", "%(text)s").replace("$2", "%(owner)s")
     made = list[str]()
 
     def write(texts: list[str]) -> str:
-        with psycopg.connect(dsn) as connection:
-            if not made:
-                connection.execute(create)
-                made.append(table)
-            for text in texts:
-                values: Mapping[str, Any] = {"text": text, "owner": "11111111-aaaa-4111-8111-111111111111"}
-                connection.execute(statement, values)
-            row = connection.execute(
-                f"SELECT {column} FROM {table} WHERE {column} ILIKE %s", (f"%{texts[0]}%",)
-            ).fetchone()
-        return str(row[0]) if row else ""
+        if not made:
+            _execute(dsn, create)
+            made.append(table)
+        for text in texts:
+            _fetch(dsn, insert, text, OWNER)
+        found = _fetch(dsn, f"SELECT {column} FROM {table} WHERE {column} ILIKE '%' || $1 || '%'", texts[0])
+        return str(found[0][0]) if found else ""
 
     return write
 
 
 def _rows(dsn: str, table: str, columns: list[str] | None = None) -> tuple[list[str], str | None]:
     """Return the table's columns but for vectors of the name of ours, and a digest of the rows in them."""
-    with psycopg.connect(dsn) as connection:
-        names = columns or [
-            name
-            for (name,) in connection.execute(
-                "SELECT attname FROM pg_attribute WHERE attrelid = %s::regclass AND attnum > 0 AND NOT attisdropped "
-                "AND attname <> 'embedding' ORDER BY attnum",
-                (_quoted(table),),
-            )
-        ]
-        listed = ", ".join(f'"{name}"::text' for name in names)
-        row = connection.execute(
-            f"SELECT md5(string_agg(concat_ws('|', {listed}), '|' ORDER BY concat_ws('|', {listed}))) "
-            f"FROM {_quoted(table)}"
-        ).fetchone()
-    return names, row[0] if row else None
+    names = columns or [
+        found[0]
+        for found in _fetch(
+            dsn,
+            "SELECT attname FROM pg_attribute WHERE attrelid = to_regclass($1) AND attnum > 0 AND NOT attisdropped "
+            "AND attname <> 'embedding' ORDER BY attnum",
+            _quoted(table),
+        )
+    ]
+    quoted = ", ".join(f'"{name}"::text' for name in names)
+    row = f"concat_ws('|', {quoted})"
+    ((digest,),) = _fetch(dsn, f"SELECT md5(string_agg({row}, '|' ORDER BY {row})) FROM {_quoted(table)}")
+    return names, digest
 
 
-def _execute(dsn: str, statement: str) -> None:
-    with psycopg.connect(dsn, autocommit=True) as connection:
-        connection.execute(statement)
+def _execute(dsn: str, statements: str) -> None:
+    async def run() -> None:
+        connection = await asyncpg.connect(dsn)
+        try:
+            await connection.execute(statements)
+        finally:
+            await connection.close()
+
+    asyncio.run(run())
+
+
+def _fetch(dsn: str, statement: str, *values: str) -> list[Any]:
+    async def run() -> list[Any]:
+        connection = await asyncpg.connect(dsn)
+        try:
+            return list(await connection.fetch(statement, *values))
+        finally:
+            await connection.close()
+
+    return asyncio.run(run())
 
 
 def _quoted(table: str) -> str:

@@ -10,6 +10,8 @@ import sys
 import urllib.request
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
 
 DIMENSIONS = 384
 Vectors = Callable[[list[str]], list[list[float]]]
@@ -21,8 +23,8 @@ def vectors_from(address: str) -> Vectors:
     def vectors(texts: list[str]) -> list[list[float]]:
         body = json.dumps({"input": texts, "model": "all-MiniLM-L6-v2", "encoding_format": "float"}).encode()
         headers = {"content-type": "application/json"}
-        request = urllib.request.Request(f"{address}/v1/embeddings", body, headers)
-        with urllib.request.urlopen(request, timeout=60) as answer:
+        request = urllib.request.Request(f"{address}/v1/embeddings", body, headers)  # noqa: S310  (our own embedder)
+        with urllib.request.urlopen(request, timeout=60) as answer:  # noqa: S310  (as above)
             return [one["embedding"] for one in json.load(answer)["data"]]
 
     return vectors
@@ -38,7 +40,7 @@ def mem0(dsn: str, vectors: Vectors, texts: list[str]) -> str:
     )  # fmt: skip
     payloads = [
         {
-            "data": text, "user_id": "ana", "hash": hashlib.md5(text.encode()).hexdigest(),
+            "data": text, "user_id": "ana", "hash": hashlib.sha256(text.encode()).hexdigest(),
             "text_lemmatized": text.lower(), "created_at": "2026-03-01T10:00:00-07:00",
         }
         for text in texts
@@ -47,7 +49,7 @@ def mem0(dsn: str, vectors: Vectors, texts: list[str]) -> str:
     return store.search(texts[0], vectors(texts)[0], top_k=1)[0].payload["data"]
 
 
-def _langchain_embeddings(vectors: Vectors):
+def _langchain_embeddings(vectors: Vectors) -> Any:
     from langchain_core.embeddings import Embeddings
 
     class Service(Embeddings):
@@ -79,10 +81,8 @@ def langchain_table(dsn: str, vectors: Vectors, texts: list[str]) -> str:
 
     engine = PGEngine.from_connection_string(dsn.replace("postgresql://", "postgresql+psycopg://"))
     columns = {"table_name": "langchain_notes", "embedding_column": "langchain_embedding"}
-    try:
+    with suppress(ProgrammingError):  # it is there
         engine.init_vectorstore_table(vector_size=DIMENSIONS, **columns)
-    except ProgrammingError:
-        pass  # it is there
     store = PGVectorStore.create_sync(engine, _langchain_embeddings(vectors), **columns)
     store.add_texts(texts, metadatas=[{"user_id": "ana"} for _ in texts])
     return store.similarity_search(texts[0], k=1)[0].page_content
@@ -110,4 +110,4 @@ WRITERS = {"mem0": mem0, "langchain": langchain, "langchain-table": langchain_ta
 
 if __name__ == "__main__":
     _, program, dsn, embedder, *texts = sys.argv
-    print(WRITERS[program](dsn, vectors_from(embedder), texts))
+    sys.stdout.write(WRITERS[program](dsn, vectors_from(embedder), texts) + "\n")
