@@ -77,13 +77,12 @@ class AdoptionPlan:
         Raises:
             SchemaUnsupported: there is a question or a fault; the message names all of them.
         """
-        if questions := self.proposal.questions:
+        questions = self.proposal.questions
+        if questions or self.faults:
             raise SchemaUnsupported(
                 " ".join([*(one.message for one in questions), messages(self.faults)]).strip(),
                 " ".join([*(one.remedy for one in questions), remedies(self.faults)]).strip(),
             )
-        if self.faults:
-            raise SchemaUnsupported(messages(self.faults), remedies(self.faults))
 
 
 async def plan_adoption(connection: AnyConnection, request: AdoptionRequest) -> AdoptionPlan:
