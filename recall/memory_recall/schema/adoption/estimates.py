@@ -8,7 +8,7 @@ CHARACTERS_A_TOKEN = 4  # of a text in a Latin script; of other scripts fewer
 TEXTS_A_SECOND = 30  # embedded by all-MiniLM-L6-v2 on two cores of a CPU, texts of 120 tokens
 VECTORS_A_SECOND = 1000  # built into an index that fits maintenance_work_mem, of 1,024 dimensions
 PROPOSED_FILLFACTOR = 85
-_OFTEN = 10  # a table is updated often if it had an update for this many of its rows, or for fewer
+OFTEN = 10  # a table is updated often if it had an update for this many of its rows, or for fewer
 _PAGE = 8150  # bytes of a page of the index beside its header
 _VECTOR_HEADER = 8  # bytes
 
@@ -64,6 +64,6 @@ def estimate_costs(seen: TableObservation, texts: TextObservation, dimensions: i
 
 def judge_updates(seen: TableObservation) -> Updates:
     """Judge the updates so far: rows that are updated often need room on their pages for their next versions."""
-    often = seen.updates > 0 and seen.updates * _OFTEN >= seen.rows
+    often = seen.updates > 0 and seen.updates * OFTEN >= seen.rows
     proposed = PROPOSED_FILLFACTOR if often and seen.fillfactor > PROPOSED_FILLFACTOR else None
     return Updates(seen.updates, seen.hot_updates, seen.fillfactor, seen.counting_since, proposed)

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from memory_recall.schema.adoption.estimates import CHARACTERS_A_TOKEN, TEXTS_A_SECOND, VECTORS_A_SECOND
+from memory_recall.schema.adoption.estimates import CHARACTERS_A_TOKEN, OFTEN, TEXTS_A_SECOND, VECTORS_A_SECOND
 from memory_recall.schema.adoption.existing_columns import existing_vector_ways, vector_columns_of_others
 from memory_recall.schema.adoption.fillfactor import fillfactor_statements
 from memory_recall.schema.adoption.plan import AdoptionPlan
@@ -14,6 +14,7 @@ from memory_recall.schema.requirements.used_columns import vector_faults
 from memory_recall.schema.table import quoted_if_needed
 
 _KINDS = {"r": "table", "p": "partitioned table", "v": "view", "m": "materialized view", "f": "foreign table"}
+_CHOOSING = "(MEMORY_TEXT_SEARCH_CONFIGURATION chooses another configuration)"
 _HOT = (
     "An update that changes no indexed column and finds room on its row's page touches no index (HOT); beside a vector "
     "index any other update takes many times as long."
@@ -104,8 +105,12 @@ def _head(plan: AdoptionPlan) -> Iterator[str]:
             "with a capital letter apart from the same words without; ours does not."
         )
     if database.extension is None:
-        there = f"; the server has {database.available}" if database.available else " and the server does not have it"
-        yield f"  The extension vector (pgvector) is not created in this database{there}."
+        remedy = (
+            f"the server has {database.available}, and a superuser creates it with CREATE EXTENSION vector;"
+            if database.available
+            else "and the server does not have its files: install pgvector there, or take an image that has it."
+        )
+        yield f"  The extension vector (pgvector) is not created in this database; {remedy}"
 
 
 def _sources(plan: AdoptionPlan, choice: Choice) -> list[str]:
@@ -120,7 +125,9 @@ def _columns(plan: AdoptionPlan) -> Iterator[str]:
         sources = _sources(plan, choice)
         if choice.name == "search_vector" and not sources:
             configuration = plan.table.text_search_configuration
-            rows.append((choice.name, "ours", f"{choice.reason}; ours is filled in batches, in {configuration}"))
+            rows.append(
+                (choice.name, "ours", f"{choice.reason}; ours is filled in batches, in {configuration} {_CHOOSING}")
+            )
         elif not sources and choice.reason == NOT_FOUND:
             without.append(choice.name)
         else:
@@ -214,7 +221,8 @@ def _updates(plan: AdoptionPlan) -> Iterator[str]:
             f"fillfactor {updates.fillfactor}. {_HOT}"
         )
     if statements := _fillfactor_statements(plan):
-        yield f"So that pages keep room for them, before the backfill (or --apply --fillfactor {plan.fillfactor}):"
+        why = "chosen" if plan.request.fillfactor else f"proposed where one row in {OFTEN} or more has been updated"
+        yield f"So that pages keep room ({why}), before the backfill, or by --apply --fillfactor {plan.fillfactor}:"
         yield from (f"  {statement};" for statement in statements)
 
 
