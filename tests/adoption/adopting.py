@@ -13,8 +13,11 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import asyncpg
+from typer.testing import CliRunner
 
 from devcluster.settings import REPOSITORY
+from memory_recall.cli.app import create_app
+from memory_recall.errors import ExitCode
 from tests.integration.conftest import APP_PASSWORD, APP_ROLE, PostgresInstance
 from tests.support.bad_tables import BadTable
 
@@ -91,7 +94,11 @@ def adopt_store(
 def is_named_at_once(bad: BadTable, dsn: str) -> bool:
     """Create a table that cannot be adopted; return whether one look says everything that is wrong with it."""
     _execute(dsn, bad.create)
-    plan = json.loads(_Memory(dsn, "", "notes").run("adopt", "notes", *bad.options, "--json", expected=4))
+    settings = {"MEMORY_DATABASE_URL": dsn, "MEMORY_MODEL": "all-MiniLM-L6-v2"}
+    done = CliRunner().invoke(create_app(["adopt"]), ["adopt", "notes", *bad.options, "--json"], env=settings)
+    if done.exit_code != ExitCode.NEEDS_PERSON:
+        return False
+    plan = json.loads(done.stdout)
     said = " ".join(f"{one['message']} {one['remedy']}" for one in (*plan["questions"], *plan["faults"]))
     return all(part in said for part in bad.named)
 
