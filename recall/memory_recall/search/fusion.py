@@ -76,7 +76,7 @@ class Fusion:
 
 
 DENSE_FLOORS: Mapping[str, float] = {"bge-small-en-v1.5": 0.2, "multilingual-e5-small": 0.75}
-"""The default `dense_floor` by model; for all other models it is -1. Only measured models are listed (ADR 0023, 0038)."""
+"""The default `dense_floor` by model; for all other models it is -1. Only measured models are listed (ADR 23, 38)."""
 
 
 def default_fusion(model: str | None) -> Fusion:

@@ -80,6 +80,11 @@ def sync_verdict(context: Context, rows: RowCounts, *, changes: bool = False) ->
         return Verdict.no(
             Reason.SYNC_NOT_PROGRESSING, f"{name} has embedded none of the pending rows for {seconds:g} s."
         )
+    return _progress(rows)
+
+
+def _progress(rows: RowCounts) -> Verdict:
+    """Return the verdict on Backfilled while a sync worker runs that gets on."""
     if rows.without_words:
         message = f"The sync worker makes the words of {rows.without_words} texts, which no search by words finds yet."
         return Verdict.no(Reason.BACKFILLING, message)
