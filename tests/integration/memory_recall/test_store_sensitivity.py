@@ -172,7 +172,7 @@ class Player:
         await c.execute(statement, shape.key(key), *values)
 
     async def _read_pending(self, c: Any) -> None:
-        self._read = (await self._queue.page(c, 0, WorkerShare(), 100)).rows
+        self._read = (await self._queue.page(c, None, WorkerShare(), 100)).rows
 
     async def _write_back(self, c: Any) -> None:
         if self._read:
