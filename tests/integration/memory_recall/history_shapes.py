@@ -33,7 +33,9 @@ class Shape:
             return ", ".join(f"{self.name(column)} = {value}" for column, value in values.items())
         plain = [f"{column} = {value}" for column, value in values.items() if column not in _DOCUMENT]
         changed = {column: value for column, value in values.items() if column in _DOCUMENT}
-        return ", ".join([*plain, *([f"payload = {self.table}.payload || {self._document(changed)}"] if changed else [])])
+        if changed:
+            plain.append(f"payload = {self.table}.payload || {self._document(changed)}")
+        return ", ".join(plain)
 
     def insert(self, **values: str) -> str:
         """Return an INSERT that gives each column the SQL of its value."""
