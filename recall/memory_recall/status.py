@@ -24,13 +24,17 @@ from memory_recall.swap.state_sql import SwapRecord
 
 @dataclass(frozen=True)
 class RowCounts:
-    """Counts of the rows that have a text and are not deleted, by state. `total` is the sum of the other counts."""
+    """Counts of the rows that have a text and are not deleted, by state. `total` is the sum of the next four counts.
+
+    `without_words` counts the rows that no search by words finds yet, since a search column of ours is still filled.
+    """
 
     total: int = 0
     embedded: int = 0
     pending: int = 0
     sensitive: int = 0
     quarantined: int = 0
+    without_words: int = 0
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ COLLECTION = f"{INDEXES}/namespaces/default/memoryindexes"
 EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))
 
 pytestmark = pytest.mark.cluster
+_CONFLICTS = 20  # in a row, after which something else is wrong
 
 
 class RefusedError(Exception):
@@ -63,18 +64,27 @@ class Api:
         return self._cluster.kubectl(*args)
 
     def _send(self, body: Mapping[str, Any], **options: str) -> dict[str, Any]:
-        """Create the object, or replace the stored one of its name; unknown fields are refused."""
+        """Create the object, or replace the stored one of its name; unknown fields are refused.
+
+        The operator may write the stored object's status in the same moment, so a conflict of versions is tried again.
+        """
+        answer = self._send_once(body, **options)
+        for _ in range(_CONFLICTS):
+            if answer.status_code != httpx.codes.CONFLICT:
+                break
+            answer = self._send_once(body, **options)
+        if answer.is_error:
+            raise RefusedError(answer.json()["message"])
+        return dict(answer.json())
+
+    def _send_once(self, body: Mapping[str, Any], **options: str) -> httpx.Response:
         options |= {"fieldValidation": "Strict"}
         path = f"{COLLECTION}/{body['metadata']['name']}"
         found = self._client.get(path)
         if found.status_code == httpx.codes.NOT_FOUND:
-            answer = self._client.post(COLLECTION, json=body, params=options)
-        else:
-            version = {"resourceVersion": found.json()["metadata"]["resourceVersion"]}
-            answer = self._client.put(path, json={**body, "metadata": {**body["metadata"], **version}}, params=options)
-        if answer.is_error:
-            raise RefusedError(answer.json()["message"])
-        return dict(answer.json())
+            return self._client.post(COLLECTION, json=body, params=options)
+        version = {"resourceVersion": found.json()["metadata"]["resourceVersion"]}
+        return self._client.put(path, json={**body, "metadata": {**body["metadata"], **version}}, params=options)
 
 
 @pytest.fixture(scope="module")

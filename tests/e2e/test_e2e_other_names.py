@@ -65,7 +65,7 @@ def test_it_is_ready_and_every_row_but_the_secret_one_has_a_vector(before: tuple
 
 def test_a_recall_answers_by_meaning_with_the_owners_rows_alone(before: tuple[Tenant, str, str]) -> None:
     tenant = before[0]
-    asked = ("recall", "who took care of the heating", "--user", "7", "--mode", "dense")
+    asked = ("recall", "maintenance of the boiler in autumn", "--user", "7", "--mode", "dense")
     found = tenant.memory(*asked, settings={"MEMORY_TABLE": "app.Notes"})
     assert found["degraded"] is False
     assert found["memories"][0]["content"] == "Cellar\n\nThe boiler was bled in October."

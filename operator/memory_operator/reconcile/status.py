@@ -203,6 +203,7 @@ def _database(index: MemoryIndex, facts: DatabaseFacts | None) -> dict[str, Any]
             "sensitive": rows.sensitive,
             "quarantined": rows.quarantined,
             "embeddedPercent": embedded_percent(rows),
+            **({"withoutWords": rows.without_words} if rows.without_words else {}),
         },
         "graph": _graph(facts.graph),
         "model": _without_none(

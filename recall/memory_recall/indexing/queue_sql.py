@@ -188,7 +188,7 @@ def _has_hash(table: MemoryTable, recorded: str) -> str:
 def _share(table: MemoryTable) -> str:
     """Return an SQL condition for whether the row `m` belongs to the share $1 of $2."""
     hashed = table.key.hashed(table.row("m").id)
-    return f"mod({hashed if table.key.is_integer else f'abs({hashed})'}, $2::bigint) = $1::bigint"
+    return f"mod(mod({hashed}, $2::bigint) + $2::bigint, $2::bigint) = $1::bigint"
 
 
 def _due(table: MemoryTable, column: VectorColumn) -> str:

@@ -58,9 +58,15 @@ def _counts(table: MemoryTable) -> str:
                    WHERE f.next_attempt = 'infinity' AND {table.pending("m")}) AS quarantined
         )
         SELECT all_rows - deleted AS total, all_rows - deleted - sensitive - unembedded AS embedded,
-               unembedded - quarantined AS pending, sensitive, quarantined
+               unembedded - quarantined AS pending, sensitive, quarantined, {_without_words(table)} AS without_words
           FROM counted
     """
+
+
+def _without_words(table: MemoryTable) -> str:
+    if not table.names.has_own_search_column:
+        return "0"
+    return f"(SELECT count(*) FROM {table.qualified} WHERE {table.row().search_vector} IS NULL)"
 
 
 def _counts_without_queue(table: MemoryTable) -> str:

@@ -75,8 +75,8 @@ class Fusion:
         check_fields(self)
 
 
-DENSE_FLOORS: Mapping[str, float] = {"bge-small-en-v1.5": 0.2}
-"""The default `dense_floor` by model; for all other models it is -1. Only measured models are listed (ADR 0023)."""
+DENSE_FLOORS: Mapping[str, float] = {"bge-small-en-v1.5": 0.2, "multilingual-e5-small": 0.75}
+"""The default `dense_floor` by model; for all other models it is -1. Only measured models are listed (ADR 23, 38)."""
 
 
 def default_fusion(model: str | None) -> Fusion:

@@ -158,3 +158,10 @@ async def test_the_counts_of_rows_add_up_to_their_total(bench: Workbench) -> Non
     async with bench.database.connection() as connection:
         rows = (await inspect(connection, "memories")).rows
     assert (rows.total, rows.embedded, rows.pending, rows.sensitive, rows.quarantined) == (6, 3, 1, 1, 1)
+
+
+async def test_rows_with_negative_ids_belong_to_a_share_of_a_backfill(bench: Workbench) -> None:
+    await bench.execute("INSERT INTO memories (id, content) SELECT n, 'text ' || n FROM generate_series(-5, 5) n")
+    for index in range(3):
+        await bench.backfill(bench.with_options(share=share(index, 3)))
+    assert await bench.embedded() == 11

@@ -3,12 +3,14 @@
 Random histories of statements from three connections, with transactions that overlap at any level of isolation and
 roll back, are played against a real server. Some connections apply them as replication does. Every vector encodes the
 text that it was made of, so a stale one gives itself away. A part of the histories are played over a table that is
-partitioned by user, over one in which users share ids, and over one that is replicated to another database.
+partitioned by user, over one in which users share ids, over one that is replicated to another database, and over
+tables of other programs, with other names and keys and with the values inside a document.
 """
 
 import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from typing import Any
 
 import asyncpg
@@ -27,6 +29,7 @@ from memory_recall.schema.models_sql import active_model
 from memory_recall.schema.revisions import require_schema
 from tests.integration.conftest import CopyOf, Database
 from tests.integration.memory_recall.fake_embedder import vector_of
+from tests.integration.memory_recall.history_shapes import OTHERS, OURS, Shape
 from tests.integration.memory_recall.logical_replication import replicating
 from tests.integration.memory_recall.partitioned import PARTITIONED_TABLE, USERS
 from tests.integration.memory_recall.workbench import migrate_and_index
@@ -61,7 +64,12 @@ steps = st.one_of(
 )
 old_snapshots = st.tuples(st.just("begin_at"), who, st.sampled_from(LEVELS))
 histories = st.lists(st.one_of(steps, old_snapshots), min_size=3, max_size=40)
-layouts = st.sampled_from(["plain", "plain", "plain", "partitioned", "equal ids", "replicated"])
+layouts = st.sampled_from(["plain", "plain", "partitioned", "equal ids", "replicated", *OTHERS, *OTHERS])
+_SECRET, _DELETED = "$3::boolean", "CASE WHEN $4::boolean THEN now() END"
+_ROW = {
+    "id": "$1", "content": "$2::text", "is_sensitive": _SECRET, "deleted_at": _DELETED, "embedding": "$5",
+    "user_id": "$6::text",
+}  # fmt: skip
 
 
 def wire(text: str) -> bytes:
@@ -72,8 +80,14 @@ class Player:
     """Plays a history; a statement that Postgres refuses (a duplicate, a lock) is part of history too."""
 
     def __init__(
-        self, connections: list["asyncpg.Connection[asyncpg.Record]"], queue: PendingQueue, *, key: str = "id"
+        self,
+        connections: list["asyncpg.Connection[asyncpg.Record]"],
+        queue: PendingQueue,
+        *,
+        key: str = "id",
+        shape: Shape = OURS,
     ) -> None:
+        self._shape = shape
         self._connections = connections
         self._queue = queue
         self._key = key
@@ -102,20 +116,21 @@ class Player:
     async def _insert(self, c: Any, key: int, text: str, *marks: bool) -> None:
         secret, deleted, vector = marks
         await c.execute(
-            "INSERT INTO memories (id, content, is_sensitive, deleted_at, embedding, user_id) "
-            "VALUES ($1, $2, $3, CASE WHEN $4 THEN now() END, $5, $6)",
-            key, text, secret, deleted, wire(text) if vector else None, self._owner(c, key),
+            self._shape.insert(**_ROW),
+            self._shape.key(key), text, secret, deleted, wire(text) if vector else None, self._owner(c, key),
         )  # fmt: skip
 
     async def _upsert(self, c: Any, key: int, text: str, secret: bool) -> None:
+        insert, changed = self._shape.insert(**_ROW), self._shape.sets(content="$2::text", is_sensitive=_SECRET)
         await c.execute(
-            "INSERT INTO memories (id, content, is_sensitive, embedding, user_id) VALUES ($1, $2, $3, $4, $5) "
-            f"ON CONFLICT ({self._key}) DO UPDATE "
-            "SET content = excluded.content, is_sensitive = excluded.is_sensitive",
-            key, text, secret, wire(text), self._owner(c, key),
+            f"{insert} ON CONFLICT ({self._shape.name(self._key)}) DO UPDATE SET {changed}",
+            self._shape.key(key), text, secret, None, wire(text), self._owner(c, key),
         )  # fmt: skip
 
     async def _copy(self, c: Any, key: int, text: str, secret: bool, deleted: bool) -> None:
+        if self._shape is not OURS:
+            await self._insert(c, key, text, secret, deleted, not deleted)
+            return
         row = (key, text, secret, None, wire(text), self._owner(c, key))
         columns = ["id", "content", "is_sensitive", "deleted_at", "embedding", "user_id"]
         await c.copy_records_to_table("memories", records=[row], columns=columns)
@@ -123,36 +138,41 @@ class Player:
             await c.execute("UPDATE memories SET deleted_at = now() WHERE id = $1", key)
 
     async def _edit(self, c: Any, key: int, text: str) -> None:
-        await c.execute("UPDATE memories SET content = $2 WHERE id = $1", key, text)
+        await self._update(c, key, self._shape.sets(content="$2::text"), text)
 
     async def _edit_with_vector(self, c: Any, key: int, text: str) -> None:
         # Only where the text changes: that a vector belongs to another text, no database can see from the vector.
-        await c.execute(
-            "UPDATE memories SET content = $2, embedding = $3 WHERE id = $1 AND content <> $2",
-            key, text, wire("stale"),
-        )  # fmt: skip
+        changed = f"{self._shape.sets(content='$2::text')}, embedding = $3"
+        await self._update(c, key, changed, text, wire("stale"), more=f" AND {self._shape.name('content')} <> $2")
 
     async def _hide(self, c: Any, key: int, secret: bool) -> None:
-        await c.execute("UPDATE memories SET is_sensitive = $2 WHERE id = $1", key, secret)
+        await self._update(c, key, self._shape.sets(is_sensitive=_SECRET.replace("$3", "$2")), secret)
 
     async def _mark_deleted(self, c: Any, key: int, deleted: bool) -> None:
-        await c.execute("UPDATE memories SET deleted_at = CASE WHEN $2 THEN now() END WHERE id = $1", key, deleted)
+        await self._update(c, key, self._shape.sets(deleted_at=_DELETED.replace("$4", "$2")), deleted)
 
     async def _delete(self, c: Any, key: int) -> None:
-        await c.execute("DELETE FROM memories WHERE id = $1", key)
+        shape = self._shape
+        await c.execute(f"DELETE FROM {shape.table} WHERE {shape.name('id')} = $1", shape.key(key))
 
     async def _set_vector(self, c: Any, text: str) -> None:
-        await c.execute("UPDATE memories SET embedding = $2 WHERE content = $1", text, wire(text))
+        where = f"{self._shape.name('content')} = $1"
+        await c.execute(f"UPDATE {self._shape.table} SET embedding = $2 WHERE {where}", text, wire(text))
 
     async def _touch(self, c: Any, key: int) -> None:
-        await c.execute("UPDATE memories SET importance = random() WHERE id = $1", key)
+        await self._update(c, key, f"{self._shape.name('importance')} = random()")
 
     async def _move(self, c: Any, key: int, user: str, edited: bool) -> None:
-        text = "'moved'" if edited else "content"
-        await c.execute(f"UPDATE memories SET user_id = $2, content = {text} WHERE id = $1", key, user)
+        text = "'moved'" if edited else self._shape.name("content")
+        await self._update(c, key, self._shape.sets(user_id="$2::text", content=text), user)
+
+    async def _update(self, c: Any, key: int, changed: str, *values: object, more: str = "") -> None:
+        shape = self._shape
+        statement = f"UPDATE {shape.table} SET {changed} WHERE {shape.name('id')} = $1{more}"
+        await c.execute(statement, shape.key(key), *values)
 
     async def _read_pending(self, c: Any) -> None:
-        self._read = (await self._queue.page(c, 0, WorkerShare(), 100)).rows
+        self._read = (await self._queue.page(c, None, WorkerShare(), 100)).rows
 
     async def _write_back(self, c: Any) -> None:
         if self._read:
@@ -166,7 +186,7 @@ class Player:
     async def _begin_at(self, c: Any, level: str) -> None:
         if not c.is_in_transaction():
             await c.execute(f"BEGIN ISOLATION LEVEL {level}")
-            await c.fetchval("SELECT count(*) FROM memories")
+            await c.fetchval(f"SELECT count(*) FROM {self._shape.table}")
 
     async def _apply_as_replication(self, c: Any, replicated: bool) -> None:
         self._replicating.append(c)
@@ -187,8 +207,8 @@ async def patient(connection: Any) -> AsyncIterator[None]:
     await connection.execute("RESET lock_timeout")
 
 
-async def violations(connection: Any) -> list[tuple[int, str]]:
-    rows = await connection.fetch("SELECT id, content, is_sensitive, deleted_at, embedding FROM memories")
+async def violations(connection: Any, shape: Shape = OURS) -> list[tuple[object, str]]:
+    rows = await connection.fetch(shape.rows)
     wrong = []
     for row in rows:
         if row["embedding"] is None:
@@ -201,18 +221,23 @@ async def violations(connection: Any) -> list[tuple[int, str]]:
 
 
 @asynccontextmanager
-async def opened_parts(database: Database) -> AsyncIterator[Any]:
+async def opened_parts(database: Database, table_name: str = "memories") -> AsyncIterator[Any]:
     admin = await asyncpg.connect(database.superuser_dsn)
     await admin.execute("GRANT SET ON PARAMETER session_replication_role TO app")
     await admin.close()
     connections = [await asyncpg.connect(database.dsn, server_settings={"lock_timeout": "20"}) for _ in range(3)]
     for connection in connections:
         await register_vector(connection)
-    table = await require_schema(connections[0], "memories")
+    table = await require_schema(connections[0], table_name)
     model = await active_model(connections[0], table)
     yield connections, PendingQueue(table, model.id)
     for connection in connections:
         await connection.close()
+
+
+def plain_name(shape: Shape) -> str:
+    """The table's name without quotes, as settings have it."""
+    return shape.table.replace('"', "")
 
 
 @pytest.fixture
@@ -235,6 +260,14 @@ async def parts_of_layouts(copy_of: CopyOf, request_for: Callable[..., Migration
     plain, source, target = [await copy_of("played plain", fill) for _ in range(3)]
     shared = await copy_of("played plain", fill)
     partitioned = await copy_of("played partitions", lambda empty: fill(empty, *PARTITIONED_TABLE))
+
+    async def fill_other(empty: Database, shape: Shape) -> None:
+        async with empty.connection() as connection:
+            await connection.execute(shape.create)
+        request = request_for(dimensions=DIMENSIONS, table=plain_name(shape), columns=shape.columns)
+        await migrate_and_index(DsnText(empty.dsn), request)
+
+    others = {name: await copy_of(f"played {name}", partial(fill_other, shape=shape)) for name, shape in OTHERS.items()}
     async with AsyncExitStack() as stack:
         parts = {
             name: await stack.enter_async_context(opened_parts(one))
@@ -250,6 +283,10 @@ async def parts_of_layouts(copy_of: CopyOf, request_for: Callable[..., Migration
             "partitioned": (*parts["partitioned"], "id, user_id", None),
             "equal ids": (*parts["shared"], "user_id, id", None),
             "replicated": (*parts["source"], "id", replication),
+            **{
+                name: (*await stack.enter_async_context(opened_parts(others[name], plain_name(shape))), "id", None)
+                for name, shape in OTHERS.items()
+            },
         }
 
 
@@ -310,14 +347,43 @@ async def test_no_sequence_of_writes_leaves_a_sensitive_or_stale_vector(
     parts_of_layouts: Any, layout: str, history: list[Step]
 ) -> None:
     connections, queue, key, replication = parts_of_layouts[layout]
+    shape = OTHERS.get(layout, OURS)
     async with patient(connections[0]):
-        await connections[0].execute("TRUNCATE memories")
-    await Player(connections, queue, key=key).play(history)
+        await connections[0].execute(f"TRUNCATE {shape.table}")
+    await Player(connections, queue, key=key, shape=shape).play(history)
     async with patient(connections[0]):
-        assert await violations(connections[0]) == []
+        assert await violations(connections[0], shape) == []
     if replication is not None:
         await replication.catch_up()
         assert await violations(replication.subscriber) == []
+
+
+@pytest.mark.parametrize("layout", ["plain", *OTHERS])
+async def test_the_steps_of_histories_are_carried_out_in_tables_of_every_form(
+    parts_of_layouts: Any, layout: str
+) -> None:
+    """What Postgres refuses is a part of a history, so a step that is always refused would be noticed by nobody."""
+    connections, queue, _key, _replication = parts_of_layouts[layout]
+    shape, player = OTHERS.get(layout, OURS), Player(connections, queue, shape=OTHERS.get(layout, OURS))
+    await connections[0].execute(f"TRUNCATE {shape.table}")
+    history: list[Step] = [
+        ("insert", 0, 1, "alpha", False, False, True),
+        ("copy", 0, 2, "beta", False, False),
+        ("upsert", 0, 3, "gamma", False),
+        ("upsert", 0, 3, "delta", False),
+        ("touch", 0, 1),
+        ("move", 0, 1, USERS[1], False),
+    ]
+    await player.play(history)
+    found = {row["content"]: row["embedding"] is not None for row in await connections[0].fetch(shape.rows)}
+    assert found == {"alpha": True, "beta": True, "delta": False}
+    await player.play([("read_pending", 0), ("write_back", 0), ("hide", 0, 1, True), ("mark_deleted", 0, 2, True)])
+    after = {row["content"]: row["embedding"] is not None for row in await connections[0].fetch(shape.rows)}
+    assert after == {"alpha": False, "beta": False, "delta": True}
+    await player.play([("edit", 0, 3, "gamma"), ("set_vector", 0, "gamma"), ("edit_with_vector", 0, 3, "alpha")])
+    await player.play([("delete", 0, 1), ("delete", 0, 2)])
+    (row,) = await connections[0].fetch(shape.rows)
+    assert (row["content"], row["embedding"]) == ("alpha", None)
 
 
 @pytest.mark.promise("no-vector-of-a-sensitive-row")

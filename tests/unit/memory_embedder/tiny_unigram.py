@@ -43,6 +43,7 @@ def write_tiny_unigram(folder: Path, *, family: str = "bert") -> Path:
     if family == "xlm-roberta":
         weights[positions] = np.vstack([np.full((UNUSED_POSITIONS, WIDTH), 9, np.float32), weights[positions]])
         weights = {name.replace("bert.", "roberta.", 1): data for name, data in weights.items()}
+        weights["lm_head.bias"] = np.zeros(len(VOCABULARY), np.float32)
         change_configuration(
             directory, model_type=family, max_position_embeddings=POSITIONS + UNUSED_POSITIONS, pad_token_id=1
         )

@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 
+from memory_operator.reconcile.indexing.backfill import needs_backfill_job
 from memory_operator.resources import workers
 from memory_operator.resources.columns import column_names
 from memory_recall.schema.columns.names import OUR_NAMES, resource_name
 from memory_recall.schema.columns.used import USED_COLUMNS
-from tests.unit.memory_operator.conftest import EMPTY, World
+from memory_recall.status import RowCounts
+from tests.unit.memory_operator.conftest import EMPTY, FULL, World
 
 NAMES = {"id": "uuid", "content": ["title", "payload->>'body'"], "deletedAt": "", "userId": "User Id"}
 pytestmark = pytest.mark.finding("database F6")
@@ -66,3 +68,19 @@ def test_a_name_that_cannot_be_used_blocks_the_index_and_is_named(
     assert ready["reason"] == "InvalidSpec"
     assert f"spec.database.columns: {said}" in ready["message"]
     assert not [action for action in plan.actions if getattr(action, "manifest", {}).get("kind") == "Job"]
+
+
+def test_words_that_are_not_made_yet_are_work_for_the_first_backfill_and_keep_the_index_from_being_ready(
+    world: World,
+) -> None:
+    rows = RowCounts(total=5, embedded=5, without_words=5)
+    assert needs_backfill_job(rows, index_valid=False, last_run=None)
+    assert not needs_backfill_job(replace(rows, without_words=0), index_valid=False, last_run=None)
+    index, observed, settled = world.settled()
+    facts = {**vars(observed), "database": replace(FULL, rows=replace(FULL.rows, without_words=5))}
+    plan = world.decide(index, **facts)
+    conditions = {one["type"]: one for one in plan.status["conditions"]}
+    assert conditions["Backfilled"]["status"] == conditions["Ready"]["status"] == "False"
+    assert "the words of 5 texts" in conditions["Backfilled"]["message"]
+    assert plan.status["rows"]["withoutWords"] == 5
+    assert "withoutWords" not in settled.status["rows"]

@@ -54,9 +54,12 @@ def _may_ask(index: MemoryIndex, observed: Observed, embedder: Verdict) -> bool:
 
 
 def needs_backfill_job(rows: RowCounts, *, index_valid: bool, last_run: JobState | None) -> bool:
-    """Return whether the pending rows need a Job: they are many, or no Job has completed the first backfill yet."""
+    """Return whether the rows need a Job: many are pending, or no Job has completed the first backfill yet.
+
+    The first backfill also makes the words of all texts, where the search column is ours.
+    """
     first_fill = not index_valid and last_run is not JobState.COMPLETE
-    return rows.pending >= BACKFILL_MIN_ROWS or (first_fill and rows.pending > 0)
+    return rows.pending >= BACKFILL_MIN_ROWS or (first_fill and (rows.pending > 0 or rows.without_words > 0))
 
 
 def sync_verdict(context: Context, rows: RowCounts, *, changes: bool = False) -> Verdict:
@@ -77,6 +80,14 @@ def sync_verdict(context: Context, rows: RowCounts, *, changes: bool = False) ->
         return Verdict.no(
             Reason.SYNC_NOT_PROGRESSING, f"{name} has embedded none of the pending rows for {seconds:g} s."
         )
+    return _progress(rows)
+
+
+def _progress(rows: RowCounts) -> Verdict:
+    """Return the verdict on Backfilled while a sync worker runs that gets on."""
+    if rows.without_words:
+        message = f"The sync worker makes the words of {rows.without_words} texts, which no search by words finds yet."
+        return Verdict.no(Reason.BACKFILLING, message)
     if rows.pending:
         return Verdict.yes(Reason.SYNCING, "The sync worker embeds the rows that were added or changed lately.")
     if rows.quarantined:

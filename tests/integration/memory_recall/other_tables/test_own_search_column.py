@@ -4,12 +4,14 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from typing import Any
 
 import asyncpg
 import pytest
 
 from memory_recall import EVERYONE, HybridRecall, RecallOptions, RecallQuery
+from memory_recall.indexing.companions.sweeping import sweep_hashes
 from memory_recall.indexing.words_sql import fill_words
 from memory_recall.postgres.connection import DsnText
 from memory_recall.schema.columns.names import OWN_SEARCH_COLUMN, ColumnNames
@@ -17,7 +19,10 @@ from memory_recall.schema.migrate import MigrationRequest, migrate
 from memory_recall.schema.revisions import require_schema
 from memory_recall.schema.roles import role_script
 from memory_recall.schema.table import describe
+from memory_recall.status import inspect
 from tests.integration.conftest import Database
+from tests.integration.memory_recall.fake_embedder import FakeEmbedder
+from tests.integration.memory_recall.workbench import Workbench
 
 TABLE = "CREATE TABLE notes (id bigint PRIMARY KEY GENERATED ALWAYS AS IDENTITY, content text)"
 LOCALES = ("LOCALE 'C.UTF-8' ENCODING 'UTF8'", "LOCALE 'C' ENCODING 'UTF8'")
@@ -112,6 +117,31 @@ async def test_new_and_edited_texts_are_found_at_once_and_older_ones_after_the_f
     assert await filled(pool) == 1
     assert await found(pool, "kettle") == ["The kettle is silent"]
     assert await pool.fetchval(f"SELECT count(*) FROM notes WHERE {OWN_SEARCH_COLUMN} IS NULL") == 0
+
+
+@pytest.mark.parametrize("worker", ["backfill", "sweep"])
+async def test_a_backfill_and_a_sweep_make_the_words_that_are_missing_and_the_status_counts_them(
+    notes: Make, database: Database, worker: str
+) -> None:
+    pool = await notes("The kettle sings", "The boiler hums", configuration="english")
+    dsn = f"{database.superuser_dsn.rpartition('/')[0]}/{database.name}_words"
+    async with pool.acquire() as connection:
+        assert (await inspect(connection, "notes")).rows.without_words == 2
+    async with FakeEmbedder(dimensions=8) as embedder:
+        work = Workbench(Database(database.name, dsn, dsn, database.server), embedder)
+        work.plan = replace(work.plan, table="notes")
+        if worker == "backfill":
+            await work.backfill()
+        else:
+            sweeping = asyncio.create_task(sweep_hashes(DsnText(dsn), "notes", work.ear, work.stop))
+            async with asyncio.timeout(60):
+                while await found(pool, "boiler") == []:  # noqa: ASYNC110  (it is the database that changes)
+                    await asyncio.sleep(0.02)
+            work.stop.set()
+            await sweeping
+    assert await found(pool, "boilers") == ["The boiler hums"]
+    async with pool.acquire() as connection:
+        assert (await inspect(connection, "notes")).rows.without_words == 0
 
 
 async def test_several_workers_fill_beside_one_another_and_a_locked_row_is_left_for_later(notes: Make) -> None:

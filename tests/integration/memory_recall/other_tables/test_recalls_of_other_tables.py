@@ -124,7 +124,7 @@ async def test_neither_another_users_nor_a_deleted_or_hidden_memory_is_given_awa
     assert (await recall.recall(filtered)).ids == []
 
 
-@pytest.mark.promise("sensitive-text-stays-masked")
+@pytest.mark.promise("owner-finds-masked-memory")
 async def test_rows_of_the_callers_own_have_the_tables_own_names_and_no_text_of_a_sensitive_memory(
     store: Store,
 ) -> None:
@@ -161,7 +161,7 @@ async def test_a_table_without_secrets_and_deletions_gives_all_its_memories(stor
             }
 
 
-@pytest.mark.promise("sensitive-text-stays-masked")
+@pytest.mark.promise("owner-finds-masked-memory")
 @pytest.mark.parametrize("field", ["category", "tags"])
 async def test_a_field_that_is_a_part_of_the_text_is_not_shown_of_a_sensitive_memory(store: Store, field: str) -> None:
     """A heading may be both; other categories and tags are shown."""
