@@ -24,7 +24,7 @@ from tests.support.bad_tables import BadTable
 
 ANSWER, QUESTION = "The boiler in the cellar loses pressure every winter.", "heating trouble when it is cold"
 FIRST = [ANSWER, "Our dog Bruno is allergic to chicken.", "The landlord raises the rent from January."]
-SECOND = ["The bicycle has new brakes."]
+SECOND = ["The bicycle has new brakes.", "The neighbour waters the plants.", "Bread is baked on Saturdays."]  # as many
 OWNER = "11111111-aaaa-4111-8111-111111111111"
 _SECONDS = 300.0
 

@@ -19,7 +19,8 @@ def running_embedder(model: Path) -> Iterator[str]:
     ports = [_free_port(), _free_port()]
     command = [
         sys.executable, "-m", "memory_embedder", "serve", "--model", "all-MiniLM-L6-v2", "--model-file", str(model),
-        "--gpu-layers", "0", "--allow-cpu", "--host", "127.0.0.1", "--port", str(ports[0]), "--probe-port", str(ports[1]),
+        "--gpu-layers", "0", "--allow-cpu", "--host", "127.0.0.1", "--port", str(ports[0]),
+        "--probe-port", str(ports[1]),
     ]  # fmt: skip
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
