@@ -14,3 +14,4 @@ compile cuda.txt cuda.in
 compile cuda-build.txt cuda-build.in -c cuda.txt
 compile claude-memory.txt claude-memory.in ../recall/pyproject.toml -c dev.txt
 compile claude-memory-tests.txt claude-memory-tests.in ../recall/pyproject.toml -c dev.txt
+compile adopted-stores.txt adopted-stores.in

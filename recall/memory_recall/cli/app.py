@@ -19,6 +19,7 @@ except MissingExtra as missing:
 
 # The commands of each part.
 PARTS = {
+    "adopt": ("adopt",),
     "schema": ("migrate", "index"),
     "transfer": ("import", "export"),
     "workers": ("backfill", "sync"),

@@ -3,7 +3,7 @@
 import asyncio
 import dataclasses
 from contextlib import suppress
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.console import Console
@@ -19,6 +19,9 @@ from memory_recall.schema.claims_sql import TableClaim
 from memory_recall.schema.revisions import require_schema
 from memory_recall.schema.table import describe
 from memory_recall.settings import LOCK_SECONDS, MIGRATIONS, Settings
+
+if TYPE_CHECKING:
+    from memory_recall.schema.migrate import MigrationRequest  # Alembic is imported late
 
 _PROGRESS_SECONDS = 1.0
 ExistingVectorsChoice = Literal["refuse", "keep", "discard"]
@@ -107,9 +110,18 @@ def index_check_command(
     emit(result, as_json=json, title="Vector index")
 
 
-def _request(
-    settings: Settings, existing_vectors: ExistingVectorsChoice | None, claim: str | None, replaces: str | None
-) -> Any:  # noqa: ANN401  (Alembic is imported late)
+def migration_request(
+    settings: Settings,
+    existing_vectors: ExistingVectorsChoice | None = None,
+    claim: str | None = None,
+    replaces: str | None = None,
+) -> "MigrationRequest":
+    """Return what to migrate by these settings.
+
+    Raises:
+        InvalidConfiguration: the model's dimensions are not known, or a column's name cannot be used.
+        DimensionMismatch: the model has other dimensions than those that are set.
+    """
     from memory_recall.schema.migrate import MigrationRequest
 
     known = PROFILES.get(settings.model)
@@ -142,14 +154,21 @@ async def _migrate(
     claim: str | None,
     replaces: str | None,
 ) -> dict[str, Any]:
-    from memory_recall.graph import restore_graph
-    from memory_recall.schema.migrate import migrate, remove
+    from memory_recall.schema.migrate import remove
 
-    request = _request(settings, existing_vectors, claim, replaces)
+    request = migration_request(settings, existing_vectors, claim, replaces)
     if to == "base":
         return dataclasses.asdict(await remove(settings.dsn(), request))
+    return await run_migration(settings, request)
+
+
+async def run_migration(settings: Settings, request: "MigrationRequest") -> dict[str, Any]:
+    """Migrate a table to the last revision with the rules of its graph, and return what was done."""
+    from memory_recall.graph import restore_graph
+    from memory_recall.schema.migrate import migrate
+
     result = await migrate(settings.dsn(), request)
-    await restore_graph(settings.dsn(), settings.table, lock_seconds=LOCK_SECONDS)
+    await restore_graph(settings.dsn(), request.table, lock_seconds=LOCK_SECONDS)
     return dataclasses.asdict(result)
 
 

@@ -10,9 +10,24 @@ import os
 import re
 import socket
 import sys
+import warnings
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from sqlalchemy import BigInteger, Column, MetaData, Table, Text
+from sqlalchemy.ext.asyncio import create_async_engine
+from sqlalchemy.pool import NullPool
+
+from memory_recall.postgres.connection import DsnText
+from memory_recall.schema.columns.names import ColumnNames
+from memory_recall.schema.migrate import MigrationRequest, migrate
+from memory_recall.schema.revisions import require_schema
 from tests.integration.conftest import Database
+from tests.support.foreign_stores import FOREIGN_STORES, ForeignStore
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "adopt.md").read_text()
@@ -50,28 +65,79 @@ async def run(directory: Path, commands: str, environment: dict[str, str]) -> st
     return out.decode()
 
 
+def environment_of(database: Database) -> dict[str, str]:
+    """The programs and the sources of this checkout, and psql of the test's server."""
+    programs = (str(Path(sys.executable).parent), str(database.server.program("psql").parent), os.environ["PATH"])
+    paths = (ROOT / "recall", ROOT / "embedder-service", os.environ.get("PYTHONPATH", ""))
+    return {"PATH": ":".join(programs), "PYTHONPATH": ":".join(map(str, paths)), "NO_COLOR": "1"}
+
+
 async def test_a_store_of_another_shape_recalls_by_meaning_from_the_page_alone(
     database: Database, tmp_path: Path
 ) -> None:
-    """Another table name, sensitivity as an integer, no tags, no users; pinned notes first, by its own code."""
+    """Another table name, a key of type uuid, no mark of deletion, no users; pinned notes first, by its own code."""
     for kind, text in BLOCK.findall(PAGE):
-        if kind != "sh":
+        if kind in {"sql", "python"}:
             name = FILE.match(text)
             assert name is not None, f"a block does not begin with the name of its file: {text[:60]}"
             (tmp_path / name[1]).write_text(text)
-    programs = (str(Path(sys.executable).parent), str(database.server.program("psql").parent), os.environ["PATH"])
-    paths = (ROOT / "recall", ROOT / "embedder-service", os.environ.get("PYTHONPATH", ""))
-    shown = await run(
-        tmp_path,
-        script(database.dsn),
-        {"PATH": ":".join(programs), "PYTHONPATH": ":".join(map(str, paths)), "NO_COLOR": "1"},
-    )
+    shown = await run(tmp_path, script(database.dsn), environment_of(database))
     (line,) = [line for line in shown.splitlines() if '"author"' in line]
     answer = json.loads(line[line.index("[{") :].split("]")[0] + "]")
-    assert {row["content"] for row in answer} >= {"The boiler in the cellar loses pressure every winter."}
+    assert {row["body"] for row in answer} >= {"The boiler in the cellar loses pressure every winter."}
     assert [row["pinned"] for row in answer] == sorted((row["pinned"] for row in answer), reverse=True)
     async with database.connection() as connection:
-        counts = await connection.fetchrow(
-            "SELECT count(embedding), count(embedding) FILTER (WHERE is_sensitive <> 0) FROM notes"
-        )
+        counts = await connection.fetchrow("SELECT count(embedding), count(embedding) FILTER (WHERE secret) FROM notes")
         assert tuple(counts) == (3, 0)
+
+
+@pytest.mark.parametrize("store", FOREIGN_STORES, ids=lambda store: store.name)
+async def test_the_commands_for_each_store_by_name_adopt_it(
+    store: ForeignStore, database: Database, tmp_path: Path
+) -> None:
+    commands = [
+        line.removeprefix("$ ")
+        for kind, text in BLOCK.findall(PAGE)
+        for line in text.splitlines()
+        if kind == "console" and re.search(rf"(TABLE|adopt) {re.escape(store.table)} ", line)
+    ]
+    assert commands[-1].startswith(" ".join(["memory adopt", store.table, *store.options, "--apply"]))
+    async with database.connection() as connection:
+        await connection.execute(store.create)
+        await connection.execute(store.write, "The stove was swept.", "11111111-aaaa-4111-8111-111111111111")
+    own = {"DATABASE_URL": database.dsn, "MEMORY_DATABASE_URL": database.dsn, "MEMORY_MODEL": "all-MiniLM-L6-v2"}
+    await run(tmp_path, "\n".join(["set -eu", *commands]), {**environment_of(database), **own})
+    async with database.connection() as connection:
+        table = await require_schema(connection, store.table)
+    assert {name: table.names.written(name) for name in store.used} == store.used
+
+
+@pytest.mark.finding("database F20")
+async def test_the_filter_for_alembic_keeps_autogenerate_from_dropping_what_is_ours(
+    database: Database, request_for: Callable[..., MigrationRequest]
+) -> None:
+    """Without the filter, autogenerate proposes that; a column of the user's own is still compared."""
+    async with database.connection() as connection:
+        await connection.execute("CREATE TABLE notes (id bigint PRIMARY KEY, body text, old text)")
+    names = ColumnNames.parse({"content": "body", "deleted_at": ""}, all_public=True)
+    await migrate(DsnText(database.dsn), request_for(table="notes", columns=names))
+    (source,) = [text for _, text in BLOCK.findall(PAGE) if text.startswith("# alembic_filter.py")]
+    found: dict[str, Any] = {}
+    exec(source, found)  # noqa: S102  (the page's own file)
+    models = MetaData()
+    Table("notes", models, Column("id", BigInteger, primary_key=True), Column("body", Text))
+    engine = create_async_engine(database.dsn.replace("postgresql://", "postgresql+asyncpg://"), poolclass=NullPool)
+
+    def compared(connection: Any, include_name: Any) -> list[str]:
+        options = {"include_name": include_name} if include_name else {}
+        with warnings.catch_warnings(action="ignore"):  # SQLAlchemy does not know the type of vectors
+            return sorted(
+                str(one[0]) for one in compare_metadata(MigrationContext.configure(connection, opts=options), models)
+            )
+
+    async with engine.connect() as connection:
+        without = await connection.run_sync(compared, None)
+        filtered = await connection.run_sync(compared, found["include_name"])
+    assert without.count("remove_table") >= 5
+    assert {"remove_index", "remove_column"} <= set(without)
+    assert filtered == ["remove_column"], "the column old, which the models do not have"

@@ -1,1 +1,1 @@
-"""What a migration decides about the vectors in a table: whether they stay, and which model is the active one."""
+"""What is found out about a table before it is adopted, and what a migration decides about vectors that it has."""

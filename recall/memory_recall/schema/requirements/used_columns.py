@@ -73,7 +73,7 @@ def column_faults(table: MemoryTable, *needs: Need) -> list[Fault]:
     """Return what is wrong with the columns of an existing table for somebody with these needs."""
     if not table.exists:
         return []
-    return [fault for used in USED_COLUMNS for fault in _faults(table, used, needs)] + _vector_faults(table)
+    return [fault for used in USED_COLUMNS for fault in _faults(table, used, needs)] + vector_faults(table)
 
 
 def _faults(table: MemoryTable, used: UsedColumn, needs: tuple[Need, ...]) -> Iterator[Fault]:
@@ -167,7 +167,8 @@ def _converted(used: UsedColumn, name: str, kind: str) -> str:
     return f"{name}::{usual}"
 
 
-def _vector_faults(table: MemoryTable) -> list[Fault]:
+def vector_faults(table: MemoryTable) -> list[Fault]:
+    """Return what is wrong with the type of the column of vectors; nothing where there is none."""
     kind = table.catalog.get(EMBEDDING_COLUMN)
     name = None if kind is None else kind.rpartition(".")[2]
     if name in {None, "halfvec"}:

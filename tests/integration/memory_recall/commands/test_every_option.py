@@ -53,10 +53,18 @@ evaluate --queries questions.jsonl --modes lexical,hybrid --concurrency 2 --repo
 evaluate --queries questions.jsonl --modes lexical --expand {chat} --expand-model m --expand-key-file key --json
 tune --queries questions.jsonl --output fusion.json --concurrency 2
 tune --queries questions.jsonl --json
+adopt memories
+adopt memories --content content --json
 status
 status --json
 status --kube mem --namespace team --kubeconfig {kubeconfig} --context here
 roles --worker worker --recall reader
+"""
+ADOPTING = """
+adopt notes --json
+adopt notes --content title --content body --column tags= --column "user_id=owner" --no-sensitive --json
+adopt notes --content body --no-sensitive --fillfactor 85 --apply --existing-vectors refuse
+adopt notes
 """
 WRITING = """
 import lines.jsonl
@@ -132,10 +140,11 @@ swap start --model tiny --url {active} --without-gate
 swap rollback --hosted
 """
 STORIES = {
-    "reading": READING, "writing": WRITING, "labelling": LABELLING, "relations": RELATIONS, "swapping": SWAPPING,
+    "reading": READING, "adopting": ADOPTING, "writing": WRITING, "labelling": LABELLING, "relations": RELATIONS,
+    "swapping": SWAPPING,
 }  # fmt: skip
 UNTIL_INTERRUPTED = ("sync", "questions judge labels.json --port")
-EXPECTED = {"status --kube": 3, "questions judge labels.json --port": 130}  # others end with 0
+EXPECTED = {"adopt notes --json": 4, "status --kube": 3, "questions judge labels.json --port": 130}  # others end with 0
 WITH_SIGNALS = ("backfill --json", "swap start", "swap rollback")  # which a thread cannot take
 ROWS = """
 UPDATE memories SET category = 'facts', tags = 'home,other', created_at = '2026-01-01' WHERE id = 1;
@@ -263,6 +272,17 @@ async def test_reading(hostile: Workbench, folder: Path, api: ApiServer, kubecon
     async with ChatServer() as chat:
         shell = Shell(hostile)
         await shell.run(READING, chat=chat.url, kubeconfig=kubeconfig)
+
+
+@pytest.mark.finding("database F6")
+@pytest.mark.finding("security S8")
+async def test_adopting(hostile: Workbench) -> None:
+    """The names of columns are hostile as well."""
+    await hostile.execute(
+        f"""CREATE TABLE notes (id uuid PRIMARY KEY, title text, body text, owner text, "x{OBEYED}" text);
+        INSERT INTO notes VALUES (gen_random_uuid(), $hostile${HOSTILE}$hostile$, $hostile${HOSTILE}$hostile$)"""
+    )
+    await Shell(hostile).run(ADOPTING)
 
 
 @pytest.mark.finding("database F8")

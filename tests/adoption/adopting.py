@@ -1,0 +1,189 @@
+"""Adopts stores one after another, each in a database of its own, with the commands that a person types."""
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import asyncpg
+from typer.testing import CliRunner
+
+from devcluster.settings import REPOSITORY
+from memory_recall.cli.app import create_app
+from memory_recall.errors import ExitCode
+from tests.integration.conftest import APP_PASSWORD, APP_ROLE, PostgresInstance
+from tests.support.bad_tables import BadTable
+
+ANSWER, QUESTION = "The boiler in the cellar loses pressure every winter.", "heating trouble when it is cold"
+FIRST = [ANSWER, "Our dog Bruno is allergic to chicken.", "The landlord raises the rent from January."]
+SECOND = ["The bicycle has new brakes."]
+OWNER = "11111111-aaaa-4111-8111-111111111111"
+_SECONDS = 300.0
+
+Write = Callable[[list[str]], str]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a store: whether its own writer wrote and found as before, and whether a question was answered.
+
+    `missing` says in words what was not as it should be.
+    """
+
+    name: str
+    written: bool
+    answered: bool
+    missing: tuple[str, ...] = ()
+
+
+@contextmanager
+def postgres() -> Iterator[PostgresInstance]:
+    """Run a server with a role that owns databases, as an ordinary user does."""
+    with TemporaryDirectory(prefix="e2e-adopt-", ignore_cleanup_errors=True) as directory:
+        server = PostgresInstance(Path(directory))
+        server.create()
+        server.start()
+        try:
+            _execute(server.superuser_dsn(), f"CREATE ROLE {APP_ROLE} LOGIN PASSWORD '{APP_PASSWORD}'")
+            yield server
+        finally:
+            server.stop("immediate")
+
+
+def new_database(server: PostgresInstance, name: str) -> str:
+    """Create a database with pgvector, and return its DSN."""
+    _execute(server.superuser_dsn(), f"CREATE DATABASE {name} OWNER {APP_ROLE}")
+    _execute(server.superuser_dsn(name), "CREATE EXTENSION vector")
+    return server.dsn(name)
+
+
+def adopt_store(
+    name: str, dsn: str, embedder: str, table: str, write: Write, *, statement: str = "", options: tuple[str, ...] = ()
+) -> Outcome:
+    """Have a store written, adopt it, have it written by the same writer again, and ask a question.
+
+    `write` returns the text that the writer's own search finds for the first text that it is given.
+    """
+    missing = [] if write(FIRST) == ANSWER else ["its own search before"]
+    before = _rows(dsn, table)
+    if statement:
+        _execute(dsn, statement)
+    memory = _Memory(dsn, embedder, table)
+    plan = json.loads(memory.run("adopt", table, *options, "--json", expected=0 if not missing else None))
+    memory.run("adopt", table, *options, "--apply", "--existing-vectors", "keep")
+    memory.run("backfill")
+    memory.run("index", "build")
+    if _rows(dsn, table, before[0]) != before:
+        missing.append("its columns and rows")
+    written = write(SECOND) == SECOND[0]
+    memory.run("backfill")
+    found = json.loads(memory.run("recall", QUESTION, "--everyone", "--mode", "dense", "--json"))
+    answered = bool(found["memories"]) and found["memories"][0]["content"].endswith(ANSWER)
+    if not plan["adoptable"]:
+        missing.append("the plan")
+    return Outcome(name, written and not missing, answered, tuple(missing))
+
+
+def is_named_at_once(bad: BadTable, dsn: str) -> bool:
+    """Create a table that cannot be adopted; return whether one look says everything that is wrong with it."""
+    _execute(dsn, bad.create)
+    settings = {"MEMORY_DATABASE_URL": dsn, "MEMORY_MODEL": "all-MiniLM-L6-v2"}
+    done = CliRunner().invoke(create_app(["adopt"]), ["adopt", "notes", *bad.options, "--json"], env=settings)
+    if done.exit_code != ExitCode.NEEDS_PERSON:
+        return False
+    plan = json.loads(done.stdout)
+    said = " ".join(f"{one['message']} {one['remedy']}" for one in (*plan["questions"], *plan["faults"]))
+    return all(part in said for part in bad.named)
+
+
+@dataclass(frozen=True)
+class _Memory:
+    """The command `memory` with the settings of one table."""
+
+    dsn: str
+    embedder: str
+    table: str
+
+    def run(self, *arguments: str, expected: int | None = 0) -> str:
+        """Run a command, and return what it prints.
+
+        Raises:
+            RuntimeError: it ended with another status than `expected`.
+        """
+        settings = {
+            "MEMORY_DATABASE_URL": self.dsn, "MEMORY_TABLE": self.table, "MEMORY_MODEL": "all-MiniLM-L6-v2",
+            "MEMORY_EMBEDDER_URL": self.embedder, "PYTHONPATH": str(REPOSITORY / "recall"), "NO_COLOR": "1",
+        }  # fmt: skip
+        command = [sys.executable, "-m", "memory_recall", *arguments]
+        done = subprocess.run(
+            command, env={**os.environ, **settings}, capture_output=True, text=True, timeout=_SECONDS, check=False
+        )
+        if expected is not None and done.returncode != expected:
+            raise RuntimeError(f"memory {' '.join(arguments)} ended with {done.returncode}: {done.stderr[-2000:]}")
+        return done.stdout
+
+
+def sql_writer(dsn: str, create: str, insert: str, column: str, table: str) -> Write:
+    """Return the writer of a store that is made by SQL: `insert` has `$1` for a text and `$2` for its owner."""
+    made = list[str]()
+
+    def write(texts: list[str]) -> str:
+        if not made:
+            _execute(dsn, create)
+            made.append(table)
+        for text in texts:
+            _fetch(dsn, insert, text, OWNER)
+        found = _fetch(dsn, f"SELECT {column} FROM {table} WHERE {column} ILIKE '%' || $1 || '%'", texts[0])
+        return str(found[0][0]) if found else ""
+
+    return write
+
+
+def _rows(dsn: str, table: str, columns: list[str] | None = None) -> tuple[list[str], str | None]:
+    """Return the table's columns but for vectors of the name of ours, and a digest of the rows in them."""
+    names = columns or [
+        found[0]
+        for found in _fetch(
+            dsn,
+            "SELECT attname FROM pg_attribute WHERE attrelid = to_regclass($1) AND attnum > 0 AND NOT attisdropped "
+            "AND attname <> 'embedding' ORDER BY attnum",
+            _quoted(table),
+        )
+    ]
+    quoted = ", ".join(f'"{name}"::text' for name in names)
+    row = f"concat_ws('|', {quoted})"
+    ((digest,),) = _fetch(dsn, f"SELECT md5(string_agg({row}, '|' ORDER BY {row})) FROM {_quoted(table)}")
+    return names, digest
+
+
+def _execute(dsn: str, statements: str) -> None:
+    async def run() -> None:
+        connection = await asyncpg.connect(dsn)
+        try:
+            await connection.execute(statements)
+        finally:
+            await connection.close()
+
+    asyncio.run(run())
+
+
+def _fetch(dsn: str, statement: str, *values: str) -> list[Any]:
+    async def run() -> list[Any]:
+        connection = await asyncpg.connect(dsn)
+        try:
+            return list(await connection.fetch(statement, *values))
+        finally:
+            await connection.close()
+
+    return asyncio.run(run())
+
+
+def _quoted(table: str) -> str:
+    return ".".join(f'"{part}"' for part in table.split("."))

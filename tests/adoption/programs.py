@@ -1,0 +1,61 @@
+"""The environment in which the other programs run, and how each writes a memory: `write` is its own, unchanged."""
+
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from devcluster import processes
+from devcluster.building.digests import sha256_of
+from devcluster.settings import REPOSITORY, Settings
+
+_LOCK = REPOSITORY / "requirements" / "adopted-stores.txt"
+_WRITER = Path(__file__).with_name("writer.py")
+_SECONDS = 300.0
+
+
+@dataclass(frozen=True)
+class Program:
+    """A program with a store of its own: its name in `writer.py`, its table, and what has to be said of the table.
+
+    `statement` has to run before the table is adopted, or is "".
+    """
+
+    name: str
+    table: str
+    statement: str = ""
+
+
+_CAST = "ALTER TABLE {} ALTER embedding TYPE halfvec(384)"
+PROGRAMS = (
+    Program("mem0", "mem0"),
+    Program("langchain", "langchain_pg_embedding", _CAST.format("langchain_pg_embedding")),
+    Program("langchain-table", "langchain_notes"),
+    Program("llamaindex", "data_llamaindex", _CAST.format("data_llamaindex")),
+)
+
+
+def environment(settings: Settings) -> Path:
+    """Return the interpreter of a virtual environment with the locked packages; it is made if it is missing."""
+    directory = settings.cache_dir / "adopted-stores" / sha256_of(_LOCK)[:16]
+    python, ready = directory / "bin" / "python", directory / ".ready"
+    if not ready.exists():
+        uv = str(Path(sys.executable).with_name("uv"))
+        processes.run([uv, "venv", "--quiet", "--clear", "--python", sys.executable, str(directory)])
+        install = ["pip", "install", "--quiet", "--require-hashes", "-r", str(_LOCK)]
+        processes.run([uv, *install, "--python", str(python)])
+        ready.touch()
+    return python
+
+
+def write(python: Path, program: Program, dsn: str, embedder: str, texts: list[str]) -> str:
+    """Have a program write texts, and return the text that its own search finds for the first of them.
+
+    Raises:
+        RuntimeError: the program failed; the message has what it said.
+    """
+    command = [str(python), str(_WRITER), program.name, dsn, embedder, *texts]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False)
+    if done.returncode != 0:
+        raise RuntimeError(f"{program.name} failed: {done.stderr[-2000:]}")
+    return done.stdout.strip().splitlines()[-1]

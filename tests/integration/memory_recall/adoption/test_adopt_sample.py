@@ -1,0 +1,107 @@
+"""What `memory adopt` measures of a table: texts by length and script, marks, updates, the locale; never a text."""
+
+import json
+from collections.abc import Awaitable, Callable
+
+import asyncpg
+import pytest
+from typer.testing import Result
+
+from memory_recall.schema.adoption import observations_sql
+from tests.integration.conftest import Database
+
+Run = Callable[..., Awaitable[Result]]
+CANARY = "kanarienvogel"
+NOTES = f"""
+CREATE TABLE notes (id bigint PRIMARY KEY GENERATED ALWAYS AS IDENTITY, body text, secret boolean, removed boolean,
+    score real, extra jsonb);
+INSERT INTO notes (body, secret, removed, score, extra)
+SELECT CASE n % 4 WHEN 0 THEN repeat('{CANARY} ', 200) WHEN 1 THEN 'Котел в мазето'
+                  WHEN 2 THEN '地下室的锅炉坏了' END, n % 10 = 0, n % 5 = 0, n / 40.0,
+       jsonb_build_object('{CANARY}', n, 'owner', '{CANARY}')
+  FROM generate_series(1, 40) n
+"""
+
+
+async def plan_of(adopt: Run, *options: str) -> dict[str, object]:
+    done = await adopt("notes", *options, "--json")
+    plan: dict[str, object] = json.loads(done.stdout)
+    return plan
+
+
+@pytest.mark.promise("no-text-or-secret-in-outputs")
+@pytest.mark.parametrize("small", [2**26, 0], ids=["rows chosen one by one", "random pages"])
+async def test_texts_are_measured_and_no_text_is_shown(
+    database: Database, adopt: Run, monkeypatch: pytest.MonkeyPatch, small: int
+) -> None:
+    """Neither a text nor the name of a key that is not looked for comes out of the database."""
+    monkeypatch.setattr(observations_sql, "_SMALL_TABLE", small)
+    async with database.connection() as connection:
+        await connection.execute(NOTES)
+        await connection.execute("ANALYZE notes")
+    screen, found = await adopt("notes"), await adopt("notes", "--json")
+    assert CANARY not in screen.output + found.output
+    plan = json.loads(found.stdout)
+    texts = plan["texts"]
+    assert (texts["rows"], texts["texts"], texts["longer"]) == (40, 30, 10)
+    assert (texts["sensitive"], texts["deleted"], texts["window"]) == (4, 8, 1024)
+    assert texts["scripts"] == {"Latin": 10, "Cyrillic": 10, "Han": 10}
+    assert plan["table"]["rows_counted"] is bool(small)
+    used = {one["name"]: one["sources"] for one in plan["columns"]}
+    assert used["user_id"] == ["extra->>'owner'"]
+    assert used["importance"] == ["score"]
+    assert "67 % of the texts are in scripts beyond it" in screen.stdout
+    assert "25 %, about 10 rows" in screen.stdout
+
+
+async def test_a_fillfactor_is_proposed_for_a_table_that_is_updated_often(database: Database, adopt: Run) -> None:
+    async with database.connection() as connection:
+        await connection.execute(NOTES)
+        assert (await plan_of(adopt))["statements"] == []
+        await connection.execute("UPDATE notes SET score = score / 2 WHERE id <= 8")
+        await connection.execute("SELECT pg_stat_force_next_flush()")
+    plan = await plan_of(adopt)
+    assert plan["updates"]["updates"] == 8  # type: ignore[index]
+    assert plan["statements"] == ['ALTER TABLE "public"."notes" SET (fillfactor = 85)']
+    screen = await adopt("notes", "--fillfactor", "70")
+    assert 'ALTER TABLE "public"."notes" SET (fillfactor = 70);' in screen.stdout
+
+
+async def test_each_partition_gets_the_fillfactor(database: Database, adopt: Run) -> None:
+    """A partitioned table itself has no pages."""
+    async with database.connection() as connection:
+        await connection.execute(
+            """CREATE TABLE notes (id bigint, owner text, body text, PRIMARY KEY (id, owner)) PARTITION BY LIST (owner);
+            CREATE TABLE notes_ana PARTITION OF notes FOR VALUES IN ('ana');
+            INSERT INTO notes VALUES (1, 'ana', 'The stove was swept.')"""
+        )
+    done = await adopt("notes", "--no-sensitive", "--fillfactor", "80", "--apply")
+    assert done.exit_code == 0, done.output
+    async with database.connection() as connection:
+        rows = await connection.fetch("SELECT relname, reloptions::text FROM pg_class WHERE relname LIKE 'notes%'")
+    options = {row["relname"]: row["reloptions"] for row in rows}
+    assert (options["notes"], options["notes_ana"]) == (None, "{fillfactor=80}")
+
+
+@pytest.mark.finding("database F5")
+async def test_the_locale_is_named_that_knows_no_small_letters_outside_of_ascii(
+    bare_database: Database, adopt: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = f"{bare_database.name}_c"
+    admin = await asyncpg.connect(bare_database.superuser_dsn)
+    await admin.execute(f"CREATE DATABASE {name} OWNER app TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'")
+    try:
+        dsn = bare_database.server.dsn(name)
+        monkeypatch.setenv("MEMORY_DATABASE_URL", dsn)
+        connection = await asyncpg.connect(dsn)
+        await connection.execute(NOTES)
+        await connection.close()
+        plan, screen = await plan_of(adopt), (await adopt("notes")).stdout
+    finally:
+        await admin.execute(f"DROP DATABASE {name} WITH (FORCE)")
+        await admin.close()
+    assert plan["database"]["folds_case"] is False  # type: ignore[index]
+    assert plan["texts"]["scripts"] == {"Latin": 10, "Cyrillic": 10, "Han": 10}  # type: ignore[index]
+    assert "The locale knows no small letters outside of ASCII" in screen
+    assert "pgvector) is not created in this database; the server has" in screen
+    assert plan["adoptable"] is False
