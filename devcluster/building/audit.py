@@ -23,6 +23,7 @@ _SECONDS_FOR_ALL = 600
 _UNREACHABLE = re.compile(
     r"Could not connect to|ConnectionError|ConnectTimeout|ReadTimeout|ProxyError|SSLError|RetryError|ServiceError"
 )
+_LOCKED = re.compile(r"^([A-Za-z0-9][\w.-]*)(?:\[[^]]*\])?==([^\s;\\]+)", re.MULTILINE)
 NO_DATA = "no vulnerability data can be reached from here: nothing was audited"
 
 
@@ -50,9 +51,15 @@ def audit_locks(locks: Sequence[Path]) -> str:
     probe = _run([smallest])
     if probe is None or not probe.has_data:
         return NO_DATA
-    audit = _run(locks)
-    if audit is None:
+    audits = [_run(group) for group in together(locks)]
+    answered = [audit for audit in audits if audit is not None]
+    if len(answered) < len(audits):
         raise DevclusterError("the vulnerability service stopped answering", remedy="run `make audit` again")
+    audit = Audit(
+        sum(one.audited for one in answered),
+        tuple(sorted({name for one in answered for name in one.unknown})),
+        tuple(sorted({finding for one in answered for finding in one.findings})),
+    )
     if audit.findings:
         raise DevclusterError(
             f"known vulnerabilities in {len(audit.findings)} locked packages",
@@ -66,6 +73,21 @@ def audit_locks(locks: Sequence[Path]) -> str:
             remedy="check their names: a package that the public index does not have may be somebody else's",
         )
     return f"no known vulnerabilities in {audit.audited} locked packages"
+
+
+def together(locks: Sequence[Path]) -> list[list[Path]]:
+    """Return the locks in groups in which no package has two versions, since pip-audit refuses those."""
+    groups = list[tuple[dict[str, str], list[Path]]]()
+    for lock in locks:
+        versions = dict(_LOCKED.findall(lock.read_text(encoding="utf-8")))
+        for known, group in groups:
+            if all(known.get(name, version) == version for name, version in versions.items()):
+                known.update(versions)
+                group.append(lock)
+                break
+        else:
+            groups.append((versions, [lock]))
+    return [group for _, group in groups]
 
 
 def read_audit(document: str) -> Audit:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -23,9 +24,15 @@ from tests.support.bad_tables import BadTable
 
 ANSWER, QUESTION = "The boiler in the cellar loses pressure every winter.", "heating trouble when it is cold"
 FIRST = [ANSWER, "Our dog Bruno is allergic to chicken.", "The landlord raises the rent from January."]
-SECOND = ["The bicycle has new brakes."]
+SECOND = ["The bicycle has new brakes.", "The neighbour waters the plants.", "Bread is baked on Saturdays."]  # as many
 OWNER = "11111111-aaaa-4111-8111-111111111111"
 _SECONDS = 300.0
+
+# The database and the program of a logged statement; our own programs call themselves memory-...
+_PREFIX = "database=%d program=%a; "
+_ENTRY = re.compile(r"^database=(?P<database>\S*) program=(?P<program>[^;]*); (?P<text>.*(?:\n\t.*)*)", re.MULTILINE)
+_WRITTEN = re.compile(r"LOG:  (?:statement|execute [^:]*):\s+(INSERT\b.*)", re.DOTALL)
+_VALUES = re.compile(r"'(?:[^']|'')*'|\b[0-9.]+\b|ARRAY\[.*?\]", re.DOTALL)
 
 Write = Callable[[list[str]], str]
 
@@ -34,12 +41,14 @@ Write = Callable[[list[str]], str]
 class Outcome:
     """What became of a store: whether its own writer wrote and found as before, and whether a question was answered.
 
-    `missing` says in words what was not as it should be.
+    `changed` statements were written after the adoption that were not before. `missing` says in words what was not as
+    it should be.
     """
 
     name: str
     written: bool
     answered: bool
+    changed: int
     missing: tuple[str, ...] = ()
 
 
@@ -51,6 +60,9 @@ def postgres() -> Iterator[PostgresInstance]:
         server.create()
         server.start()
         try:
+            for setting in ("log_statement = 'mod'", f"log_line_prefix = '{_PREFIX}'"):
+                _execute(server.superuser_dsn(), f"ALTER SYSTEM SET {setting}")
+            _execute(server.superuser_dsn(), "SELECT pg_reload_conf()")
             _execute(server.superuser_dsn(), f"CREATE ROLE {APP_ROLE} LOGIN PASSWORD '{APP_PASSWORD}'")
             yield server
         finally:
@@ -64,15 +76,31 @@ def new_database(server: PostgresInstance, name: str) -> str:
     return server.dsn(name)
 
 
+@dataclass(frozen=True)
+class Written:
+    """A store in a database of its own, and what writes it.
+
+    `write` writes texts, and returns the text that the writer's own search finds for the first of them.
+    """
+
+    name: str
+    dsn: str
+    table: str
+    write: Write
+
+
 def adopt_store(
-    name: str, dsn: str, embedder: str, table: str, write: Write, *, statement: str = "", options: tuple[str, ...] = ()
+    server: PostgresInstance, store: Written, embedder: str, *, statement: str = "", options: tuple[str, ...] = ()
 ) -> Outcome:
     """Have a store written, adopt it, have it written by the same writer again, and ask a question.
 
-    `write` returns the text that the writer's own search finds for the first text that it is given.
+    `statement` runs before the adoption, with the options `options`, unless it is "".
     """
-    missing = [] if write(FIRST) == ANSWER else ["its own search before"]
-    before = _rows(dsn, table)
+    dsn, table = store.dsn, store.table
+    missing = [] if store.write(FIRST) == ANSWER else ["its own search before"]
+    statements, before = _statements(server, dsn), _rows(dsn, table)
+    if not statements:
+        missing.append("its statements in the server's log")
     if statement:
         _execute(dsn, statement)
     memory = _Memory(dsn, embedder, table)
@@ -82,13 +110,30 @@ def adopt_store(
     memory.run("index", "build")
     if _rows(dsn, table, before[0]) != before:
         missing.append("its columns and rows")
-    written = write(SECOND) == SECOND[0]
+    written = store.write(SECOND) == SECOND[0]
     memory.run("backfill")
     found = json.loads(memory.run("recall", QUESTION, "--everyone", "--mode", "dense", "--json"))
     answered = bool(found["memories"]) and found["memories"][0]["content"].endswith(ANSWER)
     if not plan["adoptable"]:
         missing.append("the plan")
-    return Outcome(name, written and not missing, answered, tuple(missing))
+    changed = len(_statements(server, dsn) - statements)
+    return Outcome(store.name, written and not missing, answered, changed, tuple(missing))
+
+
+def _statements(server: PostgresInstance, dsn: str) -> set[str]:
+    """Return the INSERT statements of other programs in a database, without their values, as the server logged them."""
+    found = set()
+    for entry in _ENTRY.finditer(server.log.read_text(errors="replace")):
+        written = _WRITTEN.search(entry["text"])
+        if written and entry["database"] == dsn.rpartition("/")[2] and not entry["program"].startswith("memory"):
+            found.add(_without_values(written[1]))
+    return found
+
+
+def _without_values(statement: str) -> str:
+    """Return a statement without its values, and with one row where it has several."""
+    rows = re.sub(r"\s+", " ", _VALUES.sub("?", statement))
+    return re.sub(r"(VALUES )(\(.*\))", r"\1(...)", rows)
 
 
 def is_named_at_once(bad: BadTable, dsn: str) -> bool:

@@ -60,7 +60,7 @@ def adopt_command(  # noqa: PLR0917  (typer passes options by name)
     Examples:
         memory adopt notes
         memory adopt app.notes --content title --content body --no-sensitive
-        memory adopt mem0 --column "user_id=payload->>'user_id'" --column tags= --no-sensitive --apply
+        memory adopt facts --column user_id=owner --column tags= --apply --fillfactor 85
     """
     plan, applied = execute(
         lambda settings: _adopt(

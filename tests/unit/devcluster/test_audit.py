@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from devcluster.building.audit import NO_DATA, read_audit
+from devcluster.building.audit import NO_DATA, read_audit, together
 from devcluster.settings import REPOSITORY
 
 FINDING = {
@@ -89,6 +89,15 @@ def test_every_locked_package_is_looked_up(service: Any) -> None:
     }
     assert named <= set(service.asked)
     assert done.stdout.startswith("no known vulnerabilities in ")
+
+
+def test_locks_with_different_versions_of_a_package_are_audited_apart(tmp_path: Path) -> None:
+    """pip-audit refuses two versions of a package in one run."""
+    locks = []
+    for name, version in (("one", "1.0"), ("two", "2.0"), ("three", "1.0")):
+        locks.append(tmp_path / f"{name}.txt")
+        locks[-1].write_text(f"pathspec=={version} \\\n    --hash=sha256:aa\n{name}==1.0\n")
+    assert together(locks) == [[locks[0], locks[2]], [locks[1]]]
 
 
 def test_a_known_vulnerability_fails_with_package_identifier_and_fixed_version(service: Any) -> None:

@@ -33,7 +33,8 @@ SELECT md5(string_agg(said, ' ' ORDER BY said)) FROM (
 async def made(database: Database, store: ForeignStore) -> None:
     async with database.connection() as connection:
         await connection.execute(store.create)
-        await connection.execute(store.statement)
+        if store.statement:
+            await connection.execute(store.statement)
         for text in TEXTS:
             await connection.execute(store.write, text, OWNER)
 
