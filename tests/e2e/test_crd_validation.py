@@ -105,12 +105,7 @@ def client(cluster: Cluster) -> Iterator[httpx.Client]:
 def api(cluster: Cluster, client: httpx.Client) -> Api:
     """The shared cluster with the resource definition of this checkout."""
     cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(CRD))
-    established = "jsonpath={.status.conditions[?(@.type=='Established')].status}"
-    eventually(
-        lambda: cluster.kubectl("get", "crd/memoryindexes.memory-index.dev", "-o", established),
-        lambda status: status.strip() == "True",
-        what="the API server has established the resource",
-    )
+    cluster.kubectl("wait", "--for=condition=Established", "crd/memoryindexes.memory-index.dev", "--timeout=60s")
     return Api(cluster, client)
 
 

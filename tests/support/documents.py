@@ -3,6 +3,7 @@
 import re
 import shlex
 from collections.abc import Mapping
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +33,9 @@ def documented() -> list[tuple[Path, str]]:
 
 def divided(command: str, programs: Mapping[str, Any]) -> tuple[str, list[str]] | None:
     """Return which of the programs a command line starts, and its words up to a pipe; None if it starts none."""
-    text = command.split("|", maxsplit=1)[0].split(">", maxsplit=1)[0]
-    words = shlex.split(text, comments=True)
+    lexer = shlex.shlex(command, posix=True, punctuation_chars="|>")
+    lexer.whitespace_split = True
+    words = list(takewhile(lambda word: not set(word) <= {"|", ">"}, lexer))
     for length in (1, 3):
         name = " ".join(words[:length])
         if name in programs:

@@ -70,7 +70,7 @@ USED_COLUMNS = (
     ),
     UsedColumn(
         "search_vector", Need.RECALL, ("tsvector",),
-        "The words of the text, in which recalls look; give it a GIN index.",
+        "The words of the text, in which recalls look; give it a GIN index. A table without it gets a column of ours.",
         "tsvector GENERATED ALWAYS AS (to_tsvector('english', content)) STORED", may_be_absent=False,
     ),
     UsedColumn(
