@@ -26,7 +26,7 @@ CREATE TABLE notes (
 MISSING = "CREATE TABLE notes (id uuid PRIMARY KEY DEFAULT gen_random_uuid(), body text, created timestamptz)"
 WRONG = """
 CREATE TABLE notes (
-    id bigint, content bytea, is_sensitive text, deleted_at boolean DEFAULT false NOT NULL, search_vector text,
+    id bigint, content bytea, is_sensitive text, deleted_at timestamptz DEFAULT now() NOT NULL, search_vector text,
     user_id jsonb, category integer, tags text[], importance text, created_at double precision, updated_at date,
     embedding vector(384))
 """
@@ -46,7 +46,7 @@ SELECT string_agg(name, ' ' ORDER BY name) FROM (
     [
         (GENERATED.format(virtual="STORED"), ["content", "is_sensitive", "deleted_at"]),
         (GENERATED.format(virtual="VIRTUAL"), ["content", "is_sensitive", "deleted_at"]),
-        (MISSING, ["id", "content", "is_sensitive", "deleted_at", "search_vector"]),
+        (MISSING, ["content", "is_sensitive", "deleted_at"]),
         (
             WRONG,
             [
@@ -93,7 +93,7 @@ async def test_the_statements_of_the_message_make_the_table_usable(database: Dat
         await connection.execute(made)
         await connection.execute("INSERT INTO notes VALUES (1, 'x', '0.5', '{a,b}', 1767225600)")
         for fault in (await inspect(connection, "notes")).faults:
-            await connection.execute(fault.remedy.partition("; or")[0])
+            await connection.execute(fault.remedy.partition("; Or ")[0])
         await migrate(DsnText(database.dsn), request_for(table="notes"))
         found = await inspect(connection, "notes")
         row = await connection.fetchrow("SELECT importance, tags, created_at::date::text AS day FROM notes")

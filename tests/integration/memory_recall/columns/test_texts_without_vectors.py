@@ -22,7 +22,7 @@ CREATE TABLE memories (id bigint PRIMARY KEY, content text, is_sensitive boolean
     deleted_at timestamptz, search_vector tsvector);
 INSERT INTO memories VALUES (1, 'one', false, NULL), (2, NULL, false, NULL), (3, NULL, true, NULL),
     (4, 'four', true, NULL), (5, 'five', false, now()), (6, NULL, false, now());
-UPDATE memories SET search_vector = to_tsvector('english', 'kettle')
+UPDATE memories SET search_vector = to_tsvector('simple', 'kettle')
 """
 
 
