@@ -29,7 +29,7 @@ SELECT t.oid FROM pg_attrdef d JOIN pg_attribute a ON a.attrelid = d.adrelid AND
  WHERE d.adrelid = c.oid AND a.attname = {column} AND a.attgenerated <> ''
  UNION
 SELECT t.oid FROM pg_trigger g,
-       string_to_array(encode(g.tgargs, 'escape'), '\\000') argument,
+       string_to_array(encode(g.tgargs, 'escape'), E'\\\\000') argument,
        pg_ts_config t JOIN pg_namespace s ON s.oid = t.cfgnamespace
  WHERE g.tgrelid = c.oid AND g.tgfoid = 'pg_catalog.tsvector_update_trigger'::regproc AND argument[1] = {column}
    AND format('%I.%I', s.nspname, t.cfgname) IN (argument[2], lower(argument[2]))"""

@@ -49,7 +49,7 @@ def words_function(table: MemoryTable, found: dict[str, Any]) -> Function:
             WHEN content IS NULL THEN ''
             WHEN octet_length(content) = char_length(content) THEN {plain}
             ELSE (
-                SELECT to_tsvector({configuration}, regexp_replace(folded, '{_UNSPACED}', ' ', 'g'))
+                SELECT to_tsvector({configuration}, regexp_replace(folded, {literal(_UNSPACED)}, ' ', 'g'))
                        || to_tsvector('simple', {_pairs("folded")})
                   FROM (SELECT {_folded(text, collation)} AS folded) read)
         END
@@ -59,8 +59,9 @@ def words_function(table: MemoryTable, found: dict[str, Any]) -> Function:
 
 def _folded(text: str, collation: str) -> str:
     """Return SQL for a text in small letters, without accents of Latin letters and punctuation outside ASCII."""
-    bare = f"regexp_replace(normalize({text}, NFKD), '([A-Za-z])[\\u0300-\\u036f]+', '\\1', 'g')"
-    spaced = f"regexp_replace(normalize({bare}, NFKC), '{_PUNCTUATION}', ' ', 'g')"
+    accented, letter = literal(r"([A-Za-z])[\u0300-\u036f]+"), literal(r"\1")
+    bare = f"regexp_replace(normalize({text}, NFKD), {accented}, {letter}, 'g')"
+    spaced = f"regexp_replace(normalize({bare}, NFKC), {literal(_PUNCTUATION)}, ' ', 'g')"
     return f"lower({spaced} COLLATE {collation})" if collation else f"lower({spaced})"
 
 
@@ -68,7 +69,7 @@ def _pairs(text: str) -> str:
     """Return SQL for the pairs of characters of a text's parts without spaces, with a space after each pair."""
     return f"""(
                     SELECT coalesce(string_agg(substr(run[1], at, 2), ' '), '')
-                      FROM regexp_matches({text}, '{_UNSPACED}', 'g') AS run,
+                      FROM regexp_matches({text}, {literal(_UNSPACED)}, 'g') AS run,
                            generate_series(1, greatest(char_length(run[1]) - 1, 1)) AS at)"""
 
 

@@ -176,6 +176,19 @@ async def test_the_longest_text_that_is_read_fits_into_a_tsvector_whatever_its_l
     assert await pool.fetchval(f"SELECT count({OWN_SEARCH_COLUMN}) FROM notes") == 2
 
 
+async def test_words_are_the_same_however_the_server_reads_backslashes(notes: Make) -> None:
+    pool = await notes()
+    made = []
+    for setting in ("on", "off"):
+        async with pool.acquire() as connection:
+            await connection.execute(f"SET standard_conforming_strings = {setting}")
+            made.append(
+                await connection.fetchval("SELECT memory_index_words($1)::text", "Cafe\u0301 «锅炉压力» jalapeño")
+            )
+    assert made[0] == made[1]
+    assert all(word in made[0] for word in ("'cafe'", "'炉压'", "'jalapeno'"))
+
+
 async def test_without_unicode_words_are_made_as_postgres_makes_them(notes: Make) -> None:
     pool = await notes("The boiler hums", locale="LOCALE 'C' ENCODING 'LATIN1'")
     await filled(pool)
