@@ -80,6 +80,14 @@ def test_what_the_rules_read_is_no_generated_column(name: str, kind: str) -> Non
     assert ("DROP EXPRESSION" if kind == "stored" else "DROP COLUMN") in fault.remedy
 
 
+@pytest.mark.parametrize(("dimensions", "said"), [(384, 'TYPE "public".halfvec(384) USING'), (-1, "RENAME COLUMN")])
+def test_a_column_of_vectors_without_a_length_is_renamed_and_not_cast(dimensions: int, said: str) -> None:
+    """After a cast without a length, the length would be refused."""
+    table = replace(TABLE, catalog={**COLUMNS, "embedding": "vector"}, embedding_dimensions=dimensions)
+    (fault,) = column_faults(table, Need.ALWAYS)
+    assert said in fault.remedy
+
+
 def test_a_date_of_deletion_that_is_never_null_is_refused() -> None:
     (fault,) = column_faults(replace(TABLE, not_null=["id", "deleted_at"]), Need.ALWAYS)
     assert "every memory counts as deleted" in fault.message

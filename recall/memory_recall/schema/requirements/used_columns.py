@@ -173,12 +173,12 @@ def vector_faults(table: MemoryTable) -> list[Fault]:
     name = None if kind is None else kind.rpartition(".")[2]
     if name in {None, "halfvec"}:
         return []
-    size = table.embedding_dimensions
-    wanted = table.vector_type(size if size and size > 0 else None)
+    size = table.embedding_dimensions or 0
+    wanted = table.vector_type(size)
     remedy = (
         f"ALTER TABLE {table.qualified} ALTER COLUMN {EMBEDDING_COLUMN} TYPE {wanted} "
         f"USING {EMBEDDING_COLUMN}::{wanted};"
-        if name == "vector"
+        if name == "vector" and size > 0  # a column without a length may hold vectors of several
         else f"ALTER TABLE {table.qualified} RENAME COLUMN {EMBEDDING_COLUMN} TO {EMBEDDING_COLUMN}_before;"
     )
     return [Fault(f"Column {EMBEDDING_COLUMN} of {table.qualified} is {kind}, not halfvec.", remedy)]
