@@ -1,13 +1,11 @@
 """The environment in which the other programs run, and how each writes a memory: `write` is its own, unchanged."""
 
 import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from devcluster import processes
-from devcluster.building.digests import sha256_of
 from devcluster.settings import REPOSITORY, Settings
+from tests.support.locked_environment import locked_environment
 
 _LOCK = REPOSITORY / "requirements" / "adopted-stores.txt"
 _WRITER = Path(__file__).with_name("writer.py")
@@ -37,15 +35,7 @@ PROGRAMS = (
 
 def environment(settings: Settings) -> Path:
     """Return the interpreter of a virtual environment with the locked packages; it is made if it is missing."""
-    directory = settings.cache_dir / "adopted-stores" / sha256_of(_LOCK)[:16]
-    python, ready = directory / "bin" / "python", directory / ".ready"
-    if not ready.exists():
-        uv = str(Path(sys.executable).with_name("uv"))
-        processes.run([uv, "venv", "--quiet", "--clear", "--python", sys.executable, str(directory)])
-        install = ["pip", "install", "--quiet", "--require-hashes", "-r", str(_LOCK)]
-        processes.run([uv, *install, "--python", str(python)])
-        ready.touch()
-    return python
+    return locked_environment(settings, "adopted-stores", _LOCK)
 
 
 def write(python: Path, program: Program, dsn: str, embedder: str, texts: list[str]) -> str:

@@ -1,15 +1,13 @@
 """Runs the memory API's own test suite, once on its unchanged sources and once on the patched sources."""
 
 import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from xml.etree import ElementTree
 
-from devcluster import processes
-from devcluster.building.digests import sha256_of
 from devcluster.settings import REPOSITORY, Settings
 from tests.client.change import copy_client
+from tests.support.locked_environment import locked_environment
 
 _LOCK = REPOSITORY / "requirements" / "claude-memory-tests.txt"
 _SECONDS = 1800.0
@@ -30,7 +28,7 @@ class OwnTests:
 
 def run_own_tests(client: Path, scratch: Path, settings: Settings) -> OwnTests:
     """Run the suite twice, each time on a copy of the sources below the directory `scratch`."""
-    python = _environment(settings)
+    python = locked_environment(settings, "claude-memory", _LOCK)
     passed = []
     for name, patched in (("before", False), ("after", True)):
         copy = scratch / name
@@ -43,19 +41,6 @@ def passed_tests(report: str) -> frozenset[str]:
     """Return the names of the tests that passed, from a report in JUnit's form."""
     cases = ElementTree.fromstring(report).iter("testcase")  # noqa: S314  (pytest on this machine wrote it)
     return frozenset(f"{case.get('classname')}::{case.get('name')}" for case in cases if not len(case))
-
-
-def _environment(settings: Settings) -> Path:
-    """Return the interpreter of a virtual environment with the locked packages; it is made if it is missing."""
-    directory = settings.cache_dir / "claude-memory" / sha256_of(_LOCK)[:16]
-    python, ready = directory / "bin" / "python", directory / ".ready"
-    if not ready.exists():
-        uv = str(Path(sys.executable).with_name("uv"))
-        processes.run([uv, "venv", "--quiet", "--clear", "--python", sys.executable, str(directory)])
-        install = ["pip", "install", "--quiet", "--require-hashes", "-r", str(_LOCK)]
-        processes.run([uv, *install, "--python", str(python)])
-        ready.touch()
-    return python
 
 
 def _run(python: Path, sources: Path, report: Path) -> frozenset[str]:

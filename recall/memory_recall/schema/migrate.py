@@ -209,8 +209,9 @@ class _Run:
                 f"SELECT {key} FROM {table.qualified} {chosen} GROUP BY {key} HAVING count(*) > 1 LIMIT 1"
             )
         if twice is not None:
+            shown = f"the id {twice}" if table.key.stored != "text" else "one id"  # a text may tell what it is about
             raise SchemaUnsupported(
-                f"Several rows of {table.schema}.{table.name} have the id {twice}.",
+                f"Several rows of {table.schema}.{table.name} have {shown}.",
                 "Give each memory an id of its own, from one sequence for all partitions.",
             )
 

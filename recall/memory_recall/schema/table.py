@@ -313,17 +313,17 @@ class MemoryRow:
 
     @property
     def id(self) -> str:
-        """The key."""
+        """SQL for the row's key."""
         return self.column("id")
 
     @property
     def content(self) -> str:
-        """The text, which may be NULL."""
+        """SQL for the row's text, which may be NULL."""
         return self.column("content")
 
     @property
     def search_vector(self) -> str:
-        """The words of the text."""
+        """SQL for the row's search vector."""
         return self.column("search_vector")
 
     def vector(self, column: str) -> str:

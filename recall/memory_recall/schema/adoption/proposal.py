@@ -221,7 +221,7 @@ class _Proposing:
                 yield plain(key.path[-1]), _Candidate(source, f"a key in {100 * key.share:.0f} % of the rows read")
 
     def _keys(self) -> list[_Candidate]:
-        """Return the column by which rows are known: the primary key, else `id`, else what is unique."""
+        """Return the candidates for the key: the primary key, else columns named like an id, else every unique one."""
         usable = [source.column for source in self._of_types(KEYS)]
         if len(self._seen.primary_key) == 1 and self._seen.primary_key[0] in usable:
             return [_Candidate(ColumnSource(self._seen.primary_key[0]), "the primary key")]

@@ -46,33 +46,40 @@ class KeyType:
         return f"hashtext({expression}::text)::bigint"
 
     def parse(self, text: str) -> MemoryId:
-        """Return the id that a person or a file names by a text.
+        """Return the id that a person names by a text.
 
         Raises:
             InvalidInput: no value of the key is written like this.
         """
-        if self.is_integer:
-            number = int(text) if _NUMBER.fullmatch(text) else None
-            if number is not None and -_LARGEST[self.name] <= number < _LARGEST[self.name]:
-                return number
-        elif self.name == "uuid":
-            try:
-                return str(UUID(text))
-            except ValueError:
-                pass
-        elif "\x00" not in text:
-            return text
-        raise self._foreign(text)
+        found = self._read(text)
+        if found is None:
+            raise InvalidInput(f"{text[:80]!r} is no id of a memory.", self._remedy)
+        return found
 
     def checked(self, given: MemoryId) -> MemoryId:
         """Return the id that a record of a file holds, as the database shows it.
 
         Raises:
-            InvalidInput: it is a text where ids are integers, or the other way round, or no value of the key.
+            InvalidInput: it is a text where ids are integers, or the other way round, or no value of the key. The
+                message does not quote it, since anything may stand in a file.
         """
-        if isinstance(given, int) is not self.is_integer:
-            raise self._foreign(str(given))
-        return self.parse(str(given))
+        found = self._read(str(given)) if isinstance(given, int) is self.is_integer else None
+        if found is None:
+            raise InvalidInput("What stands for an id in the file is no id of a memory.", self._remedy)
+        return found
 
-    def _foreign(self, text: str) -> InvalidInput:
-        return InvalidInput(f"{text[:80]!r} is no id of a memory.", f"An id of this table is of the type {self.name}.")
+    @property
+    def _remedy(self) -> str:
+        return f"An id of this table is of the type {self.name}."
+
+    def _read(self, text: str) -> MemoryId | None:
+        """Return the id that is written like this, or None if no value of the key is."""
+        if self.is_integer:
+            number = int(text) if _NUMBER.fullmatch(text) else None
+            return None if number is None or not -_LARGEST[self.name] <= number < _LARGEST[self.name] else number
+        if self.name == "uuid":
+            try:
+                return str(UUID(text))
+            except ValueError:
+                return None
+        return None if "\x00" in text else text

@@ -11,7 +11,9 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Self
 
-from memory_recall.errors import InvalidConfiguration
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+
+from memory_recall.errors import DatabaseRejected, InvalidConfiguration
 from memory_recall.schema.columns.used import USED_COLUMNS, UsedColumn
 
 _PATH = re.compile(
@@ -23,10 +25,24 @@ _LONGEST_NAME = 63  # bytes; Postgres cuts longer names
 _LONGEST_KEY = 200  # characters of one step of a path
 _MOST_STEPS = 8
 _MOST_PARTS = 8  # columns that make up the text
-_CHOSEN = "text_search_configuration"
+_LONGEST_SOURCE = 500  # characters, as the resource has it
+_LONGEST_RECORD = 50_000  # characters
+_LONGEST_CONFIGURATION = 127  # characters: a name with its schema
 
 OWN_SEARCH_COLUMN = "memory_search_vector"
 """The search column that is added to a table which has none."""
+
+
+class _Record(BaseModel):
+    """The names as the database records them."""
+
+    model_config = ConfigDict(strict=True)
+
+    columns: dict[str, list[str]] = Field(default_factory=dict)
+    text_search_configuration: str | None = Field(default=None, max_length=_LONGEST_CONFIGURATION)
+
+
+_RECORD = TypeAdapter(_Record)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +71,8 @@ class ColumnSource:
         Raises:
             ValueError: the text is neither a name that Postgres keeps nor a path; its message says why.
         """
+        if len(text) > _LONGEST_SOURCE:
+            raise ValueError(f"a name or a path has at most {_LONGEST_SOURCE} characters")
         found = _PATH.fullmatch(text)
         column, path = text, tuple[str, ...]()
         if found is not None:
@@ -116,14 +134,27 @@ class ColumnNames:
     def to_json(self) -> str:
         """Return the names as the database records them; equal names give equal texts."""
         written = {name: [str(one) for one in sources] for name, sources in sorted(self.sources.items())}
-        return json.dumps({"columns": written, _CHOSEN: self.text_search_configuration}, ensure_ascii=False)
+        chosen = self.text_search_configuration
+        return json.dumps({"columns": written, "text_search_configuration": chosen}, ensure_ascii=False)
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Read the names as the database records them."""
-        written = json.loads(text)
-        sources = {name: tuple(map(ColumnSource.parse, given)) for name, given in written.get("columns", {}).items()}
-        return cls(sources, written.get(_CHOSEN))
+        """Read the names as the database records them.
+
+        Whoever may write to our tables could have written anything, so the record is judged like what a person gives.
+
+        Raises:
+            DatabaseRejected: the record is not one that a migration has written.
+        """
+        try:
+            record = _RECORD.validate_json(text if len(text) <= _LONGEST_RECORD else "")
+            sources = {name: _parsed(name, given) for name, given in record.columns.items()}
+        except ValueError:
+            raise DatabaseRejected(
+                "The recorded names of the table's columns are malformed.",
+                "Restore the table memory_index_state from a backup, or write what was recorded into its column_names.",
+            ) from None
+        return cls(sources, record.text_search_configuration)
 
     @classmethod
     def parse(

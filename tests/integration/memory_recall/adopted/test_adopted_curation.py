@@ -83,7 +83,7 @@ async def test_a_proposal_with_ids_of_another_kind_of_key_is_refused(adopted: St
         newer="", text_hash="0" * 32, successor_hash="0" * 32,
     )  # fmt: skip
     async with opened(adopted.source, "test") as connection:
-        with pytest.raises(InvalidInput, match="'17' is no id of a memory"):
+        with pytest.raises(InvalidInput, match="is no id of a memory"):
             await apply_proposals(connection, table, [one])
 
 
