@@ -31,7 +31,7 @@ _NAMES = {
     "memory_recall.search.fusion": ("Fusion", "SortBy"),
     "memory_recall.search.hybrid_recall": ("HybridRecall",),
     "memory_recall.search.options": ("RecallOptions",),
-    "memory_recall.search.period": ("Period", "PeriodFinder"),
+    "memory_recall.search.period": ("Period", "PeriodFinder", "iso_period"),
     "memory_recall.search.query": ("EmbeddedQuery", "Lexical", "Mode", "RecallQuery"),
     "memory_recall.search.query_embedding": ("QueryEmbedder",),
     "memory_recall.search.recall": ("Recall",),

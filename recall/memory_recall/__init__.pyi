@@ -22,6 +22,7 @@ from memory_recall.search.hybrid_recall import HybridRecall as HybridRecall
 from memory_recall.search.options import RecallOptions as RecallOptions
 from memory_recall.search.period import Period as Period
 from memory_recall.search.period import PeriodFinder as PeriodFinder
+from memory_recall.search.period import iso_period as iso_period
 from memory_recall.search.query import EmbeddedQuery as EmbeddedQuery
 from memory_recall.search.query import Lexical as Lexical
 from memory_recall.search.query import Mode as Mode

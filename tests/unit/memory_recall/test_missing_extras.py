@@ -15,7 +15,7 @@ class Hidden:
 sys.meta_path.insert(0, Hidden())
 """
 NAMES = [
-    ("dates", "find_period", "dateparser", "temporal"),
+    ("dates", "find_period", "dateparser", "consolidation"),
     ("fastapi", "create_recall_router", "fastapi", "api"),
     ("prometheus", "RecallMetrics", "prometheus_client", "metrics"),
 ]

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memory_recall.contrib.dates import SEARCHED, UNDERSTOOD, find_period
+from memory_recall.contrib.dates import find_period
 from memory_recall.errors import InvalidInput
-from memory_recall.search.period import FADE, Period
+from memory_recall.search.period import FADE, SEARCHED, UNDERSTOOD, Period, iso_period
 
 NOW = datetime(2023, 11, 15, 10, 30, tzinfo=UTC)  # a Wednesday
 MOMENTS = st.datetimes(datetime(1970, 1, 1), datetime(2100, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001  (Hypothesis adds the zone)
@@ -114,3 +114,36 @@ def test_closeness_never_grows_with_the_distance(period: Period, moment: datetim
 def test_a_period_without_duration_or_time_zone_is_refused(end: datetime) -> None:
     with pytest.raises(InvalidInput, match="A period needs"):
         Period(NOW, end)
+
+
+@pytest.mark.parametrize(
+    ("text", "start", "days"),
+    [
+        ("der Ausfall vom 2023-02-01", "2023-02-01", 1),
+        ("2023-02-01T10:30 \u306e\u969c\u5bb3", "2023-02-01", 1),
+        ("backup-Datei 2024-02.", "2024-02-01", 29),
+        ("zwischen 2023-05 und 2023-05-08", "2023-05-08", 1),
+    ],
+)
+def test_dates_in_iso_form_are_understood_in_any_language(text: str, start: str, days: int) -> None:
+    """Days and months; the shorter wins."""
+    found = iso_period(text, NOW)
+    assert found is not None
+    assert found.start == datetime.fromisoformat(start).replace(tzinfo=UTC)
+    assert found.end - found.start == timedelta(days=days)
+    assert find_period(text, NOW) == found
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["2023-02-30", "2023-13", "CVE-2023-05", "2023-05-081", "2023-05/06", "1234-05", "", "gestern"],
+)
+def test_what_is_no_date_of_the_calendar_in_iso_form_names_no_period(text: str) -> None:
+    """Versions, identifiers, days that no month has, and words."""
+    assert iso_period(text, NOW) is None
+
+
+def test_of_a_long_query_the_beginning_alone_is_searched_for_iso_dates() -> None:
+    """What a query costs is bounded."""
+    assert iso_period("x" * SEARCHED + " 2023-05-08", NOW) is None
+    assert iso_period("2023-05 " * UNDERSTOOD + "2023-05-08", NOW) == iso_period("2023-05", NOW)
