@@ -1,19 +1,25 @@
 """`memory status`: shows the state of the database, or of a MemoryIndex in a Kubernetes cluster."""
 
 import dataclasses
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from memory_recall.cli.output import JsonOption, emit, execute, show
+from memory_recall.embedding.profiles import PROFILES, ModelProfile
 from memory_recall.errors import ExitCode
 from memory_recall.memory_index.client import Place, read
 from memory_recall.memory_index.pipeline import Pipeline, pipeline
 from memory_recall.memory_index.screen import screen
-from memory_recall.postgres.connection import opened
+from memory_recall.postgres.connection import AnyConnection, opened
+from memory_recall.schema.adoption.observations import TextObservation
+from memory_recall.schema.adoption.observations_sql import looking, observe_database, observe_table, observe_texts
+from memory_recall.schema.adoption.screen import language_lines
+from memory_recall.schema.table import describe
 from memory_recall.settings import Settings
-from memory_recall.status import inspect
+from memory_recall.status import DatabaseFacts, inspect
 
 KubeOption = Annotated[
     str | None, typer.Option("--kube", metavar="NAME", help="Show this MemoryIndex of a Kubernetes cluster instead.")
@@ -39,6 +45,8 @@ def status_command(
 ) -> None:
     """Show counts of rows, the models, the vector index, the pgvector extension and the schema revision.
 
+    Of a sample of the texts, the scripts are counted in the database; a line says how many are beyond the model.
+
     With --kube, show instead which stages of a MemoryIndex are complete, what blocks it and what to do. The exit status
     is 0 if the MemoryIndex is Ready, 3 if the operator goes on by itself, and 4 if a person must act.
 
@@ -52,12 +60,31 @@ def status_command(
     elif namespace or kubeconfig or context:
         raise typer.BadParameter("--namespace, --kubeconfig and --context need --kube.")
     else:
-        emit(execute(_status, as_json=json), as_json=json, title="Memory index")
+        facts, texts = execute(_status, as_json=json)
+        model = PROFILES.get(facts.active_name or "")
+        emit(dataclasses.asdict(facts) | {"texts": _described(texts, model)}, as_json=json, title="Memory index")
+        if model and model.scripts and texts.beyond(model.scripts) and not json:
+            show(language_lines(model, texts))
 
 
-async def _status(settings: Settings) -> dict[str, Any]:
+async def _status(settings: Settings) -> tuple[DatabaseFacts, TextObservation]:
     async with opened(settings.dsn(), "memory-status") as connection:
-        return dataclasses.asdict(await inspect(connection, settings.table, settings.column_names()))
+        facts = await inspect(connection, settings.table, settings.column_names())
+        readable = facts.table_exists and not facts.faults
+        return facts, await _observe_texts(connection, settings) if readable else TextObservation()
+
+
+async def _observe_texts(connection: AnyConnection, settings: Settings) -> TextObservation:
+    table = await describe(connection, settings.table, settings.column_names())
+    async with looking(connection):
+        encoding = (await observe_database(connection)).encoding
+        return await observe_texts(connection, table, await observe_table(connection, table), encoding, None)
+
+
+def _described(texts: TextObservation, model: ModelProfile | None) -> Mapping[str, Any]:
+    """Return what is shown of the sampled texts. `beyond_model` is None where the model's scripts are not known."""
+    beyond = texts.beyond(model.scripts) if model and model.scripts else None
+    return {"sampled": texts.texts, "scripts": texts.scripts, "beyond_model": beyond}
 
 
 def _show_memory_index(place: Place, *, as_json: bool) -> None:

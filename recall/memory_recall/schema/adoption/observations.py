@@ -3,7 +3,7 @@
 No value of a row is among them. Of texts there are lengths and scripts, of documents the names of known keys.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 FULL_PAGES = 100  # percent; the fillfactor of a table that has none of its own
@@ -75,6 +75,10 @@ class TextObservation:
     scripts: Mapping[str, int] = field(default_factory=dict)
     sensitive: int = 0
     deleted: int = 0
+
+    def beyond(self, scripts: Collection[str]) -> int:
+        """Return how many texts are in none of these scripts. Texts without letters are not counted."""
+        return sum(count for name, count in self.scripts.items() if name not in scripts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,9 +4,11 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from memory_recall.embedding.profiles import ModelProfile
 from memory_recall.schema.adoption.estimates import CHARACTERS_A_TOKEN, OFTEN, TEXTS_A_SECOND, VECTORS_A_SECOND
 from memory_recall.schema.adoption.existing_columns import existing_vector_ways, vector_columns_of_others
 from memory_recall.schema.adoption.fillfactor import fillfactor_statements
+from memory_recall.schema.adoption.observations import TextObservation
 from memory_recall.schema.adoption.plan import AdoptionPlan
 from memory_recall.schema.adoption.proposal import NOT_FOUND, Choice
 from memory_recall.schema.adoption.settings_output import environment, export_lines, resource, yaml_lines
@@ -177,16 +179,15 @@ def _texts(plan: AdoptionPlan) -> Iterator[str]:
     if texts.scripts:
         counted = sorted(texts.scripts.items(), key=lambda one: -one[1])
         yield f"Scripts: {', '.join(f'{name} {100 * count / texts.texts:.0f} %' for name, count in counted)}."
-    yield from _languages(plan)
+    yield from language_lines(model, texts)
 
 
-def _languages(plan: AdoptionPlan) -> Iterator[str]:
-    """Say for which languages the model is, and how many texts are surely in others."""
-    model, scripts = plan.request.model, plan.texts.scripts
+def language_lines(model: ModelProfile, texts: TextObservation) -> Iterator[str]:
+    """Say for which languages the model is, and how many texts are in scripts beyond it, if any script is."""
     if model.scripts is None:
         return
-    beyond = sum(count for name, count in scripts.items() if name not in model.scripts)
-    others = f", and {100 * beyond / plan.texts.texts:.0f} % of the texts are in scripts beyond it" if beyond else ""
+    beyond = texts.beyond(model.scripts)
+    others = f", and {100 * beyond / texts.texts:.0f} % of the texts are in scripts beyond it" if beyond else ""
     yield (
         f"{model.name} is made for {model.languages}{others}. "
         "It finds texts of other languages little better than by chance; multilingual-e5-small is for 100 languages."

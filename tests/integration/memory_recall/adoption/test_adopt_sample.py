@@ -1,12 +1,14 @@
 """What `memory adopt` measures of a table: texts by length and script, marks, updates, the locale; never a text."""
 
+import asyncio
 import json
 from collections.abc import Awaitable, Callable
 
 import asyncpg
 import pytest
-from typer.testing import Result
+from typer.testing import CliRunner, Result
 
+from memory_recall.cli.app import create_app
 from memory_recall.schema.adoption import observations_sql
 from tests.integration.conftest import Database
 
@@ -105,3 +107,27 @@ async def test_the_locale_is_named_that_knows_no_small_letters_outside_of_ascii(
     assert "The locale knows no small letters outside of ASCII" in screen
     assert "pgvector) is not created in this database; the server has" in screen
     assert plan["adoptable"] is False
+
+
+async def test_status_says_how_many_texts_are_in_scripts_beyond_the_model(database: Database, adopt: Run) -> None:
+    """Counts of scripts alone leave the database; a model for every script has no such line."""
+    async with database.connection() as connection:
+        await connection.execute(NOTES)
+        done = await adopt("notes", "--apply")
+        assert done.exit_code == 0, done.output
+        screen, counted = await status_of("notes"), await status_of("notes", "--json")
+        assert "67 % of the texts are in scripts beyond it" in screen
+        assert CANARY not in screen + counted
+        scripts = {"Latin": 10, "Cyrillic": 10, "Han": 10}
+        assert json.loads(counted)["texts"] == {"sampled": 30, "scripts": scripts, "beyond_model": 20}
+        await connection.execute("UPDATE memory_index_models SET name = 'multilingual-e5-small'")
+        assert json.loads(await status_of("notes", "--json"))["texts"]["beyond_model"] is None
+        assert "scripts beyond" not in await status_of("notes")
+
+
+async def status_of(table: str, *options: str) -> str:
+    """Return what `memory status` prints of a table."""
+    environment = {"MEMORY_TABLE": table}
+    done = await asyncio.to_thread(CliRunner().invoke, create_app(["status"]), ["status", *options], env=environment)
+    assert done.exit_code == 0, done.output
+    return done.stdout
