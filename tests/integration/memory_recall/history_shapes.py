@@ -6,8 +6,11 @@ from uuid import UUID
 
 from memory_recall.schema.columns.names import OUR_NAMES, ColumnNames
 
-_NAMES = ("id", "content", "is_sensitive", "deleted_at", "user_id", "importance", "embedding")
-_DOCUMENT = {"content": "data", "is_sensitive": "secret", "deleted_at": "deleted", "user_id": "user_id"}
+_DOCUMENT = {
+    "content": "data", "is_sensitive": "secret", "deleted_at": "deleted", "user_id": "user_id", "category": "kind",
+    "tags": "labels",
+}  # fmt: skip
+_ROW = ("id", "user_id", "content", "category", "tags", "is_sensitive", "deleted_at", "embedding")
 
 
 @dataclass(frozen=True)
@@ -46,13 +49,26 @@ class Shape:
             given.append(self._document({column: value for column, value in values.items() if column in _DOCUMENT}))
         return f"INSERT INTO {self.table} ({', '.join(names)}) VALUES ({', '.join(given)})"
 
+    def own(self, name: str) -> str:
+        """Return the full name of a relation or function of ours for this table, which is the first of its schema."""
+        return f"{self.table.rpartition('.')[0] or 'public'}.{name}"
+
+    @property
+    def plain_name(self) -> str:
+        """The table's name without quotes, as settings have it."""
+        return self.table.replace('"', "")
+
     @property
     def rows(self) -> str:
         """A SELECT of the rows under our names."""
-        sensitive = f"{self.name('is_sensitive')} IS DISTINCT FROM 'false'" if self.in_document else None
-        shown = {"is_sensitive": sensitive} if sensitive else {}
-        columns = ("id", "content", "is_sensitive", "deleted_at", "embedding")
-        return f"SELECT {', '.join(f'{shown.get(one, self.name(one))} AS {one}' for one in columns)} FROM {self.table}"
+        shown = {"is_sensitive": self.sensitive}
+        return f"SELECT {', '.join(f'{shown.get(one, self.name(one))} AS {one}' for one in _ROW)} FROM {self.table}"
+
+    @property
+    def sensitive(self) -> str:
+        """SQL for whether a row is sensitive."""
+        name = self.name("is_sensitive")
+        return f"({name} IS DISTINCT FROM 'false')" if self.in_document else name
 
     @staticmethod
     def _document(values: Mapping[str, str]) -> str:
@@ -66,22 +82,22 @@ WITH_UUIDS = Shape(
     """
     CREATE SCHEMA app;
     CREATE TABLE app."Team notes" ("Key" uuid PRIMARY KEY, body varchar(200), "isSecret" boolean NOT NULL DEFAULT false,
-        "deletedAt" timestamptz, "User Id" text, weight real)""",
+        "deletedAt" timestamptz, "User Id" text, weight real, kind text, "Labels" text)""",
     {
         "id": '"Key"', "content": "body", "is_sensitive": '"isSecret"', "deleted_at": '"deletedAt"',
-        "user_id": '"User Id"', "importance": "weight",
+        "user_id": '"User Id"', "importance": "weight", "category": "kind", "tags": '"Labels"',
     },
     lambda number: str(UUID(int=number)),
     ColumnNames.parse({
         "id": "Key", "content": "body", "is_sensitive": "isSecret", "deleted_at": "deletedAt", "user_id": "User Id",
-        "importance": "weight",
+        "importance": "weight", "category": "kind", "tags": "Labels",
     }),
 )  # fmt: skip
 WITH_TEXT_KEYS = Shape(
     "articles",
     """
     CREATE TABLE articles (slug varchar(20) PRIMARY KEY, content text, is_sensitive boolean NOT NULL DEFAULT false,
-        removed timestamp, user_id text, importance real)""",
+        removed timestamp, user_id text, importance real, category varchar(20), tags text)""",
     {"id": "slug", "deleted_at": "removed"},
     lambda number: f"no {number}",
     ColumnNames.parse({"id": "slug", "deleted_at": "removed"}),
@@ -94,4 +110,4 @@ WITH_DOCUMENTS = Shape(
     ColumnNames.parse({column: f"payload->>'{key}'" for column, key in _DOCUMENT.items()}),
     in_document=True,
 )
-OTHERS = {"uuids": WITH_UUIDS, "text keys": WITH_TEXT_KEYS, "documents": WITH_DOCUMENTS}
+OTHERS: Mapping[str, Shape] = {"uuids": WITH_UUIDS, "text keys": WITH_TEXT_KEYS, "documents": WITH_DOCUMENTS}

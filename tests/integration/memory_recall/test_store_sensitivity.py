@@ -235,11 +235,6 @@ async def opened_parts(database: Database, table_name: str = "memories") -> Asyn
         await connection.close()
 
 
-def plain_name(shape: Shape) -> str:
-    """The table's name without quotes, as settings have it."""
-    return shape.table.replace('"', "")
-
-
 @pytest.fixture
 async def player_parts(database: Database, request_for: Callable[..., MigrationRequest]) -> Any:
     await migrate_and_index(DsnText(database.dsn), request_for(dimensions=DIMENSIONS))
@@ -264,7 +259,7 @@ async def parts_of_layouts(copy_of: CopyOf, request_for: Callable[..., Migration
     async def fill_other(empty: Database, shape: Shape) -> None:
         async with empty.connection() as connection:
             await connection.execute(shape.create)
-        request = request_for(dimensions=DIMENSIONS, table=plain_name(shape), columns=shape.columns)
+        request = request_for(dimensions=DIMENSIONS, table=shape.plain_name, columns=shape.columns)
         await migrate_and_index(DsnText(empty.dsn), request)
 
     others = {name: await copy_of(f"played {name}", partial(fill_other, shape=shape)) for name, shape in OTHERS.items()}
@@ -284,7 +279,7 @@ async def parts_of_layouts(copy_of: CopyOf, request_for: Callable[..., Migration
             "equal ids": (*parts["shared"], "user_id, id", None),
             "replicated": (*parts["source"], "id", replication),
             **{
-                name: (*await stack.enter_async_context(opened_parts(others[name], plain_name(shape))), "id", None)
+                name: (*await stack.enter_async_context(opened_parts(others[name], shape.plain_name)), "id", None)
                 for name, shape in OTHERS.items()
             },
         }
