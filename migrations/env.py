@@ -11,7 +11,8 @@ statements of a revision. The statements contain these placeholders:
   whether it is ours and has to be added.
 - `{key}`: the type of ids in our own tables. `{column_names}`: SQL literal of the names of the user's columns.
 - `{suffix}`: the end of our own objects' names.
-- `{vectors}`: the schema of pgvector's types. `{dimensions}`: the dimensions of the embedding column.
+- `{vectors}`: the schema of pgvector's types. `{vector_column}`: the name of the active vector column, which needs no
+  quotes; `{dimensions}`: its dimensions.
 - `{adopted}`, `{discarding}`: whether the embedding column existed before, and whether its vectors are discarded.
 - `{model}`, `{pooling}`, `{max_tokens}`, `{query_prefix}`, `{document_prefix}`: SQL literals of the model to record.
 

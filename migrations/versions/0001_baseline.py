@@ -27,7 +27,7 @@ def upgrade() -> None:
         _create_failures(steps)
         _create_swaps(steps)
         _create_supersessions(steps)
-        steps.run("ALTER TABLE {table} ADD COLUMN IF NOT EXISTS embedding {vectors}.halfvec({dimensions})")
+        steps.run("ALTER TABLE {table} ADD COLUMN IF NOT EXISTS {vector_column} {vectors}.halfvec({dimensions})")
         if steps.value("SELECT {search_added}") is True:
             steps.run("ALTER TABLE {table} ADD COLUMN IF NOT EXISTS {search_column} tsvector")
         _raise_statistics_target(steps)

@@ -66,16 +66,20 @@ def _outcomes(server: PostgresInstance, python: Path, embedder: str) -> Iterator
         text = store.used.get("content", "content")
         writer = sql_writer(dsn, store.create, store.write, text, store.relation)
         yield adopt_store(
-            server, Written(store.name, dsn, store.table, writer), embedder,
-            statement=store.statement, options=store.options,
-        )  # fmt: skip
+            server,
+            Written(store.name, dsn, store.table, writer),
+            embedder,
+            options=store.options,
+        )
     for program in programs.PROGRAMS:
         dsn = new_database(server, program.name.replace("-", "_"))
         write = partial(programs.write, python, program, dsn, embedder)
         yield adopt_store(
-            server, Written(program.name, dsn, program.table, write), embedder,
-            statement=program.statement, options=("--no-sensitive",),
-        )  # fmt: skip
+            server,
+            Written(program.name, dsn, program.table, write),
+            embedder,
+            options=("--no-sensitive",),
+        )
 
 
 def _share(held: list[bool]) -> str:

@@ -89,23 +89,16 @@ class Written:
     write: Write
 
 
-def adopt_store(
-    server: PostgresInstance, store: Written, embedder: str, *, statement: str = "", options: tuple[str, ...] = ()
-) -> Outcome:
-    """Have a store written, adopt it, have it written by the same writer again, and ask a question.
-
-    `statement` runs before the adoption, with the options `options`, unless it is "".
-    """
+def adopt_store(server: PostgresInstance, store: Written, embedder: str, *, options: tuple[str, ...] = ()) -> Outcome:
+    """Have a store written, adopt it with these options, have the same writer write it again, and ask a question."""
     dsn, table = store.dsn, store.table
     missing = [] if store.write(FIRST) == ANSWER else ["its own search before"]
     statements, before = _statements(server, dsn), _rows(dsn, table)
     if not statements:
         missing.append("its statements in the server's log")
-    if statement:
-        _execute(dsn, statement)
     memory = _Memory(dsn, embedder, table)
     plan = json.loads(memory.run("adopt", table, *options, "--json", expected=0 if not missing else None))
-    memory.run("adopt", table, *options, "--apply", "--existing-vectors", "keep")
+    memory.run("adopt", table, *options, "--apply")
     memory.run("backfill")
     memory.run("index", "build")
     if _rows(dsn, table, before[0]) != before:
@@ -192,13 +185,13 @@ def sql_writer(dsn: str, create: str, insert: str, column: str, table: str) -> W
 
 
 def _rows(dsn: str, table: str, columns: list[str] | None = None) -> tuple[list[str], str | None]:
-    """Return the table's columns but for vectors of the name of ours, and a digest of the rows in them."""
+    """Return the columns that the table has, or those that are given, and a digest of the rows in them."""
     names = columns or [
         found[0]
         for found in _fetch(
             dsn,
             "SELECT attname FROM pg_attribute WHERE attrelid = to_regclass($1) AND attnum > 0 AND NOT attisdropped "
-            "AND attname <> 'embedding' ORDER BY attnum",
+            "ORDER BY attnum",
             _quoted(table),
         )
     ]

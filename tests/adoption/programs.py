@@ -14,22 +14,17 @@ _SECONDS = 300.0
 
 @dataclass(frozen=True)
 class Program:
-    """A program with a store of its own: its name in `writer.py`, its table, and what has to be said of the table.
-
-    `statement` has to run before the table is adopted, or is "".
-    """
+    """A program with a store of its own: its name in `writer.py`, and its table."""
 
     name: str
     table: str
-    statement: str = ""
 
 
-_CAST = "ALTER TABLE {} ALTER embedding TYPE halfvec(384)"
 PROGRAMS = (
     Program("mem0", "mem0"),
-    Program("langchain", "langchain_pg_embedding", _CAST.format("langchain_pg_embedding")),
+    Program("langchain", "langchain_pg_embedding"),
     Program("langchain-table", "langchain_notes"),
-    Program("llamaindex", "data_llamaindex", _CAST.format("data_llamaindex")),
+    Program("llamaindex", "data_llamaindex"),
 )
 
 

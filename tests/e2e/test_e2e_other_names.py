@@ -1,4 +1,4 @@
-"""A table with a uuid key and names of its own is indexed, recalled from, and left again as it was."""
+"""A table with a uuid key and names of its own, `embedding` among them, is indexed, recalled from, and left again as it was."""
 
 from collections.abc import Iterator
 
@@ -16,7 +16,7 @@ CREATE SCHEMA app;
 CREATE TABLE app."Notes" (
     uuid uuid PRIMARY KEY DEFAULT gen_random_uuid(), title text, body text, "User Id" integer,
     "isSecret" boolean NOT NULL DEFAULT false, "deletedAt" timestamptz, "createdAt" timestamptz NOT NULL DEFAULT now(),
-    words tsvector GENERATED ALWAYS AS (to_tsvector('english', coalesce(title, '') || ' ' || coalesce(body, ''))) STORED
+    embedding real[] NOT NULL DEFAULT '{1, 2, 3}', words tsvector GENERATED ALWAYS AS (to_tsvector('english', coalesce(title, '') || ' ' || coalesce(body, ''))) STORED
 );
 CREATE INDEX ON app."Notes" USING gin (words);
 INSERT INTO app."Notes" (title, body, "User Id", "isSecret") VALUES
@@ -26,8 +26,9 @@ INSERT INTO app."Notes" (title, body, "User Id", "isSecret") VALUES
 COLUMNS = {
     "id": "uuid", "content": ["title", "body"], "userId": "User Id", "sensitive": "isSecret",
     "deletedAt": "deletedAt", "createdAt": "createdAt", "searchVector": "words",
+    "embedding": "memory_embedding",
 }  # fmt: skip
-VECTORS = 'SELECT count(*) FILTER (WHERE embedding IS NOT NULL) FROM app."Notes"'
+VECTORS = 'SELECT count(*) FILTER (WHERE memory_embedding IS NOT NULL) FROM app."Notes"'
 
 
 def schema(tenant: Tenant) -> str:
@@ -41,7 +42,7 @@ def schema(tenant: Tenant) -> str:
 
 def rows_of(tenant: Tenant) -> str:
     """Return every row with the program's own columns, in the order of the key."""
-    columns = 'uuid, title, body, "User Id", "isSecret", "deletedAt", "createdAt", words'
+    columns = 'uuid, title, body, "User Id", "isSecret", "deletedAt", "createdAt", words, embedding'
     return tenant.sql(f'SELECT ({columns})::text FROM app."Notes" ORDER BY uuid')
 
 
@@ -76,7 +77,9 @@ def test_a_recall_answers_by_meaning_with_the_owners_rows_alone(before: tuple[Te
 
 def test_an_edit_of_either_text_is_embedded_anew(before: tuple[Tenant, str]) -> None:
     tenant = before[0]
-    edit = """UPDATE app."Notes" SET title = 'Attic' WHERE body LIKE 'The kettle%' RETURNING embedding IS NULL;"""
+    edit = (
+        """UPDATE app."Notes" SET title = 'Attic' WHERE body LIKE 'The kettle%' RETURNING memory_embedding IS NULL;"""
+    )
     assert "t" in tenant.as_owner(edit).split(), "the vector of the former text went with it"
     eventually(lambda: tenant.sql(VECTORS), lambda count: count == "3", what="the edited row embedded anew")
 

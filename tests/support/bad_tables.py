@@ -26,6 +26,13 @@ def _typed(column: str, kind: str, *named: str, options: tuple[str, ...] = _OPTI
     return BadTable(f"{column} {kind}", f"CREATE TABLE notes ({columns})", named, options)
 
 
+def _holding(kind: str, *named: str) -> BadTable:
+    """Return a table in whose column `embedding` our vectors are to be, which is of a type that cannot hold them."""
+    options = ("--no-sensitive", "--column", "embedding=embedding")
+    create = _PLAIN.format(f", embedding {kind}")
+    return BadTable(f"embedding {kind} for our vectors", create, (*named, "embedding=memory_embedding"), options)
+
+
 def _keyed(name: str, columns: str, after: str, *named: str) -> BadTable:
     """Return a table whose ids are not kept unique."""
     return BadTable(name, f"CREATE TABLE notes ({columns}, content text); {after}", named)
@@ -117,12 +124,12 @@ BAD_TABLES = (
         "two owners", _PLAIN.format(", owner text, account_id uuid"),
         ("owner and account_id are equally likely", "--column user_id= for none"),
     ),
-    # Vectors that are there.
-    _typed("embedding", "vector(384)", 'TYPE "public".halfvec(384)', "--existing-vectors keep", "RENAME COLUMN"),
-    _typed("embedding", "vector(1536)", "cannot hold vectors of all-MiniLM-L6-v2", "RENAME COLUMN", "DROP COLUMN"),
-    _typed("embedding", "vector", 'TYPE "public".halfvec(384)'),
-    _typed("embedding", "halfvec(768)", "cannot hold vectors of all-MiniLM-L6-v2", "RENAME COLUMN"),
-    _typed("embedding", "real[]", "embedding of", "is real[]", "RENAME COLUMN embedding TO embedding_before"),
+    # Vectors that are there, in a column that is to hold ours as well.
+    _holding("vector(384)", 'TYPE "public".halfvec(384)', "--existing-vectors keep"),
+    _holding("vector(1536)", "cannot hold vectors of all-MiniLM-L6-v2"),
+    _holding("vector", 'TYPE "public".halfvec(384)'),
+    _holding("halfvec(768)", "cannot hold vectors of all-MiniLM-L6-v2"),
+    _holding("real[]", "embedding of", "is real[]"),
     # What is no table of its own.
     BadTable(
         "a view", f"{_PLAIN.format('')}; ALTER TABLE notes RENAME TO r; CREATE VIEW notes AS TABLE r",
@@ -163,7 +170,7 @@ BAD_TABLES = (
             "Column content", "is bytea", "Column deleted_at", "is bigint", "user_id->>'KEY'", "cannot hold vectors",
             _ALTER + "is_sensitive", *_UNIQUE,
         ),
-        (),
+        ("--column", "embedding=embedding"),
     ),
     BadTable(
         "names that SQL reserves",

@@ -13,7 +13,7 @@ class ForeignStore:
 
     `create` makes it. `write` adds a memory of the text `$1` and the owner `$2`, a uuid as text. `options` are those of
     `memory adopt` without which something would be undecided. `used` is what `memory adopt` finds, by our names, where
-    it is not of our name. `statement` has to run before, or is "".
+    it is not of our name, and `embedding` is the column of our vectors.
     """
 
     name: str
@@ -22,7 +22,7 @@ class ForeignStore:
     write: str
     used: dict[str, str]
     options: tuple[str, ...] = ("--no-sensitive",)
-    statement: str = ""
+    embedding: str = "embedding"
 
     @property
     def relation(self) -> str:
@@ -59,7 +59,7 @@ FOREIGN_STORES = (
         VALUES (gen_random_uuid(), $1, jsonb_build_object('user_id', $2::text))
         """,
         {"content": "document", "user_id": "cmetadata->>'user_id'", "deleted_at": ""},
-        statement="ALTER TABLE langchain_pg_embedding ALTER embedding TYPE halfvec(384)",
+        embedding="memory_embedding",
     ),
     ForeignStore(
         "LlamaIndex",
@@ -78,7 +78,7 @@ FOREIGN_STORES = (
         {
             "content": "text", "user_id": "metadata_->>'owner'", "search_vector": "text_search_tsv", "deleted_at": "",
         },
-        statement="ALTER TABLE data_llamaindex ALTER embedding TYPE halfvec(384)",
+        embedding="memory_embedding",
     ),
     ForeignStore(
         "Prisma",

@@ -59,18 +59,20 @@ NOTES = OtherTable(
         CREATE TABLE notes (
             "Note Id" uuid PRIMARY KEY DEFAULT gen_random_uuid(), body text, secret boolean NOT NULL DEFAULT false,
             "deletedAt" timestamp, "User Id" varchar(40), kind varchar(20), labels text, weight numeric, made timestamp,
-            content text, user_id text, title text, parent uuid, extra jsonb,
+            content text, user_id text, title text, parent uuid, extra jsonb, embedding vector(3),
             "W ords" tsvector GENERATED ALWAYS AS (to_tsvector('english', body)) STORED)
     """,
     columns={
         "id": "Note Id", "content": "body", "is_sensitive": "secret", "deleted_at": "deletedAt", "user_id": "User Id",
         "category": "kind", "tags": "labels", "importance": "weight", "created_at": "made", "search_vector": "W ords",
+        "embedding": "memory_embedding",
     },
     insert="""
         INSERT INTO notes (body, content, title, user_id, extra, "User Id", secret, "deletedAt", kind, labels, weight,
-                           made, parent, embedding)
+                           made, parent, memory_embedding, embedding)
         VALUES ($1, $1, $1, $1, jsonb_build_object('text', $1::text), $2, $3, CASE WHEN $4 THEN now() END, $5, $6,
-                $7::float8, ($8::text::timestamptz AT TIME ZONE 'UTC'), gen_random_uuid(), $9::real[]::halfvec)
+                $7::float8, ($8::text::timestamptz AT TIME ZONE 'UTC'), gen_random_uuid(), $9::real[]::halfvec,
+                '[1, 2, 3]')
         RETURNING "Note Id"
     """,
     texts=frozenset({"content", "title", "user_id", "extra"}),

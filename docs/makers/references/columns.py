@@ -15,6 +15,7 @@ A table may have other names for them: `MEMORY_COLUMNS` names them by the names 
 that cannot be read as that type is none. `content` may be a list of up to eight, which are joined by a blank line. An
 empty text says that the table has no such column, where a table may lack it; that no row is sensitive is said with
 `MEMORY_SENSITIVITY=none` or `spec.database.sensitivity: None` alone. [`memory adopt`](../adopt.md) proposes all of it.
+`embedding` is our own column of vectors; `embedding: memory_embedding` leaves a column of that name to whoever uses it.
 The first migration records the names. Others are refused from then on, until `memory migrate --to base` has removed
 what was added."""
 NEEDS = {Need.ALWAYS: "yes", Need.RECALL: "no", Need.OPTIONAL: "no"}

@@ -59,6 +59,7 @@ class Columns(Section):
     """What the columns of the table are called; a field that is None has the name that the table made by us has.
 
     An empty text says that the table has no such column. The text of a memory may come from several columns.
+    `embedding` is our own column of vectors, which has another name where this one is taken.
     """
 
     id: str | None = None
@@ -73,6 +74,7 @@ class Columns(Section):
     importance: str | None = None
     created_at: str | None = None
     updated_at: str | None = None
+    embedding: str | None = None
 
 
 class Database(Section):

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from memory_recall.postgres.connection import Connection
 from memory_recall.postgres.driver_errors import translated
-from memory_recall.schema.table import EMBEDDING_COLUMN, MemoryTable
+from memory_recall.schema.table import ACTIVE, MemoryTable
 
 _KIB = 1024
 _WORKER_KIB = 32 * _KIB  # Postgres starts no more parallel workers than have this much each
@@ -76,7 +76,9 @@ async def prepare_build(
 ) -> None:
     """Set memory and parallel workers of this session for the build. If `memory` is given, it is used unchanged."""
     with translated("counting vectors"):
-        rows = await connection.fetchval(f"SELECT count(*) FROM {table.qualified} WHERE {EMBEDDING_COLUMN} IS NOT NULL")
+        rows = await connection.fetchval(
+            f"SELECT count(*) FROM {table.qualified} WHERE {table.vector_name(ACTIVE)} IS NOT NULL"
+        )
     server = await read_resources(connection)
     chosen = build_settings(server, rows=rows, dimensions=table.embedding_dimensions or 0, m=m, serving=serving)
     await _set(connection, memory or f"{chosen.maintenance_work_mem}kB", chosen.maintenance_workers)

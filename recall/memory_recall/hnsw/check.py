@@ -13,7 +13,7 @@ from memory_recall.hnsw.search_effort import SearchedGraph
 from memory_recall.postgres.connection import Connection
 from memory_recall.postgres.driver_errors import translated
 from memory_recall.schema.columns.keys import MemoryId
-from memory_recall.schema.table import EMBEDDING_COLUMN, MemoryTable, quoted
+from memory_recall.schema.table import ACTIVE, MemoryTable, quoted
 
 _DEPTH = 10
 _ROUNDING = 1e-6
@@ -34,18 +34,19 @@ async def measure_index(connection: Connection, table: MemoryTable, facts: Index
     """
     distance = f"OPERATOR({quoted(table.vector_schema or 'public')}.<=>)"
     key = table.row().id
-    vector = f"(SELECT {EMBEDDING_COLUMN} FROM {table.qualified} WHERE {key} = $1)"
-    distance_to_row = f"{EMBEDDING_COLUMN} {distance} {vector}"
+    name = table.vector_name(ACTIVE)
+    vector = f"(SELECT {name} FROM {table.qualified} WHERE {key} = $1)"
+    distance_to_row = f"{name} {distance} {vector}"
     nearest = (
         f"SELECT sha256(convert_to({vector}::text, 'UTF8')) AS vector, "
         # From and to a vector of length zero the distance is NaN.
         f"array_agg(distance) FILTER (WHERE distance < 'NaN') AS distances "
         f"FROM (SELECT {distance_to_row} AS distance FROM {table.qualified} "
-        f"WHERE {EMBEDDING_COLUMN} IS NOT NULL ORDER BY {distance_to_row} LIMIT {_DEPTH}) nearest"
+        f"WHERE {name} IS NOT NULL ORDER BY {distance_to_row} LIMIT {_DEPTH}) nearest"
     )
     with translated("measuring the vector index"):
         ids = await connection.fetch(
-            f"SELECT {table.key.shown(key)} AS id FROM {table.qualified} WHERE {EMBEDDING_COLUMN} IS NOT NULL "
+            f"SELECT {table.key.shown(key)} AS id FROM {table.qualified} WHERE {name} IS NOT NULL "
             "ORDER BY random() LIMIT $1",
             sample,
         )

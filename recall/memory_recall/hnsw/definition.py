@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from memory_recall.postgres.connection import AnyConnection, Connection
 from memory_recall.postgres.driver_errors import translated
 from memory_recall.schema.names import LONGEST_NAME, index_name
-from memory_recall.schema.table import EMBEDDING_COLUMN, MemoryTable, quoted
+from memory_recall.schema.table import ACTIVE, MemoryTable, VectorColumn, quoted
 
 DEFAULT_M, DEFAULT_EF_CONSTRUCTION = 24, 128  # ADR 17
 _PGVECTORS_M, _PGVECTORS_EF = 16, 64  # of an index whose definition names none
@@ -40,22 +40,23 @@ class IndexFacts:
         return self.valid and self.ours and (self.m, self.ef_construction) != (m, ef_construction)
 
 
-def hnsw_name(table: MemoryTable, column: str = EMBEDDING_COLUMN) -> str:
+def hnsw_name(table: MemoryTable, column: VectorColumn = ACTIVE) -> str:
     """Return the name under which we build the index over a column."""
-    return index_name(table.name, column)
+    return index_name(table.name, column.purpose)
 
 
-def hnsw_definition(table: MemoryTable, m: int, ef_construction: int, column: str = EMBEDDING_COLUMN) -> str:
+def hnsw_definition(table: MemoryTable, m: int, ef_construction: int, column: VectorColumn = ACTIVE) -> str:
     """Return the part of CREATE INDEX that follows the index's name."""
     operators = f"{quoted(table.vector_schema or 'public')}.halfvec_cosine_ops"
-    return f"ON {table.qualified} USING hnsw ({column} {operators}) WITH (m = {m}, ef_construction = {ef_construction})"
+    vector = f"{table.vector_name(column)} {operators}"
+    return f"ON {table.qualified} USING hnsw ({vector}) WITH (m = {m}, ef_construction = {ef_construction})"
 
 
-def find_statement(table: MemoryTable, *, valid_only: bool = True, column: str = EMBEDDING_COLUMN) -> str:
+def find_statement(table: MemoryTable, *, valid_only: bool = True, column: VectorColumn = ACTIVE) -> str:
     """Return SQL that finds a cosine HNSW index over all rows of the column; our own index comes before any other."""
     relation = table.qualified.replace("'", "''")
     validity = "AND i.indisvalid AND i.indisready" if valid_only else ""
-    ours = hnsw_name(table, column).replace("'", "''")
+    ours, vector = hnsw_name(table, column).replace("'", "''"), table.vector_name(column)
     return f"""
         SELECT c.relname AS name, i.indisvalid AND i.indisready AS valid, i.indexrelid AS oid,
                {_option("m", _PGVECTORS_M)} AS m, {_option("ef_construction", _PGVECTORS_EF)} AS ef_construction
@@ -64,7 +65,7 @@ def find_statement(table: MemoryTable, *, valid_only: bool = True, column: str =
           JOIN pg_am am ON am.oid = c.relam
           JOIN pg_opclass oc ON oc.oid = i.indclass[0]
           JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
-         WHERE i.indrelid = to_regclass('{relation}') AND i.indpred IS NULL AND a.attname = '{column}'
+         WHERE i.indrelid = to_regclass('{relation}') AND i.indpred IS NULL AND a.attname = '{vector}'
            AND am.amname = 'hnsw' AND oc.opcname = 'halfvec_cosine_ops' {validity}
          ORDER BY (i.indisvalid AND i.indisready) DESC, (c.relname = '{ours}') DESC
          LIMIT 1
@@ -87,7 +88,7 @@ SELECT phase, CASE WHEN tuples_total > 0 THEN tuples_done::float8 / tuples_total
 """
 
 
-async def inspect_index(connection: AnyConnection, table: MemoryTable, column: str = EMBEDDING_COLUMN) -> IndexFacts:
+async def inspect_index(connection: AnyConnection, table: MemoryTable, column: VectorColumn = ACTIVE) -> IndexFacts:
     """Read from the catalog the HNSW index, whether it is valid, and the progress of a running build.
 
     The index of a partitioned table is valid once every partition has its part of it.
@@ -110,7 +111,7 @@ async def inspect_index(connection: AnyConnection, table: MemoryTable, column: s
 _OF_REINDEX = "coalesce(substring(c.relname FROM '_cc(?:new|old)[0-9]*$'), '')"
 
 
-async def drop_invalid(connection: Connection, table: MemoryTable, column: str = EMBEDDING_COLUMN) -> list[str]:
+async def drop_invalid(connection: Connection, table: MemoryTable, column: VectorColumn = ACTIVE) -> list[str]:
     """Drop the invalid indexes that interrupted builds and REINDEX left under our index's name; return their names.
 
     The index of a partitioned table is not dropped while parts of it are missing, since the next build adds them. In

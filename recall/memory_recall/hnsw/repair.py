@@ -25,11 +25,11 @@ from memory_recall.retrying import TABLE_LOCK_BACKOFF, caused_by, retry
 from memory_recall.schema.ddl import TableChanges
 from memory_recall.schema.names import index_name
 from memory_recall.schema.revisions import require_schema
-from memory_recall.schema.table import EMBEDDING_COLUMN, MemoryTable, quoted
+from memory_recall.schema.table import ACTIVE, MemoryTable, VectorColumn, quoted
 from memory_recall.schema.table_locks import locked_session
 
 _LOCK_KEY = 0x6D656D6F_72796963  # "memoryic"; one rebuild per database
-_REPLACEMENT = f"{EMBEDDING_COLUMN}_rebuilt"  # what the index is for that replaces another
+_REPLACEMENT = f"{ACTIVE.purpose}_rebuilt"  # what the index is for that replaces another
 _EXCHANGE_LOCK_MS, _EXCHANGE_TRIES = 100, 200
 DEFAULT_SAMPLE = 50
 
@@ -131,7 +131,7 @@ async def with_less_memory(connection: Connection, build: Callable[[], Awaitable
 
 
 async def create_index(
-    changes: TableChanges, name: str, parameters: IndexParameters, column: str = EMBEDDING_COLUMN
+    changes: TableChanges, name: str, parameters: IndexParameters, column: VectorColumn = ACTIVE
 ) -> None:
     """Create the index `name`, after dropping an invalid index that a failed attempt left under this name.
 

@@ -112,7 +112,7 @@ async def forget_settled(connection: Connection, table: MemoryTable, column: Vec
     The table need not have the column. A failure that another session has locked is left.
     """
     failures, row = table.own(column.failures), table.row("m")
-    wanted = table.pending("m", column.name) if column.name in table.catalog else table.shareable("m")
+    wanted = table.pending("m", column) if table.vector_name(column) in table.catalog else table.shareable("m")
     with translated("clearing settled failures"):
         await connection.execute(
             f"DELETE FROM {failures} WHERE id IN (SELECT f.id FROM {failures} f WHERE NOT EXISTS ("

@@ -82,7 +82,7 @@ class PendingQueue:
     ) -> None:
         self._table = table
         self._model_id = model_id
-        pending, vector, row = table.pending("m", column.name), column.name, table.row("m")
+        pending, vector, row = table.pending("m", column), table.vector_name(column), table.row("m")
         failures, stored = table.own(column.failures), table.key.stored
         page = _page_statement if indexed else _key_range_statement
         self._first_page = page(table, column)
@@ -194,7 +194,7 @@ def _share(table: MemoryTable) -> str:
 def _due(table: MemoryTable, column: VectorColumn) -> str:
     # A flip between two statements exchanges the columns; the rows that this column lacks are another model's then.
     return (
-        f"{_takes_vectors(table, column, '$4::integer')} AND {table.pending('m', column.name)} "
+        f"{_takes_vectors(table, column, '$4::integer')} AND {table.pending('m', column)} "
         f"AND {_share(table)} AND {in_adopted_partition(table, 'm')} "
         f"AND NOT EXISTS (SELECT FROM {table.own(column.failures)} f WHERE f.id = {table.row('m').id} "
         f"AND {_has_hash(table, 'f.text_hash')} AND {_NOT_YET})"

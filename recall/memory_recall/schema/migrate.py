@@ -32,7 +32,7 @@ from memory_recall.postgres.driver_errors import translate, translated
 from memory_recall.schema.adoption.active_model import replace_active_model
 from memory_recall.schema.adoption.existing_vectors import has_state, has_vectors, record_discard, unknown_origin
 from memory_recall.schema.claims_sql import TableClaim, require_claimable, write_claim
-from memory_recall.schema.columns.names import ColumnNames
+from memory_recall.schema.columns.names import OTHER_EMBEDDING, ColumnNames
 from memory_recall.schema.ddl import TableChanges, literal
 from memory_recall.schema.definitions import look_up_partitions
 from memory_recall.schema.models_sql import active_model, read_roles
@@ -46,7 +46,7 @@ from memory_recall.schema.rules.differences import describe_differences, differe
 from memory_recall.schema.rules.expected import triggers
 from memory_recall.schema.rules.removal import remove_additions
 from memory_recall.schema.rules.repair import adopt, drop_directionless, mark_adopted, restore
-from memory_recall.schema.table import EMBEDDING_COLUMN, MemoryTable, describe, quoted
+from memory_recall.schema.table import ACTIVE, MemoryTable, describe, quoted
 from memory_recall.schema.table_locks import locked_session
 
 
@@ -177,16 +177,17 @@ class _Run:
     async def _check(self, table: MemoryTable) -> None:
         """Refuse a table whose embedding column does not fit the model, unless the column may be replaced."""
         model = self._request.model
-        column = table.catalog.get(EMBEDDING_COLUMN)
-        if column is not None and table.embedding_dimensions != model.dimensions:
+        vector = table.vector_name(ACTIVE)
+        if vector in table.catalog and table.embedding_dimensions != model.dimensions:
             if await self._may_be_replaced(table):
                 await self._drop_empty_column(table)
                 return
             raise DimensionMismatch(
-                f"{table.schema}.{table.name}.embedding has {table.embedding_dimensions} dimensions; "
+                f"{table.schema}.{table.name}.{vector} has {table.embedding_dimensions} dimensions; "
                 f"model {model.name} yields {model.dimensions}.",
-                "Choose a model of the column's dimensions. A column that holds no vector is made again where existing "
-                "vectors may be discarded.",
+                "Choose a model of the column's dimensions, or leave it to others and name a column of our own "
+                f"with MEMORY_COLUMNS (in a cluster, spec.database.columns): embedding: {OTHER_EMBEDDING}. A column "
+                "that holds no vector is made again where existing vectors may be discarded.",
             )
         await self._check_existing_vectors(table)
 
@@ -222,15 +223,16 @@ class _Run:
         """
         if self._request.existing_vectors != "discard" or table.standby_dimensions is not None:
             return False
-        empty = f"SELECT NOT EXISTS (SELECT FROM {table.qualified} WHERE {EMBEDDING_COLUMN} IS NOT NULL)"
+        empty = f"SELECT NOT EXISTS (SELECT FROM {table.qualified} WHERE {table.vector_name(ACTIVE)} IS NOT NULL)"
         return await self._changes(table).value(empty) is True
 
     async def _drop_empty_column(self, table: MemoryTable) -> None:
         """Drop the empty embedding column and its triggers. This fails if a vector has been stored since the check."""
+        vector = table.vector_name(ACTIVE)
         statements = [
-            f"ALTER TABLE {table.qualified} ADD CONSTRAINT memory_index_replaced CHECK ({EMBEDDING_COLUMN} IS NULL)",
+            f"ALTER TABLE {table.qualified} ADD CONSTRAINT memory_index_replaced CHECK ({vector} IS NULL)",
             *(f"DROP TRIGGER IF EXISTS {trigger.name} ON {table.qualified}" for trigger in triggers(table)),
-            f"ALTER TABLE {table.qualified} DROP COLUMN {EMBEDDING_COLUMN}",
+            f"ALTER TABLE {table.qualified} DROP COLUMN {vector}",
         ]
         changes = self._changes(table)
         await changes.limit_waiting()
@@ -302,6 +304,7 @@ class _Run:
             "suffix": table.suffix.replace('"', '""'),
             "vectors": quoted(table.vector_schema or "public"),
             "dimensions": str(model.dimensions),
+            "vector_column": table.vector_name(ACTIVE),
             "adopted": "false" if table.embedding_dimensions is None else "true",
             "discarding": "true" if self._request.existing_vectors == "discard" else "false",
             "model": literal(model.name),

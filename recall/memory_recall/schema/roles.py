@@ -79,7 +79,11 @@ def _own_relations(table: MemoryTable) -> list[str]:
 
 
 def _worker_rights(table: MemoryTable, role: str) -> list[str]:
-    written = [name for name in (ACTIVE.name, STANDBY.name, OWN_SEARCH_COLUMN) if name in table.catalog]
+    written = [
+        name
+        for name in (table.vector_name(ACTIVE), table.vector_name(STANDBY), OWN_SEARCH_COLUMN)
+        if name in table.catalog
+    ]
     read = [*table.read_for(*READ_BY_WORKERS), *(["tableoid"] if table.is_partitioned else []), *written]
     failures = ", ".join(table.own(column.failures) for column in (ACTIVE, STANDBY))
     version = table.in_schema(version_table(table))

@@ -51,25 +51,25 @@ _PLAIN_NAME = re.compile("[a-z_][a-z0-9_]*")
 
 @dataclass(frozen=True, slots=True)
 class VectorColumn:
-    """One of the two vector columns.
+    """One of the two vector columns, whose name `MemoryTable.vector_name` gives.
 
-    `role` is the column of `memory_index_state` that holds the id of this vector column's model. `failures` is the name
-    of the table of recorded failures, and `constraint` that of the constraint on the column.
+    `purpose` is what the names of its indexes say. `role` is the column of `memory_index_state` that holds the id of
+    this vector column's model. `failures` is the name of the table of recorded failures, and `constraint` that of the
+    constraint on the column.
     """
 
-    name: str
+    purpose: str
     role: Literal["active_model", "next_model"]
     failures: str
     constraint: str
 
     def pending_index(self, table: str) -> str:
         """Return the name of the partial index over pending rows, which lack a vector in this column."""
-        return index_name(table, f"{self.name}_pending")
+        return index_name(table, f"{self.purpose}_pending")
 
 
 ACTIVE = VectorColumn("embedding", "active_model", "memory_embedding_failures", "memory_index_no_private_embedding")
 STANDBY = VectorColumn("embedding_standby", "next_model", "memory_standby_failures", "memory_index_no_private_standby")
-EMBEDDING_COLUMN = ACTIVE.name
 
 _LOCATE = """
 SELECT wanted.schema,
@@ -255,13 +255,16 @@ class MemoryTable:
         """Return an SQL expression, as Postgres prints it, for whether a row is neither sensitive nor deleted."""
         return f"((NOT {self.sensitive(row)}) AND {self.present(row)})"
 
-    def pending(self, row: str = "", column: str = EMBEDDING_COLUMN) -> str:
+    def vector_name(self, column: VectorColumn) -> str:
+        """Return the name of a vector column in this table; it needs no quotes."""
+        return self.names.embedding if column is ACTIVE else f"{self.names.embedding}_standby"
+
+    def pending(self, row: str = "", column: VectorColumn = ACTIVE) -> str:
         """Return an SQL expression for whether a row may have a vector and has none.
 
         The partial index over pending rows has the same expression as its condition.
         """
-        embedding = f"{row}.{column}" if row else column
-        return f"(({embedding} IS NULL) AND {self.shareable(row)})"
+        return f"(({self.row(row).vector(column)} IS NULL) AND {self.shareable(row)})"
 
     def require_exists(self) -> None:
         """Refuse to work on a table that does not exist.
@@ -326,9 +329,10 @@ class MemoryRow:
         """SQL for the row's search vector."""
         return self.column("search_vector")
 
-    def vector(self, column: str) -> str:
-        """Return SQL for one of our own columns of the row, such as that of a vector."""
-        return f"{self.alias}.{column}" if self.alias else column
+    def vector(self, column: VectorColumn) -> str:
+        """Return SQL for the value of a vector column of the row."""
+        name = self.table.vector_name(column)
+        return f"{self.alias}.{name}" if self.alias else name
 
     def differs(self, name: str, other: str) -> list[str]:
         """Return the comparisons, as Postgres prints them, of which one is true if the column differs from another row.
@@ -382,9 +386,10 @@ async def describe(connection: AnyConnection, table: str, names: ColumnNames | N
         suffix, recorded = await _recorded(connection, schema, name, plain=place["plain"], suffixed=place["suffixed"])
         known = recorded or names or OUR_NAMES
         key, words = (known.of(one)[0].column for one in ("id", "search_vector"))
+        vectors = known.embedding, f"{known.embedding}_standby"
         configuration = known.text_search_configuration
         relation = f"{quoted(schema)}.{quoted(name)}"
-        row = await connection.fetchrow(_DESCRIBE, relation, ACTIVE.name, STANDBY.name, key, words, configuration)
+        row = await connection.fetchrow(_DESCRIBE, relation, *vectors, key, words, configuration)
     assert row is not None  # noqa: S101  (as above)
     catalog = json.loads(row["catalog"])
     return MemoryTable(

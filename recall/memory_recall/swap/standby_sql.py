@@ -33,7 +33,7 @@ def add_standby(table: MemoryTable, dimensions: int) -> list[str]:
     """
     return [
         lock(table),
-        f"ALTER TABLE {table.qualified} ADD COLUMN {STANDBY.name} {table.vector_type(dimensions)}",
+        f"ALTER TABLE {table.qualified} ADD COLUMN {table.vector_name(STANDBY)} {table.vector_type(dimensions)}",
         _grant_standby(table),
         f"ALTER TABLE {table.qualified} ADD CONSTRAINT {STANDBY.constraint} {constraint(table, STANDBY)} NOT VALID",
         *standby_guard(table).create(table),
@@ -46,14 +46,15 @@ def _grant_standby(table: MemoryTable) -> str:
 
     Both need the same privileges, because the flip renames the columns, and renaming does not change privileges.
     """
-    grant = f"GRANT %s ({STANDBY.name}) ON {table.qualified.replace('%', '%%')} TO "
+    active = literal(table.vector_name(ACTIVE))
+    grant = f"GRANT %s ({table.vector_name(STANDBY)}) ON {table.qualified.replace('%', '%%')} TO "
     body = f"""
         DECLARE found record;
         BEGIN
             FOR found IN
                 SELECT privilege_type AS privilege, grantee, pg_get_userbyid(grantee) AS role
                   FROM pg_attribute, aclexplode(attacl)
-                 WHERE attrelid = {literal(table.qualified)}::regclass AND attname = {literal(ACTIVE.name)}
+                 WHERE attrelid = {literal(table.qualified)}::regclass AND attname = {active}
             LOOP
                 IF found.grantee = 0 THEN
                     EXECUTE format({literal(f"{grant}PUBLIC")}, found.privilege);
@@ -71,7 +72,7 @@ def drop_standby(table: MemoryTable) -> list[str]:
         lock(table),
         *(f"DROP TRIGGER IF EXISTS {trigger.name} ON {table.qualified}" for trigger in STANDBY_TRIGGERS),
         f"ALTER TABLE {table.qualified} DROP CONSTRAINT IF EXISTS {STANDBY.constraint}",
-        f"ALTER TABLE {table.qualified} DROP COLUMN IF EXISTS {STANDBY.name}",
+        f"ALTER TABLE {table.qualified} DROP COLUMN IF EXISTS {table.vector_name(STANDBY)}",
         f"DELETE FROM {table.own(STANDBY.failures)}",
     ]
 
@@ -85,12 +86,12 @@ def exchange(table: MemoryTable, model_id: int) -> list[str]:
     active, standby = table.own(ACTIVE.failures), table.own(STANDBY.failures)
     columns = "id, text_hash, attempts, error_class, next_attempt, updated_at"
     return [
-        *_exchange_names(f"ALTER TABLE {table.qualified} RENAME COLUMN", ACTIVE.name, STANDBY.name),
+        *_exchange_names(f"ALTER TABLE {table.qualified} RENAME COLUMN", *map(table.vector_name, (ACTIVE, STANDBY))),
         *_exchange_names(f"ALTER TABLE {table.qualified} RENAME CONSTRAINT", ACTIVE.constraint, STANDBY.constraint),
-        *_index_renames(table, hnsw_name(table, ACTIVE.name), hnsw_name(table, STANDBY.name)),
+        *_index_renames(table, hnsw_name(table, ACTIVE), hnsw_name(table, STANDBY)),
         *_index_renames(table, ACTIVE.pending_index(table.name), STANDBY.pending_index(table.name)),
         *update_trigger(table).create(table),
-        *direction_trigger().create(table),
+        *direction_trigger(table).create(table),
         f"DELETE FROM {active}",
         f"INSERT INTO {active} ({columns}) SELECT {columns} FROM {standby}",
         f"DELETE FROM {standby}",

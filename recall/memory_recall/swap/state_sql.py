@@ -280,7 +280,7 @@ async def read_fill(connection: AnyConnection, table: MemoryTable, *, wanted: in
     """
     if table.standby_dimensions is None:
         return Fill(0, 0, 0)
-    pending, memory = table.pending("m", STANDBY.name), table.row("m")
+    pending, memory = table.pending("m", STANDBY), table.row("m")
     with translated("counting rows of the standby column"):
         row = await connection.fetchrow(
             "SELECT coalesce($1::bigint,"
@@ -299,7 +299,7 @@ async def standby_index_valid(connection: AnyConnection, table: MemoryTable) -> 
     """Return whether the standby column has a valid vector index."""
     if table.standby_dimensions is None:
         return False
-    return (await inspect_index(connection, table, STANDBY.name)).valid
+    return (await inspect_index(connection, table, STANDBY)).valid
 
 
 async def standby_queue_indexed(connection: AnyConnection, table: MemoryTable) -> bool:
@@ -326,7 +326,7 @@ async def complete_standby_column(connection: Connection, table: MemoryTable, *,
         await connection.execute(f"ALTER TABLE {table.qualified} VALIDATE CONSTRAINT {STANDBY.constraint}")
     await TableChanges(connection, table, lock_seconds).build_index(
         STANDBY.pending_index(table.name),
-        f"ON {table.qualified} ({table.row().id}) WHERE {table.pending('', STANDBY.name)}",
+        f"ON {table.qualified} ({table.row().id}) WHERE {table.pending('', STANDBY)}",
     )
 
 
@@ -345,8 +345,8 @@ async def build_standby_index(
     async def work() -> None:
         with translated("building the next model's index"):
             await connection.execute("SET lock_timeout = 0")
-        await drop_invalid(connection, table, STANDBY.name)
-        await create_index(changes, hnsw_name(table, STANDBY.name), parameters, STANDBY.name)
+        await drop_invalid(connection, table, STANDBY)
+        await create_index(changes, hnsw_name(table, STANDBY), parameters, STANDBY)
 
     await prepare_build(connection, table, m=parameters.m, memory=parameters.memory, serving=True)
     await with_less_memory(connection, work)

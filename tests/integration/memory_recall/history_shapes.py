@@ -104,10 +104,12 @@ WITH_TEXT_KEYS = Shape(
 )
 WITH_DOCUMENTS = Shape(
     "documents",
-    "CREATE TABLE documents (id uuid PRIMARY KEY, payload jsonb, importance real)",
-    {},
+    "CREATE TABLE documents (id uuid PRIMARY KEY, payload jsonb, importance real, embedding vector(3))",
+    {"embedding": "memory_embedding"},
     lambda number: str(UUID(int=number)),
-    ColumnNames.parse({column: f"payload->>'{key}'" for column, key in _DOCUMENT.items()}),
+    ColumnNames.parse({
+        **{column: f"payload->>'{key}'" for column, key in _DOCUMENT.items()}, "embedding": "memory_embedding",
+    }),
     in_document=True,
-)
+)  # fmt: skip
 OTHERS: Mapping[str, Shape] = {"uuids": WITH_UUIDS, "text keys": WITH_TEXT_KEYS, "documents": WITH_DOCUMENTS}

@@ -142,7 +142,7 @@ class Player:
 
     async def _edit_with_vector(self, c: Any, key: int, text: str) -> None:
         # Only where the text changes: that a vector belongs to another text, no database can see from the vector.
-        changed = f"{self._shape.sets(content='$2::text')}, embedding = $3"
+        changed = self._shape.sets(content="$2::text", embedding="$3")
         await self._update(c, key, changed, text, wire("stale"), more=f" AND {self._shape.name('content')} <> $2")
 
     async def _hide(self, c: Any, key: int, secret: bool) -> None:
@@ -157,7 +157,8 @@ class Player:
 
     async def _set_vector(self, c: Any, text: str) -> None:
         where = f"{self._shape.name('content')} = $1"
-        await c.execute(f"UPDATE {self._shape.table} SET embedding = $2 WHERE {where}", text, wire(text))
+        changed = self._shape.sets(embedding="$2")
+        await c.execute(f"UPDATE {self._shape.table} SET {changed} WHERE {where}", text, wire(text))
 
     async def _touch(self, c: Any, key: int) -> None:
         await self._update(c, key, f"{self._shape.name('importance')} = random()")

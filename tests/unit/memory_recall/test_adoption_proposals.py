@@ -5,7 +5,11 @@ import pytest
 from memory_recall.embedding.profiles import PROFILES
 from memory_recall.errors import InvalidConfiguration
 from memory_recall.schema.adoption.estimates import PROPOSED_FILLFACTOR, estimate_costs, judge_updates
-from memory_recall.schema.adoption.existing_columns import existing_vector_ways, vector_columns_of_others
+from memory_recall.schema.adoption.existing_columns import (
+    embedding_name,
+    existing_vector_ways,
+    vector_columns_of_others,
+)
 from memory_recall.schema.adoption.observations import DocumentKey, NumberRange, TableObservation, TextObservation
 from memory_recall.schema.adoption.proposal import Given, Proposal, propose
 from memory_recall.schema.adoption.settings_output import yaml_lines
@@ -160,9 +164,26 @@ def test_vectors_of_the_same_name_are_cast_only_where_the_model_is_named_and_oth
     assert "cannot hold vectors of all-MiniLM-L6-v2" in ways("vector", 1536)
     assert "keep" not in ways("vector", 1536)
     assert "TYPE" not in ways("halfvec", 384)
-    assert all(
-        "RENAME COLUMN embedding TO embedding_before" in ways(kind, 384) for kind in ("vector", "halfvec", "text")
-    )
+    assert all("--column embedding=memory_embedding" in ways(kind, 384) for kind in ("vector", "halfvec", "text"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "dimensions", "name"),
+    [
+        ("halfvec", 384, "embedding"), ("vector", 384, "memory_embedding"), ("vector", 1536, "memory_embedding"),
+        ("halfvec", 1536, "memory_embedding"), ("text", None, "memory_embedding"), (None, None, "embedding"),
+    ],
+)  # fmt: skip
+def test_a_column_of_the_usual_name_that_cannot_hold_our_vectors_is_left_to_its_users(
+    kind: str | None, dimensions: int | None, name: str
+) -> None:
+    catalog = {"id": "bigint", "content": "text"} | ({"embedding": kind} if kind else {})
+    found = MemoryTable("app", "notes", catalog, "public", dimensions)
+    assert embedding_name(found, MINILM) == name
+    seen = TableObservation(primary_key=("id",))
+    assert propose(found, seen, {}, all_public=True, embedding=name).names().embedding == name
+    given = propose(found, seen, {"embedding": "memory_mine"}, all_public=True, embedding=name)
+    assert given.names().embedding == "memory_mine"
 
 
 def test_words_that_yaml_reads_otherwise_are_quoted() -> None:

@@ -12,10 +12,12 @@ NAMES = ColumnNames.parse(
     all_public=True,
     text_search_configuration="german",
 )
+OTHER_VECTORS = ColumnNames.parse({"embedding": "memory_embedding"})
 
 
 def test_names_are_read_as_they_were_recorded() -> None:
     assert ColumnNames.from_json(NAMES.to_json()) == NAMES
+    assert ColumnNames.from_json(OTHER_VECTORS.to_json()) == OTHER_VECTORS
     assert ColumnNames.from_json("{}") == OUR_NAMES
 
 
@@ -38,8 +40,11 @@ def test_names_are_read_as_they_were_recorded() -> None:
         json.dumps({"columns": {"content": ["a" + " " * 20_000]}}),
         '{"text_search_configuration": ["german"]}',
         json.dumps({"text_search_configuration": "g" * 128}),
+        '{"embedding": "vectors"}',
+        '{"embedding": "memory_x\\n"}',
+        '{"embedding": "memory_x; DROP TABLE memories"}',
     ],
-    ids=range(16),
+    ids=range(19),
 )
 def test_a_record_that_no_migration_has_written_is_refused(record: str) -> None:
     """A tenant's database reaches the operator, which must neither fail nor compute for long."""
@@ -54,5 +59,6 @@ def test_a_source_is_written_as_it_was_read(written: str) -> None:
 
 def test_all_names_that_cannot_be_used_are_named_at_once() -> None:
     with pytest.raises(InvalidConfiguration) as refused:
-        ColumnNames.parse({"nothing": "a", "tags": "t" * 501, "content": "payload->'x'"})
-    assert all(name in refused.value.message for name in ("nothing:", "tags: a name or a path", "content: a path has"))
+        ColumnNames.parse({"nothing": "a", "tags": "t" * 501, "content": "payload->'x'", "embedding": "v"})
+    said = ("nothing:", "tags: a name or a path", "content: a path has", "embedding: our column of vectors is called")
+    assert all(one in refused.value.message for one in said)

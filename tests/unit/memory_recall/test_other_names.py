@@ -37,6 +37,7 @@ from memory_recall.transfer.rows_sql import count_statement, export_statement, m
 UUID, NUMBER = "0190f3e0-0000-7000-8000-000000000001", 17
 NAMES = [used.name for used in USED_COLUMNS]
 ODD = {name: f"Odd {place}" for place, name in enumerate(NAMES)}
+VECTORS = ("embedding", "embedding_standby")
 TYPES = {used.name: used.types[0] for used in USED_COLUMNS}
 QUALIFIED = '"app"."Odd notes"'
 EVERYTHING = {
@@ -88,11 +89,9 @@ class Recorder:
 
 
 def odd_table(**types: str) -> MemoryTable:
-    names = ColumnNames.parse(ODD)
-    catalog = {ODD[name]: kind for name, kind in (TYPES | types).items()} | {
-        ACTIVE.name: "halfvec",
-        STANDBY.name: "halfvec",
-    }
+    names = ColumnNames.parse({**ODD, "embedding": "memory_odd"})
+    catalog = {ODD[name]: kind for name, kind in (TYPES | types).items()}
+    catalog |= {"memory_odd": "halfvec", "memory_odd_standby": "halfvec"}
     table = MemoryTable("app", "Odd notes", catalog, "public", 8, 8, names=names, quoted_names=quoted_names())
     assert set(table.columns) == set(NAMES)
     return table
@@ -183,9 +182,9 @@ def spelled(statement: str) -> Iterator[str]:
     rest = re.sub(r"\bAS [a-z_]+( ?\([a-z_, ]+\))?", "", rest)
     rest = re.sub(r'INSERT INTO "app"\."memory_links" \([a-z_, ]+\)', "", rest)
     for alias, name in re.findall(r'(?:"[^"]*"|\b([A-Za-z]+))\.([a-z_]+)\b', rest):
-        if alias in aliases and name in NAMES:
+        if alias in aliases and name in {*NAMES, *VECTORS}:
             yield f"{alias}.{name}"
-    bare = set(re.findall(r'(?<![."\w])[a-z_]+\b(?!")', re.sub(r'"[^"]*"', '""', rest))) & set(NAMES)
+    bare = set(re.findall(r'(?<![."\w])[a-z_]+\b(?!")', re.sub(r'"[^"]*"', '""', rest))) & {*NAMES, *VECTORS}
     if QUALIFIED in statement:
         yield from bare - (OWN_COLUMNS if OWN_RELATIONS.search(statement) else set())
 

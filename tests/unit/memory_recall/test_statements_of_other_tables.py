@@ -36,10 +36,10 @@ NAMES = {used.name: f"Odd {number}" for number, used in enumerate(USED_COLUMNS)}
 ODD = MemoryTable(
     "public",
     "notes",
-    {NAMES[used.name]: used.types[0] for used in USED_COLUMNS} | {"embedding": "halfvec", "content": "text"},
+    {NAMES[used.name]: used.types[0] for used in USED_COLUMNS} | {"memory_odd": "halfvec", "content": "text"},
     "public",
     8,
-    names=ColumnNames.parse(NAMES),
+    names=ColumnNames.parse({**NAMES, "embedding": "memory_odd"}),
     quoted_names={name: f'"{name}"' for name in NAMES.values()},
     text_search_configuration='"o\'clock".words',
 )
@@ -59,7 +59,7 @@ STATISTICS = (None, CollectionStatistics(500, 10.0, 80.0), CollectionStatistics(
 _OURS = re.compile(r"AS \w+|\(SELECT m\.id, .* FROM [^)]*\.\"memory_index_state\"[^)]*\)")
 _ROW = re.compile(rf"\bm\.({'|'.join(NAMES)})\b|\b[no]\.({'|'.join(name for name in NAMES if name != 'id')})\b")
 # These are columns of no CTE of ours either.
-_ANYWHERE = re.compile(r"\b(content|is_sensitive|deleted_at|search_vector|user_id|category|tags|\w+ed_at)\b")
+_ANYWHERE = re.compile(r"\b(content|is_sensitive|deleted_at|search_vector|user_id|category|tags|\w+ed_at|embedding)\b")
 
 
 def plans(table: MemoryTable) -> Iterator[RecallPlan]:

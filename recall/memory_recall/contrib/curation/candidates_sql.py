@@ -35,7 +35,7 @@ def require_curatable(table: MemoryTable) -> None:
     """
     require_searchable(table)
     missing = [name for name in ("created_at", "search_vector") if name not in table.columns]
-    missing += [ACTIVE.name] if ACTIVE.name not in table.catalog else []
+    missing += [table.vector_name(ACTIVE)] if table.vector_name(ACTIVE) not in table.catalog else []
     if missing:
         raise SchemaUnsupported(
             f"Table {table.schema}.{table.name} has no column {', '.join(missing)}, by which memories are compared.",
@@ -92,7 +92,7 @@ def _same_owner(table: MemoryTable, one: str, other: str) -> str:
 def _searched(table: MemoryTable, row: str, *, links: bool) -> str:
     """Return the condition of `current` for a row that also has a vector and a date, of the owner $1 if it is given."""
     return (
-        f"{current(table, row, links=links)} AND {row}.{ACTIVE.name} IS NOT NULL"
+        f"{current(table, row, links=links)} AND {row}.{table.vector_name(ACTIVE)} IS NOT NULL"
         f" AND {table.row(row).column('created_at')} IS NOT NULL{_owned(table, row)}"
     )
 
@@ -146,7 +146,8 @@ async def read_pairs(
 def _nearest_older(table: MemoryTable, *, links: bool) -> str:
     """Return the SELECT of the memories that are nearest to the row `n` among the older ones of its owner."""
     operator = f"OPERATOR({quoted(table.vector_schema or 'public')}.<=>)"
-    distance = f"m.{ACTIVE.name} {operator} n.{ACTIVE.name}"
+    vector = table.vector_name(ACTIVE)
+    distance = f"m.{vector} {operator} n.{vector}"
     # The cosine of a vector of length zero is NaN, which Postgres takes for more than any number.
     return (
         f"SELECT {table.row('m').id} AS id, nullif(1 - ({distance}), 'NaN')::float8 AS cosine FROM {table.qualified} m"

@@ -32,7 +32,7 @@ async def replace_active_model(changes: TableChanges, former: int, model: ModelP
             LOCK TABLE {table.qualified} IN SHARE ROW EXCLUSIVE MODE;
             PERFORM FROM {state} FOR UPDATE;
             IF EXISTS (SELECT FROM {state} WHERE active_model = {former} AND next_model IS NULL)
-               AND NOT EXISTS (SELECT FROM {table.qualified} WHERE {ACTIVE.name} IS NOT NULL) THEN
+               AND NOT EXISTS (SELECT FROM {table.qualified} WHERE {table.vector_name(ACTIVE)} IS NOT NULL) THEN
                 INSERT INTO {models}
                     (id, name, dimensions, pooling, max_tokens, query_prefix, document_prefix)
                     OVERRIDING SYSTEM VALUE VALUES

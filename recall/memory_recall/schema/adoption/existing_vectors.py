@@ -59,7 +59,7 @@ async def _without_trigger(connection: AnyConnection, table: MemoryTable) -> lis
     relations = {f"table {table.schema}.{table.name}": found["triggers"]}
     relations |= {f"partition {name}": there["triggers"] for name, there in inside.items() if not there["new"]}
     body = found["functions"].get(guard, {}).get("body", "")
-    if edited(table) not in body or f"NEW.{ACTIVE.name} := NULL" not in body:
+    if edited(table) not in body or f"NEW.{table.vector_name(ACTIVE)} := NULL" not in body:
         return list(relations)
     return [name for name, triggers in relations.items() if not _compares_texts(table, guard, triggers)]
 
@@ -83,7 +83,7 @@ async def has_vectors(changes: TableChanges) -> bool:
         LockNotAvailable: other sessions wrote to the table for all of `changes.lock_seconds`.
     """
     table = changes.table
-    some = " OR ".join(f"{column.name} IS NOT NULL" for column in vector_columns(table))
+    some = " OR ".join(f"{table.vector_name(column)} IS NOT NULL" for column in vector_columns(table))
     query = f"SELECT EXISTS (SELECT FROM {table.qualified} WHERE {some})"
     if await changes.value(query) is True:
         return True

@@ -12,7 +12,7 @@ from memory_recall.schema.adoption.estimates import (
     estimate_costs,
     judge_updates,
 )
-from memory_recall.schema.adoption.existing_columns import with_vector_ways
+from memory_recall.schema.adoption.existing_columns import embedding_name, with_vector_ways
 from memory_recall.schema.adoption.observations import DatabaseObservation, TableObservation, TextObservation
 from memory_recall.schema.adoption.observations_sql import looking, observe_database, observe_table, observe_texts
 from memory_recall.schema.adoption.proposal import Given, Proposal, propose, recorded
@@ -105,7 +105,8 @@ async def plan_adoption(connection: AnyConnection, request: AdoptionRequest) -> 
         revision = await current_revision(connection, table)
         wanted, chosen = None, request.text_search_configuration
         if revision is None:
-            proposal = propose(table, seen, request.given, all_public=request.all_public)
+            embedding = embedding_name(table, request.model)
+            proposal = propose(table, seen, request.given, all_public=request.all_public, embedding=embedding)
             names = replace(proposal.names(), text_search_configuration=chosen)
             provisional = replace(proposal.names(with_candidates=True), text_search_configuration=chosen)
             table = await describe(connection, request.table, provisional)

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 from memory_recall.schema.adoption.observations import NumberRange, TableObservation
 from memory_recall.schema.adoption.purposes import plain, plain_groups
-from memory_recall.schema.columns.names import ColumnNames, ColumnSource, Sources, used_column
+from memory_recall.schema.columns.names import EMBEDDING, ColumnNames, ColumnSource, Sources, used_column
 from memory_recall.schema.columns.used import KEYS, TEXTS, USED_COLUMNS, Need, UsedColumn
-from memory_recall.schema.table import EMBEDDING_COLUMN, MemoryTable
+from memory_recall.schema.table import MemoryTable
 
 Given = Mapping[str, str | Sequence[str]]
 
@@ -63,10 +63,14 @@ class Question:
 
 @dataclass(frozen=True)
 class Proposal:
-    """What is used for each column, and what is undecided. There is a choice for each column without a question."""
+    """What is used for each column, and what is undecided. There is a choice for each column without a question.
+
+    `embedding` is the name of our column of vectors.
+    """
 
     choices: tuple[Choice, ...]
     questions: tuple[Question, ...]
+    embedding: str = EMBEDDING
 
     def names(self, *, with_candidates: bool = False) -> ColumnNames:
         """Return the names of the columns as `memory migrate` takes them.
@@ -76,18 +80,23 @@ class Proposal:
         sources = {choice.name: choice.sources for choice in self.choices}
         if with_candidates:
             sources |= {question.name: question.candidates[:1] for question in self.questions}
-        return ColumnNames({name: found for name, found in sources.items() if found != (ColumnSource(name),)})
+        named = {name: found for name, found in sources.items() if found != (ColumnSource(name),)}
+        return ColumnNames(named, embedding=self.embedding)
 
 
-def propose(table: MemoryTable, seen: TableObservation, given: Given, *, all_public: bool = False) -> Proposal:
+def propose(
+    table: MemoryTable, seen: TableObservation, given: Given, *, all_public: bool = False, embedding: str = EMBEDDING
+) -> Proposal:
     """Propose a source for each column that `given` does not name; `all_public` says that no row is sensitive.
 
     `given` has the sources as a person writes them, by our names; an empty text says that the column is not used.
+    `embedding` is the name of our column of vectors where `given` has none.
 
     Raises:
         InvalidConfiguration: a name or a source that was given cannot be used.
     """
-    return _Proposing(table, seen, ColumnNames.parse(given, all_public=all_public), frozenset(given), all_public).run()
+    names = ColumnNames.parse({EMBEDDING: embedding, **given}, all_public=all_public)
+    return _Proposing(table, seen, names, frozenset(given), all_public).run()
 
 
 def recorded(table: MemoryTable) -> Proposal:
@@ -99,6 +108,7 @@ def recorded(table: MemoryTable) -> Proposal:
             if used.name in table.columns or not table.names.of(used.name)
         ),
         (),
+        table.names.embedding,
     )
 
 
@@ -130,6 +140,7 @@ class _Proposing:
         return Proposal(
             tuple(self._choices[name] for name in order if name in self._choices),
             tuple(self._questions[name] for name in order if name in self._questions),
+            self._given.embedding,
         )
 
     def _propose(self, used: UsedColumn) -> None:
@@ -202,7 +213,7 @@ class _Proposing:
         """Yield the columns of other types with their plain names, if a table without the column is not to be used."""
         if used.name in _NEVER_LEFT_OUT:
             for column, kind in self._table.catalog.items():
-                if kind not in used.types and column != EMBEDDING_COLUMN:
+                if kind not in used.types and column != EMBEDDING:
                     yield plain(column), _Candidate(ColumnSource(column), "its name")
 
     def _by_key(self, used: UsedColumn) -> Iterator[tuple[str, _Candidate]]:

@@ -12,8 +12,9 @@ from memory_recall.schema.adoption.observations import TextObservation
 from memory_recall.schema.adoption.plan import AdoptionPlan
 from memory_recall.schema.adoption.proposal import NOT_FOUND, Choice
 from memory_recall.schema.adoption.settings_output import environment, export_lines, resource, yaml_lines
+from memory_recall.schema.columns.names import EMBEDDING
 from memory_recall.schema.requirements.used_columns import vector_faults
-from memory_recall.schema.table import quoted_if_needed
+from memory_recall.schema.table import ACTIVE, quoted_if_needed
 
 _KINDS = {"r": "table", "p": "partitioned table", "v": "view", "m": "materialized view", "f": "foreign table"}
 _CHOOSING = "(MEMORY_TEXT_SEARCH_CONFIGURATION chooses another configuration)"
@@ -158,7 +159,13 @@ def _vectors(plan: AdoptionPlan) -> Iterator[str]:
             yield from existing_vector_ways(plan.table, plan.request.model)
         others = vector_columns_of_others(plan.table)
         if others:
-            yield f"Left as it is: {', '.join(map(quoted_if_needed, others))}."
+            ours = plan.table.vector_name(ACTIVE)
+            yield f"Left as it is: {', '.join(map(quoted_if_needed, others))}. Our vectors are in {ours}."
+            if EMBEDDING in others:
+                yield (
+                    f"If {plan.request.model.name} made all of {EMBEDDING} from the present texts, they can be kept: "
+                    f"--column {EMBEDDING}={EMBEDDING} says what has to be done."
+                )
 
 
 def _texts(plan: AdoptionPlan) -> Iterator[str]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from memory_recall.schema.adoption.plan import AdoptionPlan
-from memory_recall.schema.columns.names import ColumnNames, resource_name
+from memory_recall.schema.columns.names import EMBEDDING, ColumnNames, resource_name
 
 _GROUP_VERSION = "memory-index.dev/v1alpha1"
 
@@ -77,6 +77,8 @@ def _columns(names: ColumnNames) -> dict[str, str | list[str]]:
         ours = name == "search_vector" and names.has_own_search_column
         if not ours and not (name == "is_sensitive" and not parts):
             written[name] = parts if len(parts) > 1 else "".join(parts)
+    if names.embedding != EMBEDDING:
+        written[EMBEDDING] = names.embedding
     return written
 
 

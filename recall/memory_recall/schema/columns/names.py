@@ -29,6 +29,10 @@ _LONGEST_SOURCE = 500  # characters, as the resource has it
 _LONGEST_RECORD = 50_000  # characters
 _LONGEST_CONFIGURATION = 127  # characters: a name with its schema
 
+EMBEDDING, OTHER_EMBEDDING = "embedding", "memory_embedding"
+"""The usual name of our column of vectors, and one for tables in which this name is another column's."""
+_EMBEDDING_NAME = re.compile(r"embedding|memory_[a-z0-9_]{1,40}")  # none is a word that SQL reserves
+
 OWN_SEARCH_COLUMN = "memory_search_vector"
 """The search column that is added to a table which has none."""
 
@@ -40,6 +44,7 @@ class _Record(BaseModel):
 
     columns: dict[str, list[str]] = Field(default_factory=dict)
     text_search_configuration: str | None = Field(default=None, max_length=_LONGEST_CONFIGURATION)
+    embedding: str = Field(default=EMBEDDING, pattern=f"^({_EMBEDDING_NAME.pattern})$", max_length=_LONGEST_NAME)
 
 
 _RECORD = TypeAdapter(_Record)
@@ -101,11 +106,12 @@ class ColumnNames:
 
     A column without a source is not used, whatever the table has. The text alone may have several sources, which are
     joined by a blank line. `text_search_configuration` was chosen for a search column whose definition names none, ours
-    among them; None chooses none.
+    among them; None chooses none. `embedding` is the name of our column of vectors.
     """
 
     sources: Mapping[str, Sources] = field(default_factory=dict)
     text_search_configuration: str | None = None
+    embedding: str = EMBEDDING
 
     def of(self, name: str) -> Sources:
         """Return the sources of a used column; there is none if the column is not to be used."""
@@ -135,7 +141,8 @@ class ColumnNames:
         """Return the names as the database records them; equal names give equal texts."""
         written = {name: [str(one) for one in sources] for name, sources in sorted(self.sources.items())}
         chosen = self.text_search_configuration
-        return json.dumps({"columns": written, "text_search_configuration": chosen}, ensure_ascii=False)
+        record = {"columns": written, "embedding": self.embedding, "text_search_configuration": chosen}
+        return json.dumps(record, ensure_ascii=False)
 
     @classmethod
     def from_json(cls, text: str) -> Self:
@@ -154,7 +161,7 @@ class ColumnNames:
                 "The recorded names of the table's columns are malformed.",
                 "Restore the table memory_index_state from a backup, or write what was recorded into its column_names.",
             ) from None
-        return cls(sources, record.text_search_configuration)
+        return cls(sources, record.text_search_configuration, record.embedding)
 
     @classmethod
     def parse(
@@ -166,16 +173,20 @@ class ColumnNames:
     ) -> Self:
         """Read the names as a person gives them, by our names; an empty text says that a column is not to be used.
 
-        In place of a search column that is not to be used, the table gets one of ours. `all_public` says that no row of
-        the table is sensitive, so that there is no column of sensitivity.
+        In place of a search column that is not to be used, the table gets one of ours. `embedding` is what our own
+        column of vectors is called. `all_public` says that no row of the table is sensitive, so that there is no column
+        of sensitivity.
 
         Raises:
             InvalidConfiguration: a name is unknown, or a source cannot be used; the message names all of them.
         """
-        faults, sources = list[str](), dict[str, Sources]()
+        faults, sources, embedding = list[str](), dict[str, Sources](), EMBEDDING
         for name, given in columns.items():
             parts = [given] if isinstance(given, str) else list(given)
             try:
+                if name == EMBEDDING:
+                    embedding = _own_name(parts)
+                    continue
                 sources[name] = _parsed(name, [part for part in parts if part != ""])
             except ValueError as error:
                 faults.append(f"{name}: {error}.")
@@ -189,13 +200,20 @@ class ColumnNames:
         if faults:
             raise InvalidConfiguration(
                 " ".join(faults),
-                f"Correct MEMORY_COLUMNS (in a cluster, spec.database.columns); the columns are {', '.join(_USED)}.",
+                "Correct MEMORY_COLUMNS (in a cluster, spec.database.columns); the columns are "
+                f"{', '.join(_USED)}, and {EMBEDDING}, which is ours.",
             )
         named = {name: found for name, found in sources.items() if found != (ColumnSource(name),)}
-        return cls({**named, "is_sensitive": ()} if all_public else named, text_search_configuration)
+        return cls({**named, "is_sensitive": ()} if all_public else named, text_search_configuration, embedding)
 
 
 OUR_NAMES = ColumnNames()
+
+
+def _own_name(parts: Sequence[str]) -> str:
+    if len(parts) != 1 or not _EMBEDDING_NAME.fullmatch(parts[0]):
+        raise ValueError(f"our column of vectors is called {EMBEDDING}, or memory_ and small letters, digits or _")
+    return parts[0]
 
 
 def _parsed(name: str, parts: Sequence[str]) -> Sources:

@@ -2,11 +2,18 @@
 
 from collections.abc import Iterator
 
-from memory_recall.schema.columns.names import OUR_NAMES, OWN_SEARCH_COLUMN, ColumnNames, ColumnSource
+from memory_recall.schema.columns.names import (
+    EMBEDDING,
+    OTHER_EMBEDDING,
+    OUR_NAMES,
+    OWN_SEARCH_COLUMN,
+    ColumnNames,
+    ColumnSource,
+)
 from memory_recall.schema.columns.used import USED_COLUMNS, Need, UsedColumn
 from memory_recall.schema.partitions import partition_faults
 from memory_recall.schema.requirements.faults import Fault, require_none
-from memory_recall.schema.table import EMBEDDING_COLUMN, MemoryTable, quoted_if_needed
+from memory_recall.schema.table import ACTIVE, MemoryTable, quoted_if_needed
 
 _DOCUMENTS = ("jsonb", "json")
 _ANEW = (
@@ -54,6 +61,14 @@ def names_faults(table: MemoryTable, wanted: ColumnNames | None) -> list[Fault]:
             Fault(
                 f"The words of {table.qualified} were made with the text search configuration "
                 f"{recorded or table.text_search_configuration}, not with {chosen}.",
+                _ANEW,
+            )
+        )
+    if wanted.embedding != table.names.embedding:
+        faults.append(
+            Fault(
+                f"The vectors of {table.qualified} are in the column {table.names.embedding}, as was recorded, not in "
+                f"{wanted.embedding}.",
                 _ANEW,
             )
         )
@@ -169,19 +184,23 @@ def _converted(used: UsedColumn, name: str, kind: str) -> str:
 
 def vector_faults(table: MemoryTable) -> list[Fault]:
     """Return what is wrong with the type of the column of vectors; nothing where there is none."""
-    kind = table.catalog.get(EMBEDDING_COLUMN)
+    column = table.vector_name(ACTIVE)
+    kind = table.catalog.get(column)
     name = None if kind is None else kind.rpartition(".")[2]
     if name in {None, "halfvec"}:
         return []
     size = table.embedding_dimensions or 0
     wanted = table.vector_type(size)
     remedy = (
-        f"ALTER TABLE {table.qualified} ALTER COLUMN {EMBEDDING_COLUMN} TYPE {wanted} "
-        f"USING {EMBEDDING_COLUMN}::{wanted};"
-        if name == "vector" and size > 0  # a column without a length may hold vectors of several
-        else f"ALTER TABLE {table.qualified} RENAME COLUMN {EMBEDDING_COLUMN} TO {EMBEDDING_COLUMN}_before;"
+        f"Give our vectors another column, so that this one stays as it is: MEMORY_COLUMNS "
+        f"""'{{"{EMBEDDING}": "{OTHER_EMBEDDING}"}}' (in a cluster, spec.database.columns)."""
     )
-    return [Fault(f"Column {EMBEDDING_COLUMN} of {table.qualified} is {kind}, not halfvec.", remedy)]
+    if name == "vector" and size > 0:  # a column without a length may hold vectors of several
+        remedy += (
+            f" Or, where the model made what is in it: ALTER TABLE {table.qualified} ALTER COLUMN {column} "
+            f"TYPE {wanted} USING {column}::{wanted};"
+        )
+    return [Fault(f"Column {column} of {table.qualified} is {kind}, not halfvec.", remedy)]
 
 
 def shape_faults(table: MemoryTable) -> list[Fault]:

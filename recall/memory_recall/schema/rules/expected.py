@@ -46,11 +46,12 @@ OWN_TABLES = (
 
 
 def column_model(model_id: int) -> Function:
-    """Return the function that returns the id of the model whose vectors the column `embedding` holds.
+    """Return the function that returns the id of the model whose vectors the active column holds.
 
     A transaction sees rows as of its snapshot, but the present column names. A REPEATABLE READ transaction that began
-    before the flip of a swap would therefore read the old model from the state table, although `embedding` is already
-    the new model's column. Postgres always uses a function's present body, so the function and the column names agree.
+    before the flip of a swap would therefore read the old model from the state table, although the active column is
+    already the new model's column. Postgres always uses a function's present body, so the function and the column names
+    agree.
     """
     return Function(COLUMN_MODEL, "", "integer", "sql", "STABLE", f"SELECT {model_id}")
 
@@ -77,7 +78,7 @@ def _guard(table: MemoryTable) -> Function:
     ends the marks of `memory curate` that it has. It skips a record that a worker has locked, so that no
     edit waits for a worker. The sync worker's next sweep deletes the skipped record.
     """
-    new, old = table.row("NEW"), table.row("OLD")
+    new, old, vector = table.row("NEW"), table.row("OLD"), table.vector_name(ACTIVE)
     forget = " ".join(
         f"DELETE FROM {table.own(column.failures)} WHERE id IN "
         f"(SELECT id FROM {table.own(column.failures)} WHERE id = {old.id} FOR UPDATE SKIP LOCKED);"
@@ -88,11 +89,11 @@ def _guard(table: MemoryTable) -> Function:
     body = f"""
         BEGIN
             IF TG_OP = 'UPDATE' AND ({edited(table)}) THEN
-                NEW.embedding := NULL;
+                NEW.{vector} := NULL;
             END IF;
             IF NOT {table.shareable("NEW")} THEN
-                NEW.embedding := NULL;
-            ELSIF NEW.embedding IS NULL THEN
+                NEW.{vector} := NULL;
+            ELSIF NEW.{vector} IS NULL THEN
                 PERFORM pg_catalog.pg_notify('{NOTIFY_CHANNEL}', {_named(table)});
             END IF;
             IF TG_OP = 'UPDATE' AND ({differs}) THEN
@@ -124,10 +125,11 @@ def _direction(table: MemoryTable) -> Function:
 
     It runs with the rights of its owner, because a role that edits memories may have no rights on pgvector's schema.
     """
+    vector = f"NEW.{table.vector_name(ACTIVE)}"
     body = f"""
         BEGIN
-            IF {has_no_direction(table, f"NEW.{ACTIVE.name}")} THEN
-                NEW.{ACTIVE.name} := NULL;
+            IF {has_no_direction(table, vector)} THEN
+                {vector} := NULL;
             END IF;
             RETURN NEW;
         END
@@ -181,7 +183,7 @@ def standby_guard(table: MemoryTable) -> Function:
     The function runs with the rights of whoever writes, so its search path does not have the schema of pgvector, in
     which others may have the right to create functions.
     """
-    active, standby = ACTIVE.name, STANDBY.name
+    active, standby = table.vector_name(ACTIVE), table.vector_name(STANDBY)
     differs = f"OPERATOR({quoted(table.vector_schema or 'public')}.<>)"
     is_new = "(TG_OP = 'INSERT' OR OLD.{0} IS NULL OR NEW.{0} " + differs + " OLD.{0})"
     body = f"""
@@ -217,21 +219,22 @@ def update_trigger(table: MemoryTable) -> Trigger:
     """
     new = table.row("new")
     differs = " OR ".join([*new.differs("content", "old"), *new.differs("id", "old")])
-    condition = f"((new.{ACTIVE.name} IS NULL) OR (NOT {table.shareable('new')}) OR {differs})"
+    condition = f"((new.{table.vector_name(ACTIVE)} IS NULL) OR (NOT {table.shareable('new')}) OR {differs})"
     return Trigger("zz_memory_index_update", "BEFORE UPDATE", f"FOR EACH ROW WHEN ({condition})", _GUARD)
 
 
-def direction_trigger() -> Trigger:
+def direction_trigger(table: MemoryTable) -> Trigger:
     """Return the trigger that drops vectors of length zero from the active column.
 
     Its name sorts before those of the triggers that enforce the rules, so that these see the row as pending. It is
     called where a statement sets the column, not for other edits of a row, as it reads the vector. A swap must create
     it again, as it must the trigger for updates.
     """
+    vector = table.vector_name(ACTIVE)
     return Trigger(
         DIRECTION_TRIGGER,
-        f"BEFORE INSERT OR UPDATE OF {ACTIVE.name}",
-        f"FOR EACH ROW WHEN ((new.{ACTIVE.name} IS NOT NULL))",
+        f"BEFORE INSERT OR UPDATE OF {vector}",
+        f"FOR EACH ROW WHEN ((new.{vector} IS NOT NULL))",
         _DIRECTION,
     )
 
@@ -247,7 +250,7 @@ def triggers(table: MemoryTable) -> list[Trigger]:
     """Return the triggers for rows, which the table and each of its partitions must have."""
     deleted = "FOR EACH ROW" if table.is_partitioned else "REFERENCING OLD TABLE AS gone FOR EACH STATEMENT"
     return [
-        direction_trigger(),
+        direction_trigger(table),
         Trigger("zz_memory_index_insert", "BEFORE INSERT", "FOR EACH ROW", _GUARD),
         update_trigger(table),
         Trigger("zz_memory_index_delete", "AFTER DELETE", deleted, _FORGET),
@@ -262,7 +265,7 @@ TRUNCATE_TRIGGER = Trigger("zz_memory_index_truncate", "AFTER TRUNCATE", "FOR EA
 
 def constraint(table: MemoryTable, column: VectorColumn) -> str:
     """Return the constraint of a vector column: a sensitive or deleted row has no vector."""
-    return f"CHECK ((({column.name} IS NULL) OR {table.shareable()}))"
+    return f"CHECK ((({table.vector_name(column)} IS NULL) OR {table.shareable()}))"
 
 
 def partial_indexes(table: MemoryTable) -> dict[str, tuple[str, str]]:
@@ -270,7 +273,7 @@ def partial_indexes(table: MemoryTable) -> dict[str, tuple[str, str]]:
     key = f"({table.row().id})"
     return {
         ACTIVE.pending_index(table.name): (key, table.pending()),
-        index_name(table.name, f"{ACTIVE.name}_withheld"): (key, f"(NOT {table.shareable()})"),
+        index_name(table.name, f"{ACTIVE.purpose}_withheld"): (key, f"(NOT {table.shareable()})"),
         **words_indexes(table),
     }
 

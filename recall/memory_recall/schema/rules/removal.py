@@ -18,7 +18,7 @@ from memory_recall.schema.rules.expected import (
     partial_indexes,
     triggers,
 )
-from memory_recall.schema.table import ACTIVE, EMBEDDING_COLUMN, STANDBY, MemoryTable, quoted
+from memory_recall.schema.table import ACTIVE, STANDBY, MemoryTable, quoted
 
 _STATISTICS_TARGET = 300  # of revision 0001
 
@@ -48,14 +48,14 @@ async def _remove_from_memories(changes: TableChanges, *, adopted: bool) -> None
     table = changes.table
     for trigger in (*triggers(table), TRUNCATE_TRIGGER, *STANDBY_TRIGGERS):
         await changes.run(f"DROP TRIGGER IF EXISTS {trigger.name} ON {table.qualified}")
-    for name in (*partial_indexes(table), index_name(table.name, EMBEDDING_COLUMN)):
+    for name in (*partial_indexes(table), index_name(table.name, ACTIVE.purpose)):
         await changes.drop_index(name)
     dropped = [f"DROP CONSTRAINT IF EXISTS {column.constraint}" for column in (STANDBY, ACTIVE)]
-    dropped.append(f"DROP COLUMN IF EXISTS {STANDBY.name}")
+    dropped.append(f"DROP COLUMN IF EXISTS {table.vector_name(STANDBY)}")
     if table.names.has_own_search_column:
         dropped.append(f"DROP COLUMN IF EXISTS {OWN_SEARCH_COLUMN}")
     if not adopted:
-        dropped.append(f"DROP COLUMN IF EXISTS {EMBEDDING_COLUMN}")
+        dropped.append(f"DROP COLUMN IF EXISTS {table.vector_name(ACTIVE)}")
     await changes.run(f"ALTER TABLE {table.qualified} {', '.join(dropped)}")
     if table.names.has_own_search_column:
         return

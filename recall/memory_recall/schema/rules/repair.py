@@ -26,7 +26,7 @@ async def adopt(changes: TableChanges, partition: str, *, discard: bool) -> bool
     Return False, and change nothing, if it has vectors and `discard` is False.
     """
     for column in vector_columns(changes.table):
-        some = f"SELECT EXISTS (SELECT FROM {partition} WHERE {column.name} IS NOT NULL)"
+        some = f"SELECT EXISTS (SELECT FROM {partition} WHERE {changes.table.vector_name(column)} IS NOT NULL)"
         if await changes.value(some) is True:
             if not discard:
                 return False
@@ -37,16 +37,16 @@ async def adopt(changes: TableChanges, partition: str, *, discard: bool) -> bool
 
 async def _clear(changes: TableChanges, relation: str, column: VectorColumn, condition: str = "true") -> None:
     """Clear the vectors of a relation's rows that satisfy an SQL condition, some rows at a time."""
-    key = changes.table.row().id
-    some = f"{column.name} IS NOT NULL AND {condition}"
+    key, name = changes.table.row().id, changes.table.vector_name(column)
+    some = f"{name} IS NOT NULL AND {condition}"
     chosen = f"SELECT {key} FROM {relation} WHERE {some} ORDER BY {key} LIMIT {_BATCH}"
-    await changes.repeat_until_done(f"UPDATE {relation} SET {column.name} = NULL WHERE {key} IN ({chosen})")
+    await changes.repeat_until_done(f"UPDATE {relation} SET {name} = NULL WHERE {key} IN ({chosen})")
 
 
 async def drop_directionless(changes: TableChanges, relation: str) -> None:
     """Drop the vectors of length zero that a table or a partition, a full name quoted for SQL, has."""
     for column in vector_columns(changes.table):
-        await _clear(changes, relation, column, has_no_direction(changes.table, column.name))
+        await _clear(changes, relation, column, has_no_direction(changes.table, changes.table.vector_name(column)))
 
 
 async def mark_adopted(changes: TableChanges, partition: str) -> None:

@@ -8,7 +8,7 @@ of a memory as it is, such as that of the text, is selected once, as this field.
 from collections.abc import Mapping
 from typing import Any
 
-from memory_recall.schema.table import ACTIVE, STANDBY, MemoryTable, quoted
+from memory_recall.schema.table import MemoryTable, quoted
 from memory_recall.search.result import EVIDENCE_FIELDS, MEMORY_FIELDS
 
 _COMPUTED = frozenset({"is_sensitive", "rank", "owner"})  # fields of a memory that are not the column of their name
@@ -61,8 +61,12 @@ def _column(table: MemoryTable, name: str) -> str | None:
 
 def _aliases(table: MemoryTable) -> dict[str, str]:
     """Return the alias of each column that is neither selected as a field nor a vector or search vector."""
-    derived = {ACTIVE.name, STANDBY.name, *(name for name, kind in table.catalog.items() if kind == "tsvector")}
-    others = [name for name in table.catalog if name not in derived.union(_fields(table).values())]
+    fields = set(_fields(table).values())
+    others = [
+        name
+        for name, kind in table.catalog.items()
+        if name not in fields and kind.rpartition(".")[2] not in {"tsvector", "vector", "halfvec", "sparsevec"}
+    ]
     return {name: f"own_{number}" for number, name in enumerate(others)}
 
 

@@ -84,7 +84,7 @@ async def read_readiness(connection: AnyConnection, name: str, column: VectorCol
             " to_regclass($1) IS NOT NULL AND to_regclass($2) IS NOT NULL AS has_state,"
             " pg_jit_available() AS compiles,"
             f" {table.estimated_rows(largest_partition=True)} AS rows"
-            f" FROM (VALUES (1)) one LEFT JOIN ({find_statement(table, column=column.name)}) index ON true",
+            f" FROM (VALUES (1)) one LEFT JOIN ({find_statement(table, column=column)}) index ON true",
             table.own("memory_index_state"),
             table.own("memory_index_models"),
         )

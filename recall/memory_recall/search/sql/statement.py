@@ -130,7 +130,7 @@ def dense_leg(plan: RecallPlan, where: str, vector: str) -> str:
     if plan.dense is None:
         return no_dense_leg(plan.table)
     m, hnsw, key = plan.table.row("m"), plan.dense.hnsw, plan.table.key
-    column = m.vector(plan.dense.column.name)
+    column = m.vector(plan.dense.column)
     distance = f"{column} {_cosine_distance(plan.table)} {vector}"
     scanned = hnsw.filtered_depth(plan.depth) if plan.selective else plan.depth
     number = key.hashed(m.id) if key.name not in {"integer", "bigint"} else m.id  # no series is of smallint
@@ -182,7 +182,7 @@ def lexical_leg(plan: RecallPlan, arguments: Arguments, rows: SearchedRows) -> s
 
 def cosine_similarity(dense: DenseLeg, table: MemoryTable, vector: str) -> str:
     """Return SQL for the cosine similarity (-1 to 1) of the row `m` and the query's vector; NULL if it has none."""
-    return f"nullif(1 - ({table.row('m').vector(dense.column.name)} {_cosine_distance(table)} {vector}), 'NaN')"
+    return f"nullif(1 - ({table.row('m').vector(dense.column)} {_cosine_distance(table)} {vector}), 'NaN')"
 
 
 def _cosine_distance(table: MemoryTable) -> str:

@@ -13,6 +13,7 @@ from memory_operator.resources.columns import column_names, column_settings
 from memory_recall.postgres.connection import DsnText, opened
 from memory_recall.schema.columns.names import ColumnNames
 from memory_recall.schema.revisions import require_schema
+from memory_recall.schema.table import ACTIVE
 from tests.integration.conftest import Database
 from tests.support.foreign_stores import FOREIGN_STORES, ForeignStore
 
@@ -33,8 +34,6 @@ SELECT md5(string_agg(said, ' ' ORDER BY said)) FROM (
 async def made(database: Database, store: ForeignStore) -> None:
     async with database.connection() as connection:
         await connection.execute(store.create)
-        if store.statement:
-            await connection.execute(store.statement)
         for text in TEXTS:
             await connection.execute(store.write, text, OWNER)
 
@@ -58,6 +57,7 @@ async def test_a_store_is_understood_and_nothing_is_changed(
         assert given[name] == source
     assert (plan["questions"], plan["faults"], plan["adoptable"], plan["applied"]) == ([], [], True, None)
     assert (plan["table"]["rows"], plan["texts"]["texts"], plan["texts"]["scripts"]) == (2, 2, {"Latin": 2})
+    assert given.get("embedding", "embedding") == store.embedding
     all_public = plan["settings"].get("MEMORY_SENSITIVITY") == "none"
     parsed = ColumnNames.parse(given, all_public=all_public)
     assert {name: parsed.of(name) for name in store.used} == {name: expected.of(name) for name in store.used}
@@ -110,6 +110,7 @@ async def test_apply_migrates_with_the_proposed_names_and_the_store_is_written_a
             "SELECT reloptions::text FROM pg_class WHERE oid = $1::regclass", table.qualified
         )
     assert {name: table.names.written(name) for name in store.used} == store.used
+    assert table.vector_name(ACTIVE) == store.embedding
     assert options == "{fillfactor=80}"
     again = await adopt(store.table)
     assert again.exit_code == 0, again.output

@@ -108,7 +108,7 @@ async def violations(connection: Any) -> list[tuple[int, str, str]]:
     own = SALTS[roles.active.name]
     wrong = []
     for row in await connection.fetch("SELECT * FROM memories"):
-        for column, salt in ((ACTIVE.name, own), (STANDBY.name, NEXT_SALT if own == "" else "")):
+        for column, salt in ((ACTIVE.purpose, own), (STANDBY.purpose, NEXT_SALT if own == "" else "")):
             vector = row.get(column)
             if vector is None:
                 continue
