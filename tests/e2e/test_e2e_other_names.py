@@ -1,4 +1,4 @@
-"""A table with a uuid key and names of its own, `embedding` among them, is indexed, recalled from, and left again as it was."""
+"""A table with a uuid key, other names and an `embedding` of its own is indexed, recalled from, and left as it was."""
 
 from collections.abc import Iterator
 
@@ -16,7 +16,8 @@ CREATE SCHEMA app;
 CREATE TABLE app."Notes" (
     uuid uuid PRIMARY KEY DEFAULT gen_random_uuid(), title text, body text, "User Id" integer,
     "isSecret" boolean NOT NULL DEFAULT false, "deletedAt" timestamptz, "createdAt" timestamptz NOT NULL DEFAULT now(),
-    embedding real[] NOT NULL DEFAULT '{1, 2, 3}', words tsvector GENERATED ALWAYS AS (to_tsvector('english', coalesce(title, '') || ' ' || coalesce(body, ''))) STORED
+    embedding real[] NOT NULL DEFAULT '{1, 2, 3}',
+    words tsvector GENERATED ALWAYS AS (to_tsvector('english', coalesce(title, '') || ' ' || coalesce(body, ''))) STORED
 );
 CREATE INDEX ON app."Notes" USING gin (words);
 INSERT INTO app."Notes" (title, body, "User Id", "isSecret") VALUES

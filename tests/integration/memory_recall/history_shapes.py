@@ -34,7 +34,7 @@ class Shape:
         """Return the assignments of an UPDATE that give each column the SQL of its value."""
         if not self.in_document:
             return ", ".join(f"{self.name(column)} = {value}" for column, value in values.items())
-        plain = [f"{column} = {value}" for column, value in values.items() if column not in _DOCUMENT]
+        plain = [f"{self.name(column)} = {value}" for column, value in values.items() if column not in _DOCUMENT]
         changed = {column: value for column, value in values.items() if column in _DOCUMENT}
         if changed:
             plain.append(f"payload = {self.table}.payload || {self._document(changed)}")
