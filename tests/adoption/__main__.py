@@ -50,6 +50,7 @@ def prove() -> None:
         "own_writer_unchanged": _share([outcome.written for outcome in outcomes]),
         "answered_by_meaning": _share([outcome.answered for outcome in outcomes]),
         "user_statements_changed": sum(outcome.changed for outcome in outcomes),
+        "minutes_from_docs": round(max(outcome.minutes for outcome in outcomes), 1),
         "bad_tables": len(named),
         "bad_tables_named_at_once": _share(named),
     }

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -41,14 +42,15 @@ Write = Callable[[list[str]], str]
 class Outcome:
     """What became of a store: whether its own writer wrote and found as before, and whether a question was answered.
 
-    `changed` statements were written after the adoption that were not before. `missing` says in words what was not as
-    it should be.
+    `changed` statements were written after the adoption that were not before. `minutes` is the time from the first
+    command of the documentation to the answer. `missing` says in words what was not as it should be.
     """
 
     name: str
     written: bool
     answered: bool
     changed: int
+    minutes: float
     missing: tuple[str, ...] = ()
 
 
@@ -96,7 +98,7 @@ def adopt_store(server: PostgresInstance, store: Written, embedder: str, *, opti
     statements, before = _statements(server, dsn), _rows(dsn, table)
     if not statements:
         missing.append("its statements in the server's log")
-    memory = _Memory(dsn, embedder, table)
+    memory, begun = _Memory(dsn, embedder, table), time.monotonic()
     plan = json.loads(memory.run("adopt", table, *options, "--json", expected=0 if not missing else None))
     memory.run("adopt", table, *options, "--apply")
     memory.run("backfill")
@@ -106,11 +108,12 @@ def adopt_store(server: PostgresInstance, store: Written, embedder: str, *, opti
     written = store.write(SECOND) == SECOND[0]
     memory.run("backfill")
     found = json.loads(memory.run("recall", QUESTION, "--everyone", "--mode", "dense", "--json"))
+    minutes = (time.monotonic() - begun) / 60
     answered = bool(found["memories"]) and found["memories"][0]["content"].endswith(ANSWER)
     if not plan["adoptable"]:
         missing.append("the plan")
     changed = len(_statements(server, dsn) - statements)
-    return Outcome(store.name, written and not missing, answered, changed, tuple(missing))
+    return Outcome(store.name, written and not missing, answered, changed, minutes, tuple(missing))
 
 
 def _statements(server: PostgresInstance, dsn: str) -> set[str]:
