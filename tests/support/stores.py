@@ -71,14 +71,14 @@ STORES = (
         "mem0",
         f"""
         CREATE TABLE mem0 (
-            id uuid PRIMARY KEY DEFAULT gen_random_uuid(), vector text, payload jsonb,
+            id uuid PRIMARY KEY DEFAULT gen_random_uuid(), embedding vector(1536), payload jsonb,
             words tsvector GENERATED ALWAYS AS ({_WORDS.format("coalesce(payload->>'data', '')")}) STORED
         );
         CREATE INDEX ON mem0 USING gin (words)""",
         MappingProxyType({
             "content": "payload->>'data'", "user_id": "payload->>'user_id'", "is_sensitive": "payload->>'secret'",
             "deleted_at": "payload->'times'->>'deleted'", "created_at": "payload->>'created_at'",
-            "search_vector": "words", "tags": "",
+            "search_vector": "words", "tags": "", "embedding": "memory_embedding",
         }),
         """
         INSERT INTO mem0 (payload) VALUES (jsonb_build_object('data', $1::text, 'user_id', $2::text,

@@ -41,7 +41,9 @@ async def added(connection: Connection, store: Store, text: str) -> object:
 
 
 async def embedded(connection: Connection, store: Store) -> list[bool]:
-    rows = await connection.fetch(f"SELECT embedding IS NOT NULL AS there FROM {store.relation} ORDER BY 1 DESC")
+    rows = await connection.fetch(
+        f"SELECT {store.names.embedding} IS NOT NULL AS there FROM {store.relation} ORDER BY 1 DESC"
+    )
     return [row["there"] for row in rows]
 
 
@@ -70,7 +72,7 @@ async def test_the_rules_hold_in_a_table_of_another_shape(
             continue
         async with opened(source, "test") as connection:
             key = await added(connection, store, "The stove was swept.")
-            await connection.execute(f"UPDATE {store.relation} SET embedding = {VECTOR}")
+            await connection.execute(f"UPDATE {store.relation} SET {store.names.embedding} = {VECTOR}")
             before = await embedded(connection, store)
             arguments = (key, "The stove was sold.") if change is store.edit else (key,)
             await connection.execute(change, *arguments)
@@ -87,7 +89,7 @@ async def test_a_vector_of_a_sensitive_or_deleted_row_is_refused_under_every_nam
         for change in filter(None, (store.hide, store.delete)):
             key = await added(connection, store, "The safe opens with 4711.")
             await connection.execute(change, key)
-        await connection.execute(f"UPDATE {store.relation} SET embedding = {VECTOR}")
+        await connection.execute(f"UPDATE {store.relation} SET {store.names.embedding} = {VECTOR}")
         assert (await embedded(connection, store)).count(True) == 2
 
 
@@ -122,6 +124,11 @@ async def test_another_name_than_the_recorded_one_is_refused_with_the_way(
     with pytest.raises(SchemaUnsupported, match=r"importance of .* was recorded as order, not as absent") as refused:
         await migrate(source, request_for(table=store.table, columns=other))
     assert "memory migrate --to base" in str(refused.value.remedy)
+    vectors = ColumnNames.parse({**store.columns, "embedding": "memory_embedding"})
+    with pytest.raises(
+        SchemaUnsupported, match="are in the column embedding, as was recorded, not in memory_embedding"
+    ):
+        await migrate(source, request_for(table=store.table, columns=vectors))
     await migrate(source, request_for(table=store.table))
     async with opened(source, "test") as connection:
         assert (await describe(connection, store.table, OUR_NAMES)).names == store.names

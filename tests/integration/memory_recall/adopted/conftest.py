@@ -11,7 +11,7 @@ from memory_recall.postgres.connection import DsnText, opened
 from memory_recall.schema.columns.keys import MemoryId
 from memory_recall.schema.migrate import MigrationRequest, migrate
 from memory_recall.schema.revisions import require_schema
-from memory_recall.schema.table import MemoryTable
+from memory_recall.schema.table import ACTIVE, MemoryTable, VectorColumn
 from memory_recall.settings import Settings
 from tests.integration.conftest import CopyOf, Database
 from tests.integration.memory_recall.fake_embedder import FakeEmbedder
@@ -50,10 +50,11 @@ class StoreBench:
         async with opened(self.source, "test") as connection:
             return await require_schema(connection, self.store.table)
 
-    async def embedded(self, column: str = "embedding") -> set[MemoryId]:
+    async def embedded(self, column: VectorColumn = ACTIVE) -> set[MemoryId]:
         """The ids of the rows that have a vector."""
         table = await self.table()
-        rows = f"SELECT {table.key.shown(table.row('m').id)} AS id FROM {table.qualified} m WHERE {column} IS NOT NULL"
+        there = f"{table.vector_name(column)} IS NOT NULL"
+        rows = f"SELECT {table.key.shown(table.row('m').id)} AS id FROM {table.qualified} m WHERE {there}"
         async with self.work.database.connection() as connection:
             return {row["id"] for row in await connection.fetch(rows)}
 

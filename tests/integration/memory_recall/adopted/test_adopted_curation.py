@@ -12,6 +12,7 @@ from memory_recall.contrib.labelling.store import PostgresStore
 from memory_recall.errors import InvalidInput
 from memory_recall.postgres.connection import create_pool, opened
 from memory_recall.schema.supersessions import sweep_page
+from memory_recall.schema.table import ACTIVE
 from tests.integration.memory_recall.adopted.conftest import BOILER, KETTLE, SECRET, StoreBench, only
 
 OLD = "The resolver of the house is pihole in the cupboard."
@@ -38,7 +39,7 @@ async def test_a_restatement_is_found_written_read_applied_and_undone(adopted: S
         await adopted.add(f"note {number} of the garden")
     newer = await adopted.add(NEW)
     table = await adopted.table()
-    await adopted.execute(f"UPDATE {table.qualified} SET embedding = {VECTOR}")
+    await adopted.execute(f"UPDATE {table.qualified} SET {table.vector_name(ACTIVE)} = {VECTOR}")
     if "payload" in table.catalog:
         await adopted.execute(
             """UPDATE mem0 SET payload = payload || '{"created_at": "2026-04-01T10:00:00Z"}' WHERE id = $1""", newer

@@ -66,12 +66,12 @@ async def test_a_swap_fills_measures_and_flips_and_a_rollback_returns(adopted: S
         assert record.stage == "flipped", record.message
         assert record.gate is not None
         assert (record.gate["outcome"], record.gate["queries"]) == ("passed", 2)
-        assert await adopted.embedded() == await adopted.embedded(STANDBY.purpose) == set(ids)
+        assert await adopted.embedded() == await adopted.embedded(STANDBY) == set(ids)
         assert not any("canary" in text for text in following.received)
         changed = await adopted.add("Added after the flip.")
         await adopted.execute(adopted.store.edit, ids[0], "Edited after the flip.")
         assert changed not in await adopted.embedded()
-        assert await adopted.embedded(STANDBY.purpose) == set(ids[1:])
+        assert await adopted.embedded(STANDBY) == set(ids[1:])
         assert (await swapped(adopted, following, questions=[], back=True)).stage == "flipped"
         assert await adopted.embedded() == {*ids, changed}
     async with opened(adopted.source, "test") as connection:
