@@ -31,7 +31,7 @@ from tests.integration.memory_recall.test_store_sensitivity import (
     who,
 )
 
-HISTORIES = int(os.environ.get("MEMORY_TEST_HISTORIES", "120"))
+HISTORIES = int(os.environ.get("MEMORY_TEST_HISTORIES", "40"))
 __all__ = ["player_parts"]
 
 graph_steps = st.one_of(
