@@ -1,8 +1,8 @@
 """The tests of `make e2e-local`, which try the product as users get it, on one cluster that they share.
 
 Beside them are tests of the development cluster, and of situations on a cluster that unit and integration tests hold
-without one. They take too long for `make test`. Each test records the figures that it proves; the last line of the run is one line
-of JSON with all of them, and with the minutes of the first `make demo` on this machine, if it was recorded.
+without one. They take too long for `make test`. Each test records the figures that it proves; the last line of the run
+is one line of JSON with all of them, and with the minutes of the first `make demo` on this machine, if it was recorded.
 """
 
 import json
