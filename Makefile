@@ -64,12 +64,13 @@ test-gpu: setup  ## The embedder on this machine's NVIDIA GPU; no other test nee
 HISTORIES ?= 2000
 
 .PHONY: test-histories
-test-histories: setup  ## 2,000 random histories against the rules of vectors, of the graph and of recalls (HISTORIES=n)
+test-histories: setup  ## 2,000 random histories against the rules of vectors, of the graph, of recalls and of swaps (HISTORIES=n)
 	for seed in 1 2 3 4; do \
 	  MEMORY_TEST_HISTORIES=$$(( $(HISTORIES) / 4 )) $(PY) -m pytest -q -o timeout=0 --hypothesis-seed=$$seed \
 	    tests/integration/memory_recall/test_store_sensitivity.py \
 	    tests/integration/memory_recall/graph/test_graph_histories.py \
-	    tests/integration/memory_recall/read_path/test_recall_histories.py -k no_sequence || exit 1; \
+	    tests/integration/memory_recall/read_path/test_recall_histories.py \
+	    tests/integration/memory_recall/swap/test_swap_histories.py -k no_sequence || exit 1; \
 	done
 
 # Benchmarks write to build/benchmarks; KEEP=1 then writes over the summary that the repository keeps of this one.

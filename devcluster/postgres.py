@@ -171,7 +171,9 @@ def create_database(cluster: Cluster, postgres: Postgres, name: str) -> str:
         )
     password = secrets.token_hex(16)
     inside = Postgres(cluster, postgres.namespace, postgres.name)
-    inside.psql(f'CREATE ROLE "{name}" LOGIN PASSWORD \'{password}\';\nCREATE DATABASE "{name}" OWNER "{name}";\n')
+    role = f'CREATE ROLE "{name}" LOGIN PASSWORD \'{password}\';\nCREATE DATABASE "{name}" OWNER "{name}";\n'
+    # To guess a password of 128 random bits is no easier, and every connection of asyncpg would take 15 ms longer.
+    inside.psql(f"SET scram_iterations = 1;\n{role}")
     return f"postgresql://{name}:{password}@{postgres.host}:5432/{name}"
 
 

@@ -11,8 +11,9 @@ from xdist.scheduler import LoadScopeScheduling
 
 CLUSTER_TESTS = "tests/e2e/"
 # A second worker runs these beside the other cluster tests, and takes about as long as those that need not run alone.
-# Those that start other clusters, or kill a Postgres that no others use, disturb the others least.
-SECOND_WORKER = ("test_devcluster", "test_e2e_failover", "test_e2e_faults", "test_e2e_scheduling")
+SECOND_WORKER = (
+    "test_e2e_failover", "test_e2e_faults", "test_e2e_hostile", "test_e2e_model_fetch", "test_e2e_privacy",
+)  # fmt: skip
 
 # How long an example takes is not judged, because machines differ.
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])

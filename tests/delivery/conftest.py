@@ -1,7 +1,8 @@
 """The tests of `make e2e-local`, which try the product as users get it, on one cluster that they share.
 
-They take too long for `make test`. Each test records the figures that it proves; the last line of the run is one line
-of JSON with all of them, and with the minutes of the first `make demo` on this machine, if it was recorded.
+Beside them are tests of the development cluster, and of situations on a cluster that unit and integration tests hold
+without one. They take too long for `make test`. Each test records the figures that it proves; the last line of the run
+is one line of JSON with all of them, and with the minutes of the first `make demo` on this machine, if it was recorded.
 """
 
 import json
@@ -17,6 +18,9 @@ import devcluster
 from devcluster import first_run
 from devcluster.building.terraform import ensure_terraform
 from devcluster.cluster import Cluster
+from devcluster.install import OPERATOR_NAMESPACE
+from devcluster.postgres import create_postgres
+from tests.support.cluster.platform import PERMITTED, Platform
 
 FIGURES = pytest.StashKey[dict[str, Any]]()
 RESULTS = Path(__file__).parents[2] / "build" / "delivery" / "summary.json"
@@ -60,3 +64,16 @@ def cluster() -> Iterator[Cluster]:
     with devcluster.start(f"delivery-{os.getpid()}") as started:
         devcluster.install_cnpg(started)
         yield started
+
+
+@pytest.fixture(scope="module")
+def platform(cluster: Cluster) -> Iterator[Platform]:
+    """A Postgres cluster and the operator for the tests of one module; nothing of either is left afterwards."""
+    images = devcluster.load_images(cluster)
+    postgres = create_postgres(cluster, namespace="platform-dbaas", name="pg-platform", storage="1Gi", cpu="100m")
+    platform = Platform(postgres, images.operator, images.embedder)
+    platform.install(*PERMITTED)
+    yield platform
+    cluster.helm("uninstall", "memory-index", f"--namespace={OPERATOR_NAMESPACE}", "--wait")
+    cluster.kubectl("delete", "crd", "memoryindexes.memory-index.dev", "--wait", "--timeout=240s")
+    cluster.kubectl("delete", "namespace", postgres.namespace, "--wait", "--timeout=300s")

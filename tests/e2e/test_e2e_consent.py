@@ -1,4 +1,8 @@
-"""A consent that is withdrawn on a real cluster: no text leaves any more, and what waited is embedded afterwards."""
+"""A consent that is withdrawn on a real cluster: no text leaves any more, and what waited is embedded afterwards.
+
+One withdrawal stops the sync worker, and one a running backfill. Unit tests withdraw each kind of consent, and so does
+the benchmark on a cluster.
+"""
 
 from collections.abc import Iterator
 
@@ -23,7 +27,7 @@ def recorder(platform: Platform) -> Iterator[Recorder]:
 
 @pytest.mark.promise("consent-has-an-end")
 @pytest.mark.finding("security S4")
-@pytest.mark.parametrize("name", ["annotation", "key-label", "uri-label-in-a-backfill"])
+@pytest.mark.parametrize("name", ["annotation", "uri-label-in-a-backfill"])
 def test_after_a_withdrawal_no_text_leaves_until_it_is_given_back_and_then_none_is_lost(
     platform: Platform, recorder: Recorder, tenant: Tenant, name: str
 ) -> None:

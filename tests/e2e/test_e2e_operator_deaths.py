@@ -8,7 +8,7 @@ from tests.support.cluster.tenants import Tenant
 from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.cluster, pytest.mark.exclusive]
-MANY = rows(900)
+MANY = rows(600)
 DUE = len(MANY) - sensitive(MANY)
 OPERATOR = ("-n", "memory-index-system", "pods", "-l", component("operator"))
 

@@ -35,7 +35,7 @@ from tests.integration.memory_recall.partitioned import PARTITIONED_TABLE, USERS
 from tests.integration.memory_recall.workbench import migrate_and_index
 
 Step = tuple[Any, ...]
-HISTORIES = int(os.environ.get("MEMORY_TEST_HISTORIES", "160"))
+HISTORIES = int(os.environ.get("MEMORY_TEST_HISTORIES", "60"))
 DIMENSIONS = 8
 LEVELS = ("READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE")
 

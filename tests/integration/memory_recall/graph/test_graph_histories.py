@@ -41,7 +41,7 @@ from tests.integration.memory_recall.test_store_sensitivity import (
 )
 from tests.integration.memory_recall.workbench import migrate_and_index
 
-HISTORIES = int(os.environ.get("MEMORY_TEST_HISTORIES", "120"))
+HISTORIES = int(os.environ.get("MEMORY_TEST_HISTORIES", "40"))
 SHAPES = {"ours": OURS, **OTHERS}
 shapes = st.sampled_from(["ours", "ours", "ours", *OTHERS])
 

@@ -35,7 +35,7 @@ from tests.integration.memory_recall.test_store_sensitivity import LEVELS
 from tests.integration.memory_recall.workbench import migrate_and_index
 
 Step = tuple[Any, ...]
-HISTORIES = int(os.environ.get("MEMORY_TEST_HISTORIES", "40"))
+HISTORIES = int(os.environ.get("MEMORY_TEST_HISTORIES", "20"))
 TENANTS = ("ana", "bo", "cy")
 WORDS = ("boiler", "pressure", "garden", "kestrel")
 CATEGORIES = ("facts", "debts")

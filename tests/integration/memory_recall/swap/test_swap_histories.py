@@ -150,7 +150,7 @@ async def _afresh(swapper: Any, first: int) -> PendingQueue:
 
 
 @settings(
-    max_examples=max(40, HISTORIES // 3),
+    max_examples=max(20, HISTORIES // 3),
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(history=histories)

@@ -16,7 +16,7 @@ from devcluster.node.layout import Layout, Plan
 from devcluster.retrying import until
 from devcluster.settings import Settings
 from memory_operator.resources.quantities import same_quantity
-from tests.e2e.devcluster_traces import Traces, traces_of
+from tests.delivery.devcluster_traces import Traces, traces_of
 
 pytestmark = pytest.mark.cluster
 

@@ -5,11 +5,19 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from devcluster.cluster import Cluster
+from tests.e2e.conftest import open_tenant, slug
 from tests.support.cluster.memories import rows
+from tests.support.cluster.platform import Platform
 from tests.support.cluster.tenants import Tenant
 
 pytestmark = pytest.mark.cluster
 GPU = "nvidia.com/gpu"
+
+
+@pytest.fixture
+def tenant(platform: Platform, request: pytest.FixtureRequest) -> Iterator[Tenant]:
+    """A namespace and a database for one test."""
+    yield from open_tenant(platform, request, slug(request.node.name))
 
 
 @pytest.fixture
