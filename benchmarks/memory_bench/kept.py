@@ -83,6 +83,7 @@ def _backfill(written: Written) -> Figures:
         **written["headline"],
         **{f"{part}, rows per second": written[part]["rows_per_second"] for part in parts},
         **{f"{part}, rows": written[part]["rows"] for part in parts},
+        "updates": written["updates"],
     }
 
 

@@ -20,10 +20,17 @@ def digest_of(parts: Mapping[str, bytes | str]) -> str:
 
 
 def digest_of_files(root: Path, paths: Iterable[str | Path], extra: Mapping[str, str] | None = None) -> str:
-    """Compute a short digest of the files below `root` that `paths` names, and of the strings in `extra`."""
+    """Compute a short digest of the files below `root` that `paths` names, and of the strings in `extra`.
+
+    Raises:
+        FileNotFoundError: one of `paths` is no file and no folder with files, so that it would never change a digest.
+    """
     parts: dict[str, bytes | str] = {f"={name}": value for name, value in (extra or {}).items()}
-    for path in sorted({file for entry in paths for file in _files(root / entry)}):
-        parts[path.relative_to(root).as_posix()] = path.read_bytes()
+    for entry in paths:
+        files = _files(root / entry)
+        if not files:
+            raise FileNotFoundError(f"There is no file {root / entry}, nor one below it: correct the path.")
+        parts |= {file.relative_to(root).as_posix(): file.read_bytes() for file in files}
     return digest_of(parts)
 
 

@@ -1,6 +1,7 @@
 """Runs one measurement in a process of its own, so that the peak memory of the measured work can be read.
 
     python -m memory_bench.backfill.measured_process null-backfill DSN ROWS
+    python -m memory_bench.backfill.measured_process random-backfill DSN ROWS
     python -m memory_bench.backfill.measured_process bare-update DSN ROWS
     python -m memory_bench.backfill.measured_process backfill DSN EMBEDDER_URL
 
@@ -51,6 +52,17 @@ class NullEmbedder:
         return EmbeddedBatch(np.full((len(texts), NULL_DIMENSIONS), 0.05, dtype=np.float32), 0, 0)
 
 
+class RandomEmbedder(NullEmbedder):
+    """An embedder that returns a random vector for each text, whose index is one of vectors that differ."""
+
+    def __init__(self) -> None:
+        self._random = np.random.default_rng(1)
+
+    async def embed_documents(self, texts: Sequence[str]) -> EmbeddedBatch:
+        """Return a random vector for each text."""
+        return EmbeddedBatch(self._random.standard_normal((len(texts), NULL_DIMENSIONS), dtype=np.float32), 0, 0)
+
+
 async def measure_backfill(dsn: str, embedder: DocumentEmbedder) -> tuple[int, float]:
     """Run a backfill with its default options; return the number of embedded rows and the duration in seconds."""
     plan = WorkerPlan("memories", PipelineOptions())
@@ -96,6 +108,7 @@ def main() -> None:
     kind, dsn, argument = sys.argv[1:4]
     kinds: dict[str, Callable[[], Coroutine[Any, Any, tuple[int, float]]]] = {
         "null-backfill": lambda: measure_backfill(dsn, NullEmbedder()),
+        "random-backfill": lambda: measure_backfill(dsn, RandomEmbedder()),
         "bare-update": lambda: measure_bare_update(dsn, int(argument)),
         "backfill": lambda: _measure_over_http(dsn, argument),
     }

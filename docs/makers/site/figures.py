@@ -33,9 +33,13 @@ class Measured:
 
 
 def measured(summary: Path, sources: Path = REPOSITORY) -> Measured:
-    """Read a summary, and compare what it was measured on with the sources."""
+    """Read a summary, and compare what it was measured on with the sources; what is gone from them has changed."""
     found = json.loads(summary.read_text(encoding="utf-8"))
-    changed = [path for path, digest in found["exercises"].items() if digest_of_files(sources, [path]) != digest]
+    changed = [
+        path
+        for path, digest in found["exercises"].items()
+        if not (sources / path).exists() or digest_of_files(sources, [path]) != digest
+    ]
     return Measured(found["made_at"][:10], found["commit"]["id"], tuple(changed))
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from memory_bench.backfill import killed_worker, null_embedder
+from memory_bench.backfill import killed_worker, null_embedder, user_updates
 from memory_bench.postgres import MeasuredServer
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -25,7 +25,9 @@ def test_the_command_ends_with_one_line_of_figures_and_writes_results_and_chart(
     )  # fmt: skip
     assert ran.returncode == 0, ran.stderr
     headline = json.loads(ran.stdout.splitlines()[-1])
-    assert set(headline) == {"vs_embedder", "null_vs_bare_update", "rss_growth", "double_embedded"}
+    assert set(headline) == {
+        "vs_embedder", "null_vs_bare_update", "rss_growth", "double_embedded", "user_update_ratio",
+    }  # fmt: skip
     assert headline["double_embedded"] == 0
     raw = json.loads((tmp_path / "results.json").read_text())
     assert raw["embedder"]["rows"] == 24
@@ -33,6 +35,17 @@ def test_the_command_ends_with_one_line_of_figures_and_writes_results_and_chart(
     assert len([run for run in raw["null"]["runs"] if run["side"] == "null-backfill"]) == 2
     peaks = [run["peak_rss_kib"] for run in raw["null"]["runs"]]
     assert len(set(peaks)) > 1, "each process has a peak of its own, not that of the one that started it"
+
+
+async def test_updates_of_other_columns_are_compared_before_and_after_the_adoption(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Where the backfill leaves room on each page, more of them touch no index than on the full pages before it."""
+    monkeypatch.setattr(user_updates, "UPDATES_A_ROW", 3)
+    async with MeasuredServer() as server:
+        found = await user_updates.measure(server, rows=600)
+    assert found["hot"]["after"] > found["hot"]["before"]
+    assert found["user_update_ratio"] > 0 < found["processor_ratio"]
 
 
 async def test_a_text_that_is_sent_twice_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:

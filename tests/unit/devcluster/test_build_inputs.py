@@ -53,6 +53,15 @@ def test_a_digest_of_files_sees_every_change_but_not_compiled_files(tmp_path: Pa
     assert digest_of_files(tmp_path, ["package"]) != before
 
 
+@pytest.mark.parametrize("path", ["gone", "empty"])
+def test_there_is_no_digest_of_a_path_without_files(tmp_path: Path, path: str) -> None:
+    """It would be that of nothing, whatever changes."""
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "a.py").write_text("1", encoding="utf-8")
+    with pytest.raises(FileNotFoundError, match=path):
+        digest_of_files(tmp_path, ["a.py", path])
+
+
 def test_versions_are_read_from_go_mod() -> None:
     block = "require (\n\texample.com/a v1.2.3\n\texample.com/a/b v9.9.9 // indirect\n)\n"
     text = f"module m\n\n{block}require example.com/c v0.1.0\n"

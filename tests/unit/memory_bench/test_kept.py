@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from devcluster.building.digests import digest_of
 from docs.makers.site import figures
 from memory_bench.kept import KEPT, Kept, in_few_lines, summary
 from tests.unit.repository.test_layout import ROOT, tracked
@@ -91,6 +92,7 @@ def test_a_summary_is_short_and_says_what_was_measured_where_and_when(path: Path
     found = json.loads(path.read_text())
     assert set(found) == {"made_at", "commit", "machine", "exercises", "figures"}
     assert set(found["exercises"]) == set(KEPT[path.parent.name].exercises)
+    assert digest_of({}) not in found["exercises"].values(), "the digest of nothing says nothing of what was measured"
 
 
 def test_what_a_benchmark_exercises_exists() -> None:

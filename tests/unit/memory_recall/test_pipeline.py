@@ -2,12 +2,14 @@
 
 from itertools import pairwise
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pgvector import HalfVector
 
 from memory_recall.indexing.pipeline import BACKGROUND, BULK, FRESH, BatchLimits, batches, estimated_tokens
-from memory_recall.indexing.queue_sql import PendingRow
+from memory_recall.indexing.queue_sql import PendingRow, encoded
 
 
 @given(
@@ -63,3 +65,9 @@ def test_a_statement_of_scattered_writes_holds_no_adjacent_rows() -> None:
 
 def test_other_writes_keep_the_order_of_ids() -> None:
     assert FRESH.arranged(_page(100)) == BULK.arranged(_page(100)) == _page(100)
+
+
+def test_vectors_that_are_encoded_together_are_those_that_are_encoded_one_by_one() -> None:
+    vectors = np.random.default_rng(1).standard_normal((5, 7)).astype(np.float32)
+    together = [vector.to_binary() for vector in encoded(vectors)]
+    assert together == [HalfVector(vector).to_binary() for vector in vectors]
