@@ -20,12 +20,12 @@ CREATE FUNCTION public.memory_index_direction() RETURNS trigger
 CREATE FUNCTION public.memory_index_forget() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog'
-    AS $$BEGIN IF to_regclass('"public"."memory_embedding_failures"') IS NOT NULL THEN DELETE FROM "public"."memory_embedding_failures" WHERE id IN (SELECT f.id FROM "public"."memory_embedding_failures" f JOIN gone g ON g.id = f.id FOR UPDATE OF f SKIP LOCKED); END IF; IF to_regclass('"public"."memory_standby_failures"') IS NOT NULL THEN DELETE FROM "public"."memory_standby_failures" WHERE id IN (SELECT f.id FROM "public"."memory_standby_failures" f JOIN gone g ON g.id = f.id FOR UPDATE OF f SKIP LOCKED); END IF; IF to_regclass('"public"."memory_supersessions"') IS NOT NULL THEN UPDATE "public"."memory_supersessions" SET text_hash = '', successor_hash = '', undone_at = clock_timestamp() WHERE step IN (SELECT s.step FROM "public"."memory_supersessions" s WHERE s.undone_at IS NULL AND (s.id IN (SELECT id FROM gone) OR s.superseded_by IN (SELECT id FROM gone)) FOR UPDATE SKIP LOCKED); END IF; RETURN NULL; END$$;
+    AS $$BEGIN IF to_regclass('"public"."memory_embedding_failures"') IS NOT NULL THEN DELETE FROM "public"."memory_embedding_failures" WHERE id IN (SELECT f.id FROM "public"."memory_embedding_failures" f JOIN gone g ON g.id = f.id FOR UPDATE OF f SKIP LOCKED); END IF; IF to_regclass('"public"."memory_standby_failures"') IS NOT NULL THEN DELETE FROM "public"."memory_standby_failures" WHERE id IN (SELECT f.id FROM "public"."memory_standby_failures" f JOIN gone g ON g.id = f.id FOR UPDATE OF f SKIP LOCKED); END IF; IF to_regclass('"public"."memory_truncated_texts"') IS NOT NULL THEN DELETE FROM "public"."memory_truncated_texts" WHERE (id, model) IN (SELECT t.id, t.model FROM "public"."memory_truncated_texts" t WHERE t.id IN (SELECT id FROM gone) FOR UPDATE OF t SKIP LOCKED); END IF; IF to_regclass('"public"."memory_supersessions"') IS NOT NULL THEN UPDATE "public"."memory_supersessions" SET text_hash = '', successor_hash = '', undone_at = clock_timestamp() WHERE step IN (SELECT s.step FROM "public"."memory_supersessions" s WHERE s.undone_at IS NULL AND (s.id IN (SELECT id FROM gone) OR s.superseded_by IN (SELECT id FROM gone)) FOR UPDATE SKIP LOCKED); END IF; RETURN NULL; END$$;
 
 CREATE FUNCTION public.memory_index_forget_all() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog'
-    AS $$BEGIN IF to_regclass('"public"."memory_embedding_failures"') IS NOT NULL THEN DELETE FROM "public"."memory_embedding_failures" WHERE id IN (SELECT f.id FROM "public"."memory_embedding_failures" f  FOR UPDATE OF f SKIP LOCKED); END IF; IF to_regclass('"public"."memory_standby_failures"') IS NOT NULL THEN DELETE FROM "public"."memory_standby_failures" WHERE id IN (SELECT f.id FROM "public"."memory_standby_failures" f  FOR UPDATE OF f SKIP LOCKED); END IF; IF to_regclass('"public"."memory_supersessions"') IS NOT NULL THEN UPDATE "public"."memory_supersessions" SET text_hash = '', successor_hash = '', undone_at = clock_timestamp() WHERE step IN (SELECT s.step FROM "public"."memory_supersessions" s WHERE s.undone_at IS NULL AND (true) FOR UPDATE SKIP LOCKED); END IF; RETURN NULL; END$$;
+    AS $$BEGIN IF to_regclass('"public"."memory_embedding_failures"') IS NOT NULL THEN DELETE FROM "public"."memory_embedding_failures" WHERE id IN (SELECT f.id FROM "public"."memory_embedding_failures" f  FOR UPDATE OF f SKIP LOCKED); END IF; IF to_regclass('"public"."memory_standby_failures"') IS NOT NULL THEN DELETE FROM "public"."memory_standby_failures" WHERE id IN (SELECT f.id FROM "public"."memory_standby_failures" f  FOR UPDATE OF f SKIP LOCKED); END IF; IF to_regclass('"public"."memory_truncated_texts"') IS NOT NULL THEN DELETE FROM "public"."memory_truncated_texts" WHERE (id, model) IN (SELECT t.id, t.model FROM "public"."memory_truncated_texts" t WHERE true FOR UPDATE OF t SKIP LOCKED); END IF; IF to_regclass('"public"."memory_supersessions"') IS NOT NULL THEN UPDATE "public"."memory_supersessions" SET text_hash = '', successor_hash = '', undone_at = clock_timestamp() WHERE step IN (SELECT s.step FROM "public"."memory_supersessions" s WHERE s.undone_at IS NULL AND (true) FOR UPDATE SKIP LOCKED); END IF; RETURN NULL; END$$;
 
 CREATE FUNCTION public.memory_index_guard() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
@@ -41,7 +41,7 @@ CREATE FUNCTION public.memory_index_guard() RETURNS trigger
                 PERFORM pg_catalog.pg_notify('memory_index_pending', TG_TABLE_NAME);
             END IF;
             IF TG_OP = 'UPDATE' AND ((NEW.content IS DISTINCT FROM OLD.content) OR NEW.id <> OLD.id OR NOT ((NOT (NEW.is_sensitive IS NOT FALSE)) AND (NEW.deleted_at IS NULL))) THEN
-                DELETE FROM "public"."memory_embedding_failures" WHERE id IN (SELECT id FROM "public"."memory_embedding_failures" WHERE id = OLD.id FOR UPDATE SKIP LOCKED); DELETE FROM "public"."memory_standby_failures" WHERE id IN (SELECT id FROM "public"."memory_standby_failures" WHERE id = OLD.id FOR UPDATE SKIP LOCKED); IF to_regclass('"public"."memory_supersessions"') IS NOT NULL THEN UPDATE "public"."memory_supersessions" SET text_hash = '', successor_hash = '', undone_at = clock_timestamp() WHERE step IN (SELECT s.step FROM "public"."memory_supersessions" s WHERE s.undone_at IS NULL AND (s.id = OLD.id OR s.superseded_by = OLD.id) FOR UPDATE SKIP LOCKED); END IF;
+                DELETE FROM "public"."memory_embedding_failures" WHERE id IN (SELECT id FROM "public"."memory_embedding_failures" WHERE id = OLD.id FOR UPDATE SKIP LOCKED); DELETE FROM "public"."memory_standby_failures" WHERE id IN (SELECT id FROM "public"."memory_standby_failures" WHERE id = OLD.id FOR UPDATE SKIP LOCKED); IF to_regclass('"public"."memory_truncated_texts"') IS NOT NULL THEN DELETE FROM "public"."memory_truncated_texts" WHERE (id, model) IN (SELECT t.id, t.model FROM "public"."memory_truncated_texts" t WHERE t.id = OLD.id FOR UPDATE OF t SKIP LOCKED); END IF; IF to_regclass('"public"."memory_supersessions"') IS NOT NULL THEN UPDATE "public"."memory_supersessions" SET text_hash = '', successor_hash = '', undone_at = clock_timestamp() WHERE step IN (SELECT s.step FROM "public"."memory_supersessions" s WHERE s.undone_at IS NULL AND (s.id = OLD.id OR s.superseded_by = OLD.id) FOR UPDATE SKIP LOCKED); END IF;
             END IF;
             RETURN NEW;
         END
@@ -210,6 +210,11 @@ ALTER TABLE public.memory_supersessions ALTER COLUMN step ADD GENERATED ALWAYS A
     CACHE 1
 );
 
+CREATE TABLE public.memory_truncated_texts (
+    id bigint NOT NULL,
+    model integer NOT NULL
+);
+
 ALTER TABLE ONLY public.memories ALTER COLUMN id SET DEFAULT nextval('public.memories_id_seq'::regclass);
 
 ALTER TABLE ONLY public.memories
@@ -235,6 +240,9 @@ ALTER TABLE ONLY public.memory_standby_failures
 
 ALTER TABLE ONLY public.memory_supersessions
     ADD CONSTRAINT memory_supersessions_pkey PRIMARY KEY (step);
+
+ALTER TABLE ONLY public.memory_truncated_texts
+    ADD CONSTRAINT memory_truncated_texts_pkey PRIMARY KEY (id, model);
 
 CREATE INDEX idx_memories_embedding ON public.memories USING hnsw (embedding public.halfvec_cosine_ops) WITH (m='24', ef_construction='128');
 

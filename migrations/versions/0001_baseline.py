@@ -25,6 +25,7 @@ def upgrade() -> None:
         _create_models_and_state(steps)
         _record_state(steps)
         _create_failures(steps)
+        _create_truncated_texts(steps)
         _create_swaps(steps)
         _create_supersessions(steps)
         steps.run("ALTER TABLE {table} ADD COLUMN IF NOT EXISTS {vector_column} {vectors}.halfvec({dimensions})")
@@ -135,6 +136,19 @@ def _create_failures(steps: Any) -> None:  # noqa: ANN401  (as above)
     steps.run(
         'CREATE TABLE IF NOT EXISTS {schema}."memory_standby_failures{suffix}" '
         '(LIKE {schema}."memory_embedding_failures{suffix}" INCLUDING ALL)'
+    )
+
+
+def _create_truncated_texts(steps: Any) -> None:  # noqa: ANN401  (as above)
+    """Create the record of the texts whose end a model has not read; it holds no text."""
+    steps.run(
+        """
+        CREATE TABLE IF NOT EXISTS {schema}."memory_truncated_texts{suffix}" (
+            id {key} NOT NULL,
+            model integer NOT NULL,
+            PRIMARY KEY (id, model)
+        )
+        """
     )
 
 

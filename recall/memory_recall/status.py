@@ -27,6 +27,8 @@ class RowCounts:
     """Counts of the rows that have a text and are not deleted, by state. `total` is the sum of the next four counts.
 
     `without_words` counts the rows that no search by words finds yet, since a search column of ours is still filled.
+    `truncated` counts the embedded rows whose text is longer than the model's window, so that its end has no part in
+    the vector.
     """
 
     total: int = 0
@@ -35,6 +37,7 @@ class RowCounts:
     sensitive: int = 0
     quarantined: int = 0
     without_words: int = 0
+    truncated: int = 0
 
 
 @dataclass(frozen=True)

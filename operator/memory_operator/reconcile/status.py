@@ -202,6 +202,7 @@ def _database(index: MemoryIndex, facts: DatabaseFacts | None) -> dict[str, Any]
             "pending": rows.pending,
             "sensitive": rows.sensitive,
             "quarantined": rows.quarantined,
+            "truncated": rows.truncated,
             "embeddedPercent": embedded_percent(rows),
             **({"withoutWords": rows.without_words} if rows.without_words else {}),
         },

@@ -17,7 +17,9 @@ from memory_recall.postgres.connection import AnyConnection, opened
 from memory_recall.schema.adoption.observations import TextObservation
 from memory_recall.schema.adoption.observations_sql import looking, observe_database, observe_table, observe_texts
 from memory_recall.schema.adoption.screen import language_lines
+from memory_recall.schema.revisions import require_schema
 from memory_recall.schema.table import describe
+from memory_recall.schema.truncated import TruncatedTexts, list_truncated
 from memory_recall.settings import Settings
 from memory_recall.status import DatabaseFacts, inspect
 
@@ -30,22 +32,33 @@ NamespaceOption = Annotated[
 KubeconfigOption = Annotated[Path | None, typer.Option(help="Another kubeconfig than kubectl's.")]
 ContextOption = Annotated[str | None, typer.Option(help="Another context than the current one.")]
 
+TruncatedOption = Annotated[
+    bool, typer.Option("--truncated", help="List the ids of the rows whose text is longer than the model's window.")
+]
+LimitOption = Annotated[
+    int | None, typer.Option(min=1, max=100_000, help="With --truncated: how many ids to list at most (1000).")
+]
+_LISTED = 1000
+
 
 def register(app: typer.Typer) -> None:
     """Add `memory status` to the command line."""
     app.command("status")(status_command)
 
 
-def status_command(
+def status_command(  # noqa: PLR0917  (typer passes options by name)
     kube: KubeOption = None,
     namespace: NamespaceOption = None,
     kubeconfig: KubeconfigOption = None,
     context: ContextOption = None,
+    truncated: TruncatedOption = False,
+    limit: LimitOption = None,
     json: JsonOption = False,
 ) -> None:
     """Show counts of rows, the models, the vector index, the pgvector extension and the schema revision.
 
-    Of a sample of the texts, the scripts are counted in the database; a line says how many are beyond the model.
+    Of a sample of the texts, the scripts are counted in the database; a line says how many are beyond the model. With
+    --truncated, list instead the rows whose vector is that of a beginning of their text.
 
     With --kube, show instead which stages of a MemoryIndex are complete, what blocks it and what to do. The exit status
     is 0 if the MemoryIndex is Ready, 3 if the operator goes on by itself, and 4 if a person must act.
@@ -53,18 +66,31 @@ def status_command(
     Examples:
         memory status
         memory status --json | jq .rows.pending
+        memory status --truncated
         memory status --kube claude-memory --namespace claude-memory
     """
+    if kube is not None and truncated:
+        raise typer.BadParameter("--truncated needs the database; leave --kube out.")
+    if limit is not None and not truncated:
+        raise typer.BadParameter("--limit needs --truncated.")
     if kube is not None:
         _show_memory_index(Place(kube, namespace, kubeconfig, context), as_json=json)
     elif namespace or kubeconfig or context:
         raise typer.BadParameter("--namespace, --kubeconfig and --context need --kube.")
+    elif truncated:
+        found = execute(lambda settings: _truncated(settings, limit or _LISTED), as_json=json)
+        emit(dataclasses.asdict(found), as_json=json, title="Truncated texts")
     else:
         facts, texts = execute(_status, as_json=json)
         model = PROFILES.get(facts.active_name or "")
         emit(dataclasses.asdict(facts) | {"texts": _described(texts, model)}, as_json=json, title="Memory index")
         if model and model.scripts and texts.beyond(model.scripts) and not json:
             show(language_lines(model, texts))
+
+
+async def _truncated(settings: Settings, limit: int) -> TruncatedTexts:
+    async with opened(settings.dsn(), "memory-status") as connection:
+        return await list_truncated(connection, await require_schema(connection, settings.table), limit=limit)
 
 
 async def _status(settings: Settings) -> tuple[DatabaseFacts, TextObservation]:

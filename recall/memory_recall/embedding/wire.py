@@ -61,13 +61,15 @@ _LARGEST_HALF = float(np.finfo(np.float16).max)  # vectors are stored as halfvec
 class EmbeddedBatch:
     """The vectors of one request, an array (texts, dimensions), and its numbers of tokens and truncated texts.
 
-    `digest` is that of the model file that made the vectors; it is None if the service does not say.
+    `digest` is that of the model file that made the vectors; it is None if the service does not say. `cut` holds the
+    places in the request of the texts whose end the model has not read, as far as the service names them.
     """
 
     vectors: Vectors
     tokens: int
     truncated: int
     digest: str | None = None
+    cut: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +164,7 @@ class WireFormat:
             _count(usage, "total_tokens"),
             _count(usage, "truncated_inputs"),
             _text(payload, "digest"),
+            frozenset(_index(entry) for entry in payload["data"] if _is_cut(entry)),
         )
 
     def scores(self, payload: dict[str, Any], expected: int) -> list[float]:
@@ -261,6 +264,12 @@ def _count(described: object, name: str) -> int:
     """Return a number of an object, or 0 where the server gives none that is usable, since nothing depends on it."""
     value = described.get(name) if isinstance(described, dict) else None
     return value if type(value) is int and 0 <= value < _MOST_COUNTED else 0
+
+
+def _is_cut(entry: dict[str, Any]) -> bool:
+    """Return whether the service says how far the model has read a text, which it says of truncated texts alone."""
+    read = entry.get("characters_read")
+    return type(read) is int and 0 <= read < _MOST_COUNTED
 
 
 def _text(described: dict[str, Any], name: str) -> str | None:

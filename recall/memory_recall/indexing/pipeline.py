@@ -213,8 +213,9 @@ class Pipeline:
         written = 0
         if stored:
             rows = [row for part, _ in stored for row in part]
-            vectors = np.concatenate([vectors for _, vectors in stored])
-            written = await self._writer.run(lambda connection: self.queue.write(connection, rows, vectors))
+            vectors = np.concatenate([batch.vectors for _, batch in stored])
+            cut = {part[place].id for part, batch in stored for place in batch.cut}
+            written = await self._writer.run(lambda connection: self.queue.write(connection, rows, vectors, cut))
             self.tally.changed += len(rows) - written
         quarantined = 0
         if failed:

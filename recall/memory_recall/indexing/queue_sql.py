@@ -6,7 +6,7 @@ sensitive nor deleted, and the column still belongs to the model. Rows of a new 
 """
 # ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -22,6 +22,7 @@ from memory_recall.schema.definitions import in_adopted_partition
 from memory_recall.schema.requirements.row_security import hides_rows
 from memory_recall.schema.requirements.unique_ids import has_unique_ids
 from memory_recall.schema.table import ACTIVE, MemoryTable, VectorColumn
+from memory_recall.schema.truncated import record_truncated
 
 # Quarantined or delayed. A longer delay than any that is ever set comes from a clock that was set back afterwards.
 _NOT_YET = "(f.next_attempt = 'infinity' OR f.next_attempt BETWEEN now() AND now() + interval '10 minutes')"
@@ -121,13 +122,14 @@ class PendingQueue:
         self._count = f"SELECT count(*) FROM {table.qualified} m WHERE {pending} AND {_share(table)}"
         still_wanted = (
             f"{_has_hash(table, 'v.hash')} AND {table.shareable('m')} "
-            f"AND {_takes_vectors(table, column, '$4')} AND {in_adopted_partition(table, 'm')}"
+            f"AND {_takes_vectors(table, column, '$4::integer')} AND {in_adopted_partition(table, 'm')}"
         )
-        values = f"unnest($1::{stored}[], $2::text[], $3::{table.vector_type()}[]) AS v(id, hash, embedding)"
+        arrays = f"$1::{stored}[], $2::text[], $3::{table.vector_type()}[], $5::boolean[]"
         self._write = (
-            f"WITH stored AS (UPDATE {table.qualified} m SET {vector} = v.embedding FROM {values} "
-            f"WHERE {row.id} = v.id AND m.{vector} IS NULL AND {still_wanted} RETURNING {row.id}) "
-            f"SELECT count(*) FROM stored"
+            f"WITH stored AS (UPDATE {table.qualified} m SET {vector} = v.embedding "
+            f"FROM unnest({arrays}) AS v(id, hash, embedding, cut) "
+            f"WHERE {row.id} = v.id AND m.{vector} IS NULL AND {still_wanted} RETURNING v.id, v.cut), "
+            f"{record_truncated(table, 'stored', '$4::integer')} SELECT count(*) FROM stored"
         )
         self._done = (
             f"SELECT count(*) FROM {table.qualified} m JOIN unnest($1::{stored}[], $2::text[]) AS v(id, hash) "
@@ -161,9 +163,16 @@ class PendingQueue:
         assert row is not None  # noqa: S101  (a SELECT without FROM yields one row)
         return QueueState(row["seconds_until_due"], current=row["current"])
 
-    async def write(self, connection: Connection, rows: Sequence[PendingRow], vectors: npt.NDArray[np.float32]) -> int:
+    async def write(
+        self,
+        connection: Connection,
+        rows: Sequence[PendingRow],
+        vectors: npt.NDArray[np.float32],
+        cut: Collection[MemoryId] = (),
+    ) -> int:
         """Store one vector for each row; return how many of the rows have their vector now.
 
+        `cut` are the ids of the rows whose text the model has not read to its end, which is recorded beside the vector.
         A row that has changed meanwhile gets no vector. Rows are locked in the order of their ids, because the workers
         of both columns write to the same rows during a swap, and in different orders they could block each other and
         whoever edits these rows. A row that another session has locked must not delay the other rows. Therefore a batch
@@ -175,15 +184,18 @@ class PendingQueue:
         ids, hashes = [row.id for row in rows], [row.text_hash for row in rows]
         try:
             with translated("writing vectors"):
-                stored: int = await connection.fetchval(self._write, ids, hashes, encoded(vectors), self._model_id)
+                ends = [row.id in cut for row in rows]
+                stored: int = await connection.fetchval(
+                    self._write, ids, hashes, encoded(vectors), self._model_id, ends
+                )
                 if stored < len(rows):
                     stored = await connection.fetchval(self._done, ids, hashes)
         except LockNotAvailable:
             if len(rows) == 1:
                 return 0
             middle = len(rows) // 2
-            first = await self.write(connection, rows[:middle], vectors[:middle])
-            return first + await self.write(connection, rows[middle:], vectors[middle:])
+            first = await self.write(connection, rows[:middle], vectors[:middle], cut)
+            return first + await self.write(connection, rows[middle:], vectors[middle:], cut)
         return stored
 
 

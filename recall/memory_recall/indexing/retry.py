@@ -18,9 +18,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-import numpy as np
-import numpy.typing as npt
-
 from memory_recall.embedding.served_model import ServedModel
 from memory_recall.embedding.wire import EmbeddedBatch
 from memory_recall.errors import (
@@ -46,9 +43,9 @@ _RECOVERY_BACKOFF = Backoff(first=0.2, longest=10.0, jitter=0.2)
 
 @dataclass
 class Outcome:
-    """The result of one batch: rows with their vectors, failed rows with the class of their error, and counts."""
+    """The result of one batch: rows with what was embedded, failed rows with the class of their error, and counts."""
 
-    embedded: list[tuple[list[PendingRow], npt.NDArray[np.float32]]] = field(default_factory=list)
+    embedded: list[tuple[list[PendingRow], EmbeddedBatch]] = field(default_factory=list)
     failed: list[tuple[PendingRow, str]] = field(default_factory=list)
     tokens: int = 0
     truncated: int = 0
@@ -108,7 +105,7 @@ class RetryingEmbedder:
             if answer is None:
                 return
             if not isinstance(answer, MemoryIndexError):
-                outcome.embedded.append((rows, answer.vectors))
+                outcome.embedded.append((rows, answer))
                 outcome.tokens += answer.tokens
                 outcome.truncated += answer.truncated
                 return

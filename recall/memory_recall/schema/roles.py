@@ -19,6 +19,7 @@ from memory_recall.schema.revisions import version_table
 from memory_recall.schema.rules.expected import COLUMN_MODEL, OWN_TABLES, TEXT_HASH
 from memory_recall.schema.supersessions import SUPERSESSIONS
 from memory_recall.schema.table import ACTIVE, STANDBY, WORDS, MemoryTable, quoted
+from memory_recall.schema.truncated import TRUNCATED
 
 _LONGEST_NAME = 63
 _LOG_SETTINGS = (("log_parameter_max_length", "0"), ("log_error_verbosity", "terse"))
@@ -85,7 +86,7 @@ def _worker_rights(table: MemoryTable, role: str) -> list[str]:
         if name in table.catalog
     ]
     read = [*table.read_for(*READ_BY_WORKERS), *(["tableoid"] if table.is_partitioned else []), *written]
-    failures = ", ".join(table.own(column.failures) for column in (ACTIVE, STANDBY))
+    records = ", ".join(map(table.own, (ACTIVE.failures, STANDBY.failures, TRUNCATED)))
     version = table.in_schema(version_table(table))
     own = ", ".join([table.own("memory_index_state"), table.own("memory_index_models"), version])
     return [
@@ -94,7 +95,7 @@ def _worker_rights(table: MemoryTable, role: str) -> list[str]:
         f"    ON {table.qualified} TO {role};",
         f"GRANT SELECT ON {own} TO {role};",
         f"GRANT UPDATE (digest, embedder_url) ON {table.own('memory_index_models')} TO {role};",
-        f"GRANT SELECT, INSERT, UPDATE, DELETE ON {failures} TO {role};",
+        f"GRANT SELECT, INSERT, UPDATE, DELETE ON {records} TO {role};",
         f"GRANT SELECT, UPDATE (text_hash, successor_hash, undone_at) ON {table.own(SUPERSESSIONS)} TO {role};",
         f"GRANT EXECUTE ON FUNCTION {table.own(TEXT_HASH)}(text) TO {role};",
         *_words_right(table, role),

@@ -12,6 +12,7 @@ from typing import Any
 from memory_recall.postgres.connection import AnyConnection
 from memory_recall.postgres.driver_errors import translated
 from memory_recall.schema.table import MemoryTable
+from memory_recall.schema.truncated import count_truncated
 
 _SERVER = """
 SELECT split_part(current_setting('server_version'), ' ', 1) AS server_version, pg_is_in_recovery() AS in_recovery,
@@ -28,7 +29,7 @@ async def read_server(connection: AnyConnection) -> dict[str, Any]:
 
 
 async def count_rows(connection: AnyConnection, table: MemoryTable, *, with_queue: bool) -> dict[str, int]:
-    """Count the rows that are not deleted, by their state; `total` is the sum of the other counts.
+    """Count the rows that are not deleted, as `RowCounts` has them.
 
     `with_queue` False says that the migrations have not made their tables yet; then every row that is not sensitive
     counts as pending.
@@ -58,7 +59,8 @@ def _counts(table: MemoryTable) -> str:
                    WHERE f.next_attempt = 'infinity' AND {table.pending("m")}) AS quarantined
         )
         SELECT all_rows - deleted AS total, all_rows - deleted - sensitive - unembedded AS embedded,
-               unembedded - quarantined AS pending, sensitive, quarantined, {_without_words(table)} AS without_words
+               unembedded - quarantined AS pending, sensitive, quarantined, {_without_words(table)} AS without_words,
+               {count_truncated(table)} AS truncated
           FROM counted
     """
 

@@ -9,7 +9,7 @@ import base64
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -41,6 +41,7 @@ class FakeEmbedder(LoopbackServer):
         self.model = model
         self.digest = digest
         self.salt = ""  # another one makes another model of it
+        self.window: int | None = None  # characters; of a longer text it says how many it has read
         self.behaviour: Behaviour = lambda _texts: None
         self.delay = 0.0
         self.received: Counter[str] = Counter()
@@ -90,14 +91,18 @@ class FakeEmbedder(LoopbackServer):
             return verdict
         await asyncio.sleep(verdict if verdict is not None else self.delay)
         self.received.update(texts)
-        return good_answer([vector_of(self.salt + text, self.dimensions) for text in texts], self.digest)
+        vectors = [vector_of(self.salt + text, self.dimensions) for text in texts]
+        cut = {} if self.window is None else {n: self.window for n, text in enumerate(texts) if len(text) > self.window}
+        return good_answer(vectors, self.digest, cut)
 
 
-def good_answer(vectors: list[Any], digest: str | None = None) -> Answer:
-    """What a healthy embedder says."""
-    data = [
+def good_answer(vectors: list[Any], digest: str | None = None, cut: Mapping[int, int] | None = None) -> Answer:
+    """What a healthy embedder says; `cut` has how many characters it has read of the texts at some places."""
+    data: list[dict[str, Any]] = [
         {"index": index, "embedding": base64.b64encode(np.asarray(vector, dtype="<f4").tobytes()).decode()}
         for index, vector in enumerate(vectors)
     ]
-    usage = {"total_tokens": len(vectors), "truncated_inputs": 0}
+    for place, characters in (cut or {}).items():
+        data[place]["characters_read"] = characters
+    usage = {"total_tokens": len(vectors), "truncated_inputs": len(cut or {})}
     return 200, {}, json.dumps({"data": data, "digest": digest, "usage": usage}).encode()

@@ -120,6 +120,21 @@ async def test_sync_sweeps_the_failures_that_no_trigger_has_deleted(bench: Workb
     assert bench.ear.outages == []
 
 
+async def test_sync_sweeps_the_records_of_truncated_texts_that_nothing_needs(bench: Workbench) -> None:
+    """Of rows that are gone or may not be used, and of models that no column has; the record of another text stays."""
+    await bench.insert("one", "two")
+    await bench.execute(
+        "INSERT INTO memory_truncated_texts SELECT id, model FROM memories, (SELECT active_model FROM "
+        "memory_index_state UNION ALL SELECT 999) AS of (model)"
+    )
+    await unseen(bench, "UPDATE memories SET is_sensitive = true WHERE id = 1")
+    assert await bench.value("SELECT count(*) FROM memory_truncated_texts") == 4, "no trigger has seen it"
+    async with sweeping(bench):
+        await until_gone(bench, "SELECT count(*) FROM memory_truncated_texts WHERE id = 1 OR model = 999")
+    assert await bench.value("SELECT count(*) FROM memory_truncated_texts") == 1
+    assert bench.ear.outages == []
+
+
 async def mark(bench: Workbench) -> None:
     """Mark the first memory as superseded by the second, and the third by the fourth."""
     await bench.execute(

@@ -299,6 +299,14 @@ def test_quarantined_rows_are_reported_although_the_object_is_ready(world: World
     assert plan.status["rows"]["embeddedPercent"] == "90%"
 
 
+def test_truncated_texts_are_reported_and_keep_nothing_from_being_ready(world: World) -> None:
+    full = replace(MIGRATED, rows=RowCounts(total=10, embedded=10, truncated=4), index=VALID_INDEX)
+    plan = world.decide(database=full, embedder=SERVING, sync=SERVING)
+    assert condition(plan, "Backfilled")["status"] == "True"
+    assert plan.status is not None
+    assert plan.status["rows"]["truncated"] == 4
+
+
 def test_reasons_are_unique_and_those_that_stall_have_a_remedy() -> None:
     codes = [reason.code for reason in Reason]
     assert len(codes) == len(set(codes))

@@ -125,3 +125,12 @@ def test_a_hosted_embedder_without_a_url_of_its_own_can_be_tuned_for(
     monkeypatch.delenv("MEMORY_EMBEDDER_URL", raising=False)
     told = CliRunner().invoke(create_app(), ["tune", "--queries", str(questions), "--json"])
     assert json.loads(told.stderr)["reason"] == "DatabaseUnreachable"
+
+
+@pytest.mark.parametrize(
+    ("options", "said"), [(("--limit", "5"), "--truncated"), (("--truncated", "--kube", "mem"), "--kube")]
+)
+def test_an_option_of_status_that_would_do_nothing_is_refused(options: tuple[str, ...], said: str) -> None:
+    refused = CliRunner().invoke(create_app(), ["status", *options])
+    assert refused.exit_code == 2
+    assert said in refused.stderr

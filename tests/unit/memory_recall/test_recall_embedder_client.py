@@ -44,6 +44,17 @@ def client(handler: Callable[[httpx.Request], httpx.Response], **options: Any) -
     return EmbedderClient("http://embedder:8080/", transport=httpx.MockTransport(handler), **options)
 
 
+async def test_the_texts_that_the_service_has_not_read_to_their_end_are_named_by_their_place() -> None:
+    """Whatever is no number of characters names none."""
+    body = answer(*(encode(VECTORS[0]) for _ in range(7)))
+    for entry, read in zip(body["data"], [None, 12, "12", -1, 1.5, True, 0], strict=True):
+        entry["characters_read"] = read
+    del body["data"][0]["characters_read"]
+    async with client(lambda _: httpx.Response(200, json=body)) as embedder:
+        batch = await embedder.embed_documents([TEXT] * 7)
+    assert batch.cut == {1, 6}
+
+
 async def test_cancelled_calls_leave_every_connection_usable() -> None:
     """Far more recalls than connections run out of time at once, as under load; the next one is answered."""
     body = json.dumps(answer(encode(VECTORS[0]))).encode()

@@ -1,9 +1,10 @@
 """Deletes, while the sync worker runs, what is recorded of texts that are gone or may no longer be used.
 
-These are hashes of failed texts, marks of `memory curate`, and links of the concept graph. Triggers do this with the
-text. But a trigger leaves a record that somebody has locked, and it neither sees a record that a later transaction adds
-nor fires where a partition is dropped, detached or truncated, or where logical replication deletes rows of an ordinary
-table. Nor does a trigger see what was committed after the snapshot by which its transaction is isolated.
+These are hashes of failed texts, ids of truncated texts, marks of `memory curate`, and links of the concept graph.
+Triggers do this with the text. But a trigger leaves a record that somebody has locked, and it neither sees a record
+that a later transaction adds nor fires where a partition is dropped, detached or truncated, or where logical
+replication deletes rows of an ordinary table. Nor does a trigger see what was committed after the snapshot by which its
+transaction is isolated.
 
 The sweep also makes the words that a search column of ours lacks, as after a table was migrated beside a worker.
 """
@@ -22,6 +23,7 @@ from memory_recall.retrying import Awaited
 from memory_recall.schema.revisions import require_schema
 from memory_recall.schema.supersessions import drop_ended_links, may_drop_links, sweep_page
 from memory_recall.schema.table import ACTIVE, STANDBY
+from memory_recall.schema.truncated import sweep_truncated
 
 _EVERY_SECONDS = 60.0
 _SETTINGS = {"lock_timeout": "1000"}  # milliseconds; whoever holds a lock for longer is not waited for
@@ -56,6 +58,7 @@ async def _sweep(source: DsnSource, name: str, stop: asyncio.Event) -> None:
             pass
         for column in (ACTIVE, STANDBY):
             await forget_settled(connection, table, column)
+        await sweep_truncated(connection, table)
         after: int | None = 0
         while after is not None and not stop.is_set():
             after = await sweep_page(connection, table, after)

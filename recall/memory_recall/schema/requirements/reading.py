@@ -15,8 +15,9 @@ from memory_recall.schema.requirements.unique_ids import IdIndex, id_faults, rea
 from memory_recall.schema.requirements.used_columns import column_faults, shape_faults
 from memory_recall.schema.supersessions import SUPERSESSIONS
 from memory_recall.schema.table import ACTIVE, STANDBY, MemoryTable
+from memory_recall.schema.truncated import TRUNCATED
 
-_OWN_TABLES = ("memory_index_state", "memory_index_models", ACTIVE.failures, STANDBY.failures, SUPERSESSIONS)
+_OWN_TABLES = ("memory_index_state", "memory_index_models", ACTIVE.failures, STANDBY.failures, TRUNCATED, SUPERSESSIONS)
 
 
 async def table_faults(connection: AnyConnection, table: MemoryTable) -> list[Fault]:

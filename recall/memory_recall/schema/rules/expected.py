@@ -30,6 +30,7 @@ from memory_recall.schema.table import (
     VectorColumn,
     quoted,
 )
+from memory_recall.schema.truncated import TRUNCATED, forget_truncated
 
 TEXT_HASH = "memory_index_text_hash"
 COLUMN_MODEL = "memory_index_column_model"
@@ -40,8 +41,14 @@ _FORGET = "memory_index_forget"
 _FORGET_ALL = "memory_index_forget_all"
 FUNCTIONS = (TEXT_HASH, COLUMN_MODEL, _GUARD, _STANDBY_GUARD, _DIRECTION, _FORGET, _FORGET_ALL, KEEP_WORDS, WORDS)
 OWN_TABLES = (
-    "memory_index_swaps", STANDBY.failures, ACTIVE.failures, SUPERSESSIONS, "memory_index_state", "memory_index_models",
-)  # fmt: skip
+    "memory_index_swaps",
+    STANDBY.failures,
+    ACTIVE.failures,
+    TRUNCATED,
+    SUPERSESSIONS,
+    "memory_index_state",
+    "memory_index_models",
+)
 """Our own tables for a table of memories; one that refers to others stands before them."""
 
 
@@ -74,9 +81,9 @@ def _guard(table: MemoryTable) -> Function:
     """Return the trigger function that enforces the rules of the active column.
 
     The function runs with the rights of its owner, because a role that edits memories may have no rights on our tables.
-    It deletes a row's recorded failures when the text or the id changes or the row becomes sensitive or deleted, and
-    ends the marks of `memory curate` that it has. It skips a record that a worker has locked, so that no
-    edit waits for a worker. The sync worker's next sweep deletes the skipped record.
+    When the text or the id changes or the row becomes sensitive or deleted, it deletes the row's recorded failures and
+    the record that its text was truncated, and ends the marks of `memory curate` that it has. It skips a record that a
+    worker has locked, so that no edit waits for a worker. The sync worker's next sweep deletes the skipped record.
     """
     new, old, vector = table.row("NEW"), table.row("OLD"), table.vector_name(ACTIVE)
     forget = " ".join(
@@ -84,6 +91,7 @@ def _guard(table: MemoryTable) -> Function:
         f"(SELECT id FROM {table.own(column.failures)} WHERE id = {old.id} FOR UPDATE SKIP LOCKED);"
         for column in (ACTIVE, STANDBY)
     )
+    forget += f" {forget_truncated(table, f't.id = {old.id}')}"
     forget += f" {end_marks(table, f's.id = {old.id} OR s.superseded_by = {old.id}')}"
     differs = f"{edited(table)} OR {new.id} <> {old.id} OR NOT {table.shareable('NEW')}"
     body = f"""
@@ -143,13 +151,14 @@ def _forget(table: MemoryTable) -> Function:
     On a partitioned table it runs once for each row, because a trigger for statements does not run for a statement that
     names a partition.
 
-    It does nothing if the tables of failures are gone, because deletes of memories must not fail.
+    It does nothing if the tables of records are gone, because deletes of memories must not fail.
     """
     old = table.row("OLD").id
     gone = old if table.is_partitioned else f"SELECT {table.row().id} FROM gone"
     rows = f"WHERE f.id = {old}" if table.is_partitioned else f"JOIN gone g ON {table.row('g').id} = f.id"
     marks = end_marks(table, f"s.id IN ({gone}) OR s.superseded_by IN ({gone})")
-    body = f"BEGIN {_delete_failures(table, rows)} {marks} RETURN NULL; END"
+    cut = forget_truncated(table, f"t.id IN ({gone})")
+    body = f"BEGIN {_delete_failures(table, rows)} {cut} {marks} RETURN NULL; END"
     return trigger_function(_FORGET, body, security_definer=True)
 
 
@@ -159,7 +168,8 @@ def _forget_all(table: MemoryTable) -> Function:
     No trigger tells that one partition alone is truncated; the sync worker's next sweep deletes the records of its
     rows.
     """
-    body = f"BEGIN {_delete_failures(table, '')} {end_marks(table, 'true')} RETURN NULL; END"
+    records = f"{_delete_failures(table, '')} {forget_truncated(table, 'true')} {end_marks(table, 'true')}"
+    body = f"BEGIN {records} RETURN NULL; END"
     return trigger_function(_FORGET_ALL, body, security_definer=True)
 
 

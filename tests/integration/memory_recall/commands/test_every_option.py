@@ -57,6 +57,8 @@ adopt memories
 adopt memories --content content --json
 status
 status --json
+status --truncated --limit 2
+status --truncated --json
 status --kube mem --namespace team --kubeconfig {kubeconfig} --context here
 roles --worker worker --recall reader
 """
