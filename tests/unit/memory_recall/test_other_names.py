@@ -51,7 +51,7 @@ EVERYTHING = {
     "constraints": "{}", "indexes": "{}", "line": 1, "first": 1, "hidden": "[]", "role": "app",
 }  # fmt: skip
 OWN_RELATIONS = re.compile(
-    r'"memory_(?:\w+_failures|supersessions|graph|links)"|\bFROM (?:page|chosen)\b|\bunnest\(ARRAY'
+    r'"memory_(?:\w+_failures|supersessions|graph|links|truncated_texts)"|\bFROM (?:page|chosen)\b|\bunnest\(ARRAY'
 )
 OWN_COLUMNS = {"id", "updated_at"}
 IDS = ("id", "memory_id", "superseded_by", "older", "newer", "successor")
