@@ -30,6 +30,7 @@ from memory_recall.schema.columns.names import ColumnNames
 from memory_recall.schema.columns.used import USED_COLUMNS
 from memory_recall.schema.graph_relations import ended_rights, worker_rights
 from memory_recall.schema.table import ACTIVE, STANDBY, MemoryTable
+from memory_recall.schema.truncated import list_truncated, sweep_truncated
 from memory_recall.swap.standby_sql import add_standby, drop_standby
 from memory_recall.swap.state_sql import complete_standby_column, count_shareable, read_fill, sample_texts
 from memory_recall.transfer.rows_sql import count_statement, export_statement, merge, repeated_lines
@@ -47,10 +48,10 @@ EVERYTHING = {
     "wanted": 1, "missing": 0, "quarantined": 0, "current": True, "seconds_until_due": None,
     "action": "UPDATE", "applied_at": None, "undone_at": None, "pending": 0, "oldest": None, "links": 0,
     "memories": 0, "extraction": 1, "filled_at": None, "indexed": True, "functions": "{}", "triggers": "{}",
-    "constraints": "{}", "indexes": "{}", "line": 1, "first": 1, "hidden": "[]", "role": "app",
+    "constraints": "{}", "indexes": "{}", "line": 1, "first": 1, "hidden": "[]", "role": "app", "found": 1,
 }  # fmt: skip
 OWN_RELATIONS = re.compile(
-    r'"memory_(?:\w+_failures|supersessions|graph|links)"|\bFROM (?:page|chosen)\b|\bunnest\(ARRAY'
+    r'"memory_(?:\w+_failures|truncated_texts|supersessions|graph|links)"|\bFROM (?:page|chosen)\b|\bunnest\(ARRAY'
 )
 OWN_COLUMNS = {"id", "updated_at"}
 IDS = ("id", "memory_id", "superseded_by", "older", "newer", "successor")
@@ -104,6 +105,8 @@ def quoted_names() -> dict[str, str]:
 
 async def of_the_queues(table: MemoryTable, connection: Any) -> None:
     identity = connection.identity
+    await sweep_truncated(connection, table)
+    await list_truncated(connection, table, limit=10)
     row = PendingRow(identity, "text", "h")
     for column in (ACTIVE, STANDBY):
         for indexed in (True, False):
