@@ -2,6 +2,8 @@
 
 import json
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -17,12 +19,13 @@ from memory_bench.postgres import BenchmarkDatabase
 from memory_bench.recall.costs import measure_costs
 from memory_bench.recall.graph_leg import GRAPH
 from memory_bench.recall.languages import MODEL, MODEL_TARGET, Figures, is_of_languages, measure_languages
+from memory_bench.recall.long_texts import SET, measure_long_texts, rows
 from memory_bench.recall.model_table import model_by_model
 from memory_bench.recall.production import BY_IMPORTANCE, HYBRID
 from memory_bench.recall.prompts import in_prompts
 from memory_bench.recall.tables import SetMeasurements, figures, write
 from memory_bench.report import REPOSITORY, OutputOption, console, results_directory
-from memory_bench.servers import ServerDidNotStartError, memory_embedder
+from memory_bench.servers import Server, ServerDidNotStartError, memory_embedder
 from memory_recall import MemoryIndexError
 from tests.support.model_files.cache import CACHE, DEFAULT_MODEL
 
@@ -78,13 +81,15 @@ def recall(  # noqa: PLR0917  (typer makes options of them; nobody calls this by
     try:
         measured = {name: _measure_model(sets, name, file, directories[name], seed) for name, file in files.items()}
         languages = _measure_languages([one for one in every if is_of_languages(one)])
+        long_texts = _measure_long_texts([one for one in sets if one.name == SET], first, files[first], seed)
     except (MemoryIndexError, ServerDidNotStartError) as error:
         console.print(str(error), markup=False)
         raise typer.Exit(1) from None
     for name, found in measured.items():
         compared = model_by_model(measured, seed=seed) if others and name == first else None
         write(found, directories[name], model=name, seed=seed, compared=compared)
-    print(json.dumps(figures(measured[first], seed=seed) | ({"languages": languages} if languages else {})))
+    more = {"languages": languages, "long_texts": long_texts}
+    print(json.dumps(figures(measured[first], seed=seed) | {name: found for name, found in more.items() if found}))
 
 
 def _files(models: list[str], files: list[Path]) -> dict[str, Path]:
@@ -107,11 +112,29 @@ def _files(models: list[str], files: list[Path]) -> dict[str, Path]:
 
 def _measure_model(sets: list[Dataset], model: str, file: Path, output: Path, seed: int) -> list[SetMeasurements]:
     console.print(f"[bold]{model}[/]")
+    with _served(model, file) as server:
+        return [_measure(one, server.url, output, seed) for one in sets]
+
+
+@contextmanager
+def _served(model: str, file: Path) -> Iterator[Server]:
     with (
         tempfile.TemporaryDirectory(prefix="memory-bench-recall-") as scratch,
         memory_embedder(file, Path(scratch, "embedder.log"), ["--model", model]) as server,
     ):
-        return [_measure(one, server.url, output, seed) for one in sets]
+        yield server
+
+
+def _measure_long_texts(sets: list[Dataset], model: str, file: Path, seed: int) -> Figures:
+    """Measure what is lost in long texts, and print the table; there are no figures without the set."""
+    found: Figures = {}
+    for one in sets:
+        console.print("[bold]long texts[/]")
+        with _served(model, file) as server:
+            found = measure_long_texts(one, server.url, seed=seed)
+        for row in rows(found):
+            console.print(" | ".join(row), markup=False)
+    return found
 
 
 def _measure_languages(sets: list[Dataset]) -> Figures:
@@ -123,10 +146,7 @@ def _measure_languages(sets: list[Dataset]) -> Figures:
         console.print(f"There is no {file}, so no language is measured; `make {MODEL_TARGET}` makes it.", markup=False)
         return {}
     console.print(f"[bold]{MODEL}[/]")
-    with (
-        tempfile.TemporaryDirectory(prefix="memory-bench-recall-") as scratch,
-        memory_embedder(file, Path(scratch, "embedder.log"), ["--model", MODEL]) as server,
-    ):
+    with _served(MODEL, file) as server:
         return {name: found for one in sets for name, found in measure_languages(one, server.url).items()}
 
 

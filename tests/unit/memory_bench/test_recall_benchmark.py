@@ -13,6 +13,7 @@ from memory_bench.harness.runner import Answered, RunResult
 from memory_bench.recall import costs, production
 from memory_bench.recall.costs import Costs
 from memory_bench.recall.graph_leg import ARMS, GRAPH, GraphGains, ablation, judge
+from memory_bench.recall.long_texts import ALONE, PLACES, answers_of, in_long_texts, rows
 from memory_bench.recall.model_table import model_by_model
 from memory_bench.recall.prompts import WORDS_BEFORE, in_prompts
 from memory_bench.recall.tables import SetMeasurements, figures
@@ -32,6 +33,31 @@ def test_a_prompt_begins_with_a_memory_that_does_not_answer_the_question() -> No
     assert first.text == "other " * (WORDS_BEFORE - 1) + "other. where?"
     assert second.text == "answer " * (WORDS_BEFORE - 1) + "answer. who?"
     assert (first.relevant, first.scope) == (frozenset({1}), "a")
+
+
+@pytest.mark.parametrize("words", [12, 40, 300])
+def test_an_answer_stands_at_one_place_among_what_answers_nothing(words: int) -> None:
+    """Of the text's words as many come before it as the place says; what is around it is the same at each place."""
+    answer, other = "The kettle is in the cupboard now.", "Nothing here is about what anybody would ask for."
+    memories = (Memory(1, answer), *(Memory(n, f"{n} {other}") for n in range(2, 40)))
+    dataset = Dataset("set", memories, (Query("q", "Where is the kettle?", "all", None, frozenset({1})),), 0, "")
+    texts = {}
+    for share in PLACES.values():
+        (only,) = in_long_texts(dataset, words, share, seed=0).memories
+        texts[share] = only.content
+        assert only.id == 1
+        assert len(only.content.split()) == words
+        assert len(only.content.split(answer)[0].split()) == round((words - 7) * share)
+    assert len({" ".join(text.replace(answer, " ").split()) for text in texts.values()}) == 1
+    assert [one.id for one in answers_of(dataset).memories] == [1]
+
+
+def test_the_table_of_long_texts_has_a_row_for_each_length_and_leg() -> None:
+    of = {"dense": 0.5, "hybrid": 0.75}
+    table = list(rows({ALONE: {ALONE: of}, "200": dict.fromkeys(PLACES, of)}))
+    assert table[0] == ("words", "leg", "beginning", "middle", "end")
+    assert table[1] == (ALONE, "dense", "0.500", "0.500", "0.500")
+    assert table[4] == ("200", "hybrid", "0.750", "0.750", "0.750")
 
 
 def test_a_model_without_a_file_is_refused_with_what_to_do(tmp_path: Path) -> None:
