@@ -20,6 +20,7 @@ from tests.support.cluster.situations.situation import (
 from tests.support.gitops.kstatus import Kstatus
 
 _CLUSTERS = "clusters.postgresql.cnpg.io"
+_CLUSTER_NAME = "pg-cluster"  # as create_postgres names it, and as the server calls itself
 _OBSERVE = {"database__extension__management": "Observe"}
 _PLAIN = {"database__cluster": None, **_OBSERVE}
 _NOWHERE = "postgresql://situations:x@nowhere.default.svc:5432/situations"
@@ -89,19 +90,22 @@ def _old_version(place: Place) -> None:
     place.sql(f"SET allow_system_table_mods = on; CREATE EXTENSION vector; {old}", place.table)
 
 
-def _written_cluster(place: Place, spec: Object, status: Object) -> None:
-    """Create a copy of the Cluster with changes of its spec and status, while CloudNativePG is stopped."""
-    postgres = place.stage.platform.postgres
+def _written_cluster(place: Place, spec: Object, status: Object, name: str | None = None) -> None:
+    """Create a copy of the Cluster with changes of its spec and status, while CloudNativePG is stopped.
+
+    Its name is the situation's key unless one is given.
+    """
+    postgres, name = place.stage.platform.postgres, name or place.key
     found = place.stage.cluster.kubectl_json("-n", postgres.namespace, "get", _CLUSTERS, postgres.name)
     meta = {
-        "name": place.key,
+        "name": name,
         "namespace": WRITTEN_CLUSTERS,
         "annotations": {_CONSENT: place.namespace},
     }
     copied = {"apiVersion": found["apiVersion"], "kind": "Cluster", "metadata": meta, "spec": found["spec"] | spec}
     place.stage.cluster.apply(copied)
     patch = json.dumps({"status": found["status"] | status})
-    where = ("-n", WRITTEN_CLUSTERS, "patch", _CLUSTERS, place.key, "--subresource=status", "--type=merge")
+    where = ("-n", WRITTEN_CLUSTERS, "patch", _CLUSTERS, name, "--subresource=status", "--type=merge")
     place.stage.cluster.kubectl(*where, f"--patch={patch}")
 
 
@@ -115,7 +119,7 @@ def _failing_over(place: Place) -> None:
 
 
 def _rolling(place: Place) -> None:
-    _written_cluster(place, {}, {"phase": "Upgrading cluster"})
+    _written_cluster(place, {}, {"phase": "Upgrading cluster"}, place.stage.platform.postgres.name)
 
 
 def _starting(place: Place) -> None:
@@ -130,9 +134,9 @@ def _hibernated(place: Place) -> None:
     place.stage.cluster.kubectl("-n", WRITTEN_CLUSTERS, "annotate", _CLUSTERS, place.key, hibernation)
 
 
-def _written(key: str) -> Object:
+def _written(name: str) -> Object:
     """Return a reference to a copied Cluster, which has no certificate authority in its namespace."""
-    cluster = {"name": key, "namespace": WRITTEN_CLUSTERS}
+    cluster = {"name": name, "namespace": WRITTEN_CLUSTERS}
     return {"database__cluster": cluster, "database__tls": {"mode": "Require"}}
 
 
@@ -199,7 +203,7 @@ SITUATIONS = (
               written=True),
     Situation("failover", waiting("a Cluster that fails over", "ClusterNotReady"), _written("failover"),
               prepare=_failing_over, written=True),
-    Situation("rolling", ready("a Cluster that rolls and answers"), _written("rolling"), prepare=_rolling,
+    Situation("rolling", ready("a Cluster that rolls and answers"), _written(_CLUSTER_NAME), prepare=_rolling,
               settled=True, written=True),
     Situation("starting", waiting("a Cluster that is being created", "ClusterNotReady"), _written("starting"),
               prepare=_starting, written=True),

@@ -96,6 +96,13 @@ _VOYAGE = {
     "embedder": {},
 }  # fmt: skip
 
+
+def _hosted(place: Place) -> None:
+    place.kubectl("create", "secret", "generic", "voyage", "--from-literal=apiKey=pa-not-a-key")
+    place.kubectl("label", "secret", "voyage", "memory-index.dev/allow=api-key")
+    place.patch({"embedding": _VOYAGE["embedding"], "embedder": {"external": None}})
+
+
 SITUATIONS = (
     Situation("settled", ready("nothing to do"), settled=True),
     Situation("own-embedder", ready("an embedder that the operator runs"), _own_embedder(), settled=True),
@@ -138,7 +145,7 @@ SITUATIONS = (
               {"embedder__external__url": "http://embedder.example:8080"}),
     Situation("voyage", missing("a hosted provider whose key is not there", "SecretMissing"), _VOYAGE),
     Situation("hosted", refused("a change to a hosted model", "ModelChangeNeedsSwap", serves=True), settled=True,
-              disturb=lambda p: p.patch({"embedding": _VOYAGE["embedding"], "embedder": {"external": None}})),
+              disturb=_hosted),
     Situation("api-key", missing("an embedder's key that is not there", "SecretMissing"),
               {"embedder__external__apiKey": {"secretName": "nobody"}}),
     Situation("pending", missing("a backfill that no node has room for", "Unschedulable"),
