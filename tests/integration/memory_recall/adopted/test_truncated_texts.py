@@ -65,7 +65,7 @@ async def test_nothing_is_recorded_of_a_text_that_a_wider_window_takes(adopted: 
     await adopted.work.backfill()
     assert await records(adopted) == 1
     adopted.work.embedder.window = None
-    await adopted.execute(f"UPDATE {adopted.store.relation} SET embedding = NULL")
+    await adopted.execute(f"UPDATE {adopted.store.relation} SET {adopted.store.names.embedding} = NULL")
     await adopted.work.backfill()
     assert await records(adopted) == 0
 
