@@ -42,6 +42,7 @@ async def test_updates_of_other_columns_are_compared_before_and_after_the_adopti
 ) -> None:
     """Where the backfill leaves room on each page, more of them touch no index than on the full pages before it."""
     monkeypatch.setattr(user_updates, "UPDATES_A_ROW", 3)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT / "benchmarks"))  # for the process that backfills
     async with MeasuredServer() as server:
         found = await user_updates.measure(server, rows=600)
     assert found["hot"]["after"] > found["hot"]["before"]
