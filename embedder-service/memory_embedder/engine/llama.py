@@ -94,10 +94,6 @@ class LlamaEngine:
         """Tokenise a text; a text longer than the model's window loses its end but keeps the final separator token."""
         return self._tokenizer.encode(text)
 
-    def characters_read(self, text: str) -> int:
-        """Return how many characters of a truncated text are in the model's window: no more than the model reads."""
-        return self._tokenizer.characters_read(text)
-
     def encode_pairs(self, query: str, texts: Sequence[str]) -> list[EncodedText]:
         """Tokenise the pairs of a query and each text for a reranker."""
         return self._tokenizer.encode_pairs(query, texts)

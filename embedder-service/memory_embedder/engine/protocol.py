@@ -16,15 +16,10 @@ Vectors = npt.NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class EncodedText:
-    """Token ids of a text, and whether it was truncated to the model's window.
-
-    `characters` is how many characters of a truncated document the model reads, as `Engine.characters_read` counts
-    them; it is None for a whole text and wherever it was not counted.
-    """
+    """Token ids of a text, and whether it was truncated to the model's window."""
 
     tokens: TokenIds
     truncated: bool
-    characters: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,13 +104,6 @@ class Engine(Protocol):
 
     def encode(self, text: str) -> EncodedText:
         """Tokenise a text; a text longer than the model's window loses its end but keeps the final separator token.
-
-        The method is thread-safe.
-        """
-        ...
-
-    def characters_read(self, text: str) -> int:
-        """Return how many characters of a truncated text are in the model's window: no more than the model reads.
 
         The method is thread-safe.
         """

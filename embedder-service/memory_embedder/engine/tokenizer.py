@@ -14,7 +14,6 @@ from memory_embedder.errors import EmbedderError, ErrorKind
 _CHARACTERS_PER_TOKEN = 24  # of the prefix that is tokenised first
 _MOST_CHARACTERS_PER_TOKEN = 384  # of the longer one that is tokenised if the first did not fill the window
 _MOST_CHARACTERS = 262_144  # of that prefix in a long window: each takes about a hundred bytes and a microsecond
-_PRECISION = 8  # characters; the end of a window is found no closer than this
 _PIECE = 64  # characters that are decomposed at a time
 
 
@@ -33,28 +32,6 @@ class Tokenizer:
         """Tokenise a text; a text longer than the model's window loses its end but keeps the final separator token."""
         return self._encode(text, self._max_tokens)
 
-    def characters_read(self, text: str) -> int:
-        """Return how many characters of a truncated text are in the model's window.
-
-        It is the length of a beginning of the text whose tokens fit into the window, at most 8 characters shorter than
-        the longest. Of a text of white space or combining marks it may be shorter, because no more characters are
-        tokenised for this than `encode` may read.
-        """
-        limit = self._max_tokens
-        tokens, length = self._read(text, limit)
-        if len(tokens) <= limit:
-            return length
-        fits, exceeds, left = 0, length, _most_characters(limit)
-        probe = length * limit // len(tokens)
-        while exceeds - fits > _PRECISION and probe <= left:
-            left -= probe
-            if len(self._tokenize(text[:probe])) <= limit:
-                fits = probe
-            else:
-                exceeds = probe
-            probe = (fits + exceeds) // 2
-        return fits
-
     def encode_pairs(self, query: str, texts: Sequence[str]) -> list[EncodedText]:
         """Tokenise the pairs of a query and each text, as cross-encoders of the BERT family are trained on them.
 
@@ -71,26 +48,22 @@ class Tokenizer:
         ]
 
     def _encode(self, text: str, limit: int) -> EncodedText:
-        """Tokenise a text to at most `limit` tokens."""
-        tokens, length = self._read(text, limit)
-        if length >= len(text) and len(tokens) <= limit:
-            return EncodedText(tokens, truncated=False)
-        return EncodedText(np.append(tokens[:-1][: limit - 1], tokens[-1:]), truncated=True)
+        """Tokenise a text to at most `limit` tokens.
 
-    def _read(self, text: str, limit: int) -> tuple[TokenIds, int]:
-        """Tokenise a beginning of a text that fills a window of `limit` tokens, or all of it if it is short.
-
-        Return its tokens, which may be more than the window takes, and its length in characters. Only a text of white
-        space or combining marks does not fill the window.
+        At most 384 characters per token of the limit are read, and of these at most 262,144, or 24 per token if that is
+        more. Only a text of white space or combining marks has fewer tokens for its length, and tokenising all of such
+        a text would take seconds.
         """
         length = limit * _CHARACTERS_PER_TOKEN
-        most = _most_characters(limit)
+        most = max(length, min(limit * _MOST_CHARACTERS_PER_TOKEN, _MOST_CHARACTERS))
         tokens = self._tokenize(text[:length])
         # Beyond an eighth more than the limit, a word that the cut has split does not count.
         if length < min(most, len(text)) and len(tokens) <= limit + limit // 8:
             length = most
             tokens = self._tokenize(text[:length])
-        return tokens, length
+        if length >= len(text) and len(tokens) <= limit:
+            return EncodedText(tokens, truncated=False)
+        return EncodedText(np.append(tokens[:-1][: limit - 1], tokens[-1:]), truncated=True)
 
     def _tokenize(self, text: str) -> TokenIds:
         if self._decomposes:
@@ -110,15 +83,6 @@ class Tokenizer:
         """Tokenise UTF-8 into `buffer` and return the number of tokens, or its negative if they do not fit."""
         pointer = buffer.ctypes.data_as(ctypes.POINTER(native.llama_token))
         return int(native.llama_tokenize(self._vocabulary, data, len(data), pointer, len(buffer), True, False))  # noqa: FBT003 -- C parameters have no names
-
-
-def _most_characters(limit: int) -> int:
-    """Return how many characters of a text are read at most for `limit` tokens.
-
-    They are 384 for each token, and of these at most 262,144, or 24 for each token if that is more. Only a text of
-    white space or combining marks has fewer tokens for its length, and tokenising all of it would take seconds.
-    """
-    return max(limit * _CHARACTERS_PER_TOKEN, min(limit * _MOST_CHARACTERS_PER_TOKEN, _MOST_CHARACTERS))
 
 
 def decompose(text: str) -> str:

@@ -60,7 +60,7 @@ class EmbeddingAnswer(Response):
 
 def write_pieces(result: Embedded, model: str, digest: str, *, as_base64: bool) -> Iterator[bytes]:
     """Yield the JSON body of an answer in pieces; `digest` is that of the model's file."""
-    vectors, read = result.vectors.astype("<f4", copy=False), result.characters_read
+    vectors = result.vectors.astype("<f4", copy=False)
     opening = b'{"object":"list","data":['
     for start in range(0, len(vectors), _VECTORS):
         rows = vectors[start : start + _VECTORS]
@@ -69,7 +69,7 @@ def write_pieces(result: Embedded, model: str, digest: str, *, as_base64: bool) 
                 "object": "embedding",
                 "index": start + number,
                 "embedding": base64.b64encode(row.tobytes()).decode() if as_base64 else row,
-                **({"characters_read": read[start + number]} if start + number in read else {}),
+                **({"truncated": True} if start + number in result.cut else {}),
             }
             for number, row in enumerate(rows)
         ]

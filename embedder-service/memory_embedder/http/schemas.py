@@ -67,10 +67,8 @@ class EmbeddingItem(BaseModel):
     object: Literal["embedding"] = "embedding"
     index: int = Field(description="Position of the text in the request.")
     embedding: list[float] | str = Field(description="A unit vector, as floats or base64.")
-    characters_read: int | None = Field(
-        default=None,
-        description="How many characters of a truncated document the model has read, counted from its beginning and "
-        "without the model's prefix. Absent for a whole text and for queries.",
+    truncated: Literal[True] | None = Field(
+        default=None, description="The model has not read the end of this text. Absent where it has read all of it."
     )
 
 

@@ -7,8 +7,8 @@ warm.
 import asyncio
 import threading
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import numpy as np
@@ -58,14 +58,14 @@ class ServedModel:
 class Embedded:
     """The result of one request: one unit vector per text, the number of tokens, and the number of truncated texts.
 
-    The vector of a reranked text has one element, its score. `characters_read` says by the index of each truncated
-    document how many of its characters the model has read.
+    The vector of a reranked text has one element, its score. `cut` has the places of the truncated texts of a request
+    for embeddings.
     """
 
     vectors: Vectors
     tokens: int
     truncated: int
-    characters_read: Mapping[int, int] = field(default_factory=dict)
+    cut: frozenset[int] = frozenset()
 
 
 class EmbeddingService:
@@ -222,8 +222,9 @@ class EmbeddingService:
         if keys:
             self._remember(keys, missing, encoded, vectors)
         tokens = sum(len(text.tokens) for text in encoded) + sum(entry[1] for entry in found if entry is not None)
-        read = {i: text.characters for i, text in zip(missing, encoded, strict=True) if text.characters is not None}
-        return self._counted(lane, Embedded(vectors, tokens, len(cut), read), cached=len(texts) - len(missing))
+        return self._counted(
+            lane, Embedded(vectors, tokens, len(cut), frozenset(cut)), cached=len(texts) - len(missing)
+        )
 
     async def rerank(
         self, query: str, texts: Sequence[str], *, truncate: bool, client_disconnected: Disconnected, field: str
@@ -378,10 +379,7 @@ class EmbeddingService:
         def encode(part: list[str]) -> list[EncodedText]:
             return [engine.encode(prefix + text) for text in part]
 
-        def encode_documents(part: list[str]) -> list[EncodedText]:
-            return [_with_characters(engine, prefix, text) for text in part]
-
-        return await self._tokenizers.encode(texts, encode if lane is Lane.QUERY else encode_documents)
+        return await self._tokenizers.encode(texts, encode)
 
     async def _compute(self, lane: Lane, encoded: list[EncodedText], client_disconnected: Disconnected) -> Vectors:
         dispatcher = self._dispatcher
@@ -412,14 +410,6 @@ class EmbeddingService:
                 return  # a load that finishes during shutdown must not make the service ready
             self.state = state
         self.metrics.ready.set(1 if state is State.READY else 0)
-
-
-def _with_characters(engine: Engine, prefix: str, text: str) -> EncodedText:
-    """Tokenise a document behind the model's prefix, and count the characters of it that are read if not all are."""
-    encoded = engine.encode(prefix + text)
-    if not encoded.truncated:
-        return encoded
-    return replace(encoded, characters=max(0, engine.characters_read(prefix + text) - len(prefix)))
 
 
 async def _result_unless_disconnected(ticket: Ticket, client_disconnected: Disconnected) -> Vectors:

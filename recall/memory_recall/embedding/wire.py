@@ -164,7 +164,7 @@ class WireFormat:
             _count(usage, "total_tokens"),
             _count(usage, "truncated_inputs"),
             _text(payload, "digest"),
-            frozenset(_index(entry) for entry in payload["data"] if _is_cut(entry)),
+            frozenset(_index(entry) for entry in payload["data"] if entry.get("truncated") is True),
         )
 
     def scores(self, payload: dict[str, Any], expected: int) -> list[float]:
@@ -264,12 +264,6 @@ def _count(described: object, name: str) -> int:
     """Return a number of an object, or 0 where the server gives none that is usable, since nothing depends on it."""
     value = described.get(name) if isinstance(described, dict) else None
     return value if type(value) is int and 0 <= value < _MOST_COUNTED else 0
-
-
-def _is_cut(entry: dict[str, Any]) -> bool:
-    """Return whether the service says how far the model has read a text, which it says of truncated texts alone."""
-    read = entry.get("characters_read")
-    return type(read) is int and 0 <= read < _MOST_COUNTED
 
 
 def _text(described: dict[str, Any], name: str) -> str | None:

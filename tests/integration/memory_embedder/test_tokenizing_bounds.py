@@ -78,32 +78,6 @@ def test_of_white_space_no_more_is_read_however_long_the_window_is(
     assert len(set(read)) == len(read)
 
 
-@pytest.mark.parametrize("text", ["The boiler in the cellar loses pressure again. ", "Der Kessel! ", "котёл ", "鍋"])
-def test_the_characters_read_are_the_longest_beginning_that_fits_the_window(f32_engine: LlamaEngine, text: str) -> None:
-    long = text * 1000
-    read = f32_engine.characters_read(long)
-    assert not f32_engine.encode(long[:read]).truncated
-    assert f32_engine.encode(long[: read + 16]).truncated, "no word of these is longer"
-    assert f32_engine.encode(long[:read]).tokens.tolist()[:200] == f32_engine.encode(long).tokens.tolist()[:200]
-
-
-def test_to_count_them_no_more_is_tokenised_than_for_the_text_itself(
-    f32_engine: LlamaEngine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    read: list[int] = []
-    one = f32_engine._tokenizer
-    tokenize = one._tokenize
-
-    def observed(text: str) -> Any:
-        read.append(len(text))
-        return tokenize(text)
-
-    monkeypatch.setattr(one, "_tokenize", observed)
-    assert 0 < f32_engine.characters_read("first" + " " * 2_000_000 + " last") <= 384 * MINILM.max_tokens
-    assert 0 <= f32_engine.characters_read("first" + " " * 90_000 + " last" * 4000) <= 384 * MINILM.max_tokens
-    assert sum(read) <= 4 * 500 * MINILM.max_tokens
-
-
 LIGATURE = "\ufdfa"
 
 

@@ -9,7 +9,7 @@ import base64
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection
 from typing import Any
 
 import numpy as np
@@ -41,7 +41,7 @@ class FakeEmbedder(LoopbackServer):
         self.model = model
         self.digest = digest
         self.salt = ""  # another one makes another model of it
-        self.window: int | None = None  # characters; of a longer text it says how many it has read
+        self.window: int | None = None  # characters; of a longer text it says that it has not read the end
         self.behaviour: Behaviour = lambda _texts: None
         self.delay = 0.0
         self.received: Counter[str] = Counter()
@@ -92,17 +92,17 @@ class FakeEmbedder(LoopbackServer):
         await asyncio.sleep(verdict if verdict is not None else self.delay)
         self.received.update(texts)
         vectors = [vector_of(self.salt + text, self.dimensions) for text in texts]
-        cut = {} if self.window is None else {n: self.window for n, text in enumerate(texts) if len(text) > self.window}
+        cut = {place for place, text in enumerate(texts) if self.window is not None and len(text) > self.window}
         return good_answer(vectors, self.digest, cut)
 
 
-def good_answer(vectors: list[Any], digest: str | None = None, cut: Mapping[int, int] | None = None) -> Answer:
-    """What a healthy embedder says; `cut` has how many characters it has read of the texts at some places."""
+def good_answer(vectors: list[Any], digest: str | None = None, cut: Collection[int] = ()) -> Answer:
+    """What a healthy embedder says; `cut` has the places of the texts whose end it has not read."""
     data: list[dict[str, Any]] = [
         {"index": index, "embedding": base64.b64encode(np.asarray(vector, dtype="<f4").tobytes()).decode()}
         for index, vector in enumerate(vectors)
     ]
-    for place, characters in (cut or {}).items():
-        data[place]["characters_read"] = characters
-    usage = {"total_tokens": len(vectors), "truncated_inputs": len(cut or {})}
+    for place in cut:
+        data[place]["truncated"] = True
+    usage = {"total_tokens": len(vectors), "truncated_inputs": len(cut)}
     return 200, {}, json.dumps({"data": data, "digest": digest, "usage": usage}).encode()

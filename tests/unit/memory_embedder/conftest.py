@@ -78,9 +78,6 @@ class FakeEngine:
         tokens = np.array([CLS, *words[: limit - 2], SEP], dtype=np.int32)
         return EncodedText(tokens, truncated=len(words) > limit - 2)
 
-    def characters_read(self, text: str) -> int:
-        return len(" ".join(text.split()[: self.facts.max_tokens - 2]))
-
     def encode_pairs(self, query: str, texts: Sequence[str]) -> list[EncodedText]:
         return [self.encode(f"{query} {text}") for text in texts]
 

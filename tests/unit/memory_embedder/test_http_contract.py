@@ -55,17 +55,13 @@ async def test_a_text_beyond_the_window_is_truncated_and_counted_or_refused(clie
     assert "Input 1" in refused.json()["error"]["message"]
 
 
-async def test_the_answer_says_of_each_truncated_document_how_many_characters_were_read(
-    client: httpx.AsyncClient, service: EmbeddingService
-) -> None:
-    """Without the model's prefix; not of whole texts, and not of queries."""
-    text, fitting = "word " * 300, service.profile.max_tokens - 2
-    data = (await ask(client, input=["short", text])).json()["data"]
-    assert "characters_read" not in data[0]
-    assert data[1]["characters_read"] == len(" ".join(["word"] * fitting))
-    assert all(
-        "characters_read" not in item for item in (await ask(client, input=text, input_type="query")).json()["data"]
-    )
+async def test_the_answer_says_which_texts_the_model_has_not_read_to_their_end(client: httpx.AsyncClient) -> None:
+    """Of a query that was answered from the cache, too."""
+    data = (await ask(client, input=["short", "word " * 300])).json()["data"]
+    assert [item.get("truncated") for item in data] == [None, True]
+    for _ in range(2):
+        asked = await ask(client, input=["word " * 300, "short"], input_type="query")
+        assert [item.get("truncated") for item in asked.json()["data"]] == [True, None]
 
 
 async def test_the_default_lane_is_documents_and_a_query_goes_to_its_own(
