@@ -74,7 +74,7 @@ class Columns(Section):
     importance: str | None = None
     created_at: str | None = None
     updated_at: str | None = None
-    embedding: str | None = None
+    embedding: Literal["embedding", "memory_embedding"] | None = None
 
 
 class Database(Section):

@@ -182,8 +182,8 @@ def test_a_column_of_the_usual_name_that_cannot_hold_our_vectors_is_left_to_its_
     assert embedding_name(found, MINILM) == name
     seen = TableObservation(primary_key=("id",))
     assert propose(found, seen, {}, all_public=True, embedding=name).names().embedding == name
-    given = propose(found, seen, {"embedding": "memory_mine"}, all_public=True, embedding=name)
-    assert given.names().embedding == "memory_mine"
+    given = propose(found, seen, {"embedding": "memory_embedding"}, all_public=True, embedding=name)
+    assert given.names().embedding == "memory_embedding"
 
 
 def test_words_that_yaml_reads_otherwise_are_quoted() -> None:

@@ -42,7 +42,7 @@ def test_names_are_read_as_they_were_recorded() -> None:
         json.dumps({"text_search_configuration": "g" * 128}),
         '{"embedding": "vectors"}',
         '{"embedding": "memory_x\\n"}',
-        '{"embedding": "memory_x; DROP TABLE memories"}',
+        '{"embedding": "memory_search_vector"}',
     ],
     ids=range(19),
 )

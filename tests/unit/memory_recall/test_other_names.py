@@ -89,9 +89,9 @@ class Recorder:
 
 
 def odd_table(**types: str) -> MemoryTable:
-    names = ColumnNames.parse({**ODD, "embedding": "memory_odd"})
+    names = ColumnNames.parse({**ODD, "embedding": "memory_embedding"})
     catalog = {ODD[name]: kind for name, kind in (TYPES | types).items()}
-    catalog |= {"memory_odd": "halfvec", "memory_odd_standby": "halfvec"}
+    catalog |= {"memory_embedding": "halfvec", "memory_embedding_standby": "halfvec"}
     table = MemoryTable("app", "Odd notes", catalog, "public", 8, 8, names=names, quoted_names=quoted_names())
     assert set(table.columns) == set(NAMES)
     return table

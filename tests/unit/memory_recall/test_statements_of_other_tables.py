@@ -36,10 +36,10 @@ NAMES = {used.name: f"Odd {number}" for number, used in enumerate(USED_COLUMNS)}
 ODD = MemoryTable(
     "public",
     "notes",
-    {NAMES[used.name]: used.types[0] for used in USED_COLUMNS} | {"memory_odd": "halfvec", "content": "text"},
+    {NAMES[used.name]: used.types[0] for used in USED_COLUMNS} | {"memory_embedding": "halfvec", "content": "text"},
     "public",
     8,
-    names=ColumnNames.parse({**NAMES, "embedding": "memory_odd"}),
+    names=ColumnNames.parse({**NAMES, "embedding": "memory_embedding"}),
     quoted_names={name: f'"{name}"' for name in NAMES.values()},
     text_search_configuration='"o\'clock".words',
 )

@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Self
+from typing import Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
@@ -29,9 +29,9 @@ _LONGEST_SOURCE = 500  # characters, as the resource has it
 _LONGEST_RECORD = 50_000  # characters
 _LONGEST_CONFIGURATION = 127  # characters: a name with its schema
 
-EMBEDDING, OTHER_EMBEDDING = "embedding", "memory_embedding"
+EMBEDDING: Final = "embedding"
+OTHER_EMBEDDING: Final = "memory_embedding"
 """The usual name of our column of vectors, and one for tables in which this name is another column's."""
-_EMBEDDING_NAME = re.compile(r"embedding|memory_[a-z0-9_]{1,40}")  # none is a word that SQL reserves
 
 OWN_SEARCH_COLUMN = "memory_search_vector"
 """The search column that is added to a table which has none."""
@@ -44,7 +44,7 @@ class _Record(BaseModel):
 
     columns: dict[str, list[str]] = Field(default_factory=dict)
     text_search_configuration: str | None = Field(default=None, max_length=_LONGEST_CONFIGURATION)
-    embedding: str = Field(default=EMBEDDING, pattern=f"^({_EMBEDDING_NAME.pattern})$", max_length=_LONGEST_NAME)
+    embedding: Literal["embedding", "memory_embedding"] = EMBEDDING
 
 
 _RECORD = TypeAdapter(_Record)
@@ -211,8 +211,8 @@ OUR_NAMES = ColumnNames()
 
 
 def _own_name(parts: Sequence[str]) -> str:
-    if len(parts) != 1 or not _EMBEDDING_NAME.fullmatch(parts[0]):
-        raise ValueError(f"our column of vectors is called {EMBEDDING}, or memory_ and small letters, digits or _")
+    if len(parts) != 1 or parts[0] not in {EMBEDDING, OTHER_EMBEDDING}:
+        raise ValueError(f"our column of vectors is called {EMBEDDING} or {OTHER_EMBEDDING}")
     return parts[0]
 
 
