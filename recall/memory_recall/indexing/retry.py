@@ -43,7 +43,7 @@ _RECOVERY_BACKOFF = Backoff(first=0.2, longest=10.0, jitter=0.2)
 
 @dataclass
 class Outcome:
-    """The result of one batch: rows with what was embedded, failed rows with the class of their error, and counts."""
+    """The result of one batch: rows with the answer for them, failed rows with the class of their error, and counts."""
 
     embedded: list[tuple[list[PendingRow], EmbeddedBatch]] = field(default_factory=list)
     failed: list[tuple[PendingRow, str]] = field(default_factory=list)
