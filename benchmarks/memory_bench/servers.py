@@ -167,5 +167,7 @@ def _wait(process: subprocess.Popen[bytes], name: str, url: str, log: Path) -> N
             if answer.status == 200:
                 return
         time.sleep(0.1)
+    code = process.poll()
+    what = f"was not ready in {_START_SECONDS:.0f} s" if code is None else f"ended with status {code} before it was ready"
     tail = log.read_text(encoding="utf-8", errors="replace")[-2000:]
-    raise ServerDidNotStartError(f"{name} was not ready in {_START_SECONDS:.0f} s:\n{tail}")
+    raise ServerDidNotStartError(f"{name} {what}:\n{tail}")

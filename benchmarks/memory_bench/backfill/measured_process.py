@@ -49,7 +49,7 @@ class NullEmbedder:
 
     async def embed_documents(self, texts: Sequence[str]) -> EmbeddedBatch:
         """Return the same vector for each text."""
-        return EmbeddedBatch(np.full((len(texts), NULL_DIMENSIONS), 0.05, dtype=np.float32), 0, 0)
+        return EmbeddedBatch(np.full((len(texts), NULL_DIMENSIONS), 0.05, dtype=np.float32), 0)
 
 
 class RandomEmbedder(NullEmbedder):
@@ -60,7 +60,7 @@ class RandomEmbedder(NullEmbedder):
 
     async def embed_documents(self, texts: Sequence[str]) -> EmbeddedBatch:
         """Return a random vector for each text."""
-        return EmbeddedBatch(self._random.standard_normal((len(texts), NULL_DIMENSIONS), dtype=np.float32), 0, 0)
+        return EmbeddedBatch(self._random.standard_normal((len(texts), NULL_DIMENSIONS), dtype=np.float32), 0)
 
 
 async def measure_backfill(dsn: str, embedder: DocumentEmbedder) -> tuple[int, float]:

@@ -69,7 +69,7 @@ def write_pieces(result: Embedded, model: str, digest: str, *, as_base64: bool) 
                 "object": "embedding",
                 "index": start + number,
                 "embedding": base64.b64encode(row.tobytes()).decode() if as_base64 else row,
-                **({"truncated": True} if start + number in result.cut else {}),
+                **({"truncated": True} if start + number in result.truncated else {}),
             }
             for number, row in enumerate(rows)
         ]
@@ -78,7 +78,7 @@ def write_pieces(result: Embedded, model: str, digest: str, *, as_base64: bool) 
     usage = {
         "prompt_tokens": result.tokens,
         "total_tokens": result.tokens,
-        "truncated_inputs": result.truncated,
+        "truncated_inputs": len(result.truncated),
     }
     served = b',"model":' + orjson.dumps(model) + b',"digest":' + orjson.dumps(digest)
     yield b"]" + served + b',"usage":' + orjson.dumps(usage) + b"}"

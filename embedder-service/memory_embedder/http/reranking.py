@@ -53,7 +53,7 @@ def add_rerank(router: APIRouter, service: EmbeddingService, intake: Intake) -> 
         usage = {
             "prompt_tokens": result.tokens,
             "total_tokens": result.tokens,
-            "truncated_inputs": result.truncated,
+            "truncated_inputs": len(result.truncated),
         }
         answer = write_answer(parsed, [(index, float(values[index])) for index in order], served, usage)
         service.metrics.request_seconds.labels(lane=Lane.RERANK.value).observe(time.monotonic() - started)

@@ -56,16 +56,14 @@ class ServedModel:
 
 @dataclass(frozen=True, slots=True)
 class Embedded:
-    """The result of one request: one unit vector per text, the number of tokens, and the number of truncated texts.
+    """The result of one request: one unit vector per text, the number of tokens, and the places of truncated texts.
 
-    The vector of a reranked text has one element, its score. `cut` has the places of the truncated texts of a request
-    for embeddings.
+    The vector of a reranked text has one element, its score.
     """
 
     vectors: Vectors
     tokens: int
-    truncated: int
-    cut: frozenset[int] = frozenset()
+    truncated: frozenset[int]
 
 
 class EmbeddingService:
@@ -207,10 +205,10 @@ class EmbeddingService:
         missing = [index for index, entry in enumerate(found) if entry is None]
         with self.tracing.step("tokenise"):
             encoded = await self._encode(lane, [texts[index] for index in missing])
-        cut = [i for i, text in zip(missing, encoded, strict=True) if text.truncated]
-        cut += [i for i, entry in enumerate(found) if entry is not None and entry[2]]
-        if cut and not truncate:
-            raise too_long(f"Input {min(cut)}", self.profile.max_tokens, "input")
+        truncated = [i for i, text in zip(missing, encoded, strict=True) if text.truncated]
+        truncated += [i for i, entry in enumerate(found) if entry is not None and entry[2]]
+        if truncated and not truncate:
+            raise too_long(f"Input {min(truncated)}", self.profile.max_tokens, "input")
         vectors = np.empty((0, self.profile.dimensions), dtype=np.float32)
         if missing:
             with self.tracing.step("wait and compute"):
@@ -222,9 +220,7 @@ class EmbeddingService:
         if keys:
             self._remember(keys, missing, encoded, vectors)
         tokens = sum(len(text.tokens) for text in encoded) + sum(entry[1] for entry in found if entry is not None)
-        return self._counted(
-            lane, Embedded(vectors, tokens, len(cut), frozenset(cut)), cached=len(texts) - len(missing)
-        )
+        return self._counted(lane, Embedded(vectors, tokens, frozenset(truncated)), cached=len(texts) - len(missing))
 
     async def rerank(
         self, query: str, texts: Sequence[str], *, truncate: bool, client_disconnected: Disconnected, field: str
@@ -248,14 +244,15 @@ class EmbeddingService:
 
         with self.tracing.step("tokenise"):
             encoded = await self._tokenizers.encode(list(texts), encode, query=query)
-        cut = [index for index, pair in enumerate(encoded) if pair.truncated]
-        if cut and not truncate:
-            raise too_long(f"The query with text {cut[0]}", engine.facts.max_tokens, "query")
+        truncated = [index for index, pair in enumerate(encoded) if pair.truncated]
+        if truncated and not truncate:
+            raise too_long(f"The query with text {truncated[0]}", engine.facts.max_tokens, "query")
         with self.tracing.step("wait and compute"):
             scores = await self._compute(Lane.RERANK, encoded, client_disconnected)
         if unusable := unusable_rows(scores):
             raise unusable_texts(field, unusable)
-        return self._counted(Lane.RERANK, Embedded(scores, sum(len(pair.tokens) for pair in encoded), len(cut)))
+        tokens = sum(len(pair.tokens) for pair in encoded)
+        return self._counted(Lane.RERANK, Embedded(scores, tokens, frozenset(truncated)))
 
     def reading(self) -> QueueReading:
         """Return how many tokens wait and are computed in each lane, and the measured rate; zeros while loading."""
@@ -393,9 +390,9 @@ class EmbeddingService:
             raise
 
     def _counted(self, lane: Lane, result: Embedded, *, cached: int = 0) -> Embedded:
-        self.metrics.truncated.inc(result.truncated)
+        self.metrics.truncated.inc(len(result.truncated))
         size: dict[str, int | str] = {"lane": lane.value, "texts": len(result.vectors), "tokens": result.tokens}
-        self.tracing.describe(size | {"truncated": result.truncated, "cached": cached})
+        self.tracing.describe(size | {"truncated": len(result.truncated), "cached": cached})
         return result
 
     def _remember(self, keys: list[bytes], missing: list[int], encoded: list[EncodedText], vectors: Vectors) -> None:

@@ -32,9 +32,9 @@ def estimated_tokens(texts: Sequence[str]) -> int:
 
 
 def joined(answers: Sequence[EmbeddedBatch]) -> EmbeddedBatch:
-    """Join the answers of at least one request, in their order. The provider does not say how many texts it cut."""
+    """Join the answers of at least one request, in their order. The provider does not say which texts it truncated."""
     vectors = np.concatenate([answer.vectors for answer in answers])
-    return EmbeddedBatch(vectors, sum(answer.tokens for answer in answers), 0)
+    return EmbeddedBatch(vectors, sum(answer.tokens for answer in answers))
 
 
 class VoyageClient(AsyncEmbedder):

@@ -59,17 +59,16 @@ _LARGEST_HALF = float(np.finfo(np.float16).max)  # vectors are stored as halfvec
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedBatch:
-    """The vectors of one request, an array (texts, dimensions), and its numbers of tokens and truncated texts.
+    """The vectors of one request, an array (texts, dimensions), and its number of tokens.
 
-    `digest` is that of the model file that made the vectors; it is None if the service does not say. `cut` holds the
-    places in the request of the texts whose end the model has not read, as far as the service names them.
+    `digest` is that of the model file that made the vectors; it is None if the service does not say. `truncated` has
+    the places in the request of the texts whose end the model has not read, as far as the service names them.
     """
 
     vectors: Vectors
     tokens: int
-    truncated: int
     digest: str | None = None
-    cut: frozenset[int] = frozenset()
+    truncated: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +120,7 @@ class WireFormat:
 
     def empty_batch(self) -> EmbeddedBatch:
         """Return the result for an empty list of texts, for which no request is sent."""
-        return EmbeddedBatch(np.empty((0, self.dimensions or 0), dtype=np.float32), 0, 0)
+        return EmbeddedBatch(np.empty((0, self.dimensions or 0), dtype=np.float32), 0)
 
     def unreachable(self, error: Exception) -> EmbedderUnavailable:
         """Return `EmbedderUnavailable` for an error of the HTTP library, whose own message may quote the request."""
@@ -158,11 +157,9 @@ class WireFormat:
                 zero in half precision.
             DimensionMismatch: the vectors have another number of dimensions than expected.
         """
-        usage = payload.get("usage")
         return EmbeddedBatch(
             self._decode(payload, expected),
-            _count(usage, "total_tokens"),
-            _count(usage, "truncated_inputs"),
+            _count(payload.get("usage"), "total_tokens"),
             _text(payload, "digest"),
             frozenset(_index(entry) for entry in payload["data"] if entry.get("truncated") is True),
         )

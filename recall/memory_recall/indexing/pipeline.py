@@ -214,8 +214,8 @@ class Pipeline:
         if stored:
             rows = [row for part, _ in stored for row in part]
             vectors = np.concatenate([batch.vectors for _, batch in stored])
-            cut = {part[place].id for part, batch in stored for place in batch.cut}
-            written = await self._writer.run(lambda connection: self.queue.write(connection, rows, vectors, cut))
+            truncated = {part[place].id for part, batch in stored for place in batch.truncated}
+            written = await self._writer.run(lambda connection: self.queue.write(connection, rows, vectors, truncated))
             self.tally.changed += len(rows) - written
         quarantined = 0
         if failed:

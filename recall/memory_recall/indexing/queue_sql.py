@@ -127,8 +127,8 @@ class PendingQueue:
         arrays = f"$1::{stored}[], $2::text[], $3::{table.vector_type()}[], $5::boolean[]"
         self._write = (
             f"WITH stored AS (UPDATE {table.qualified} m SET {vector} = v.embedding "
-            f"FROM unnest({arrays}) AS v(id, hash, embedding, cut) "
-            f"WHERE {row.id} = v.id AND m.{vector} IS NULL AND {still_wanted} RETURNING v.id, v.cut), "
+            f"FROM unnest({arrays}) AS v(id, hash, embedding, truncated) "
+            f"WHERE {row.id} = v.id AND m.{vector} IS NULL AND {still_wanted} RETURNING v.id, v.truncated), "
             f"{record_truncated(table, 'stored', '$4::integer')} SELECT count(*) FROM stored"
         )
         self._done = (
@@ -168,25 +168,26 @@ class PendingQueue:
         connection: Connection,
         rows: Sequence[PendingRow],
         vectors: npt.NDArray[np.float32],
-        cut: Collection[MemoryId] = (),
+        truncated: Collection[MemoryId] = (),
     ) -> int:
         """Store one vector for each row; return how many of the rows have their vector now.
 
-        `cut` are the ids of the rows whose text the model has not read to its end, which is recorded beside the vector.
-        A row that has changed meanwhile gets no vector. Rows are locked in the order of their ids, because the workers
-        of both columns write to the same rows during a swap, and in different orders they could block each other and
-        whoever edits these rows. A row that another session has locked must not delay the other rows. Therefore a batch
-        is halved after a lock timeout, and a single locked row is left for a later pass. If the connection broke before
-        a write was confirmed, the write is repeated, and rows stored by the first write are counted, too.
+        `truncated` has the ids of the rows whose text the model has not read to its end; that is recorded beside the
+        vector. A row that has changed meanwhile gets no vector. Rows are locked in the order of their ids, because the
+        workers of both columns write to the same rows during a swap, and in different orders they could block each
+        other and whoever edits these rows. A row that another session has locked must not delay the other rows.
+        Therefore a batch is halved after a lock timeout, and a single locked row is left for a later pass. If the
+        connection broke before a write was confirmed, the write is repeated, and rows stored by the first write are
+        counted, too.
         """
         order = sorted(range(len(rows)), key=lambda at: rows[at].id)
         rows, vectors = [rows[at] for at in order], vectors[order]
         ids, hashes = [row.id for row in rows], [row.text_hash for row in rows]
         try:
             with translated("writing vectors"):
-                ends = [row.id in cut for row in rows]
+                marks = [row.id in truncated for row in rows]
                 stored: int = await connection.fetchval(
-                    self._write, ids, hashes, encoded(vectors), self._model_id, ends
+                    self._write, ids, hashes, encoded(vectors), self._model_id, marks
                 )
                 if stored < len(rows):
                     stored = await connection.fetchval(self._done, ids, hashes)
@@ -194,8 +195,8 @@ class PendingQueue:
             if len(rows) == 1:
                 return 0
             middle = len(rows) // 2
-            first = await self.write(connection, rows[:middle], vectors[:middle], cut)
-            return first + await self.write(connection, rows[middle:], vectors[middle:], cut)
+            first = await self.write(connection, rows[:middle], vectors[:middle], truncated)
+            return first + await self.write(connection, rows[middle:], vectors[middle:], truncated)
         return stored
 
 

@@ -107,7 +107,7 @@ class RetryingEmbedder:
             if not isinstance(answer, MemoryIndexError):
                 outcome.embedded.append((rows, answer))
                 outcome.tokens += answer.tokens
-                outcome.truncated += answer.truncated
+                outcome.truncated += len(answer.truncated)
                 return
             outcome.failed_batches += 1
             place = None if isinstance(self._embedder, RowEmbedder) else _place_in(rows, answer)  # that divides lists

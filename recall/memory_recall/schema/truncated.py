@@ -37,14 +37,14 @@ def forget_truncated(table: MemoryTable, chosen: str) -> str:
 def record_truncated(table: MemoryTable, stored: str, model: str) -> str:
     """Return CTEs that record which of the rows `stored`, a CTE, have a text whose end the model has not read.
 
-    `stored` has the columns `id` and `cut`, which says so. `model` is SQL for the model's id.
+    `stored` has the columns `id` and `truncated`, which says so. `model` is SQL for the model's id.
     """
     records = table.own(TRUNCATED)
     return (
-        f"recorded AS (INSERT INTO {records} (id, model) SELECT s.id, {model} FROM {stored} s WHERE s.cut "
+        f"recorded AS (INSERT INTO {records} (id, model) SELECT s.id, {model} FROM {stored} s WHERE s.truncated "
         f"ON CONFLICT DO NOTHING), "
         f"forgotten AS (DELETE FROM {records} t USING {stored} s "
-        f"WHERE t.id = s.id AND t.model = {model} AND NOT s.cut)"
+        f"WHERE t.id = s.id AND t.model = {model} AND NOT s.truncated)"
     )
 
 

@@ -92,17 +92,17 @@ class FakeEmbedder(LoopbackServer):
         await asyncio.sleep(verdict if verdict is not None else self.delay)
         self.received.update(texts)
         vectors = [vector_of(self.salt + text, self.dimensions) for text in texts]
-        cut = {place for place, text in enumerate(texts) if self.window is not None and len(text) > self.window}
-        return good_answer(vectors, self.digest, cut)
+        truncated = {place for place, text in enumerate(texts) if self.window is not None and len(text) > self.window}
+        return good_answer(vectors, self.digest, truncated)
 
 
-def good_answer(vectors: list[Any], digest: str | None = None, cut: Collection[int] = ()) -> Answer:
-    """What a healthy embedder says; `cut` has the places of the texts whose end it has not read."""
+def good_answer(vectors: list[Any], digest: str | None = None, truncated: Collection[int] = ()) -> Answer:
+    """What a healthy embedder says; `truncated` has the places of the texts whose end it has not read."""
     data: list[dict[str, Any]] = [
         {"index": index, "embedding": base64.b64encode(np.asarray(vector, dtype="<f4").tobytes()).decode()}
         for index, vector in enumerate(vectors)
     ]
-    for place in cut:
+    for place in truncated:
         data[place]["truncated"] = True
-    usage = {"total_tokens": len(vectors), "truncated_inputs": len(cut)}
+    usage = {"total_tokens": len(vectors), "truncated_inputs": len(truncated)}
     return 200, {}, json.dumps({"data": data, "digest": digest, "usage": usage}).encode()

@@ -151,7 +151,7 @@ async def test_a_body_that_stops_arriving_is_refused_and_its_connection_closed(
 
 
 def vectors(count: int) -> Embedded:
-    return Embedded(np.arange(count * 8, dtype=np.float32).reshape(count, 8), tokens=count, truncated=1)
+    return Embedded(np.arange(count * 8, dtype=np.float32).reshape(count, 8), tokens=count, truncated=frozenset({0}))
 
 
 @pytest.mark.parametrize("count", [1, 32, 33, 100])

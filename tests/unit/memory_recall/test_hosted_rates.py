@@ -60,7 +60,7 @@ class _Provider(VoyageClient):
         super().__init__("voyage-test", 8, "key", max_texts=2)
 
     async def _request(self, texts: Sequence[str], input_type: str) -> EmbeddedBatch:  # noqa: ARG002  (nobody is asked)
-        return EmbeddedBatch(np.array([[float(text)] * 8 for text in texts], dtype=np.float32), len(texts), 0)
+        return EmbeddedBatch(np.array([[float(text)] * 8 for text in texts], dtype=np.float32), len(texts))
 
 
 @pytest.mark.parametrize("method", ["embed_rows", "embed_documents", "embed_queries"])

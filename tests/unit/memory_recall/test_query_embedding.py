@@ -49,7 +49,7 @@ async def test_a_vector_carries_the_file_of_the_model_where_the_embedder_names_i
 
     class Naming(Scripted):
         async def embed_query_batch(self, text: str) -> EmbeddedBatch:
-            return EmbeddedBatch(np.array([await self.embed_query(text)], dtype=np.float32), 1, 0, "sha256:aa")
+            return EmbeddedBatch(np.array([await self.embed_query(text)], dtype=np.float32), 1, "sha256:aa")
 
     embedded = await BudgetedQueryEmbedder(Naming([1.0, 0.0])).embed("q")
     assert embedded == EmbeddedQuery([1.0, 0.0], "tiny", "sha256:aa")

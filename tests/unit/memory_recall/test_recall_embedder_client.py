@@ -52,7 +52,7 @@ async def test_the_texts_that_the_service_has_not_read_to_their_end_are_named_by
     del body["data"][0]["truncated"]
     async with client(lambda _: httpx.Response(200, json=body)) as embedder:
         batch = await embedder.embed_documents([TEXT] * 6)
-    assert batch.cut == {1}
+    assert batch.truncated == {1}
 
 
 async def test_cancelled_calls_leave_every_connection_usable() -> None:
@@ -177,7 +177,7 @@ async def test_documents_are_sent_as_documents_and_come_back_as_float32_in_input
         batch = await embedder.embed_documents(["a", "b"])
     assert batch.vectors.dtype == np.float32
     assert np.array_equal(batch.vectors, VECTORS)
-    assert (batch.tokens, batch.truncated) == (9, 1)
+    assert batch.tokens == 9
     assert seen[0].url == "http://embedder:8080/v1/embeddings"
     assert seen[0].headers["authorization"] == "Bearer key"
     assert json.loads(seen[0].content) == {

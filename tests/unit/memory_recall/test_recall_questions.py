@@ -129,7 +129,7 @@ async def test_questions_are_embedded_in_batches_and_a_busy_embedder_is_waited_f
             sizes.append(len(texts))
             if len(sizes) == 2:
                 raise EmbedderBusy("full", retry_after=0.001)
-            return EmbeddedBatch(np.ones((len(texts), 2), dtype=np.float32), 0, 0)
+            return EmbeddedBatch(np.ones((len(texts), 2), dtype=np.float32), 0)
 
     lines = [f'{{"query_id": "{n}", "text": "q{n % 70}", "relevant_ids": [1]}}' for n in range(80)]
     vectors = await embed_questions(parse_questions(lines), Embedder())

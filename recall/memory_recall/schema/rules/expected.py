@@ -157,8 +157,8 @@ def _forget(table: MemoryTable) -> Function:
     gone = old if table.is_partitioned else f"SELECT {table.row().id} FROM gone"
     rows = f"WHERE f.id = {old}" if table.is_partitioned else f"JOIN gone g ON {table.row('g').id} = f.id"
     marks = end_marks(table, f"s.id IN ({gone}) OR s.superseded_by IN ({gone})")
-    cut = forget_truncated(table, f"t.id IN ({gone})")
-    body = f"BEGIN {_delete_failures(table, rows)} {cut} {marks} RETURN NULL; END"
+    truncated = forget_truncated(table, f"t.id IN ({gone})")
+    body = f"BEGIN {_delete_failures(table, rows)} {truncated} {marks} RETURN NULL; END"
     return trigger_function(_FORGET, body, security_definer=True)
 
 
