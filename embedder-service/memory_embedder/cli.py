@@ -45,12 +45,15 @@ def main() -> None:
         sys.exit(1)
 
 
-def serve(**options: object) -> None:
+def serve(file: Path | None = None, **options: object) -> None:
     """Serve embeddings over HTTP, and the scores of a reranker if one is named.
 
-    Example: memory-embedder serve --model-file all-MiniLM-L6-v2.gguf --host 127.0.0.1 --port 8080
+    Example: memory-embedder serve all-MiniLM-L6-v2.gguf --host 127.0.0.1 --port 8080
     """
-    settings = _settings({option: value for option, value in options.items() if value is not None})
+    given = {option: value for option, value in options.items() if value is not None}
+    if file is not None and given.setdefault("model_file", file) != file:
+        raise typer.BadParameter("Give the file either as FILE or with --model-file.")
+    settings = _settings(given)
     from memory_embedder.server import serve as run
 
     raise typer.Exit(run(settings))
@@ -61,8 +64,10 @@ def _option(name: str, field: FieldInfo) -> Parameter:
     return Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, option])
 
 
+_FILE = Annotated[Path | None, typer.Argument(metavar="[FILE]", help="The GGUF file, as --model-file.")]
+_POSITION = Parameter("file", Parameter.POSITIONAL_OR_KEYWORD, default=None, annotation=_FILE)
 _OPTIONS = [_option(name, field) for name, field in EmbedderSettings.model_fields.items()]
-serve.__signature__ = Signature(_OPTIONS)  # type: ignore[attr-defined]  # typer makes the options of it
+serve.__signature__ = Signature([_POSITION, *_OPTIONS])  # type: ignore[attr-defined]  # typer makes the options of it
 app.command()(serve)
 
 

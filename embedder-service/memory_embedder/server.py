@@ -9,6 +9,7 @@ before it drains.
 """
 
 import asyncio
+import errno
 import os
 import resource
 import signal
@@ -32,7 +33,9 @@ from memory_embedder.telemetry.termination import write_termination_message
 from memory_embedder.telemetry.tracing import make_tracing
 
 _MOST_CONNECTIONS = 512  # of callers; the memory that each can take without being counted is bounded
+_MOST_REFUSED = 2048  # connections beyond these that are answered by 429 at one time
 _PROBE_CONNECTIONS = 32
+_EVERY_ADDRESS = "::"
 
 
 def serve(settings: EmbedderSettings) -> int:
@@ -89,17 +92,23 @@ def _make_server(service: EmbeddingService) -> BoundedServer:
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     connections = ConnectionLimits(
         connections=min(_MOST_CONNECTIONS, files // 2),
+        refused=min(_MOST_REFUSED, files // 4),
         body_seconds=limits.body_seconds + 5,  # the application itself answers that the body is late
     )
     config = BoundedConfig(
-        build_app(service), settings.host, settings.port, connections, drain_seconds=limits.drain_seconds + 5
+        build_app(service),
+        settings.host,
+        settings.port,
+        connections,
+        drain_seconds=limits.drain_seconds + 5,
+        on_refusal=service.metrics.rejected.labels(code=ErrorKind.OVERLOADED.code).inc,
     )
     return BoundedServer(config)
 
 
 def _make_probe_server(service: EmbeddingService) -> BoundedServer:
     settings = service.settings
-    connections = ConnectionLimits(connections=_PROBE_CONNECTIONS, body_seconds=5)
+    connections = ConnectionLimits(connections=_PROBE_CONNECTIONS, body_seconds=5, refused=_PROBE_CONNECTIONS)
     return BoundedServer(
         BoundedConfig(build_probe_app(service), settings.host, settings.probe_port, connections, drain_seconds=1)
     )
@@ -108,18 +117,31 @@ def _make_probe_server(service: EmbeddingService) -> BoundedServer:
 def listen(host: str, port: int) -> socket.socket:
     """Open a port, which is chosen by the system if `port` is 0.
 
+    The host `::` stands for every address of both families, or of IPv4 alone where the machine has no IPv6.
+
     Raises:
         EmbedderError: the port cannot be opened, for example because another process uses it.
     """
     try:
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        return socket.create_server((host, port), family=family)
+        if host == _EVERY_ADDRESS:
+            return _listen_everywhere(port)
+        return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
     except OSError as error:
         reason = str(error.strerror).partition(" (")[0]  # behind it stands the address again
         raise configuration_error(
             f"Port {port} of {host} cannot be opened ({reason}); end the process that uses it, or choose another "
             "--host, --port or --probe-port.",
         ) from error
+
+
+def _listen_everywhere(port: int) -> socket.socket:
+    if socket.has_dualstack_ipv6():
+        try:
+            return socket.create_server((_EVERY_ADDRESS, port), family=socket.AF_INET6, dualstack_ipv6=True)
+        except OSError as error:
+            if error.errno not in {errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT}:  # IPv6 is switched off
+                raise
+    return socket.create_server(("", port))
 
 
 async def _run(

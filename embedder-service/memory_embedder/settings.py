@@ -9,7 +9,16 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, Field
 
 from memory_embedder.errors import configuration_error
-from memory_embedder.models.profiles import PROFILES, RERANKERS, ModelProfile, Pooling, find_profile
+from memory_embedder.models.gguf_header import read_facts
+from memory_embedder.models.profiles import (
+    DEFAULT_MODEL,
+    PROFILES,
+    RERANKERS,
+    ModelProfile,
+    Pooling,
+    find_profile,
+    known_as,
+)
 
 _DIGEST = r"^(sha256:)?[0-9a-f]{64}$"
 
@@ -20,7 +29,7 @@ class Limits:
 
     queued_query_tokens: int = 32_768
     query_request_tokens: int = 8_192  # of one request, so that none fills the lane of the others' queries
-    queued_document_tokens: int = 262_144
+    queued_document_tokens: int = 300_000  # what OpenAI's clients put into one request at most
     queued_rerank_tokens: int = 65_536
     rerank_request_tokens: int = 32_768  # of one request, pairs of the query and each text
     cached_queries: int = 4096  # of callers with an API key
@@ -38,20 +47,24 @@ class EmbedderSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
 
-    model: str = Field(
-        default="all-MiniLM-L6-v2",
+    model: str | None = Field(
+        default=None,
         min_length=1,
-        description="A known model (`memory-embedder models`), or any other name together with --model-file, "
-        "--dimensions, --pooling and --max-tokens. Clients use this name.",
+        description="A known model (`memory-embedder models`), or any other name together with --model-file. Clients "
+        "use this name. Default: the known model that the file says it is, else the file's name; without a file, "
+        f"{DEFAULT_MODEL}.",
+    )
+    alias: list[str] | None = Field(
+        default=None, max_length=16, description="Repeatable: a further name that clients may use for the model."
     )
     model_file: Path | None = Field(default=None, description="The GGUF file; default: /models/<model>.gguf.")
     digest: str | None = Field(default=None, pattern=_DIGEST, description="sha256:<hex> that the file must have.")
     dimensions: int | None = Field(default=None, ge=1, description="Number of dimensions that the model must yield.")
     pooling: Pooling | None = Field(
-        default=None, description="How token states become one vector; default: as the known model needs it."
+        default=None, description="How token states become one vector; default: as the known model, or the file, says."
     )
     max_tokens: int | None = Field(
-        default=None, ge=3, description="The longest text in tokens; default: the known model's window."
+        default=None, ge=3, description="The longest text in tokens; default: the known model's window, or the file's."
     )
     query_prefix: str | None = Field(default=None, description="Text put before queries; default: the known model's.")
     document_prefix: str | None = Field(
@@ -87,8 +100,8 @@ class EmbedderSettings(BaseModel):
     batch_tokens: int = Field(default=0, ge=0, description="Tokens of a batch; 0 = measured at start.")
 
     host: str = Field(
-        default="0.0.0.0",  # noqa: S104 -- a pod is reached through its address; the NetworkPolicy decides by whom
-        description="Address to listen on.",
+        default="::",
+        description="Address to listen on; :: is every address of the machine, of IPv6 and of IPv4.",
     )
     port: int = Field(default=8080, ge=0, le=65535, description="Port of the interface for callers.")
     probe_port: int = Field(
@@ -109,13 +122,13 @@ class EmbedderSettings(BaseModel):
         """Return the profile of the configured model.
 
         The profile of a known model is changed by the facts that the settings give. An unknown model's profile consists
-        of the settings alone.
+        of the settings and, where they lack a fact, of what the file states; its header is read then.
 
         Raises:
-            EmbedderError: the model is unknown and the settings lack a fact, `dimensions` differs from those of the
-                known model, or `pooling` is that of a reranker.
+            EmbedderError: the model is unknown and there is no file, the file cannot be read or does not state its
+                pooling, `dimensions` differs from those of the known model, or `pooling` is that of a reranker.
         """
-        known = self._known_profile()
+        known = self._described()
         if self.pooling is Pooling.RANK:
             raise configuration_error(
                 "--pooling rank is that of a reranker, which yields no vectors; name its file by --reranker-file, "
@@ -136,7 +149,7 @@ class EmbedderSettings(BaseModel):
 
     def file(self) -> Path:
         """Return the path of the model file."""
-        return self.model_file or Path("/models") / f"{self.model}.gguf"
+        return self.model_file or Path("/models") / f"{self.model or DEFAULT_MODEL}.gguf"
 
     def reranker_profile(self) -> ModelProfile | None:
         """Return the profile of the configured reranker, or None if none is configured.
@@ -162,7 +175,20 @@ class EmbedderSettings(BaseModel):
             )
         return ModelProfile(self.reranker, 1, self.reranker_max_tokens, Pooling.RANK)
 
-    def _known_profile(self) -> ModelProfile:
-        if self.model in PROFILES or not (self.dimensions and self.pooling and self.max_tokens and self.model_file):
-            return find_profile(self.model)
-        return ModelProfile(self.model, self.dimensions, self.max_tokens, self.pooling)
+    def _described(self) -> ModelProfile:
+        if self.model_file is None or self.model in PROFILES:
+            return find_profile(self.model or DEFAULT_MODEL)
+        if self.model and self.dimensions and self.pooling and self.max_tokens:
+            return ModelProfile(self.model, self.dimensions, self.max_tokens, self.pooling)
+        facts = read_facts(self.model_file)
+        known = known_as(facts.name) if self.model is None and facts.name else None
+        if known is not None:
+            return known
+        pooling = self.pooling or facts.pooling
+        if pooling is None:
+            raise configuration_error(
+                f"{self.model_file} does not say how the states of its tokens become one vector; say it with --pooling "
+                "(mean, cls or last), as its publisher does.",
+            )
+        name = self.model or self.model_file.stem
+        return ModelProfile(name, facts.dimensions, self.max_tokens or facts.context_length, pooling)

@@ -53,7 +53,7 @@ class LlamaEngine:
 
     def _load(self, options: EngineOptions, file: ModelFile, digest: str) -> None:
         header = read_header(file)
-        check_profile(header, options.profile, options.path)
+        check_profile(header, options.profile, options.path, digest=options.digest)
         # Beside a GPU little is left to the CPU, not worth loading a model twice.
         avoid_amx = header.quantised and options.try_amx and (options.gpu_layers != 0 or not amx_works(file))
         backends = load_backends(avoid_amx=avoid_amx, gpu=options.gpu_layers != 0)

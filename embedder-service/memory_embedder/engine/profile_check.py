@@ -4,16 +4,25 @@ from pathlib import Path
 
 from memory_embedder.errors import configuration_error
 from memory_embedder.models.gguf_header import GgufFacts
-from memory_embedder.models.profiles import ModelProfile, Pooling
+from memory_embedder.models.profiles import PROFILES, ModelProfile, Pooling, plain_name
 
 
-def check_profile(header: GgufFacts, profile: ModelProfile, path: Path) -> None:
+def check_profile(header: GgufFacts, profile: ModelProfile, path: Path, *, digest: str | None) -> None:
     """Check that a model file agrees with its profile: a wrong pooling would yield plausible but wrong vectors.
 
+    `digest` is the one that was asked for. Without it, the name in the file must be that of a known model, too.
+
     Raises:
-        EmbedderError: dimensions or pooling differ, the file gives out vectors of another width than its network's, the
-            profile's window is longer than the model was trained for, or a reranker is declared that the file is not.
+        EmbedderError: name, dimensions or pooling differ, the file gives out vectors of another width than its
+            network's, the profile's window is longer than the model was trained for, or a reranker is declared that the
+            file is not.
     """
+    named = header.name is not None and plain_name(header.name) != plain_name(profile.name)
+    if named and digest is None and profile.name in PROFILES:
+        raise configuration_error(
+            f"{path} says that it is the model '{header.name}', not {profile.name}; serve the right file, or name the "
+            "model by --model. If the file is right all the same, say so with its --digest.",
+        )
     if profile.pooling is Pooling.RANK:
         check_reranker(header, path)
     elif header.dimensions != profile.dimensions:

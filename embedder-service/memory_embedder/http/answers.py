@@ -7,7 +7,7 @@ piece before, and other requests are served in between. A caller that speaks HTT
 
 import asyncio
 import base64
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 
 import orjson
@@ -19,13 +19,25 @@ from memory_embedder.scheduling.service import Embedded
 _VECTORS = 32  # of one piece, which takes about a millisecond
 
 
-class EmbeddingAnswer(Response):
-    """The response to one embedding request; `held` is the request's share of memory, released after sending."""
+class HeldAnswer(Response):
+    """A JSON response; `held` is the request's share of memory, released after sending."""
 
     media_type = "application/json"
 
-    def __init__(self, result: Embedded, model: str, digest: str, *, as_base64: bool) -> None:
+    def __init__(self, body: bytes | None, headers: Mapping[str, str] | None = None) -> None:
         self.held = ExitStack()
+        super().__init__(body, headers=headers)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the response over ASGI."""
+        with self.held:
+            await super().__call__(scope, receive, send)
+
+
+class EmbeddingAnswer(HeldAnswer):
+    """The response to one embedding request."""
+
+    def __init__(self, result: Embedded, model: str, digest: str, *, as_base64: bool) -> None:
         self._pieces = write_pieces(result, model, digest, as_base64=as_base64)
         self._large = len(result.vectors) > _VECTORS
         super().__init__(None if self._large else b"".join(self._pieces))
@@ -34,10 +46,10 @@ class EmbeddingAnswer(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the response over ASGI."""
+        if not self._large:
+            await super().__call__(scope, receive, send)
+            return
         with self.held:
-            if not self._large:
-                await super().__call__(scope, receive, send)
-                return
             if scope.get("http_version") == "1.0":  # knows no pieces, only a length
                 await self._send_whole(send)
                 return

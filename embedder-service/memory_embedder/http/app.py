@@ -40,6 +40,7 @@ def build_app(service: EmbeddingService) -> FastAPI:
         version=__version__,
         description=_DESCRIPTION,
         license_info={"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        docs_url=None,  # it and the next take their scripts from the internet
         redoc_url=None,
         lifespan=lifespan,
         redirect_slashes=False,
@@ -87,7 +88,7 @@ def _as_refusal(error: Exception) -> EmbedderError:
         return error
     status = error.status_code if isinstance(error, HTTPException) else 422
     if status == 404:
-        return EmbedderError(ErrorKind.UNKNOWN_PATH, "There is nothing at this path; /docs lists what there is.")
+        return EmbedderError(ErrorKind.UNKNOWN_PATH, "There is nothing at this path; /openapi.json lists what there is.")
     if status == 405:
-        return EmbedderError(ErrorKind.METHOD, "This path does not take this method; /docs lists what it takes.")
-    return EmbedderError(ErrorKind.MALFORMED, "The request is malformed; see /docs.")
+        return EmbedderError(ErrorKind.METHOD, "This path does not take this method; /openapi.json lists what it takes.")
+    return EmbedderError(ErrorKind.MALFORMED, "The request is malformed; see /openapi.json.")

@@ -132,7 +132,7 @@ def check_structure(body: bytes) -> None:
     for sign in structure[:MOST_VALUES]:
         depth += _NESTING.get(sign, 0)
         if depth > _DEEPEST:
-            raise EmbedderError(ErrorKind.MALFORMED, "The body is nested too deeply; see /docs.")
+            raise EmbedderError(ErrorKind.MALFORMED, "The body is nested too deeply; see /openapi.json.")
     if crowded or len(structure) > MOST_VALUES:
         raise EmbedderError(
             ErrorKind.TOO_LARGE,

@@ -6,14 +6,17 @@ connection, and with it an open file, for as long as it likes. A few hundred suc
 other clients.
 
 Therefore a connection waits only for a limited time until its client has sent the head of a request, has sent the body,
-has read the answer or has begun the next request. When all connections are taken, a new connection replaces a
-connection that waits for its client. Therefore a client that sends its request at once is still served.
+has read the answer or has begun the next request. When all connections are taken, a new connection replaces one that
+has waited for its client for a second. Therefore a client that sends its request at once is still served, whoever
+holds connections. Where none has waited so long, the new request is answered by 429, since a client that is reset
+cannot tell a full service from a broken network.
 """
 
 import asyncio
+import json
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -23,11 +26,14 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
+from memory_embedder.errors import EmbedderError, ErrorKind
 from memory_embedder.http.waiting import Step, Waiting
 
 _CLOSING_SECONDS = 10  # in which the server itself closes an idle connection
 _UPGRADE = re.compile(rb"(?im)^upgrade(?=:)")
 _SMALL_PIECE_BYTES = 64
+_REFUSED_SECONDS = 5.0  # in which a refused client sends its request, reads the answer and closes the connection
+_RETRY_SECONDS = 1
 _TICKS = 5  # of the server's tenths of a second between two looks at all connections
 
 
@@ -35,7 +41,9 @@ _TICKS = 5  # of the server's tenths of a second between two looks at all connec
 class ConnectionLimits:
     """Limits of the connections to one port: their number, the seconds of each wait, and the size of a head.
 
-    The head of a request is its request line and its header fields. `unread_seconds` count from the moment at which the
+    The head of a request is its request line and its header fields. `refused` is the number of further connections that
+    are answered by 429 at one time. `held_seconds` is how long a connection may wait for its client before it makes
+    room for another. `unread_seconds` count from the moment at which the
     client stops reading its answer, or at which the server, which has written all of it, begins to close the
     connection. `pipelined` is the number of requests that may wait for the answer to a request before them.
     `body_pieces` is the number of pieces that a body may have if they are small, with fewer than 64 bytes each on the
@@ -44,6 +52,8 @@ class ConnectionLimits:
 
     connections: int
     body_seconds: float
+    refused: int = 2048
+    held_seconds: float = 1.0
     head_seconds: float = 10.0
     idle_seconds: float = 75.0
     unread_seconds: float = 60.0
@@ -54,9 +64,21 @@ class ConnectionLimits:
 
 
 class BoundedConfig(uvicorn.Config):
-    """The configuration of a uvicorn server, with limits for its connections."""
+    """The configuration of a uvicorn server, with limits for its connections.
 
-    def __init__(self, app: ASGIApp, host: str, port: int, limits: ConnectionLimits, drain_seconds: float) -> None:
+    `on_refusal` is called for each request that is answered by 429 because all connections are taken.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        host: str,
+        port: int,
+        limits: ConnectionLimits,
+        drain_seconds: float,
+        *,
+        on_refusal: Callable[[], None] = lambda: None,
+    ) -> None:
         super().__init__(
             app,
             host=host,
@@ -71,6 +93,8 @@ class BoundedConfig(uvicorn.Config):
         )
         self.limits = limits
         self.waiting = Waiting()
+        self.refused: set[BoundedProtocol] = set()
+        self.on_refusal = on_refusal
 
 
 class BoundedProtocol(HttpToolsProtocol):
@@ -89,6 +113,9 @@ class BoundedProtocol(HttpToolsProtocol):
         super().__init__(config, server_state, app_state, _loop)
         self._limits = config.limits
         self._waiting = config.waiting
+        self._refused = config.refused
+        self._on_refusal = config.on_refusal
+        self._answered_by_refusal = False
         self._step = Step.HEAD
         self._since = time.monotonic()
         self._arriving: Step | None = None  # the part of a request that is arriving
@@ -109,6 +136,8 @@ class BoundedProtocol(HttpToolsProtocol):
         `now` is in seconds of the monotonic clock.
         """
         limits = self._limits
+        if self in self._refused:
+            return now - self._since > _REFUSED_SECONDS
         if self.transport.is_closing():
             if not self._closing:
                 self._closing, self._since = True, now
@@ -123,14 +152,30 @@ class BoundedProtocol(HttpToolsProtocol):
         return not self._answering and allowed is not None and now - self._since > allowed
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as the base class has it
-        """Accept a new connection. If there are now too many, close another connection that waits for its client.
+        """Accept a new connection. If there are now too many, close another that has waited long for its client.
 
-        If every other connection waits for this server, the new connection is closed.
+        If there is none, the new connection is refused: its request is answered by 429. If too many are refused at the
+        moment, it is closed.
         """
         super().connection_made(transport)
-        self._waiting.put(self, self._step, self._step)
-        if len(self.connections) > self._limits.connections:
-            self._waiting.first(self).drop()
+        if len(self.connections) - len(self._refused) <= self._limits.connections:
+            self._waiting.put(self, self._step, self._step)
+            return
+        held = self._waiting.longest(time.monotonic(), self._limits.held_seconds)
+        if held is not None:
+            held.drop()
+            self._waiting.put(self, self._step, self._step)
+        elif len(self._refused) < self._limits.refused:
+            self._refused.add(self)
+        else:
+            self.drop()
+
+    def has_held(self, now: float, seconds: float) -> bool:
+        """Return whether the connection has waited for the same for so many seconds.
+
+        `now` is in seconds of the monotonic clock.
+        """
+        return now - self._since >= seconds
 
     def drop(self) -> None:
         """Close the connection at once, without what its client has not read yet."""
@@ -143,6 +188,7 @@ class BoundedProtocol(HttpToolsProtocol):
         The base class tells only the last one that arrived.
         """
         self.dropped = True
+        self._refused.discard(self)
         self._waiting.remove(self, self._step)
         if self._answered is not None and not self._answered.response_complete:
             self._answered.disconnected = True
@@ -150,7 +196,13 @@ class BoundedProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Pass received bytes to the parser; close the connection if a request head becomes too large."""
+        """Pass received bytes to the parser; close the connection if a request head becomes too large.
+
+        What a refused client sends is not read.
+        """
+        if self in self._refused:
+            self._refuse()
+            return
         self._head_began = False
         if self._arriving is None:
             self._arriving = Step.HEAD
@@ -245,6 +297,14 @@ class BoundedProtocol(HttpToolsProtocol):
             self._unread_since = None
         self._wait()
 
+    def _refuse(self) -> None:
+        """Answer by 429 and end the answer, but not the connection, whose client would lose the answer with it."""
+        if not self._answered_by_refusal:
+            self._answered_by_refusal = True
+            self._on_refusal()
+            self.transport.write(_REFUSAL)
+            self.transport.write_eof()
+
     def _count_in_head(self, size: int) -> None:
         self._field_bytes += size
         if self._field_bytes > self._limits.head_bytes:
@@ -274,6 +334,21 @@ class BoundedProtocol(HttpToolsProtocol):
         if step is not self._step or again:
             self._waiting.put(self, self._step, step)
             self._step = step
+
+
+def _refusal() -> bytes:
+    error = EmbedderError(
+        ErrorKind.OVERLOADED, f"All connections are taken; send the request again in {_RETRY_SECONDS} s."
+    )
+    body = json.dumps(error.envelope()).encode()
+    head = (
+        f"HTTP/1.1 429 Too Many Requests\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n"
+        f"retry-after: {_RETRY_SECONDS}\r\nconnection: close\r\n\r\n"
+    )
+    return head.encode() + body
+
+
+_REFUSAL = _refusal()
 
 
 def without_upgrade(data: bytes) -> bytes:

@@ -92,6 +92,8 @@ class RequestGuard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        if len(path := scope["path"]) > 1:
+            scope = {**scope, "path": path.removesuffix("/")}  # clients join a base address and a path as they like
         request_id = _request_id(scope)
         started = time.monotonic()
         status = 0

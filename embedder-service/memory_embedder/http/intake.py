@@ -1,7 +1,8 @@
 """Takes in the requests for computing: who may send them, how their bodies are read, and what is wrong with texts."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import re
+from collections.abc import Awaitable, Callable, Collection
 from concurrent.futures import Executor
 from typing import Any, TypeVar
 
@@ -29,6 +30,12 @@ _DESCRIPTIONS = {
 ERRORS: dict[int | str, dict[str, Any]] = {
     status: {"model": ErrorEnvelope, "description": text} for status, text in _DESCRIPTIONS.items()
 }
+
+
+# What is neither a space nor a control, a mark of direction or another character of no width.
+_SOMETHING = re.compile(
+    r"[^\s\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff\U000e0000-\U000e007f]"
+)
 
 
 class Intake:
@@ -87,9 +94,9 @@ def check_text(name: str, text: str, param: str) -> None:
     """Check that a text can be tokenised; `name` is what messages call it.
 
     Raises:
-        EmbedderError: the text is empty or malformed.
+        EmbedderError: the text is malformed, or has nothing but spaces and characters that show nothing.
     """
-    if not text.strip():
+    if _SOMETHING.search(text) is None:
         raise EmbedderError(ErrorKind.EMPTY_INPUT, f"{name} is empty; there is nothing to compute.", param=param)
     try:
         text.encode()
@@ -99,13 +106,13 @@ def check_text(name: str, text: str, param: str) -> None:
         ) from None
 
 
-def check_model(given: str | None, served: str) -> None:
-    """Check that a request names the served model, or none.
+def check_model(given: str | None, served: str, aliases: Collection[str] = ()) -> None:
+    """Check that a request names the served model by its name or an alias, or none.
 
     Raises:
         EmbedderError: the request names another model.
     """
-    if given is not None and given != served:
+    if given is not None and given != served and given not in aliases:
         raise EmbedderError(
             ErrorKind.UNKNOWN_MODEL,
             f"That model is not served here; this service serves '{served}'.",

@@ -1,11 +1,13 @@
-"""The route of the reranker. It serves the requests of two widespread APIs, Cohere's and TEI's, on one path.
+"""The route of the reranker. It serves the requests of two widespread APIs, Cohere's and TEI's.
 
 Both send a query and a list of texts, and get the positions of the texts in the order of their scores. They differ in
 the name of the list (`documents` or `texts`), so that name decides the shape of the answer: Cohere's is an object,
-TEI's a list. A list has no place for the digest of the reranker's file, which is sent in a header with it.
+TEI's a list. A list has no place for the digest of the reranker's file, which is sent in a header with it. Clients
+that are given the bare address ask at `/rerank` or `/v2/rerank`, which are the same route.
 """
 
 import time
+from contextlib import ExitStack
 
 import numpy as np
 import orjson
@@ -13,8 +15,9 @@ from fastapi import APIRouter, Request, Response
 
 from memory_embedder.engine.protocol import Vectors
 from memory_embedder.errors import EmbedderError, ErrorKind, no_reranker
+from memory_embedder.http.answers import HeldAnswer
 from memory_embedder.http.intake import ERRORS, Intake, check_model, check_text, disconnection, request_body
-from memory_embedder.http.schemas import RerankedText, RerankRequest, RerankResponse, parse_request
+from memory_embedder.http.schemas import RerankedText, RerankRequest, RerankResponse, parse_request, truncates
 from memory_embedder.scheduling.lanes import Lane
 from memory_embedder.scheduling.service import EmbeddingService, ServedModel
 
@@ -24,6 +27,8 @@ DIGEST_HEADER = "x-model-digest"
 def add_rerank(router: APIRouter, service: EmbeddingService, intake: Intake) -> None:
     """Add the route to a router."""
 
+    @router.post("/v2/rerank", include_in_schema=False)
+    @router.post("/rerank", include_in_schema=False)
     @router.post(
         "/v1/rerank",
         response_model=RerankResponse | list[RerankedText],
@@ -38,24 +43,29 @@ def add_rerank(router: APIRouter, service: EmbeddingService, intake: Intake) -> 
         served = service.reranker
         if served is None:
             raise no_reranker()
-        with intake.budget.share() as share:
+        with ExitStack() as held:
+            share = held.enter_context(intake.budget.share())
             parsed, texts = await intake.read(request, share, lambda body: parse_and_check(body, served.name))
+            if parsed.repeats_texts:
+                share.add(sum(len(text.encode()) for text in texts))
             result = await service.rerank(
                 parsed.query,
                 texts,
-                truncate=parsed.truncate is not False,
+                truncate=truncates(parsed.truncate),
                 client_disconnected=disconnection(request),
                 field="texts" if parsed.documents is None else "documents",
             )
-        scores = result.vectors[:, 0]
-        order = best_first(scores, parsed.top_n)
-        values = scores if parsed.raw_scores else sigmoid(scores)
-        usage = {
-            "prompt_tokens": result.tokens,
-            "total_tokens": result.tokens,
-            "truncated_inputs": len(result.truncated),
-        }
-        answer = write_answer(parsed, [(index, float(values[index])) for index in order], served, usage)
+            scores = result.vectors[:, 0]
+            order = best_first(scores, parsed.top_n)
+            values = scores if parsed.raw_scores else sigmoid(scores)
+            usage = {
+                "prompt_tokens": result.tokens,
+                "total_tokens": result.tokens,
+                "truncated_inputs": len(result.truncated),
+            }
+            scored = [(index, float(values[index]), texts[index]) for index in order]
+            answer = write_answer(parsed, scored, served, usage)
+            answer.held = held.pop_all()
         service.metrics.request_seconds.labels(lane=Lane.RERANK.value).observe(time.monotonic() - started)
         return answer
 
@@ -73,7 +83,8 @@ def parse_and_check(body: bytes, served: str) -> tuple[RerankRequest, list[str]]
         raise EmbedderError(
             ErrorKind.MALFORMED, "Give the texts either as 'documents' or as 'texts'.", param="documents"
         )
-    name, texts = ("texts", request.texts) if request.documents is None else ("documents", request.documents)
+    name, given = ("texts", request.texts) if request.documents is None else ("documents", request.documents)
+    texts = [one if isinstance(one, str) else one.text for one in given or []]
     if not texts:
         raise EmbedderError(ErrorKind.EMPTY_INPUT, f"'{name}' is an empty list; send at least one text.", param=name)
     check_text("The query", request.query, "query")
@@ -97,13 +108,19 @@ def sigmoid(scores: Vectors) -> Vectors:
 
 
 def write_answer(
-    request: RerankRequest, scored: list[tuple[int, float]], served: ServedModel, usage: dict[str, int]
-) -> Response:
-    """Write the response in the shape of the API that the request came in; `scored` holds positions and scores."""
-    body: object
-    if request.documents is None:
-        body = [{"index": index, "score": score} for index, score in scored]
-    else:
-        results = [{"index": index, "relevance_score": score} for index, score in scored]
-        body = {"results": results, "model": served.name, "digest": served.facts.digest, "usage": usage}
-    return Response(orjson.dumps(body), media_type="application/json", headers={DIGEST_HEADER: served.facts.digest})
+    request: RerankRequest, scored: list[tuple[int, float, str]], served: ServedModel, usage: dict[str, int]
+) -> HeldAnswer:
+    """Write the response in the shape of the API that the request came in.
+
+    `scored` holds the position, the score and the text of each text that is answered.
+    """
+    teis = request.documents is None
+    entries: list[dict[str, object]] = []
+    for index, score, text in scored:
+        entry: dict[str, object] = {"index": index, "score" if teis else "relevance_score": score}
+        if request.repeats_texts:
+            entry |= {"text": text} if teis else {"document": {"text": text}}
+        entries.append(entry)
+    described = {"model": served.name, "digest": served.facts.digest, "usage": usage}
+    body = entries if teis else {"results": entries, **described}
+    return HeldAnswer(orjson.dumps(body), {DIGEST_HEADER: served.facts.digest})

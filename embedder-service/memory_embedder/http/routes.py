@@ -28,6 +28,7 @@ from memory_embedder.http.schemas import (
     ModelCard,
     ModelList,
     parse_request,
+    truncates,
 )
 from memory_embedder.scheduling.lanes import Lane
 from memory_embedder.scheduling.service import EmbeddingService, ServedModel
@@ -43,12 +44,19 @@ def build_router(service: EmbeddingService, parser: Executor) -> APIRouter:
     _add_embeddings(router, service, intake)
     add_rerank(router, service, intake)
     _add_models(router, service, api_key)
+
+    @router.get("/health", responses={503: ERRORS[503]}, summary="Whether requests are served, for clients that ask")
+    async def health() -> dict[str, str]:
+        service.require_ready()
+        return {"status": "ok"}
+
     return router
 
 
 def _add_embeddings(router: APIRouter, service: EmbeddingService, intake: Intake) -> None:
     vector_bytes = service.profile.dimensions * _VALUE_BYTES
 
+    @router.post("/embeddings", include_in_schema=False)
     @router.post(
         "/v1/embeddings",
         response_model=EmbeddingResponse,
@@ -64,8 +72,8 @@ def _add_embeddings(router: APIRouter, service: EmbeddingService, intake: Intake
             share = held.enter_context(intake.budget.share())
             parsed, texts = await intake.read(request, share, lambda body: parse_and_check(body, service))
             share.add(len(texts) * vector_bytes)
-            lane = Lane.QUERY if parsed.input_type == "query" else Lane.DOCUMENT
-            truncate = parsed.truncate is not False
+            lane = Lane.QUERY if parsed.is_query else Lane.DOCUMENT
+            truncate = truncates(parsed.truncate)
             result = await service.embed(
                 lane, texts, truncate=truncate, client_disconnected=disconnection(request), caller=caller
             )
@@ -82,10 +90,12 @@ def _add_models(router: APIRouter, service: EmbeddingService, api_key: ApiKey) -
     async def models(request: Request) -> ModelList:
         api_key.check(request.headers.get("authorization"))
         reranker = [_card(service.reranker)] if service.reranker else []
-        return ModelList(data=[_card(_served(service)), *reranker])
+        card = _card(_served(service))
+        aliases = [card.model_copy(update={"id": name}) for name in service.settings.alias or []]
+        return ModelList(data=[card, *aliases, *reranker])
 
     @router.get(
-        "/v1/models/{model}",
+        "/v1/models/{model:path}",
         responses={status: ERRORS[status] for status in (401, 404, 422, 503)},
         summary="Describe a served model",
     )
@@ -94,8 +104,8 @@ def _add_models(router: APIRouter, service: EmbeddingService, api_key: ApiKey) -
         served, reranker = _served(service), service.reranker
         if reranker is not None and model == reranker.name:
             return _card(reranker)
-        check_model(model, served.name)
-        return _card(served)
+        check_model(model, served.name, service.settings.alias or [])
+        return _card(served).model_copy(update={"id": model})
 
 
 def build_probes(service: EmbeddingService) -> APIRouter:
@@ -136,7 +146,7 @@ def check_request(request: EmbeddingRequest, service: EmbeddingService) -> list[
         EmbedderError: the request names another model or another number of dimensions, has no texts, or has a text that
             is empty or malformed.
     """
-    check_model(request.model, service.profile.name)
+    check_model(request.model, service.profile.name, service.settings.alias or [])
     expected = service.profile.dimensions
     if request.dimensions is not None and request.dimensions != expected:
         raise EmbedderError(

@@ -1,6 +1,7 @@
 """Request and response bodies, compatible with OpenAI's embeddings API and with Cohere's and TEI's rerank APIs.
 
-TEI is Hugging Face's text-embeddings-inference.
+TEI is Hugging Face's text-embeddings-inference. Fields that say the same in the APIs of Cohere and of NVIDIA's NIM take
+their words, too, since their clients send them unasked.
 
 The messages for invalid requests are written here, because pydantic's messages quote the input, which is private.
 Validation ends at the first list item that is not a text: an error for each item would cost more than the request.
@@ -16,8 +17,19 @@ from memory_embedder.http.bodies import with_whole_characters
 MOST_TEXTS = 2048  # of one request
 MOST_RERANKED = 256
 Text = Annotated[str, StringConstraints(strict=True)]
+Truncate = Annotated[bool, Field(strict=True)] | Literal["NONE", "END"]
 Texts = Annotated[list[Text], Field(max_length=MOST_TEXTS, fail_fast=True)]
-RerankedTexts = Annotated[list[Text], Field(max_length=MOST_RERANKED, fail_fast=True)]
+
+
+class Document(BaseModel):
+    """A text in an object of its own, as some clients send it. Other fields of it are ignored."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    text: Text
+
+
+RerankedTexts = Annotated[list[Text | Document], Field(max_length=MOST_RERANKED, fail_fast=True)]
 Request = TypeVar("Request", bound=BaseModel)
 
 _EXAMPLE_ONE: dict[str, JsonValue] = {
@@ -48,17 +60,23 @@ class EmbeddingRequest(BaseModel):
     dimensions: Annotated[int, Field(strict=True)] | None = Field(
         default=None, description="Only the model's own number of dimensions is taken."
     )
-    input_type: Literal["query", "document"] | None = Field(
+    input_type: Literal["query", "document", "passage", "search_query", "search_document"] | None = Field(
         default=None,
         description="query: the model's query prefix, and the lane that waits for nobody. document: the document "
         "prefix and the bulk lane. Left out or null: the same as document, because a caller that does not say what a "
-        "text is must get the vectors that are stored. Say query for queries.",
+        "text is must get the vectors that are stored. Say query for queries. passage is NIM's word for document; "
+        "search_query and search_document are Cohere's.",
     )
-    truncate: Annotated[bool, Field(strict=True)] | None = Field(
+    truncate: Truncate | None = Field(
         default=None,
-        description="true (default): a text beyond the model's window loses its end but keeps its final separator; "
-        "usage.truncated_inputs counts them. false: it is refused.",
+        description="true or END (default): a text beyond the model's window loses its end but keeps its final "
+        "separator; usage.truncated_inputs counts them. false or NONE: it is refused.",
     )
+
+    @property
+    def is_query(self) -> bool:
+        """Whether the texts are queries."""
+        return self.input_type in {"query", "search_query"}
 
 
 class EmbeddingItem(BaseModel):
@@ -123,18 +141,25 @@ class RerankRequest(BaseModel):
     raw_scores: Annotated[bool, Field(strict=True)] | None = Field(
         default=None, description="true: the model's own scores. false (default): between 0 and 1, by a sigmoid."
     )
-    truncate: Annotated[bool, Field(strict=True)] | None = Field(
+    truncate: Truncate | None = Field(
         default=None,
-        description="true (default): of a pair beyond the reranker's window, the query keeps half of the window and "
-        "the text what is left. false: it is refused. (TEI's own default is false.)",
+        description="true or END (default): of a pair beyond the reranker's window, the query keeps half of the window "
+        "and the text what is left. false or NONE: it is refused. (TEI's own default is false.)",
     )
     truncation_direction: Literal["Right", "right"] | None = Field(
         default=None, description="Only the end of a text can be cut."
     )
-    return_documents: Literal[False] | None = Field(
-        default=None, description="Only false is taken: answers name texts by their index."
+    return_documents: Annotated[bool, Field(strict=True)] | None = Field(
+        default=None, description="true: the answer repeats the texts. false (default): it names them by their index."
     )
-    return_text: Literal[False] | None = Field(default=None, description="TEI's name of return_documents.")
+    return_text: Annotated[bool, Field(strict=True)] | None = Field(
+        default=None, description="TEI's name of return_documents."
+    )
+
+    @property
+    def repeats_texts(self) -> bool:
+        """Whether the answer repeats the texts."""
+        return bool(self.return_documents or self.return_text)
 
 
 class RerankedDocument(BaseModel):
@@ -142,6 +167,7 @@ class RerankedDocument(BaseModel):
 
     index: int = Field(description="Position of the document in the request.")
     relevance_score: float
+    document: Document | None = Field(default=None, description="Absent without return_documents.")
 
 
 class RerankedText(BaseModel):
@@ -149,6 +175,7 @@ class RerankedText(BaseModel):
 
     index: int = Field(description="Position of the text in the request.")
     score: float
+    text: str | None = Field(default=None, description="Absent without return_text.")
 
 
 class RerankResponse(BaseModel):
@@ -195,6 +222,11 @@ class ErrorEnvelope(BaseModel):
     error: ErrorBody
 
 
+def truncates(given: bool | str | None) -> bool:
+    """Return whether texts beyond the window are truncated; `given` is the field `truncate` of a request."""
+    return given not in {False, "NONE"}
+
+
 def parse_request(body: bytes, model: type[Request]) -> Request:
     """Parse a request body that `check_structure` has accepted, as a request of the type `model`.
 
@@ -222,16 +254,16 @@ _EXPECTED = {
     "model": "a string",
     "encoding_format": '"float" or "base64"',
     "dimensions": "a whole number",
-    "input_type": '"query", "document" or null',
-    "truncate": "true or false",
+    "input_type": '"query" ("search_query"), "document" ("passage", "search_document") or null',
+    "truncate": 'true ("END") or false ("NONE")',
     "query": "a string",
-    "documents": "a list of strings",
-    "texts": "a list of strings",
+    "documents": "a list of strings, or of objects with a string as 'text'",
+    "texts": "a list of strings, or of objects with a string as 'text'",
     "top_n": "a whole number of at least 1",
     "raw_scores": "true or false",
     "truncation_direction": '"Right"',
-    "return_documents": "false, since answers name texts by their index",
-    "return_text": "false, since answers name texts by their index",
+    "return_documents": "true or false",
+    "return_text": "true or false",
 }
 _LISTS = {"input": MOST_TEXTS, "documents": MOST_RERANKED, "texts": MOST_RERANKED}
 
@@ -246,7 +278,8 @@ def _refusal(problems: list[Any], required: str) -> EmbedderError:
     if field == "input" and any(_is_token(problem["input"]) for problem in problems):
         return EmbedderError(
             ErrorKind.TOKEN_INPUT,
-            "Token ids are not taken; send text, each model tokenises differently.",
+            "Token ids are not taken, since each model tokenises differently; send text. LangChain's OpenAIEmbeddings "
+            "does with check_embedding_ctx_length=False.",
             param="input",
         )
     if field in _LISTS and any(problem["type"] == "too_long" for problem in problems):

@@ -13,6 +13,10 @@ class Connection(Protocol):
         """Close the connection at once."""
         ...
 
+    def has_held(self, now: float, seconds: float) -> bool:
+        """Return whether the connection has waited for the same for so many seconds."""
+        ...
+
 
 class Step(IntEnum):
     """What the server waits for on a connection: something that the client must do, or nothing (`NONE`).
@@ -51,14 +55,11 @@ class Waiting:
         """Remove a connection from the queue of the step `step`."""
         self._by_step[step].pop(connection, None)
 
-    def first(self, newest: Connection) -> Connection:
-        """Return the connection to close: the first connection that waits for its client, apart from `newest`.
-
-        If no such connection exists, return `newest`.
-        """
+    def longest(self, now: float, seconds: float) -> Connection | None:
+        """Return the connection to close: the first that has waited for its client for so many seconds, or None."""
         for step, connections in self._by_step.items():
             if step is not Step.NONE:
-                for connection in connections:
-                    if connection is not newest and not connection.dropped:
-                        return connection
-        return newest
+                first = next((one for one in connections if not one.dropped), None)  # each queue begins with its oldest
+                if first is not None and first.has_held(now, seconds):
+                    return first
+        return None

@@ -37,15 +37,16 @@ Scalar = int | float | bool | str
 class GgufFacts:
     """Facts from the header of a model file.
 
-    `dimensions` is the width of the network; `output_width` is how many numbers it gives out for a text, which a few
-    files state apart. `decomposes` says whether the tokenizer decomposes characters to strip accents. `key_value_width`
-    is the number of floats that an attention cache holds for the keys of one token in one layer; the values take as
-    many. `token_types` is the number of kinds of text that the model tells apart by an embedding of their tokens.
-    `classifier_outputs` is the number of outputs of the classifier, or 0 if the file has none.
+    `name` is the model's own name, as the file states it. `dimensions` is the width of the network; `output_width` is
+    how many numbers it gives out for a text, which a few files state apart. `decomposes` says whether the tokenizer
+    decomposes characters to strip accents. `key_value_width` is the number of floats that an attention cache holds for
+    the keys of one token in one layer; the values take as many. `token_types` is the number of kinds of text that the
+    model tells apart by an embedding of their tokens. `classifier_outputs` is the number of outputs of the classifier,
+    or 0 if the file has none.
     """
 
     architecture: str
-    name: str
+    name: str | None
     dimensions: int
     output_width: int
     context_length: int
@@ -110,7 +111,7 @@ def _facts(file: ModelFile, values: dict[str, Scalar], classifier_elements: int,
     head_width = number("attention.key_length", max(1, width // heads))
     return GgufFacts(
         architecture=architecture,
-        name=str(values.get("general.name", file.path.stem)),
+        name=_stated(values, "general.name"),
         dimensions=width,
         output_width=number("embedding_length_out", width),
         context_length=number("context_length", most=_LONGEST_WINDOW),
@@ -125,6 +126,13 @@ def _facts(file: ModelFile, values: dict[str, Scalar], classifier_elements: int,
         classifier_outputs=classifier_elements // width,
         file_bytes=file.size,
     )
+
+
+def _stated(values: dict[str, Scalar], key: str) -> str | None:
+    """Return a text of the metadata without what is not printed, at most 200 characters; None if there is none."""
+    value = values.get(key)
+    stated = "".join(sign for sign in value[:200] if sign.isprintable()) if isinstance(value, str) else ""
+    return stated or None
 
 
 def _decomposes(values: dict[str, Scalar]) -> bool:

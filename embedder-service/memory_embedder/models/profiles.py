@@ -45,11 +45,13 @@ class ModelProfile:
 _BGE_QUERY = "Represent this sentence for searching relevant passages: "
 _QWEN_QUERY = "Instruct: Given a web search query, retrieve relevant passages that answer the query\nQuery:"
 
+DEFAULT_MODEL = "all-MiniLM-L6-v2"
+
 PROFILES: dict[str, ModelProfile] = {
     profile.name: profile
     for profile in (
         ModelProfile(
-            name="all-MiniLM-L6-v2",
+            name=DEFAULT_MODEL,
             dimensions=384,
             max_tokens=256,  # its publisher truncates here, although its positions reach 512
             pooling=Pooling.MEAN,
@@ -138,17 +140,31 @@ RERANKERS: dict[str, ModelProfile] = {
 }
 
 
+def known_as(stated: str) -> ModelProfile | None:
+    """Return the profile of the known model that a file states as its name, or None if it states another.
+
+    Publishers and converters write one name in several ways: `sentence-transformers/all-MiniLM-L6-v2` and `All MiniLM
+    L6 v2` are the same.
+    """
+    return next((one for one in PROFILES.values() if plain_name(one.name) == plain_name(stated)), None)
+
+
+def plain_name(name: str) -> str:
+    """Return a model's name without its owner, capitals and everything but letters and digits."""
+    return "".join(sign for sign in name.rpartition("/")[2].lower() if sign.isalnum())
+
+
 def find_profile(name: str) -> ModelProfile:
     """Return the profile of a known model.
 
     Raises:
-        EmbedderError: the name is not known; the message lists the known names and the options that any other model
+        EmbedderError: the name is not known; the message lists the known names and the option that any other model
             needs.
     """
     profile = PROFILES.get(name)
     if profile is None:
         raise configuration_error(
             f"No profile is known for model '{name}'. Known: {', '.join(sorted(PROFILES))}. `serve` takes any other "
-            "model with --model-file, --dimensions, --pooling and --max-tokens.",
+            "model with --model-file.",
         )
     return profile

@@ -242,7 +242,6 @@ def _arguments(index: MemoryIndex, images: Images) -> list[str]:
         "--dimensions": str(embedding.dimensions),
         "--gpu-layers": str(embedder.gpu_layers),
         "--gpu-memory-limit": str(embedder.gpu_memory) if embedder.gpu_memory else None,
-        "--host": "0.0.0.0",  # noqa: S104 - the pod's own address; the NetworkPolicy guards it
         "--port": str(PORT),
         "--probe-port": str(PROBE_PORT),
         "--shutdown-delay-seconds": str(delay) if delay else None,

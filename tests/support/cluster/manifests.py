@@ -18,7 +18,7 @@ def embedder_objects(image: str) -> tuple[Object, ...]:
     labels = {"app.kubernetes.io/name": EMBEDDER_NAMESPACE}
     meta = {"name": EMBEDDER_NAMESPACE, "namespace": EMBEDDER_NAMESPACE, "labels": labels}
     command = ["memory-embedder", "serve", "--model", MODEL, "--model-file", f"/models/{MODEL}.gguf"]
-    command += ["--dimensions", str(DIMENSIONS), "--gpu-layers", "0", "--allow-cpu", "--host", "0.0.0.0"]  # noqa: S104  (the pod's own address)
+    command += ["--dimensions", str(DIMENSIONS), "--gpu-layers", "0", "--allow-cpu"]
     pod = {
         "automountServiceAccountToken": False,
         "securityContext": {"runAsNonRoot": True, "runAsUser": 65532, "seccompProfile": {"type": "RuntimeDefault"}},

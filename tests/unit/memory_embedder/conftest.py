@@ -17,7 +17,7 @@ import pytest
 from memory_embedder.engine.protocol import EncodedText, EngineFacts, EngineOptions, TokenIds, Vectors
 from memory_embedder.errors import EmbedderError, ErrorKind
 from memory_embedder.http.app import build_app, build_probe_app
-from memory_embedder.models.profiles import Pooling
+from memory_embedder.models.profiles import DEFAULT_MODEL, Pooling
 from memory_embedder.scheduling import service as service_module
 from memory_embedder.scheduling.lanes import Lane
 from memory_embedder.scheduling.service import EmbeddingService
@@ -180,7 +180,7 @@ def make_service(
     ) -> EmbeddingService:
         monkeypatch.setattr(service_module, "available_threads", lambda: cores)
         monkeypatch.setattr(service_module, "FreeCores", lambda: free_cores or (lambda _own, _thread=None: cores))
-        chosen = EmbedderSettings(**{"model_file": model_file, **settings})  # type: ignore[arg-type]
+        chosen = EmbedderSettings(**{"model": DEFAULT_MODEL, "model_file": model_file, **settings})  # type: ignore[arg-type]
         if chosen.batch_tokens:
             engine.facts = replace(engine.facts, batch_capacity=max(chosen.batch_tokens, engine.facts.max_tokens))
         return EmbeddingService(chosen, load, Metrics(Lane), limits=replace(limits or Limits(), tuning_seconds=0))

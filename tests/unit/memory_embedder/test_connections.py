@@ -14,11 +14,13 @@ import httpx
 import pytest
 import uvicorn
 
+from memory_embedder.http import connections
 from memory_embedder.http.connections import BoundedConfig, BoundedServer, ConnectionLimits, bounded_connections
 from tests.unit.memory_embedder.conftest import until
 
 BRIEF = ConnectionLimits(connections=100, body_seconds=0.2, head_seconds=0.2, unread_seconds=0.2, idle_seconds=60)
 PATIENT = ConnectionLimits(connections=100, body_seconds=60, head_seconds=60)
+GET = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"
 HEAD = b"POST / HTTP/1.1\r\nhost: x\r\n"
 LARGE = 64 << 20
 
@@ -63,6 +65,7 @@ class Running:
 
     server: uvicorn.Server
     port: int
+    refusals: int = 0
 
     @property
     def connections(self) -> int:
@@ -85,12 +88,16 @@ class Running:
 
 @asynccontextmanager
 async def serving(application: Application, limits: ConnectionLimits) -> AsyncIterator[Running]:
-    server = BoundedServer(BoundedConfig(application, "127.0.0.1", 0, limits, drain_seconds=1))
+    def count() -> None:
+        running.refusals += 1
+
+    server = BoundedServer(BoundedConfig(application, "127.0.0.1", 0, limits, drain_seconds=1, on_refusal=count))
+    running = Running(server, 0)
     task = asyncio.create_task(server.serve())
     await until(lambda: server.started)
-    port = server.servers[0].sockets[0].getsockname()[1]
+    running.port = server.servers[0].sockets[0].getsockname()[1]
     try:
-        yield Running(server, port)
+        yield running
     finally:
         application.may_answer.set()
         server.should_exit = True
@@ -294,7 +301,7 @@ HOLDING: dict[str, bytes] = {
 @pytest.mark.promise("embedder-connections-bounded")
 @pytest.mark.parametrize("data", HOLDING.values(), ids=HOLDING.keys())
 async def test_a_request_is_served_while_others_hold_every_connection(application: Application, data: bytes) -> None:
-    async with serving(application, replace(PATIENT, connections=8)) as running:
+    async with serving(application, replace(PATIENT, connections=8, held_seconds=0)) as running:
         held = [await running.open(data, window=4096) for _ in range(20)]
         for _ in range(5):
             assert await running.get() == "ok"
@@ -306,7 +313,7 @@ async def test_a_request_is_served_while_others_hold_every_connection(applicatio
 async def test_a_body_that_is_arriving_is_not_closed_for_the_sake_of_heads_that_are_not(
     application: Application,
 ) -> None:
-    async with serving(application, replace(PATIENT, connections=8)) as running:
+    async with serving(application, replace(PATIENT, connections=8, held_seconds=0)) as running:
         upload = await running.open(
             b"POST /body HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: 10\r\n\r\n12345"
         )
@@ -323,6 +330,46 @@ async def test_requests_that_are_being_computed_keep_their_connections(applicati
     async with serving(application, replace(PATIENT, connections=4)) as running:
         asked = [asyncio.create_task(running.get()) for _ in range(4)]
         await until(lambda: application.asked == 4)
-        await rest(await running.open(b""))
+        assert (await rest(await running.open(GET))).startswith(b"HTTP/1.1 429 ")
         application.may_answer.set()
         assert await asyncio.gather(*asked) == ["ok"] * 4
+
+
+@pytest.mark.finding("embedder 9")
+async def test_requests_beyond_all_connections_are_answered_by_429_and_none_is_reset(application: Application) -> None:
+    """Whether a request has a body or not; a client that is reset takes it for a fault of the network."""
+    application.may_answer.clear()
+    async with serving(application, replace(PATIENT, connections=4)) as running:
+        asked = [asyncio.create_task(running.get()) for _ in range(4)]
+        await until(lambda: application.asked == 4)
+        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{running.port}", timeout=60) as client:
+            beyond = [client.post("/", content=b"x" * size) for size in (0, 10, 1 << 20) for _ in range(20)]
+            answers = await asyncio.gather(*beyond)
+        assert {answer.status_code for answer in answers} == {429}
+        assert {answer.headers["retry-after"] for answer in answers} == {"1"}
+        assert answers[0].json()["error"]["code"] == "overloaded"
+        assert running.refusals == 60
+        assert application.asked == 4
+        await until(lambda: running.connections == 4)
+        application.may_answer.set()
+        assert await asyncio.gather(*asked) == ["ok"] * 4
+        assert await running.get() == "ok"
+
+
+@pytest.mark.promise("embedder-connections-bounded")
+async def test_refused_clients_are_few_and_are_closed_if_they_do_not_go(
+    application: Application, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    application.may_answer.clear()
+    async with serving(application, replace(PATIENT, connections=1, refused=2)) as running:
+        asked = asyncio.create_task(running.get())
+        await until(lambda: application.asked == 1)
+        refused = [await running.open(data) for data in (b"", GET)]
+        await until(lambda: running.connections == 3)
+        assert await rest(await running.open(GET)) == b""
+        monkeypatch.setattr(connections, "_REFUSED_SECONDS", 0.1)
+        await until(lambda: running.connections == 1)
+        answers = [await rest(one) for one in refused]
+        assert [answer[:12] for answer in answers] == [b"", b"HTTP/1.1 429"]
+        application.may_answer.set()
+        assert await asked == "ok"

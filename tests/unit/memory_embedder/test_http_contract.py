@@ -48,11 +48,13 @@ async def test_base64_carries_exactly_the_floats(client: httpx.AsyncClient) -> N
 
 async def test_a_text_beyond_the_window_is_truncated_and_counted_or_refused(client: httpx.AsyncClient) -> None:
     text = "word " * 300
-    cut = await ask(client, input=[text, "short"])
-    assert cut.json()["usage"]["truncated_inputs"] == 1
-    refused = await ask(client, input=["short", text], truncate=False)
-    assert (refused.status_code, refused.json()["error"]["code"]) == (422, "input_too_long")
-    assert "Input 1" in refused.json()["error"]["message"]
+    for given in ({}, {"truncate": True}, {"truncate": "END"}):
+        answer = await ask(client, input=[text, "short"], **given)
+        assert answer.json()["usage"]["truncated_inputs"] == 1
+    for given in ({"truncate": False}, {"truncate": "NONE"}):
+        refused = await ask(client, input=["short", text], **given)
+        assert (refused.status_code, refused.json()["error"]["code"]) == (422, "input_too_long")
+        assert "Input 1" in refused.json()["error"]["message"]
 
 
 async def test_the_answer_says_which_texts_the_model_has_not_read_to_their_end(client: httpx.AsyncClient) -> None:
@@ -64,13 +66,17 @@ async def test_the_answer_says_which_texts_the_model_has_not_read_to_their_end(c
         assert [item.get("truncated") for item in asked.json()["data"]] == [True, None]
 
 
+@pytest.mark.finding("embedder 8")
 async def test_the_default_lane_is_documents_and_a_query_goes_to_its_own(
     client: httpx.AsyncClient, service: EmbeddingService
 ) -> None:
     await ask(client, input="x")
     await ask(client, input="y", input_type="document")
     await ask(client, input="z", input_type="query")
-    for lane, number in (("document", 2.0), ("query", 1.0)):  # counted a moment after the answer
+    await ask(client, input="a", input_type="passage")
+    await ask(client, input="b", input_type="search_document")
+    await ask(client, input="c", input_type="search_query")
+    for lane, number in (("document", 4.0), ("query", 2.0)):  # counted a moment after the answer
         series = f'memory_embedder_documents_total{{lane="{lane}"}} {number}'
         await until(lambda series=series: series in service.metrics.render().decode())  # type: ignore[misc]
 
@@ -78,6 +84,8 @@ async def test_the_default_lane_is_documents_and_a_query_goes_to_its_own(
 REFUSALS: list[tuple[str, bytes | dict[str, Any], int, str, str | None]] = [
     ("empty text", {"input": ""}, 400, "empty_input", "input"),
     ("blank text", {"input": " \n\t"}, 400, "empty_input", "input"),
+    ("a text of no width", {"input": "\u200b"}, 400, "empty_input", "input"),
+    ("list with a text of controls", {"input": ["a", "\0 \u2028\ufeff\xad"]}, 400, "empty_input", "input"),
     ("empty list", {"input": []}, 400, "empty_input", "input"),
     ("list with an empty text", {"input": ["a", ""]}, 400, "empty_input", "input"),
     ("no input", {}, 422, "malformed", "input"),
@@ -92,8 +100,9 @@ REFUSALS: list[tuple[str, bytes | dict[str, Any], int, str, str | None]] = [
     ("other dimensions", {"input": "a", "dimensions": 7}, 422, "dimensions_mismatch", "dimensions"),
     ("dimensions as text", {"input": "a", "dimensions": "384"}, 422, "malformed", "dimensions"),
     ("unknown encoding", {"input": "a", "encoding_format": "hex"}, 422, "malformed", "encoding_format"),
-    ("unknown input type", {"input": "a", "input_type": "passage"}, 422, "malformed", "input_type"),
+    ("unknown input type", {"input": "a", "input_type": "clustering"}, 422, "malformed", "input_type"),
     ("truncate as text", {"input": "a", "truncate": "no"}, 422, "malformed", "truncate"),
+    ("only the end kept", {"input": "a", "truncate": "START"}, 422, "malformed", "truncate"),
     ("too many texts", {"input": ["a"] * 2049}, 413, "too_large", "input"),
     ("a list as the body", b'["a"]', 422, "malformed", None),
     ("no body", b"", 422, "malformed", None),
@@ -121,16 +130,56 @@ async def test_a_callers_mistake_gets_the_envelope_with_its_status_and_field(
     assert error["param"] == param
 
 
+@pytest.mark.finding("embedder 14")
+async def test_an_address_is_joined_to_a_path_in_any_of_the_ways_of_clients(
+    client: httpx.AsyncClient, probe: httpx.AsyncClient
+) -> None:
+    expected = (await ask(client, input="x")).json()
+    for path in ("/embeddings", "/embeddings/", "/v1/embeddings/"):
+        assert (await client.post(path, json={"input": "x"})).json() == expected
+    assert (await client.get("/v1/models/")).json() == (await client.get("/v1/models")).json()
+    assert (await probe.get("/readyz/")).status_code == 200
+
+
+async def test_clients_that_ask_for_health_before_they_send_texts_are_told_on_their_own_port(
+    client: httpx.AsyncClient, service: EmbeddingService
+) -> None:
+    assert (await client.get("/health")).json() == {"status": "ok"}
+    service.begin_drain()
+    assert (await client.get("/health")).json()["error"]["code"] == "draining"
+
+
+@pytest.mark.finding("embedder 13")
+async def test_a_request_of_as_many_tokens_as_openai_takes_is_served(client: httpx.AsyncClient) -> None:
+    """LangChain and others fill their requests up to 300,000."""
+    answer = await ask(client, input=["w " * 148] * 2000, encoding_format="base64")
+    assert answer.json()["usage"]["prompt_tokens"] == 300_000
+
+
+@pytest.mark.finding("embedder 12")
+@pytest.mark.parametrize("text", ["a\u200b", "\u0000.", "\u0301", "\U0001f4b0", "\u3000\u6f22"], ids=ascii)
+async def test_a_text_that_shows_anything_is_embedded(client: httpx.AsyncClient, text: str) -> None:
+    """What shows nothing is refused wherever it stands, in the list of refusals above."""
+    assert (await ask(client, input=[text])).status_code == 200
+
+
+async def test_token_ids_are_refused_with_the_switch_of_the_client_that_sends_them(client: httpx.AsyncClient) -> None:
+    answer = await ask(client, input=[[101, 102]])
+    assert "check_embedding_ctx_length=False" in answer.json()["error"]["message"]
+
+
+@pytest.mark.finding("embedder 15")
 async def test_unknown_paths_and_methods_get_the_same_envelope(
     client: httpx.AsyncClient, probe: httpx.AsyncClient
 ) -> None:
-    for path in ("/v1/embeddings/", "/v1/models/", "//v1/embeddings"):
+    for path in ("/v1/embeddings//", "/v1//embeddings", "/"):
         slashed = await client.post(path, json={"input": "x"})
         assert (slashed.status_code, slashed.json()["error"]["code"]) == (404, "not_found")
-    assert (await probe.get("/readyz/")).status_code == 404
+    assert (await client.get("/docs")).status_code == 404  # a page that needs the internet
     lost = await client.get("/v1/nothing/SECRET")
     wrong = await client.get("/v1/embeddings")
     assert (lost.status_code, lost.json()["error"]["code"]) == (404, "not_found")
+    assert "/openapi.json" in lost.json()["error"]["message"]
     assert (wrong.status_code, wrong.json()["error"]["code"]) == (405, "method_not_allowed")
     assert wrong.headers["allow"] == "POST"
     assert "SECRET" not in (await probe.get("/metrics")).text

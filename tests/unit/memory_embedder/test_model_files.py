@@ -23,7 +23,7 @@ from memory_embedder.errors import EmbedderError
 from memory_embedder.models.convert.bert import WeightType, convert_bert
 from memory_embedder.models.convert.package import convert_package
 from memory_embedder.models.gguf_header import GgufFacts, read_facts
-from memory_embedder.models.profiles import PROFILES, ModelProfile, Pooling
+from memory_embedder.models.profiles import PROFILES, ModelProfile, Pooling, find_profile
 from memory_embedder.scheduling.plan import plan_load
 from memory_embedder.settings import EmbedderSettings
 from tests.unit.memory_embedder.tiny_bert import POSITIONS, WIDTH, change_configuration, write_tiny_bert
@@ -226,8 +226,8 @@ def text(value: bytes) -> bytes:
     return struct.pack("<Q", len(value)) + value
 
 
-def gguf_file(path: Path, **numbers: int) -> Path:
-    """Writes a header without tensors; a negative number is stored as one."""
+def gguf_file(path: Path, name: str | None = None, **numbers: int) -> Path:
+    """Writes a header without tensors, of a model of that name; a negative number is stored as one."""
     facts = {
         "embedding_length": 384,
         "context_length": 512,
@@ -236,10 +236,12 @@ def gguf_file(path: Path, **numbers: int) -> Path:
         "pooling_type": 1,
     }
     pairs = [text(b"general.architecture") + struct.pack("<I", 8) + text(b"bert")]
-    for key, value in (facts | {name.replace("__", "."): value for name, value in numbers.items()}).items():
-        name = key if key.startswith("tokenizer.") else f"bert.{key}"
+    for key, value in (facts | {key.replace("__", "."): value for key, value in numbers.items()}).items():
+        full = key if key.startswith("tokenizer.") else f"bert.{key}"
         kind, form = (11, "<q") if value < 0 else (10, "<Q")
-        pairs.append(text(name.encode()) + struct.pack("<I", kind) + struct.pack(form, value))
+        pairs.append(text(full.encode()) + struct.pack("<I", kind) + struct.pack(form, value))
+    if name is not None:
+        pairs.append(text(b"general.name") + struct.pack("<I", 8) + text(name.encode()))
     path.write_bytes(b"GGUF" + struct.pack("<IQQ", 3, 0, len(pairs)) + b"".join(pairs))
     return path
 
@@ -284,9 +286,48 @@ def test_vectors_of_another_width_than_the_network_are_refused(tmp_path: Path, d
     facts = read_facts(gguf_file(tmp_path / "m.gguf", embedding_length_out=376))
     profile = ModelProfile("own", declared, 256, Pooling.MEAN)
     with pytest.raises(EmbedderError, match=r"376 numbers|yields 384 dimensions"):
-        check_profile(facts, profile, Path("m.gguf"))
+        check_profile(facts, profile, Path("m.gguf"), digest=None)
     same = read_facts(gguf_file(tmp_path / "m.gguf", embedding_length_out=384))
-    check_profile(same, ModelProfile("own", 384, 256, Pooling.MEAN), Path("m.gguf"))
+    check_profile(same, ModelProfile("own", 384, 256, Pooling.MEAN), Path("m.gguf"), digest=None)
+
+
+@pytest.mark.finding("embedder 10")
+def test_a_file_that_names_another_model_is_not_served_as_a_known_one(tmp_path: Path) -> None:
+    """Its vectors would be plausible; who gives its digest has said that this file is meant."""
+    known = find_profile("all-MiniLM-L6-v2")
+    for name in ("all-MiniLM-L6-v2", "sentence-transformers/all-MiniLM-L6-v2", "All MiniLM L6 V2", None):
+        check_profile(read_facts(gguf_file(tmp_path / "m.gguf", name)), known, Path("m.gguf"), digest=None)
+    other = read_facts(gguf_file(tmp_path / "m.gguf", "e5-small-v2"))
+    with pytest.raises(EmbedderError, match="it is the model 'e5-small-v2', not all-MiniLM-L6-v2"):
+        check_profile(other, known, Path("m.gguf"), digest=None)
+    check_profile(other, known, Path("m.gguf"), digest="0" * 64)
+    check_profile(other, ModelProfile("own", 384, 256, Pooling.MEAN), Path("m.gguf"), digest=None)
+
+
+def test_a_name_that_a_file_states_is_short_and_printable(tmp_path: Path) -> None:
+    assert read_facts(gguf_file(tmp_path / "m.gguf", "e5\x1b[2J\n" + "x" * 1000)).name == "e5[2J" + "x" * 193
+    assert read_facts(gguf_file(tmp_path / "m.gguf", "\n")).name is None
+
+
+def test_what_a_file_states_need_not_be_said_again(tmp_path: Path) -> None:
+    file = gguf_file(tmp_path / "e5-small-v2.gguf", "E5 Small v2", context_length=512, pooling_type=1)
+    assert EmbedderSettings(model_file=file).profile() == ModelProfile("e5-small-v2", 384, 512, Pooling.MEAN)
+    given = EmbedderSettings(model_file=file, model="mine", max_tokens=128, pooling=Pooling.CLS, query_prefix="query: ")
+    assert given.profile() == ModelProfile("mine", 384, 128, Pooling.CLS, query_prefix="query: ")
+    with pytest.raises(EmbedderError, match="--dimensions 512 was asked for but e5-small-v2 yields 384"):
+        EmbedderSettings(model_file=file, dimensions=512).profile()
+
+
+def test_a_file_without_a_word_on_pooling_is_refused_with_the_option(tmp_path: Path) -> None:
+    file = gguf_file(tmp_path / "m.gguf", "other", pooling_type=0)
+    with pytest.raises(EmbedderError, match="--pooling"):
+        EmbedderSettings(model_file=file).profile()
+    assert EmbedderSettings(model_file=file, pooling=Pooling.CLS).profile().pooling is Pooling.CLS
+
+
+def test_a_file_of_a_known_model_is_served_as_that_with_its_prefixes(tmp_path: Path) -> None:
+    file = gguf_file(tmp_path / "any.gguf", "BAAI/bge-small-en-v1.5", pooling_type=2)
+    assert EmbedderSettings(model_file=file).profile() == find_profile("bge-small-en-v1.5")
 
 
 def tokenizer(directory: Path, vocabulary: object, **more: object) -> None:

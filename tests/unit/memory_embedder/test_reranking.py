@@ -64,6 +64,45 @@ async def test_texts_are_answered_in_teis_shape_and_the_digest_is_in_a_header(ht
     assert answer.headers["x-model-digest"] == DIGEST
 
 
+@pytest.mark.finding("embedder 2")
+async def test_an_answer_repeats_the_texts_where_the_client_asks_for_them(http: httpx.AsyncClient) -> None:
+    """The Python libraries of Dify, LiteLLM and Cohere ask for them by default."""
+    documents = (await rerank(http, documents=TEXTS, top_n=2, return_documents=True)).json()["results"]
+    assert [(item["index"], item["document"]) for item in documents] == [
+        (1, {"text": TEXTS[1]}),
+        (2, {"text": TEXTS[2]}),
+    ]
+    texts = (await rerank(http, texts=TEXTS, top_n=1, return_text=True)).json()
+    assert [(item["index"], item["text"]) for item in texts] == [(1, TEXTS[1])]
+    assert "document" not in (await rerank(http, documents=TEXTS, return_documents=False)).json()["results"][0]
+
+
+@pytest.mark.finding("embedder 3")
+async def test_clients_of_cohere_and_tei_find_the_route_at_their_own_paths_and_may_send_objects(
+    http: httpx.AsyncClient,
+) -> None:
+    expected = (await rerank(http, documents=TEXTS)).json()
+    objects = [{"text": text, "title": "not scored"} for text in TEXTS]
+    for path in ("/rerank", "/v1/rerank", "/v2/rerank", "/rerank/"):
+        answer = await http.post(path, json={"query": "q", "documents": objects})
+        assert answer.json() == expected
+
+
+async def test_texts_that_are_repeated_count_as_memory_until_they_are_sent(
+    make_service: MakeService, connect: Connect, engine: Any
+) -> None:
+    """Otherwise callers that do not read would hold twice what the bound of large requests says."""
+    service = make_service(limits=Limits(large_bytes=300_000), **SETTINGS)
+    service.load()
+    long = "w" * 100_000
+    async with connect(service) as http:
+        assert (await rerank(http, documents=[long, long])).status_code == 200
+        answer = await rerank(http, documents=[long, long], return_documents=True)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (429, "overloaded")
+        assert (await rerank(http, documents=[long], return_documents=True)).status_code == 200
+    assert await asyncio.to_thread(service.close)
+
+
 async def test_only_the_best_are_returned_where_top_n_says_so_and_equal_scores_keep_their_order(
     http: httpx.AsyncClient,
 ) -> None:
@@ -74,8 +113,9 @@ async def test_only_the_best_are_returned_where_top_n_says_so_and_equal_scores_k
 async def test_a_pair_beyond_the_window_is_truncated_and_counted_or_refused(http: httpx.AsyncClient) -> None:
     long = "word " * 300
     assert (await rerank(http, documents=[long, "x"])).json()["usage"]["truncated_inputs"] == 1
-    refused = await rerank(http, documents=["x", long], truncate=False)
-    assert (refused.status_code, refused.json()["error"]["code"]) == (422, "input_too_long")
+    for given in (False, "NONE"):
+        refused = await rerank(http, documents=["x", long], truncate=given)
+        assert (refused.status_code, refused.json()["error"]["code"]) == (422, "input_too_long")
 
 
 REFUSALS: dict[str, tuple[dict[str, Any], int, str, str | None]] = {
@@ -85,11 +125,10 @@ REFUSALS: dict[str, tuple[dict[str, Any], int, str, str | None]] = {
     "an empty text": ({"texts": ["a", " "]}, 400, "empty_input", "texts"),
     "an empty query": ({"query": "", "texts": ["a"]}, 400, "empty_input", "query"),
     "no query": ({"query": None, "texts": ["a"]}, 422, "malformed", "query"),
-    "objects for texts": ({"documents": [{"text": "CANARY"}]}, 422, "malformed", "documents"),
+    "objects without a text": ({"documents": [{"title": "CANARY"}]}, 422, "malformed", "documents"),
     "the embedding model": ({"texts": ["a"], "model": "all-MiniLM-L6-v2"}, 404, "model_not_found", "model"),
     "none of the best": ({"texts": ["a"], "top_n": 0}, 422, "malformed", "top_n"),
-    "texts in the answer": ({"documents": ["a"], "return_documents": True}, 422, "malformed", "return_documents"),
-    "TEI's texts in the answer": ({"texts": ["a"], "return_text": True}, 422, "malformed", "return_text"),
+    "a word for yes": ({"documents": ["a"], "return_documents": "yes"}, 422, "malformed", "return_documents"),
     "the start cut off": ({"texts": ["a"], "truncation_direction": "Left"}, 422, "malformed", "truncation_direction"),
     "too many texts": ({"texts": ["a"] * 257}, 413, "too_large", "texts"),
     "too many tokens": ({"texts": ["w " * 200] * 4}, 413, "too_large", None),
