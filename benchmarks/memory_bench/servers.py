@@ -168,6 +168,6 @@ def _wait(process: subprocess.Popen[bytes], name: str, url: str, log: Path) -> N
                 return
         time.sleep(0.1)
     code = process.poll()
-    what = f"was not ready in {_START_SECONDS:.0f} s" if code is None else f"ended with status {code} before it was ready"
+    what = f"was not ready in {_START_SECONDS:.0f} s" if code is None else f"ended with status {code} at its start"
     tail = log.read_text(encoding="utf-8", errors="replace")[-2000:]
     raise ServerDidNotStartError(f"{name} {what}:\n{tail}")

@@ -61,19 +61,30 @@ class ErrorKind(Enum):
 
 @dataclass
 class EmbedderError(Exception):
-    """An error for the caller: kind, message, the request field at fault, and the seconds to wait before a retry."""
+    """An error for the caller: kind, message, the request field at fault, and the seconds to wait before a retry.
+
+    `indexes` are the positions of the texts at fault in the list that `param` names.
+    """
 
     kind: ErrorKind
     message: str
     param: str | None = None
     retry_after_seconds: int | None = None
+    indexes: tuple[int, ...] = ()
 
     def __str__(self) -> str:
         return self.message
 
-    def envelope(self) -> dict[str, dict[str, str | None]]:
+    def envelope(self) -> dict[str, dict[str, object]]:
         """Build the body of the error response, in OpenAI's error format."""
-        return {"error": {"message": self.message, "type": self.kind.type, "param": self.param, "code": self.kind.code}}
+        indexes: dict[str, object] = {"indexes": list(self.indexes)} if self.indexes else {}
+        said: dict[str, object] = {
+            "message": self.message,
+            "type": self.kind.type,
+            "param": self.param,
+            "code": self.kind.code,
+        }
+        return {"error": said | indexes}
 
 
 def configuration_error(message: str) -> EmbedderError:
@@ -111,4 +122,5 @@ def unusable_texts(field: str, places: list[int]) -> EmbedderError:
         f"The model computes no finite result for these places of the list of texts: {named}{further}. It never does, "
         "so leave these texts out, or change them, instead of sending them again.",
         param=f"{field}[{places[0]}]",
+        indexes=tuple(places),
     )

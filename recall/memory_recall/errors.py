@@ -227,14 +227,11 @@ class EmbedderRejected(MemoryIndexError):
 
 
 class UnusableText(EmbedderRejected):
-    """The embedder's model computes no finite vector for a text, now or ever. `place` is that of the text in its list.
+    """The embedder's model computes no finite vector for a text, now or ever."""
 
-    It is None if the embedder names no place.
-    """
 
-    def __init__(self, message: str, remedy: str = "", *, place: int | None = None) -> None:
-        super().__init__(message, remedy)
-        self.place = place
+class EmptyText(EmbedderRejected):
+    """A text has nothing but spaces and characters that show nothing."""
 
 
 class EmbedderBroken(MemoryIndexError):

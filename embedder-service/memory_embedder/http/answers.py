@@ -73,17 +73,18 @@ class EmbeddingAnswer(HeldAnswer):
 def write_pieces(result: Embedded, model: str, digest: str, *, as_base64: bool) -> Iterator[bytes]:
     """Yield the JSON body of an answer in pieces; `digest` is that of the model's file."""
     vectors = result.vectors.astype("<f4", copy=False)
+    places = [place for place in range(len(vectors) + len(result.skipped)) if place not in result.skipped]
     opening = b'{"object":"list","data":['
     for start in range(0, len(vectors), _VECTORS):
-        rows = vectors[start : start + _VECTORS]
+        rows = zip(places[start : start + _VECTORS], vectors[start : start + _VECTORS], strict=True)
         items = [
             {
                 "object": "embedding",
-                "index": start + number,
+                "index": place,
                 "embedding": base64.b64encode(row.tobytes()).decode() if as_base64 else row,
-                **({"truncated": True} if start + number in result.truncated else {}),
+                **({"truncated": True} if place in result.truncated else {}),
             }
-            for number, row in enumerate(rows)
+            for place, row in rows
         ]
         yield opening + orjson.dumps(items, option=orjson.OPT_SERIALIZE_NUMPY)[1:-1]
         opening = b","
@@ -92,5 +93,6 @@ def write_pieces(result: Embedded, model: str, digest: str, *, as_base64: bool) 
         "total_tokens": result.tokens,
         "truncated_inputs": len(result.truncated),
     }
-    served = b',"model":' + orjson.dumps(model) + b',"digest":' + orjson.dumps(digest)
-    yield b"]" + served + b',"usage":' + orjson.dumps(usage) + b"}"
+    skipped = [{"index": place, "code": kind.code} for place, kind in sorted(result.skipped.items())]
+    rest = {"model": model, "digest": digest, **({"skipped": skipped} if skipped else {}), "usage": usage}
+    yield (b"]," if len(vectors) else opening + b"],") + orjson.dumps(rest)[1:]

@@ -88,7 +88,11 @@ def _as_refusal(error: Exception) -> EmbedderError:
         return error
     status = error.status_code if isinstance(error, HTTPException) else 422
     if status == 404:
-        return EmbedderError(ErrorKind.UNKNOWN_PATH, "There is nothing at this path; /openapi.json lists what there is.")
+        return EmbedderError(
+            ErrorKind.UNKNOWN_PATH, "There is nothing at this path; /openapi.json lists what there is."
+        )
     if status == 405:
-        return EmbedderError(ErrorKind.METHOD, "This path does not take this method; /openapi.json lists what it takes.")
+        return EmbedderError(
+            ErrorKind.METHOD, "This path does not take this method; /openapi.json lists what it takes."
+        )
     return EmbedderError(ErrorKind.MALFORMED, "The request is malformed; see /openapi.json.")

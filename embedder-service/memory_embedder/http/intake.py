@@ -96,14 +96,22 @@ def check_text(name: str, text: str, param: str) -> None:
     Raises:
         EmbedderError: the text is malformed, or has nothing but spaces and characters that show nothing.
     """
+    kind = fault_of(text)
+    if kind is ErrorKind.EMPTY_INPUT:
+        raise EmbedderError(kind, f"{name} is empty; there is nothing to compute.", param=param)
+    if kind is ErrorKind.MALFORMED:
+        raise EmbedderError(kind, f"{name} holds unpaired surrogates, which are no text.", param=param)
+
+
+def fault_of(text: str) -> ErrorKind | None:
+    """Return why a text cannot be tokenised, `EMPTY_INPUT` or `MALFORMED`, or None."""
     if _SOMETHING.search(text) is None:
-        raise EmbedderError(ErrorKind.EMPTY_INPUT, f"{name} is empty; there is nothing to compute.", param=param)
+        return ErrorKind.EMPTY_INPUT
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise EmbedderError(
-            ErrorKind.MALFORMED, f"{name} holds unpaired surrogates, which are no text.", param=param
-        ) from None
+        return ErrorKind.MALFORMED
+    return None
 
 
 def check_model(given: str | None, served: str, aliases: Collection[str] = ()) -> None:

@@ -19,6 +19,7 @@ from memory_embedder.http.intake import (
     check_model,
     check_text,
     disconnection,
+    fault_of,
     request_body,
 )
 from memory_embedder.http.reranking import add_rerank
@@ -34,6 +35,8 @@ from memory_embedder.scheduling.lanes import Lane
 from memory_embedder.scheduling.service import EmbeddingService, ServedModel
 
 _VALUE_BYTES = 4  # of a vector in memory
+
+Faults = dict[int, ErrorKind]
 
 
 def build_router(service: EmbeddingService, parser: Executor) -> APIRouter:
@@ -70,13 +73,19 @@ def _add_embeddings(router: APIRouter, service: EmbeddingService, intake: Intake
         caller = intake.admit(request)
         with ExitStack() as held:
             share = held.enter_context(intake.budget.share())
-            parsed, texts = await intake.read(request, share, lambda body: parse_and_check(body, service))
+            parsed, texts, faults = await intake.read(request, share, lambda body: parse_and_check(body, service))
             share.add(len(texts) * vector_bytes)
             lane = Lane.QUERY if parsed.is_query else Lane.DOCUMENT
             truncate = truncates(parsed.truncate)
             result = await service.embed(
-                lane, texts, truncate=truncate, client_disconnected=disconnection(request), caller=caller
+                lane,
+                texts,
+                truncate=truncate,
+                skip=parsed.on_error == "skip",
+                client_disconnected=disconnection(request),
+                caller=caller,
             )
+            result = result.among(faults)
             as_base64 = parsed.encoding_format == "base64"
             served = _served(service)
             answer = EmbeddingAnswer(result, served.name, served.facts.digest, as_base64=as_base64)
@@ -129,18 +138,18 @@ def build_probes(service: EmbeddingService) -> APIRouter:
     return router
 
 
-def parse_and_check(body: bytes, service: EmbeddingService) -> tuple[EmbeddingRequest, list[str]]:
-    """Parse a body, check the request against the served model, and return the request and its texts.
+def parse_and_check(body: bytes, service: EmbeddingService) -> tuple[EmbeddingRequest, list[str], Faults]:
+    """Parse a body, check the request against the served model, and return what `check_request` does, and the request.
 
     Raises:
         EmbedderError: the body is malformed, or the served model cannot embed its texts.
     """
     request = parse_request(body, EmbeddingRequest)
-    return request, check_request(request, service)
+    return request, *check_request(request, service)
 
 
-def check_request(request: EmbeddingRequest, service: EmbeddingService) -> list[str]:
-    """Check a request against the served model and return its texts.
+def check_request(request: EmbeddingRequest, service: EmbeddingService) -> tuple[list[str], Faults]:
+    """Check a request against the served model; return its texts, and why others are skipped, by their places.
 
     Raises:
         EmbedderError: the request names another model or another number of dimensions, has no texts, or has a text that
@@ -157,9 +166,12 @@ def check_request(request: EmbeddingRequest, service: EmbeddingService) -> list[
     texts = [request.input] if isinstance(request.input, str) else request.input
     if not texts:
         raise EmbedderError(ErrorKind.EMPTY_INPUT, "'input' is an empty list; send at least one text.", param="input")
+    if request.on_error == "skip":
+        faults = {index: kind for index, text in enumerate(texts) if (kind := fault_of(text)) is not None}
+        return [text for index, text in enumerate(texts) if index not in faults], faults
     for index, text in enumerate(texts):
         check_text(f"Input {index}", text, "input")
-    return texts
+    return texts, {}
 
 
 def _served(service: EmbeddingService) -> ServedModel:

@@ -73,6 +73,12 @@ class EmbeddingRequest(BaseModel):
         "separator; usage.truncated_inputs counts them. false or NONE: it is refused.",
     )
 
+    on_error: Literal["fail", "skip"] | None = Field(
+        default=None,
+        description="fail (default): a text that cannot be embedded fails the request. skip: the answer has the "
+        "vectors of the others, and names such texts in `skipped`.",
+    )
+
     @property
     def is_query(self) -> bool:
         """Whether the texts are queries."""
@@ -98,6 +104,13 @@ class Usage(BaseModel):
     truncated_inputs: int = Field(description="How many texts lost their end.")
 
 
+class SkippedText(BaseModel):
+    """A text that cannot be embedded, with the code of the error that would have failed the request."""
+
+    index: int = Field(description="Position of the text in the request.")
+    code: str
+
+
 class EmbeddingResponse(BaseModel):
     """The vectors of a request, in the order of its texts."""
 
@@ -105,6 +118,7 @@ class EmbeddingResponse(BaseModel):
     data: list[EmbeddingItem]
     model: str
     digest: str = Field(description="sha256:<hex> of the model file that made the vectors.")
+    skipped: list[SkippedText] | None = Field(default=None, description="Absent where every text has a vector.")
     usage: Usage
 
 
@@ -214,6 +228,9 @@ class ErrorBody(BaseModel):
     type: str
     param: str | None
     code: str
+    indexes: list[int] | None = Field(
+        default=None, description="The positions of all texts at fault in the list; absent where it is not a text."
+    )
 
 
 class ErrorEnvelope(BaseModel):
@@ -255,6 +272,7 @@ _EXPECTED = {
     "encoding_format": '"float" or "base64"',
     "dimensions": "a whole number",
     "input_type": '"query" ("search_query"), "document" ("passage", "search_document") or null',
+    "on_error": '"fail" or "skip"',
     "truncate": 'true ("END") or false ("NONE")',
     "query": "a string",
     "documents": "a list of strings, or of objects with a string as 'text'",

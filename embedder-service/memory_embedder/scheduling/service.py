@@ -7,8 +7,8 @@ warm.
 import asyncio
 import threading
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 import numpy as np
@@ -56,14 +56,25 @@ class ServedModel:
 
 @dataclass(frozen=True, slots=True)
 class Embedded:
-    """The result of one request: one unit vector per text, the number of tokens, and the places of truncated texts.
+    """The result of one request: unit vectors, the number of tokens, and the places of truncated texts.
 
-    The vector of a reranked text has one element, its score.
+    There is a vector for each text that is not in `skipped`, which has the places of the texts that the model cannot
+    embed, with the reason. The vector of a reranked text has one element, its score.
     """
 
     vectors: Vectors
     tokens: int
     truncated: frozenset[int]
+    skipped: Mapping[int, ErrorKind] = field(default_factory=dict)
+
+    def among(self, others: Mapping[int, ErrorKind]) -> "Embedded":
+        """Return the result with the places that its texts have among `others`, texts that were skipped before them."""
+        if not others:
+            return self
+        count = len(self.vectors) + len(self.skipped)
+        places = [place for place in range(count + len(others)) if place not in others]
+        skipped = {places[at]: kind for at, kind in self.skipped.items()} | dict(others)
+        return replace(self, truncated=frozenset(places[at] for at in self.truncated), skipped=skipped)
 
 
 class EmbeddingService:
@@ -186,12 +197,14 @@ class EmbeddingService:
         texts: Sequence[str],
         *,
         truncate: bool,
+        skip: bool,
         client_disconnected: Disconnected,
         caller: bytes | None = None,
     ) -> Embedded:
         """Embed texts with the model's prefix for the lane; the vectors have the order of the texts.
 
-        With `truncate` False, texts longer than the model's window are refused. `client_disconnected` returns when the
+        With `truncate` False, texts longer than the model's window are refused. With `skip`, a text that is refused or
+        has no usable vector is skipped instead of failing the request. `client_disconnected` returns when the
         caller has disconnected; texts whose computation has not begun are then dropped. `caller` is the digest of the
         caller's API key; without a key, queries are not cached.
 
@@ -207,20 +220,27 @@ class EmbeddingService:
             encoded = await self._encode(lane, [texts[index] for index in missing])
         truncated = [i for i, text in zip(missing, encoded, strict=True) if text.truncated]
         truncated += [i for i, entry in enumerate(found) if entry is not None and entry[2]]
-        if truncated and not truncate:
+        if truncated and not (truncate or skip):
             raise too_long(f"Input {min(truncated)}", self.profile.max_tokens, "input")
         vectors = np.empty((0, self.profile.dimensions), dtype=np.float32)
         if missing:
             with self.tracing.step("wait and compute"):
                 vectors = await self._compute(lane, encoded, client_disconnected)
-            if unusable := unusable_rows(vectors):
-                raise unusable_texts("input", [missing[row] for row in unusable])
+        unusable = [missing[row] for row in unusable_rows(vectors)]
+        if unusable and not skip:
+            raise unusable_texts("input", unusable)
         if len(missing) < len(texts):
             vectors = merge(vectors, missing, found)
         if keys:
             self._remember(keys, missing, encoded, vectors)
+        skipped = dict.fromkeys(unusable, ErrorKind.UNUSABLE_VECTOR)
+        if not truncate:
+            skipped |= dict.fromkeys(truncated, ErrorKind.TOO_LONG)
+        if skipped:
+            vectors = np.delete(vectors, list(skipped), axis=0)
         tokens = sum(len(text.tokens) for text in encoded) + sum(entry[1] for entry in found if entry is not None)
-        return self._counted(lane, Embedded(vectors, tokens, frozenset(truncated)), cached=len(texts) - len(missing))
+        result = Embedded(vectors, tokens, frozenset(truncated) - skipped.keys(), skipped)
+        return self._counted(lane, result, cached=len(texts) - len(missing))
 
     async def rerank(
         self, query: str, texts: Sequence[str], *, truncate: bool, client_disconnected: Disconnected, field: str
@@ -399,6 +419,8 @@ class EmbeddingService:
         self.metrics.cache_hits.inc(len(keys) - len(missing))
         self.metrics.cache_misses.inc(len(missing))
         for index, text in zip(missing, encoded, strict=True):
+            if np.isnan(vectors[index, 0]):
+                continue  # the model cannot embed it
             self._cache.put(keys[index], vectors[index], len(text.tokens), truncated=text.truncated)
 
     def _become(self, state: State) -> None:

@@ -37,16 +37,20 @@ class AsyncEmbedder(HttpClient, ABC):
         self._wire = wire
         self._has_answered = False
 
-    async def embed_documents(self, texts: Sequence[str]) -> EmbeddedBatch:
-        """Embed texts of memories; long ones are truncated. Sensitive texts must not be given to a hosted service."""
-        return await self._embed(texts, "document")
+    async def embed_documents(self, texts: Sequence[str], *, skip: bool = False) -> EmbeddedBatch:
+        """Embed texts of memories; long ones are truncated. Sensitive texts must not be given to a hosted service.
+
+        With `skip`, texts that the model cannot embed do not fail the request, as far as the service can do that: the
+        batch names them, and has no vectors for them.
+        """
+        return await self._embed(texts, "document", skip=skip)
 
     async def embed_queries(self, texts: Sequence[str]) -> EmbeddedBatch:
         """Embed many queries at once."""
         return await self._embed(texts, "query")
 
     @abstractmethod
-    async def _embed(self, texts: Sequence[str], input_type: str) -> EmbeddedBatch: ...
+    async def _embed(self, texts: Sequence[str], input_type: str, *, skip: bool = False) -> EmbeddedBatch: ...
 
     async def _send(
         self, http: httpx.AsyncClient, request: Request, read: Callable[[WireFormat, dict[str, Any]], T]
@@ -122,12 +126,12 @@ class EmbedderClient(AsyncEmbedder):
         return info
 
     async def _embed(
-        self, texts: Sequence[str], input_type: str, *, limit: httpx.Timeout | None = None
+        self, texts: Sequence[str], input_type: str, *, skip: bool = False, limit: httpx.Timeout | None = None
     ) -> EmbeddedBatch:
         if not texts:
             return self._wire.empty_batch()
-        request = self._wire.embeddings(texts, input_type, limit or self._timeout)
-        return await self._request(request, lambda wire, payload: wire.batch(payload, len(texts)))
+        request = self._wire.embeddings(texts, input_type, limit or self._timeout, skip=skip)
+        return await self._request(request, lambda wire, payload: wire.batch(payload, len(texts), skip=skip))
 
     async def _request(self, request: Request, read: Callable[[WireFormat, dict[str, Any]], T]) -> T:
         try:

@@ -86,7 +86,7 @@ class VoyageClient(AsyncEmbedder):
             texts, lambda text: estimated_tokens([text]), most_items=self._max_texts, most_cost=self._max_tokens
         )
 
-    async def _embed(self, texts: Sequence[str], input_type: str) -> EmbeddedBatch:
+    async def _embed(self, texts: Sequence[str], input_type: str, *, skip: bool = False) -> EmbeddedBatch:  # noqa: ARG002  (the provider fails a request whole)
         if not texts:
             return self._wire.empty_batch()
         return joined([await self._request(part, input_type) for part in self.requests(texts)])

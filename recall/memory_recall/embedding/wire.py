@@ -10,9 +10,8 @@ service's own message is dropped, its machine-readable code is kept.
 
 import base64
 import binascii
-import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import httpx
@@ -30,6 +29,7 @@ from memory_recall.errors import (
     EmbedderRejected,
     EmbedderUnauthorized,
     EmbedderUnavailable,
+    EmptyText,
     InvalidConfiguration,
     MemoryIndexError,
     ModelMismatch,
@@ -52,7 +52,7 @@ _ENTRY_VALUES = 16  # of each text, beside its vector
 _OTHER_VALUES = 1024
 _FEW = Bounds(_OTHER_BYTES, _OTHER_VALUES)
 _UNUSABLE = "unusable_vector"  # the service's code for a text without a finite vector
-_PLACE = re.compile(r"input\[(\d{1,6})\]")
+_REFUSED = {"empty_input": EmptyText, _UNUSABLE: UnusableText}  # by the service's codes for one text
 _MOST_COUNTED = 1 << 40
 _LARGEST_HALF = float(np.finfo(np.float16).max)  # vectors are stored as halfvec
 
@@ -62,13 +62,16 @@ class EmbeddedBatch:
     """The vectors of one request, an array (texts, dimensions), and its number of tokens.
 
     `digest` is that of the model file that made the vectors; it is None if the service does not say. `truncated` has
-    the places in the request of the texts whose end the model has not read, as far as the service names them.
+    the places of the vectors of texts whose end the model has not read, as far as the service names them. `skipped` has
+    the places in the request of texts that have no vector, with the class of the error that each alone would raise;
+    there are none unless the request asked for it.
     """
 
     vectors: Vectors
     tokens: int
     digest: str | None = None
     truncated: frozenset[int] = frozenset()
+    skipped: Mapping[int, type[EmbedderRejected]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +96,13 @@ class WireFormat:
                 "The embedder's URL holds user information.", "Give the URL without it, and the key as the API key."
             )
 
-    def embeddings(self, texts: Sequence[str], input_type: str, timeout: httpx.Timeout) -> Request:
-        """Return the request for the vectors of texts."""
+    def embeddings(
+        self, texts: Sequence[str], input_type: str, timeout: httpx.Timeout, *, skip: bool = False
+    ) -> Request:
+        """Return the request for the vectors of texts. With `skip`, those that cannot be embedded do not fail it."""
         body: dict[str, Any] = {"input": list(map(whole, texts)), "encoding_format": "base64", "input_type": input_type}
+        if skip:
+            body["on_error"] = "skip"
         if self.model:
             body["model"] = self.model
         return Request("POST", EMBEDDINGS_PATH, self.bounds(len(texts)), timeout, body)
@@ -149,19 +156,21 @@ class WireFormat:
             raise self.unusable("it is not an object")
         return payload
 
-    def batch(self, payload: dict[str, Any], expected: int) -> EmbeddedBatch:
-        """Return the vectors in the JSON object of an embeddings answer; `expected` is their required number.
+    def batch(self, payload: dict[str, Any], expected: int, *, skip: bool = False) -> EmbeddedBatch:
+        """Return the vectors in the JSON object of an embeddings answer; `expected` is the number of texts.
+
+        With `skip`, texts that the answer names as skipped need no vector.
 
         Raises:
             EmbedderBroken: the vectors cannot be decoded, are fewer or more than expected, or one is not finite or is
                 zero in half precision.
             DimensionMismatch: the vectors have another number of dimensions than expected.
         """
+        skipped = self._skipped(payload, expected) if skip else {}
+        places = [place for place in range(expected) if place not in skipped]
+        vectors, truncated = self._decode(payload, places)
         return EmbeddedBatch(
-            self._decode(payload, expected),
-            _count(payload.get("usage"), "total_tokens"),
-            _text(payload, "digest"),
-            frozenset(_index(entry) for entry in payload["data"] if entry.get("truncated") is True),
+            vectors, _count(payload.get("usage"), "total_tokens"), _text(payload, "digest"), truncated, skipped
         )
 
     def scores(self, payload: dict[str, Any], expected: int) -> list[float]:
@@ -216,7 +225,7 @@ class WireFormat:
             return ModelMismatch(where, f"It does not serve the model {self.model!r}; see its /v1/models.")
         if code == _UNUSABLE:
             remedy = "Leave this text out, or change it; the model can embed the others."
-            return UnusableText(where, remedy, place=_place(answer))
+            return UnusableText(where, remedy)
         return EmbedderRejected(where, "The request itself is refused; repeating it will not help.")
 
     def unusable(self, what: str) -> EmbedderBroken:
@@ -226,16 +235,31 @@ class WireFormat:
             "Check that the URL is that of a memory-embedder of the same release.",
         )
 
-    def _decode(self, payload: dict[str, Any], expected: int) -> Vectors:
+    def _skipped(self, payload: dict[str, Any], expected: int) -> dict[int, type[EmbedderRejected]]:
         try:
-            found = {_index(entry): entry["embedding"] for entry in payload["data"]}
+            named = payload.get("skipped") or []
+            skipped = {_index(entry): _REFUSED.get(entry["code"], EmbedderRejected) for entry in named}
+        except (KeyError, TypeError):
+            raise self.unusable("what it has skipped cannot be read") from None
+        if not skipped.keys() <= set(range(expected)):
+            raise self.unusable(f"it has skipped what is none of {expected} inputs")
+        return skipped
+
+    def _decode(self, payload: dict[str, Any], places: Sequence[int]) -> tuple[Vectors, frozenset[int]]:
+        """Return the vectors of the texts at these places, and which of the vectors are of truncated texts."""
+        try:
+            found = {_index(entry): entry for entry in payload["data"]}
+            embeddings = [found[place]["embedding"] for place in places if place in found]
             entries = len(payload["data"])
         except (KeyError, TypeError):
             raise self.unusable("its vectors cannot be decoded") from None
-        if entries != expected or found.keys() != set(range(expected)):
-            raise self.unusable(f"it does not hold one vector for each of {expected} inputs")
+        if entries != len(places) or found.keys() != set(places):
+            raise self.unusable(f"it does not hold one vector for each of {len(places)} inputs")
+        truncated = frozenset(at for at, place in enumerate(places) if found[place].get("truncated") is True)
+        if not places:
+            return np.empty((0, self.dimensions or 0), dtype=np.float32), truncated
         try:
-            vectors = np.stack([_vector(found[index]) for index in range(expected)])
+            vectors = np.stack(list(map(_vector, embeddings)))
         except (TypeError, ValueError, OverflowError, binascii.Error):
             raise self.unusable("its vectors cannot be decoded") from None
         if not (np.abs(vectors) <= _LARGEST_HALF).all():  # false for NaN, too
@@ -247,7 +271,7 @@ class WireFormat:
             )
         if not all(map(has_direction, vectors)):
             raise self.unusable("a vector is zero in half precision, so that it has no direction")
-        return vectors
+        return vectors, truncated
 
 
 def _index(entry: Any) -> int:  # noqa: ANN401  (whatever the server sent)
@@ -286,9 +310,3 @@ def _resend(error: Exception) -> Resend:
 
 def _retry_after(answer: Answer) -> float:
     return _DEFAULT_RETRY_AFTER if answer.retry_after is None else answer.retry_after
-
-
-def _place(answer: Answer) -> int | None:
-    """Return the place of the text that the service names as the field at fault, such as `input[3]`."""
-    found = _PLACE.fullmatch(str(answer.error().get("param")))
-    return int(found[1]) if found else None

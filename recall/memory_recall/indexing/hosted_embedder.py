@@ -94,7 +94,7 @@ class HostedEmbedder:
         """Embed many queries at once; the caller makes sure that none is marked sensitive."""
         return await self._embed_spaced(texts, self._client.embed_queries)
 
-    async def embed_documents(self, texts: Sequence[str]) -> EmbeddedBatch:
+    async def embed_documents(self, texts: Sequence[str], *, skip: bool = False) -> EmbeddedBatch:  # noqa: ARG002  (the provider fails a request whole)
         """Embed texts that are not memories, such as a self-test's; every failure is a `MemoryIndexError`."""
         return await self._embed_spaced(texts, self._client.embed_documents)
 

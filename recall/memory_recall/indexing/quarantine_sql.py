@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from memory_recall.errors import EmbedderRejected, LockNotAvailable, UnusableText
+from memory_recall.errors import EmbedderRejected, EmptyText, LockNotAvailable, UnusableText
 from memory_recall.indexing.queue_sql import PendingRow
 from memory_recall.postgres.connection import Connection
 from memory_recall.postgres.driver_errors import translated
@@ -18,8 +18,8 @@ from memory_recall.schema.columns.keys import MemoryId
 from memory_recall.schema.table import ACTIVE, NOTIFY_CHANNEL, MemoryTable, VectorColumn
 
 MAX_DELAY_SECONDS = 60.0
-EMPTY_TEXT = "EmptyText"
-PERMANENT = (EMPTY_TEXT, EmbedderRejected.reason, UnusableText.reason)  # errors of a text that no repetition mends
+# Errors of a text that no repetition mends.
+PERMANENT = (EmptyText.reason, EmbedderRejected.reason, UnusableText.reason)
 
 
 @dataclass(frozen=True)

@@ -3,9 +3,9 @@
 Failures are of three kinds. A busy embedder names the time after which to try again. An unavailable or crashing
 embedder is probed with a test text until it answers. If the same batch fails repeatedly although the embedder recovers
 each time, the batch is halved, because one of its texts may crash the embedder. A refusal or a malformed answer halves
-the batch at once. A refusal that names the text at fault, because the model computes no finite vector for it, costs
-that row alone: the others are sent again without it. A single row is reported as failed only if the embedder can embed
-the test text, because a broken embedder must never quarantine a whole table.
+the batch at once. Texts that the embedder itself names as those that its model cannot embed cost their rows alone. If
+every row of a batch would fail, they are reported as failed only if the embedder can embed the test text, because a
+broken embedder must never quarantine a whole table.
 
 No row is reported as failed because of a lost or refused API key. A worker that runs permanently waits for the right
 key, which is read anew for each request. A worker that ends after its work raises the error, so that whoever started it
@@ -14,7 +14,7 @@ learns of it.
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -26,11 +26,10 @@ from memory_recall.errors import (
     EmbedderRejected,
     EmbedderUnauthorized,
     EmbedderUnavailable,
+    EmptyText,
     MemoryIndexError,
-    UnusableText,
 )
 from memory_recall.indexing.document_embedder import DocumentEmbedder, RowEmbedder
-from memory_recall.indexing.quarantine_sql import EMPTY_TEXT
 from memory_recall.indexing.queue_sql import PendingRow
 from memory_recall.retrying import Awaited, Backoff, OutageListener, caused_by, retry, retry_outage
 from memory_recall.schema.models_sql import RecordedModel
@@ -91,7 +90,7 @@ class RetryingEmbedder:
             ModelMismatch, DimensionMismatch: errors that waiting does not cure.
         """
         outcome = Outcome()
-        outcome.failed.extend((row, EMPTY_TEXT) for row in rows if not row.text.strip())
+        outcome.failed.extend((row, EmptyText.reason) for row in rows if not row.text.strip())
         sent = [row for row in rows if row.text.strip()]
         if sent:
             await self._embed(sent, outcome)
@@ -104,25 +103,23 @@ class RetryingEmbedder:
             rows = sent
             if answer is None:
                 return
-            if not isinstance(answer, MemoryIndexError):
-                outcome.embedded.append((rows, answer))
+            if not isinstance(answer, MemoryIndexError) and len(answer.skipped) < len(rows):
+                embedded = [row for place, row in enumerate(rows) if place not in answer.skipped]
+                outcome.embedded.append((embedded, answer))
+                outcome.failed += _failures(rows, answer.skipped)
                 outcome.tokens += answer.tokens
                 outcome.truncated += len(answer.truncated)
                 return
             outcome.failed_batches += 1
-            place = None if isinstance(self._embedder, RowEmbedder) else _place_in(rows, answer)  # that divides lists
-            if len(rows) > 1 and place is None:
+            if isinstance(answer, MemoryIndexError) and len(rows) > 1:
                 middle = len(rows) // 2
                 await self._embed(rows[:middle], outcome)
                 await self._embed(rows[middle:], outcome)
                 return
             if await self._is_healthy():
-                failed = place or 0
-                outcome.failed.append((rows[failed], type(answer).__name__))
-                rows = rows[:failed] + rows[failed + 1 :]
-                if not rows:
-                    return
-                continue
+                reasons = {0: type(answer)} if isinstance(answer, MemoryIndexError) else answer.skipped
+                outcome.failed += _failures(rows, reasons)
+                return
             await self._await_recovery(failed_at=time.monotonic())
 
     async def _answer(self, rows: list[PendingRow]) -> tuple[list[PendingRow], EmbeddedBatch | MemoryIndexError | None]:
@@ -150,7 +147,7 @@ class RetryingEmbedder:
     async def _send(self, rows: list[PendingRow]) -> tuple[list[PendingRow], EmbeddedBatch | None]:
         if isinstance(self._embedder, RowEmbedder):
             return await self._embedder.embed_rows(rows)
-        batch = await self._embedder.embed_documents([row.text for row in rows])
+        batch = await self._embedder.embed_documents([row.text for row in rows], skip=True)
         if self._model is not None:  # a roll-out may have replaced the file between two requests
             self._model.require_file(batch.digest)
         return rows, batch
@@ -215,10 +212,11 @@ async def wait_until_served(
     )
 
 
-def _place_in(rows: Sequence[PendingRow], error: MemoryIndexError) -> int | None:
-    """Return the place of the row whose text the embedder names as the one that its model cannot embed."""
-    place = error.place if isinstance(error, UnusableText) else None
-    return place if place is not None and place < len(rows) else None
+def _failures(
+    rows: Sequence[PendingRow], reasons: Mapping[int, type[MemoryIndexError]]
+) -> list[tuple[PendingRow, str]]:
+    """Return the rows at the places of `reasons`, each with the name of its error."""
+    return [(rows[place], reason.__name__) for place, reason in sorted(reasons.items())]
 
 
 def _busy_seconds(error: BaseException) -> bool | float:

@@ -1,35 +1,27 @@
 """`make bench-upgrade` upgrades what the baseline made under recalls, and counts what is lost.
 
-Its dump has the schema of the baseline: `MEMORY_TEST_UPDATE=1 pytest tests/integration/memory_bench/test_upgrade.py`
-writes it again until 0.1.0 is released, and never afterwards.
+Its dump was made by the baseline, revision 0001, with rows, vectors and an index. It is never written again.
 """
 
-import asyncio
-import os
-from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator
 from functools import partial
 
 import pytest
-from pgvector.asyncpg import register_vector
 
 from memory_bench.postgres import MIGRATIONS
-from memory_bench.swap.models import DIMENSIONS, MODELS
+from memory_bench.swap.models import DIMENSIONS
 from memory_bench.upgrade.contents import QUERY, parse_contents
 from memory_bench.upgrade.environment import MODEL, UpgradeEnvironment, running_environment
 from memory_bench.upgrade.on_database import upgrade_database
 from memory_bench.upgrade.states import BY_NAME, DUMP, HNSW
 from memory_recall.embedding.profiles import ModelProfile
-from memory_recall.hnsw.repair import IndexParameters, build_index
 from memory_recall.postgres.connection import DsnText
 from memory_recall.schema.migrate import MigrationRequest, migrate
 from tests.integration.conftest import CopyOf, Database
 from tests.integration.memory_recall.test_migrate_declared import DECLARED, dump_schema
-from tests.support.invented import texts
 from tests.support.recalling.loop import RecallLoop
 
 REQUEST = MigrationRequest("memories", ModelProfile(MODEL, DIMENSIONS), MIGRATIONS)
-ROWS = 24
 LOST_ROWS, LOST_VECTORS = 3, 10
 
 
@@ -40,36 +32,12 @@ async def environment() -> AsyncIterator[UpgradeEnvironment]:
         yield made
 
 
-async def write_dump(database: Database) -> None:
-    """Migrate a database, fill it, and write its dump; of twenty rows one is sensitive and one deleted."""
-    source = DsnText(database.dsn)
-    await migrate(source, REQUEST)
-    async with database.connection() as connection:
-        await register_vector(connection)
-        await connection.executemany(
-            "INSERT INTO memories (content, is_sensitive, deleted_at, embedding) "
-            "VALUES ($1, $2 % 20 = 7, CASE WHEN $2 % 20 = 13 THEN now() END, $3)",
-            [(text, number, MODELS[MODEL].vector(text)) for number, text in enumerate(texts(ROWS))],
-        )
-    await build_index(source, "memories", IndexParameters())
-    options = ("--inserts", "--rows-per-insert=100", "--no-owner", "--no-privileges", "--exclude-extension=vector")
-    program = str(database.server.program("pg_dump"))
-    process = await asyncio.create_subprocess_exec(program, *options, database.superuser_dsn, stdout=PIPE)
-    dumped, _ = await process.communicate()
-    lines = [line for line in dumped.decode().splitlines() if line and not line.startswith(("--", "\\"))]
-    DUMP.write_text("\n".join(lines) + "\n", encoding="utf-8")
-
-
 async def restore(database: Database) -> None:
     async with database.connection() as connection:
         await connection.execute(DUMP.read_text(encoding="utf-8"))
 
 
-async def test_the_dump_when_it_is_migrated_has_the_schema_of_a_new_database(
-    database: Database, copy_of: CopyOf
-) -> None:
-    if os.environ.get("MEMORY_TEST_UPDATE"):
-        await write_dump(database)
+async def test_the_dump_when_it_is_migrated_has_the_schema_of_a_new_database(copy_of: CopyOf) -> None:
     restored = await copy_of("the restored dump", restore)
     await migrate(DsnText(restored.dsn), REQUEST)
     declared = DECLARED.read_text().replace("halfvec(384)", f"halfvec({DIMENSIONS})")

@@ -42,6 +42,7 @@ class FakeEmbedder(LoopbackServer):
         self.digest = digest
         self.salt = ""  # another one makes another model of it
         self.window: int | None = None  # characters; of a longer text it says that it has not read the end
+        self.unusable: Callable[[str], bool] = lambda _text: False  # texts that the model cannot embed
         self.behaviour: Behaviour = lambda _texts: None
         self.delay = 0.0
         self.received: Counter[str] = Counter()
@@ -81,7 +82,8 @@ class FakeEmbedder(LoopbackServer):
         if head.startswith(b"GET /v1/models"):
             model = {"id": self.model, "dimensions": self.dimensions, "digest": self.digest}
             return 200, {}, json.dumps({"data": [model]}).encode()
-        texts = json.loads(body)["input"]
+        request = json.loads(body)
+        texts = request["input"]
         self.requests += 1
         if self._hold_after is not None and self.requests > self._hold_after:
             self.held.set()
@@ -90,14 +92,23 @@ class FakeEmbedder(LoopbackServer):
         if isinstance(verdict, tuple):
             return verdict
         await asyncio.sleep(verdict if verdict is not None else self.delay)
+        skipped = [place for place, text in enumerate(texts) if self.unusable(text)]
+        if skipped and request.get("on_error") != "skip":
+            error = {"message": "no", "type": "invalid_request_error", "code": "unusable_vector", "indexes": skipped}
+            return 422, {}, json.dumps({"error": error}).encode()
         self.received.update(texts)
         vectors = [vector_of(self.salt + text, self.dimensions) for text in texts]
         truncated = {place for place, text in enumerate(texts) if self.window is not None and len(text) > self.window}
-        return good_answer(vectors, self.digest, truncated)
+        return good_answer(vectors, self.digest, truncated, skipped)
 
 
-def good_answer(vectors: list[Any], digest: str | None = None, truncated: Collection[int] = ()) -> Answer:
-    """What a healthy embedder says; `truncated` has the places of the texts whose end it has not read."""
+def good_answer(
+    vectors: list[Any], digest: str | None = None, truncated: Collection[int] = (), skipped: Collection[int] = ()
+) -> Answer:
+    """What a healthy embedder says.
+
+    `truncated` has the places of the texts whose end it has not read, `skipped` of those that it cannot embed.
+    """
     data: list[dict[str, Any]] = [
         {"index": index, "embedding": base64.b64encode(np.asarray(vector, dtype="<f4").tobytes()).decode()}
         for index, vector in enumerate(vectors)
@@ -105,4 +116,9 @@ def good_answer(vectors: list[Any], digest: str | None = None, truncated: Collec
     for place in truncated:
         data[place]["truncated"] = True
     usage = {"total_tokens": len(vectors), "truncated_inputs": len(truncated)}
-    return 200, {}, json.dumps({"data": data, "digest": digest, "usage": usage}).encode()
+    answer: dict[str, Any] = {
+        "data": [entry for entry in data if entry["index"] not in skipped], "digest": digest, "usage": usage,
+    }  # fmt: skip
+    if skipped:
+        answer["skipped"] = [{"index": place, "code": "unusable_vector"} for place in skipped]
+    return 200, {}, json.dumps(answer).encode()

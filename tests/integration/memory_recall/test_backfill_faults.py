@@ -62,42 +62,39 @@ async def test_only_the_row_that_cannot_be_embedded_is_quarantined(
     assert await bench.problems() == [(31, "missing")]
 
 
-def _unusable(texts: list[str]) -> Answer | None:
-    place = next((place for place, text in enumerate(texts) if POISON in text), None)
-    if place is None:
-        return None
-    error = {"message": "no", "type": "invalid_request_error", "param": f"input[{place}]", "code": "unusable_vector"}
-    return 422, {}, json.dumps({"error": error}).encode()
-
-
 @pytest.mark.finding("embedder 1")
 async def test_a_row_without_a_finite_vector_is_quarantined_at_once_and_the_others_are_embedded(
     bench: Workbench,
 ) -> None:
-    """The embedder names the row, so that no other is sent in ever smaller lists, and the row is not tried again."""
+    """The embedder names such rows beside the vectors of the others, so that nothing is sent or tried again."""
     texts = [f"{POISON} {number}" if number in {0, 7, 39} else f"text {number}" for number in range(40)]
     await bench.insert(*texts)
-    bench.embedder.behaviour = _unusable
+    bench.embedder.unusable = lambda text: POISON in text
     result = await bench.backfill()
     assert (result.tally.embedded, result.tally.quarantined, result.complete) == (37, 3, True)
     assert await _failures(bench) == [(row, 1, "UnusableText", True) for row in (1, 8, 40)]
-    assert bench.embedder.requests <= 12  # the lists, each bad row once more, and the checks that the embedder works
+    assert sorted(row for row, _ in await bench.problems()) == [1, 8, 40]
+    assert max(bench.embedder.received.values()) == 1
 
 
 @pytest.mark.finding("embedder 1")
 async def test_an_embedder_that_computes_nothing_finite_for_any_text_quarantines_nothing(bench: Workbench) -> None:
     """Its own fault, which a restart or another file may mend."""
-    await bench.insert(*(f"{POISON} {number}" for number in range(5)))
+    await bench.insert(*(f"text {number}" for number in range(5)))
     answers = iter(range(6))
-
-    def behave(texts: list[str]) -> Answer | None:
-        if next(answers, None) is None:
-            return None
-        return _unusable([POISON, *texts])
-
-    bench.embedder.behaviour = behave
+    bench.embedder.unusable = lambda _text: next(answers, None) is not None
     result = await bench.backfill()
     assert (result.tally.embedded, result.tally.quarantined) == (5, 0)
+
+
+@pytest.mark.finding("embedder 1")
+async def test_rows_that_are_all_without_a_finite_vector_are_quarantined_where_the_embedder_works(
+    bench: Workbench,
+) -> None:
+    await bench.insert(POISON, f"{POISON} too")
+    bench.embedder.unusable = lambda text: POISON in text
+    assert (await bench.backfill()).tally.quarantined == 2
+    assert await _failures(bench) == [(row, 1, "UnusableText", True) for row in (1, 2)]
 
 
 @pytest.mark.finding("embedder 1")

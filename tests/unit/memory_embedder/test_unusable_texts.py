@@ -56,9 +56,43 @@ async def test_the_answer_names_each_such_text_and_no_client_repeats_it(client: 
     error = answer.json()["error"]
     assert (error["code"], error["type"], error["param"]) == ("unusable_vector", "invalid_request_error", "input[1]")
     assert "1, 3." in error["message"]
+    assert error["indexes"] == [1, 3]
     assert POISON not in answer.text
     many = (await post(client, [POISONED] * 25)).json()["error"]
     assert "8, 9 and 15 more" in many["message"]
+
+
+@pytest.mark.finding("embedder 1")
+@pytest.mark.parametrize("input_type", ["query", "document"])
+async def test_texts_that_cannot_be_embedded_are_skipped_where_the_caller_asks_for_it(
+    client: httpx.AsyncClient, input_type: str
+) -> None:
+    """Whatever is wrong with them, one list of them is answered, by the code that each alone would have got."""
+    long = "word " * 300
+    texts = [" ", "one", POISONED, long, "two", "\u200b"]
+    answer = (await post(client, texts, input_type=input_type, on_error="skip")).json()
+    alone = (await post(client, ["one", long, "two"], input_type=input_type)).json()
+    assert [item["index"] for item in answer["data"]] == [1, 3, 4]
+    assert [item["embedding"] for item in answer["data"]] == [item["embedding"] for item in alone["data"]]
+    assert [item.get("truncated") for item in answer["data"]] == [None, True, None]
+    assert answer["skipped"] == [
+        {"index": 0, "code": "empty_input"}, {"index": 2, "code": "unusable_vector"},
+        {"index": 5, "code": "empty_input"},
+    ]  # fmt: skip
+    strict = (await post(client, texts, input_type=input_type, on_error="skip", truncate=False)).json()
+    assert [item["index"] for item in strict["data"]] == [1, 4]
+    assert strict["skipped"][2] == {"index": 3, "code": "input_too_long"}
+    assert "skipped" not in (await post(client, ["one"], on_error="skip")).json()
+
+
+@pytest.mark.finding("embedder 1")
+@pytest.mark.parametrize("texts", [[""], [POISONED], ["", POISONED]], ids=ascii)
+async def test_a_request_of_which_every_text_is_skipped_is_answered(
+    client: httpx.AsyncClient, texts: list[str]
+) -> None:
+    answer = (await post(client, texts, on_error="skip")).json()
+    assert answer["data"] == []
+    assert [item["index"] for item in answer["skipped"]] == list(range(len(texts)))
 
 
 @pytest.mark.finding("embedder 1")
@@ -76,6 +110,8 @@ async def test_such_a_query_is_never_cached_and_is_named_by_its_place_among_cach
             answer = await post(client, ["one", "two", POISONED], input_type="query")
             assert answer.json()["error"]["param"] == "input[2]"
             assert len(engine.seen) > computed
+            skipping = await post(client, ["one", "two", POISONED], input_type="query", on_error="skip")
+            assert [item["index"] for item in skipping.json()["data"]] == [0, 1]
     service.close()
 
 

@@ -21,6 +21,7 @@ from memory_recall.errors import (
     EmbedderRejected,
     EmbedderUnauthorized,
     EmbedderUnavailable,
+    EmptyText,
     InvalidConfiguration,
     MemoryIndexError,
     ModelMismatch,
@@ -271,19 +272,63 @@ async def test_an_error_code_is_quoted_and_an_error_message_is_not() -> None:
 
 
 @pytest.mark.finding("embedder 1")
-@pytest.mark.parametrize(
-    ("param", "place"),
-    [("input[3]", 3), ("input", None), ("input[-1]", None), ("input[1234567]", None), (None, None), ([3], None)],
-)
-async def test_a_text_without_a_finite_vector_is_told_by_its_place(param: object, place: int | None) -> None:
-    """It is a refusal, so that nothing is repeated and no circuit breaker opens."""
-    body = {"error": {"message": TEXT, "code": "unusable_vector", "param": param}}
+async def test_a_text_without_a_finite_vector_is_a_refusal() -> None:
+    """Nothing is repeated for it, and no circuit breaker opens."""
+    body = {"error": {"message": TEXT, "code": "unusable_vector", "param": "input[3]", "indexes": [3]}}
     async with client(lambda _: httpx.Response(422, json=body)) as embedder:
         with pytest.raises(UnusableText) as caught:
             await embedder.embed_documents(["a"] * 5)
     assert isinstance(caught.value, EmbedderRejected)
-    assert caught.value.place == place
     assert TEXT not in str(caught.value)
+
+
+def skipping(embedded: list[int], skipped: object, **more: Any) -> Callable[[httpx.Request], httpx.Response]:
+    """A server that has vectors of the texts at the places `embedded` and says that it has skipped others."""
+    entries = [{"index": place, "embedding": encode(VECTORS[0] * (place + 1)), **more} for place in embedded]
+    return lambda _: httpx.Response(200, json={"data": entries, "skipped": skipped})
+
+
+async def test_texts_that_the_service_has_skipped_are_named_and_the_others_have_their_vectors() -> None:
+    named = [{"index": 3, "code": "unusable_vector"}, {"index": 0, "code": "empty_input"}, {"index": 4, "code": "new"}]
+    sent = list[dict[str, Any]]()
+
+    def handler(request: httpx.Request) -> httpx.Response:
+        sent.append(json.loads(request.content))
+        return skipping([2, 1], named, truncated=True)(request)
+
+    async with client(handler) as embedder:
+        batch = await embedder.embed_documents(["a"] * 5, skip=True)
+    assert np.array_equal(batch.vectors, np.stack([VECTORS[0] * 2, VECTORS[0] * 3]))
+    assert batch.truncated == {0, 1}
+    assert batch.skipped == {0: EmptyText, 3: UnusableText, 4: EmbedderRejected}
+    assert sent[0]["on_error"] == "skip"
+
+
+async def test_a_request_of_which_every_text_is_skipped_has_no_vectors() -> None:
+    async with client(skipping([], [{"index": 0, "code": "unusable_vector"}])) as embedder:
+        batch = await embedder.embed_documents(["a"], skip=True)
+    assert (len(batch.vectors), batch.skipped) == (0, {0: UnusableText})
+
+
+@pytest.mark.parametrize(
+    "skipped",
+    [
+        [{"index": 2, "code": "x"}], [{"index": -1, "code": "x"}], [{"index": True, "code": "x"}], [{"index": 1}],
+        [{"index": 1, "code": []}], [1], 7, {"index": 1}, [{"index": 0, "code": "x"}, {"index": 1, "code": "x"}],
+    ],
+    ids=str,
+)  # fmt: skip
+async def test_a_claim_to_have_skipped_what_is_none_of_the_texts_is_a_broken_answer(skipped: object) -> None:
+    """The last has a vector for a text that it says it has skipped."""
+    async with client(skipping([0], skipped)) as embedder:
+        with pytest.raises(EmbedderBroken):
+            await embedder.embed_documents(["a", "b"], skip=True)
+
+
+async def test_an_answer_that_skips_unasked_is_a_broken_answer() -> None:
+    async with client(skipping([0], [{"index": 1, "code": "unusable_vector"}])) as embedder:
+        with pytest.raises(EmbedderBroken):
+            await embedder.embed_documents(["a", "b"])
 
 
 async def test_the_served_model_is_described() -> None:
