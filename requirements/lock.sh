@@ -7,7 +7,8 @@ compile() {
     uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate \
         --no-emit-package memory-recall --no-emit-package llama-cpp-python "$@" --output-file "$out"
 }
-compile dev.txt dev.in ../recall/pyproject.toml ../operator/pyproject.toml ../embedder-service/pyproject.toml --extra cli --extra api --extra metrics --extra consolidation --extra page --extra tracing
+# What `tokenizers` needs to download models, which is never asked of it, is left out.
+compile dev.txt --override overrides.in dev.in ../recall/pyproject.toml ../operator/pyproject.toml ../embedder-service/pyproject.toml --extra cli --extra api --extra metrics --extra consolidation --extra page --extra tracing
 compile operator.txt ../operator/pyproject.toml -c dev.txt
 compile embedder.txt ../embedder-service/pyproject.toml -c dev.txt
 compile cuda.txt cuda.in

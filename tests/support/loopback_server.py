@@ -1,6 +1,7 @@
 """A server on a loopback port for tests, which serves each connection in a task of its own and can vanish at once."""
 
 import asyncio
+import socket
 from abc import ABC, abstractmethod
 from contextlib import suppress
 from typing import Self
@@ -14,6 +15,7 @@ class LoopbackServer(ABC):
 
     def __init__(self) -> None:
         self._server: asyncio.Server | None = None
+        self._reserved: socket.socket | None = None  # which keeps the port of a stopped server from other processes
         self._tasks: set[asyncio.Task[None]] = set()
 
     @abstractmethod
@@ -26,6 +28,7 @@ class LoopbackServer(ABC):
 
     async def start(self) -> None:
         """Listen and serve."""
+        self._release()
         self._server = await self.listen()
         self.port = self._server.sockets[0].getsockname()[1]
 
@@ -34,6 +37,9 @@ class LoopbackServer(ABC):
         if self._server is not None:
             self._server.close()
             self._server = None
+            self._reserved = socket.socket()
+            self._reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            self._reserved.bind((self.host, self.port))  # without listening, so that connections are refused
         for task in list(self._tasks):
             task.cancel()
         await self.left()
@@ -48,6 +54,12 @@ class LoopbackServer(ABC):
 
     async def __aexit__(self, *_exc: object) -> None:
         await self.stop()
+        self._release()
+
+    def _release(self) -> None:
+        if self._reserved is not None:
+            self._reserved.close()
+            self._reserved = None
 
     def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.ensure_future(self._served(reader, writer))

@@ -47,7 +47,7 @@ class NullEmbedder:
         """Return the name and dimensions of the null embedder's model."""
         return ServedModel(NULL_MODEL, NULL_DIMENSIONS)
 
-    async def embed_documents(self, texts: Sequence[str], *, skip: bool = False) -> EmbeddedBatch:  # noqa: ARG002
+    async def embed_documents(self, texts: Sequence[str], *, skip: bool = False) -> EmbeddedBatch:  # noqa: ARG002  (no text fails)
         """Return the same vector for each text."""
         return EmbeddedBatch(np.full((len(texts), NULL_DIMENSIONS), 0.05, dtype=np.float32), 0)
 
@@ -58,7 +58,7 @@ class RandomEmbedder(NullEmbedder):
     def __init__(self) -> None:
         self._random = np.random.default_rng(1)
 
-    async def embed_documents(self, texts: Sequence[str], *, skip: bool = False) -> EmbeddedBatch:  # noqa: ARG002
+    async def embed_documents(self, texts: Sequence[str], *, skip: bool = False) -> EmbeddedBatch:  # noqa: ARG002  (no text fails)
         """Return a random vector for each text."""
         return EmbeddedBatch(self._random.standard_normal((len(texts), NULL_DIMENSIONS), dtype=np.float32), 0)
 

@@ -5,7 +5,6 @@ The causes of errors are not in the description, so they are written in this mod
 
 import json
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 from docs.makers.markdown import code, document, paragraph, plain, table
@@ -63,7 +62,7 @@ CAUSES: dict[ErrorKind, str] = {
 
 def page() -> str:
     """Return the page about the HTTP interfaces of both ports."""
-    service = EmbeddingService(EmbedderSettings(model_file=Path("model.gguf")), _no_engine, Metrics(Lane))
+    service = EmbeddingService(EmbedderSettings(), _no_engine, Metrics(Lane))
     callers, probes = build_app(service).openapi(), build_probe_app(service).openapi()
     service.close()
     schemas = callers["components"]["schemas"]

@@ -23,7 +23,7 @@ from memory_embedder.engine.protocol import EncodedText, EngineFacts, EngineOpti
 from memory_embedder.engine.tokenizer import Tokenizer
 from memory_embedder.engine.vectors import finite_scores, unit_vectors, unusable_rows
 from memory_embedder.errors import EmbedderError, ErrorKind, configuration_error
-from memory_embedder.models.gguf_header import GgufFacts, read_header
+from memory_embedder.models.gguf_header import STRIPS_ACCENTS, GgufFacts, read_header
 from memory_embedder.models.model_file import ModelFile
 from memory_embedder.models.profiles import ModelProfile, Pooling
 
@@ -67,11 +67,12 @@ class LlamaEngine:
             gpu_layers=options.gpu_layers,
         )
         with self._log.loading():
-            self._model: Any = _load_model(options, file, plain_buffers=avoid_amx and backends.amx)
+            plain_buffers = avoid_amx and backends.amx
+            self._model: Any = _load_model(options, file, plain_buffers=plain_buffers, normalizes=header.strips_accents)
         file.check_unchanged()
         self._check_widths(options)
         vocabulary = native.llama_model_get_vocab(self._model)
-        self._tokenizer = Tokenizer(vocabulary, options.profile.max_tokens, decomposes=header.decomposes)
+        self._tokenizer = Tokenizer(vocabulary, options.profile.max_tokens, normalizes=header.strips_accents)
         self._facts = _engine_facts(options.profile, header, backends, self._log, need, digest=digest)
 
     def _check_widths(self, options: EngineOptions) -> None:
@@ -194,18 +195,29 @@ def _fitting(options: EngineOptions, header: GgufFacts, capacity: int, backends:
     return largest_fitting(needs, backends.gpus[0], options.gpu_memory_limit, options.reserved or 0)
 
 
-def _load_model(options: EngineOptions, file: ModelFile, *, plain_buffers: bool) -> Any:  # noqa: ANN401 -- a pointer of an untyped library
+def _load_model(options: EngineOptions, file: ModelFile, *, plain_buffers: bool, normalizes: bool) -> Any:  # noqa: ANN401 -- a pointer of an untyped library
     native.llama_backend_init()
     parameters = native.llama_model_default_params()
     parameters.n_gpu_layers = options.gpu_layers
     parameters.use_extra_bufts = not plain_buffers
     parameters.load_mode = native.LLAMA_LOAD_MODE_NONE  # a map would show what is written to the file later
+    if normalizes:
+        parameters.kv_overrides = _without_accents()
     model = native.llama_model_load_from_file(str(file.reference).encode(), parameters)
     if not model:
         raise configuration_error(
             f"llama.cpp cannot load {options.path}; check its digest, its architecture and the memory of this machine.",
         )
     return model
+
+
+def _without_accents() -> Any:  # noqa: ANN401 -- an array of an untyped library
+    """Return what tells llama.cpp to strip no accents, since `normalize` has done that; an empty key ends the array."""
+    overrides: Any = (native.llama_model_kv_override * 2)()
+    overrides[0].tag = native.LLAMA_KV_OVERRIDE_TYPE_BOOL
+    overrides[0].key = STRIPS_ACCENTS.encode()
+    overrides[0].value.val_bool = False
+    return overrides
 
 
 def _context_parameters(facts: EngineFacts, threads: int) -> Any:  # noqa: ANN401 -- a structure of an untyped library

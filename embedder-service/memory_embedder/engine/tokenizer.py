@@ -1,29 +1,31 @@
 """Turns texts into token ids with a model's vocabulary, in a short time even for unusual texts."""
 
 import ctypes
-import unicodedata
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from llama_cpp import llama_cpp as native
 
+from memory_embedder.engine.normalizing import normalize
 from memory_embedder.engine.protocol import EncodedText, TokenIds
 from memory_embedder.errors import EmbedderError, ErrorKind
 
 _CHARACTERS_PER_TOKEN = 24  # of the prefix that is tokenised first
 _MOST_CHARACTERS_PER_TOKEN = 384  # of the longer one that is tokenised if the first did not fill the window
 _MOST_CHARACTERS = 262_144  # of that prefix in a long window: each takes about a hundred bytes and a microsecond
-_PIECE = 64  # characters that are decomposed at a time
 
 
 class Tokenizer:
-    """A model's tokenizer; `vocabulary` is llama.cpp's pointer, `max_tokens` the model's window. Thread-safe."""
+    """A model's tokenizer; `vocabulary` is llama.cpp's pointer, `max_tokens` the model's window. Thread-safe.
 
-    def __init__(self, vocabulary: Any, max_tokens: int, *, decomposes: bool) -> None:  # noqa: ANN401 -- a pointer of an untyped library
+    With `normalizes`, texts are stripped of accents here, and llama.cpp must have been told not to do so itself.
+    """
+
+    def __init__(self, vocabulary: Any, max_tokens: int, *, normalizes: bool) -> None:  # noqa: ANN401 -- a pointer of an untyped library
         self._vocabulary = vocabulary
         self._max_tokens = max_tokens
-        self._decomposes = decomposes
+        self._normalizes = normalizes
         self._doubles_separator = native.llama_vocab_get_add_eos(vocabulary) and native.llama_vocab_get_add_sep(
             vocabulary
         )
@@ -66,9 +68,8 @@ class Tokenizer:
         return EncodedText(np.append(tokens[:-1][: limit - 1], tokens[-1:]), truncated=True)
 
     def _tokenize(self, text: str) -> TokenIds:
-        if self._decomposes:
-            # llama.cpp's own table leaves Hangul syllables whole, which no vocabulary knows: Korean would be all [UNK].
-            text = decompose(text)
+        if self._normalizes:
+            text = normalize(text)
         data = text.encode()
         buffer = np.empty(len(data) + 8, dtype=np.int32)
         count = self._write_tokens(data, buffer)
@@ -83,15 +84,3 @@ class Tokenizer:
         """Tokenise UTF-8 into `buffer` and return the number of tokens, or its negative if they do not fit."""
         pointer = buffer.ctypes.data_as(ctypes.POINTER(native.llama_token))
         return int(native.llama_tokenize(self._vocabulary, data, len(data), pointer, len(buffer), True, False))  # noqa: FBT003 -- C parameters have no names
-
-
-def decompose(text: str) -> str:
-    """Return a text with its characters decomposed (Unicode's NFD), computed a short piece at a time.
-
-    Decomposing sorts each run of combining marks, in time that grows with the square of the run's length, and blocks
-    every other thread meanwhile. Marks of one run that fall into two pieces may be in a wrong order. This does no harm,
-    because the tokenizer drops the marks.
-    """
-    if text.isascii():
-        return text
-    return "".join(unicodedata.normalize("NFD", text[start : start + _PIECE]) for start in range(0, len(text), _PIECE))

@@ -18,6 +18,8 @@ from memory_embedder.errors import configuration_error
 from memory_embedder.models.model_file import ModelFile
 from memory_embedder.models.profiles import Pooling
 
+STRIPS_ACCENTS = "tokenizer.ggml.normalizer.strip_accents"
+
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _STRING = 8
 _ARRAY = 9
@@ -38,8 +40,8 @@ class GgufFacts:
     """Facts from the header of a model file.
 
     `name` is the model's own name, as the file states it. `dimensions` is the width of the network; `output_width` is
-    how many numbers it gives out for a text, which a few files state apart. `decomposes` says whether the tokenizer
-    decomposes characters to strip accents. `key_value_width` is the number of floats that an attention cache holds for
+    how many numbers it gives out for a text, which a few files state apart. `strips_accents` says whether the tokenizer
+    is a WordPiece one that strips accents. `key_value_width` is the number of floats that an attention cache holds for
     the keys of one token in one layer; the values take as many. `token_types` is the number of kinds of text that the
     model tells apart by an embedding of their tokens. `classifier_outputs` is the number of outputs of the classifier,
     or 0 if the file has none.
@@ -55,7 +57,7 @@ class GgufFacts:
     key_value_width: int
     pooling: Pooling | None
     quantised: bool
-    decomposes: bool
+    strips_accents: bool
     causal: bool
     token_types: int
     classifier_outputs: int
@@ -119,7 +121,7 @@ def _facts(file: ModelFile, values: dict[str, Scalar], classifier_elements: int,
         heads=heads,
         key_value_width=number("attention.head_count_kv", heads) * head_width,
         pooling=_POOLINGS.get(number("pooling_type", 0, least=0)),
-        decomposes=_decomposes(values),
+        strips_accents=_strips_accents(values),
         quantised=quantised,
         causal=values.get(f"{architecture}.attention.causal", True) is not False,
         token_types=whole("tokenizer.ggml.token_type_count", 1, least=0),
@@ -135,11 +137,11 @@ def _stated(values: dict[str, Scalar], key: str) -> str | None:
     return stated or None
 
 
-def _decomposes(values: dict[str, Scalar]) -> bool:
+def _strips_accents(values: dict[str, Scalar]) -> bool:
     if values.get("tokenizer.ggml.model") != "bert":
         return False
     lowercase = values.get("tokenizer.ggml.normalizer.lowercase", True)
-    return bool(values.get("tokenizer.ggml.normalizer.strip_accents", lowercase))
+    return bool(values.get(STRIPS_ACCENTS, lowercase))
 
 
 def _read_values(file: BinaryIO) -> tuple[int, dict[str, Scalar]]:

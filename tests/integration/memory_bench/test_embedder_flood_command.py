@@ -1,11 +1,7 @@
-"""The command `embedder-flood` with 40 requests and 70 stalled clients; `make flood-embedder` has 10,000 and 704."""
+"""The figures of the command `embedder-flood`, which tests/delivery runs with 40 requests and 70 stalled clients."""
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,32 +25,6 @@ FIGURES = [
     "innocent_failures",
     "half_open_survived",
 ]
-
-
-@pytest.mark.finding("embedder 1")
-def test_a_process_survives_a_flood_stays_small_and_serves_others(tmp_path: Path) -> None:
-    """How many requests of the flood stay unanswered is not asserted.
-
-    With all connections taken, a client that is slow to send its request loses its connection, and on a busy machine
-    the flood's own client is slow.
-    """
-    environment = os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT / 'benchmarks'}:{os.environ.get('PYTHONPATH', '')}"}
-    kept = tmp_path / "flood.json"
-    command = [sys.executable, "-m", "memory_bench", "embedder-flood", "--count", "40", "--stalled", ".1"]
-    command += ["--output", str(kept)]
-    done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, check=False, timeout=500)
-    written = json.loads(kept.read_text())
-    line = json.loads(done.stdout.splitlines()[-1])
-    assert written["outcome"] == line, done.stderr
-    assert list(line) == FIGURES
-    assert (line["requests"], line["crashes"]) == (40, 0)
-    assert line["innocent_failures"] == written["details"]["poisoned"]["poisoned_otherwise"] == 0
-    assert line["rss_mb"] <= 1500
-    sent, held = written["details"]["sent"], written["details"]["held"]
-    assert sent["server_errors"] == sent["malformed_accepted"] == 0
-    assert all(held["opened"][kind.name] >= kind.clients / 10 for kind in KINDS)
-    for others in (written["details"]["health"], written["details"]["queries"]):
-        assert others["requests"] > others["failures"]
 
 
 def outcome(**changes: Any) -> Outcome:

@@ -73,13 +73,32 @@ _BLOCKS = {
     "Armenian": (0x531, 0x587),
     "Hebrew": (0x5D0, 0x5EA),
     "Arabic": (0x620, 0x64A),
-    "Devanagari": (0x904, 0x939),
-    "Bengali": (0x985, 0x9B9),
-    "Tamil": (0xB85, 0xBB9),
-    "Thai": (0xE01, 0xE30),
+    "Arabic with marks": (0x600, 0x6FF),
+    "Syriac": (0x700, 0x74A),
+    "Thaana": (0x780, 0x7B1),
+    "Devanagari": (0x900, 0x97F),
+    "Bengali": (0x980, 0x9FB),
+    "Gurmukhi": (0xA01, 0xA75),
+    "Gujarati": (0xA81, 0xAF1),
+    "Oriya": (0xB01, 0xB54),
+    "Tamil": (0xB82, 0xBFA),
+    "Telugu": (0xC05, 0xC3B),
+    "Kannada": (0xC85, 0xCF2),
+    "Malayalam": (0xD02, 0xD3A),
+    "Sinhala": (0xD82, 0xDF4),
+    "Thai": (0xE01, 0xE5B),
+    "Lao": (0xE81, 0xEB9),
+    "Tibetan": (0xF00, 0xFDA),
+    "Burmese": (0x1000, 0x109F),
+    "Cherokee": (0x13A0, 0x13F5),
+    "Mongolian": (0x1820, 0x1877),
     "Georgian": (0x10D0, 0x10FF),
     "Ethiopic": (0x1200, 0x135A),
-    "Khmer": (0x1780, 0x17B3),
+    "Khmer": (0x1780, 0x17F9),
+    "combining marks": (0x300, 0x36F),
+    "controls": (0x0, 0x1F),
+    "further controls": (0x7F, 0xA0),
+    "marks of direction and spaces": (0x2000, 0x206F),
     "punctuation and symbols": (0x2010, 0x22FF),
     "Hiragana": (0x3041, 0x3096),
     "Katakana": (0x30A1, 0x30FA),
@@ -87,7 +106,23 @@ _BLOCKS = {
     "Hangul": (0xAC00, 0xD7A3),
     "wide": (0xFF01, 0xFF5E),
     "emoji": (0x1F300, 0x1F64F),
+    "private use": (0xE000, 0xE0FF),
 }
+
+
+def mixed_texts(count: int) -> list[str]:
+    """Texts of up to eight words of several scripts each, one of twenty with words of up to 130 characters."""
+    chosen = random.Random(45)  # noqa: S311 -- no secret
+    blocks = list(_BLOCKS.values())
+
+    def word(longest: int) -> str:
+        block = chosen.choice(blocks)
+        return "".join(chr(chosen.randint(*block)) for _ in range(chosen.randint(1, longest)))
+
+    return [
+        chosen.choice((" ", "", "-")).join(word(130 if number % 20 == 0 else 9) for _ in range(chosen.randint(1, 8)))
+        for number in range(count)
+    ]
 
 
 def random_texts(*, of_each: int) -> list[str]:

@@ -26,14 +26,23 @@ from tests.option_tree import options_given, options_of
 DIGEST = "a" * 64
 SERVED: dict[str, object] = {
     "model": "mine", "model_file": Path("mine.gguf"), "digest": DIGEST, "dimensions": 384, "pooling": "mean",
-    "max_tokens": 256, "query_prefix": "q: ", "document_prefix": "d: ", "reranker": "theirs",
+    "max_tokens": 256, "alias": ["yours", "an/other"], "query_prefix": "q: ", "document_prefix": "d: ",
+    "reranker": "theirs",
     "reranker_file": Path("theirs.gguf"), "reranker_digest": DIGEST, "reranker_max_tokens": 512, "gpu_layers": -1,
     "allow_cpu": True, "gpu_memory_limit": 1000, "contexts": 2, "batch_tokens": 1024, "host": "127.0.0.1", "port": 8123,
     "probe_port": 8124, "shutdown_delay_seconds": 1.5, "api_key_file": Path("key"), "otlp_endpoint": "http://otlp:4318",
 }  # fmt: skip
+
+
+def _values(given: object) -> list[object]:
+    return given if isinstance(given, list) else [given]
+
+
 FLAGS = {name: f"--{name.replace('_', '-')}" for name in SERVED}
 SERVE = "serve " + " ".join(
-    flag if name == "allow_cpu" else f"{flag} {shlex.quote(str(SERVED[name]))}" for name, flag in FLAGS.items()
+    flag if value is True else f"{flag} {shlex.quote(str(value))}"
+    for name, flag in FLAGS.items()
+    for value in _values(SERVED[name])
 )
 LINES = """
 models
@@ -67,6 +76,8 @@ def test_serve_takes_each_of_its_options(monkeypatch: pytest.MonkeyPatch) -> Non
     done = CliRunner().invoke(app, shlex.split(SERVE))
     assert done.exit_code == 0, done.output
     assert {name: getattr(taken[0], name) for name in SERVED} == SERVED
+    assert CliRunner().invoke(app, ["serve", "mine.gguf"]).exit_code == 0
+    assert taken[1] == EmbedderSettings(model_file=Path("mine.gguf"))
 
 
 @pytest.fixture

@@ -11,12 +11,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tokenizers import Tokenizer as Published
 
 from memory_embedder.engine import llama
 from memory_embedder.engine.llama import LlamaEngine
 from memory_embedder.engine.protocol import EngineOptions
 from memory_embedder.models.model_file import ModelFile
 from memory_embedder.models.profiles import PROFILES
+from tests.integration.memory_embedder.many_languages import SENTENCES, mixed_texts, random_texts
 
 MINILM = PROFILES["all-MiniLM-L6-v2"]
 
@@ -56,6 +58,45 @@ TEXTS = {
 @pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS.keys())
 def test_tokens_are_those_of_the_published_tokenizer(f32_engine: LlamaEngine, reference: Any, text: str) -> None:
     assert f32_engine.encode(text).tokens.tolist() == reference.tokenize(text)
+
+
+@pytest.fixture(scope="module")
+def published(model_directory: Path) -> Published:
+    """The tokenizer that the model's publisher ships, by the library that reads it, without its limit of length."""
+    published = Published.from_file(str(model_directory / "tokenizer.json"))
+    published.no_truncation()
+    published.no_padding()
+    return published
+
+
+@pytest.mark.finding("embedder 6")
+def test_twenty_thousand_texts_of_all_scripts_have_the_tokens_of_the_published_library(
+    f32_engine: LlamaEngine, published: Published
+) -> None:
+    texts = [*TEXTS.values(), *SENTENCES.values(), *random_texts(of_each=50), *mixed_texts(20_000)]
+    different = [ascii(text) for text in texts if f32_engine.encode(text).tokens.tolist() != in_window(published, text)]
+    assert different == []
+
+
+@pytest.mark.finding("embedder 6")
+@pytest.mark.parametrize(
+    "text",
+    [
+        "यह मेरी दुकान की चाबी कहाँ है", "আমার বাড়ির চাবি কোথায়", "எனது சாவி எங்கே உள்ளது", "a\u0085b", "a\u2581b",
+        "sha512 of it: " + "0a1b2c3d" * 16, "x" * 100, "x" * 101, "Ünï" * 34, "漢" * 120, "a.b" * 60,
+        "\u200b".join("y" * 120),
+    ],
+    ids=ascii,
+)  # fmt: skip
+def test_vowel_signs_and_long_words_are_those_of_the_published_library(
+    f32_engine: LlamaEngine, published: Published, text: str
+) -> None:
+    assert f32_engine.encode(text).tokens.tolist() == in_window(published, text)
+
+
+def in_window(published: Published, text: str) -> list[int]:
+    tokens: list[int] = published.encode(text).ids
+    return tokens if len(tokens) <= MINILM.max_tokens else [*tokens[: MINILM.max_tokens - 1], tokens[-1]]
 
 
 @pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS.keys())
@@ -142,6 +183,7 @@ import json, sys
 from pathlib import Path
 from memory_embedder.engine import llama
 from memory_embedder.models.profiles import PROFILES
+from tests.integration.memory_embedder.many_languages import SENTENCES, mixed_texts, random_texts
 llama.amx_works = lambda _: False
 options = llama.EngineOptions(Path(sys.argv[1]), PROFILES["all-MiniLM-L6-v2"], batch_tokens=256, contexts=1)
 engine = llama.LlamaEngine(options)
@@ -163,6 +205,7 @@ import json, sys
 from pathlib import Path
 from memory_embedder.engine import backends, llama
 from memory_embedder.models.profiles import PROFILES
+from tests.integration.memory_embedder.many_languages import SENTENCES, mixed_texts, random_texts
 wanted, path, texts, library = sys.argv[1], Path(sys.argv[2]), json.loads(sys.argv[3]), sys.argv[4]
 if library:
     backends._variants = lambda _directory: {wanted: Path(library)}

@@ -26,6 +26,7 @@ from tests.integration.memory_recall.workbench import DIMENSIONS, Workbench
 Requests = Callable[..., MigrationRequest]
 TEXTS = ("one", "two", "three")
 COPY = ("ALTER TABLE memories RENAME TO former", "CREATE TABLE memories (LIKE former INCLUDING ALL)")
+EXCHANGE = "; ".join(COPY)  # in one transaction
 ORIGINS = {
     "a copy under the old name": (
         *COPY,
@@ -98,8 +99,7 @@ async def test_vectors_that_may_be_of_another_text_or_model_need_a_decision(
 async def test_vectors_that_a_restore_is_copying_count(bench: Workbench, request_for: Requests) -> None:
     """The migration waits for the transaction that brings them, and then needs the decision."""
     await _embedded(bench)
-    for statement in COPY:
-        await bench.execute(statement)
+    await bench.execute(EXCHANGE)
     async with bench.database.connection() as restore:
         transaction = restore.transaction()
         await transaction.start()
@@ -201,8 +201,7 @@ async def test_a_running_sync_worker_ends_before_it_writes_into_an_exchanged_tab
         async with running(bench, poll_seconds=0.2):
             await bench.insert("one")
             await bench.until_embedded(1)
-            for statement in COPY:
-                await bench.execute(statement)
+            await bench.execute(EXCHANGE)
             await bench.insert("in the new table")
             await asyncio.wait_for(bench.stop.wait(), 30)
 
@@ -218,8 +217,7 @@ async def test_a_running_backfill_ends_with_an_error_in_an_exchanged_table(bench
     backfill = asyncio.create_task(bench.backfill())
     await bench.embedder.held.wait()
     await bench.until_embedded(1)
-    for statement in COPY:
-        await bench.execute(statement)
+    await bench.execute(EXCHANGE)
     await bench.execute("INSERT INTO memories (id, content) SELECT id, content FROM former")
     bench.embedder.release()
     with pytest.raises(SchemaBehind, match="the table's OID"):
@@ -267,8 +265,7 @@ async def test_both_vector_columns_of_an_exchanged_table_count(bench: Workbench,
     await _embedded(bench)
     await bench.execute("ALTER TABLE memories ADD embedding_standby halfvec(8)")
     await bench.execute("UPDATE memories SET embedding_standby = embedding; UPDATE memories SET embedding = NULL")
-    for statement in COPY:
-        await bench.execute(statement)
+    await bench.execute(EXCHANGE)
     await bench.execute(
         "INSERT INTO memories (id, content, embedding_standby) SELECT id, content, embedding_standby FROM former"
     )

@@ -182,7 +182,7 @@ async def test_an_engine_is_not_freed_while_it_computes_for_a_caller_that_has_go
         await until(lambda: sum(service.reading().inflight.values()) > 0)
 
     with pytest.raises(EmbedderError):
-        await service.embed(Lane.DOCUMENT, ["text"], truncate=True, client_disconnected=gone)
+        await service.embed(Lane.DOCUMENT, ["text"], truncate=True, skip=False, client_disconnected=gone)
     assert await asyncio.to_thread(service.close)
     assert (service.computing, engine.closed) == (True, False)
     engine.gate.set()
@@ -218,10 +218,12 @@ async def test_texts_of_a_disconnected_caller_are_not_computed(service: Embeddin
     async def leaves() -> None:
         await until(lambda: service.reading().queued["document"] > 400)
 
-    staying = asyncio.create_task(service.embed(Lane.DOCUMENT, ["s " * 200], truncate=True, client_disconnected=stays))
+    staying = asyncio.create_task(
+        service.embed(Lane.DOCUMENT, ["s " * 200], truncate=True, skip=False, client_disconnected=stays)
+    )
     await until(lambda: sum(service.reading().inflight.values()) > 0)
     with pytest.raises(EmbedderError) as gone:
-        await service.embed(Lane.DOCUMENT, ["g " * 200] * 10, truncate=True, client_disconnected=leaves)
+        await service.embed(Lane.DOCUMENT, ["g " * 200] * 10, truncate=True, skip=False, client_disconnected=leaves)
     assert gone.value.kind is ErrorKind.CLIENT_GONE
     engine.gate.set()
     await staying
