@@ -21,6 +21,7 @@ _UNKNOWN = "\U00010000"  # a syllable of Linear B, which no vocabulary has
 _WORD_START = "\u2581"  # llama.cpp's mark of the start of a word, which a text may hold
 _PIECE = 64  # characters that are decomposed at a time
 _NO_SPACES = re.compile(r"[\x0b\x0c\x85]+")  # controls that llama.cpp takes for spaces; others are dropped by both
+_DROPPED = {"Cc", "Cf", "Co"}  # controls, formats and private use, but not what Unicode has no character for
 _ASCII_SYMBOLS = "$+<=>^`|~"  # each is a word of its own, as punctuation is
 _IDEOGRAPHS = (
     (0x4E00, 0x9FFF), (0x3400, 0x4DBF), (0x20000, 0x2A6DF), (0x2A700, 0x2B73F), (0x2B740, 0x2B81F), (0x2B920, 0x2CEAF),
@@ -68,7 +69,7 @@ def _rules() -> _Rules:
     alone = {code for code, category in enumerate(categories) if category[0] == "P"}
     alone |= {ord(sign) for sign in _ASCII_SYMBOLS}
     alone |= {code for first, last in _IDEOGRAPHS for code in range(first, last + 1)}
-    dropped = [code for code, category in enumerate(categories) if category[0] == "C" and chr(code) not in spaces]
+    dropped = [code for code, category in enumerate(categories) if category in _DROPPED and chr(code) not in spaces]
     return _Rules(
         accents=re.compile(f"[{_ranges(code for code, category in enumerate(categories) if category == 'Mn')}]+"),
         dropped=re.compile(f"[{_ranges(dropped)}]+"),

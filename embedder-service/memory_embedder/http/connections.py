@@ -93,7 +93,7 @@ class BoundedConfig(uvicorn.Config):
         )
         self.limits = limits
         self.waiting = Waiting()
-        self.refused: set[BoundedProtocol] = set()
+        self.refused: dict[BoundedProtocol, None] = {}  # the oldest comes first
         self.on_refusal = on_refusal
 
 
@@ -155,7 +155,7 @@ class BoundedProtocol(HttpToolsProtocol):
         """Accept a new connection. If there are now too many, close another that has waited long for its client.
 
         If there is none, the new connection is refused: its request is answered by 429. If too many are refused at the
-        moment, it is closed.
+        moment, the oldest of them is closed.
         """
         super().connection_made(transport)
         if len(self.connections) - len(self._refused) <= self._limits.connections:
@@ -165,10 +165,12 @@ class BoundedProtocol(HttpToolsProtocol):
         if held is not None:
             held.drop()
             self._waiting.put(self, self._step, self._step)
-        elif len(self._refused) < self._limits.refused:
-            self._refused.add(self)
-        else:
-            self.drop()
+            return
+        if len(self._refused) >= self._limits.refused:
+            oldest = next(iter(self._refused))
+            del self._refused[oldest]
+            oldest.drop()
+        self._refused[self] = None
 
     def has_held(self, now: float, seconds: float) -> bool:
         """Return whether the connection has waited for the same for so many seconds.
@@ -188,7 +190,7 @@ class BoundedProtocol(HttpToolsProtocol):
         The base class tells only the last one that arrived.
         """
         self.dropped = True
-        self._refused.discard(self)
+        self._refused.pop(self, None)
         self._waiting.remove(self, self._step)
         if self._answered is not None and not self._answered.response_complete:
             self._answered.disconnected = True

@@ -87,7 +87,20 @@ def disconnection(request: Request) -> Callable[[], Awaitable[None]]:
 
 def request_body(model: type[BaseModel]) -> dict[str, Any]:
     """Return the OpenAPI description of a body that a route parses by itself, so that FastAPI does not know it."""
-    return {"requestBody": {"required": True, "content": {"application/json": {"schema": model.model_json_schema()}}}}
+    schema = model.model_json_schema()
+    inline = _inlined(schema, schema.pop("$defs", {}))
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": inline}}}}
+
+
+def _inlined(schema: Any, definitions: dict[str, Any]) -> Any:  # noqa: ANN401 -- any part of a JSON document
+    """Return a part of a schema with each reference replaced, since references lead nowhere inside a description."""
+    if isinstance(schema, list):
+        return [_inlined(part, definitions) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if "$ref" in schema:
+        return _inlined(definitions[schema["$ref"].rpartition("/")[2]], definitions)
+    return {name: _inlined(part, definitions) for name, part in schema.items()}
 
 
 def check_text(name: str, text: str, param: str) -> None:

@@ -73,7 +73,9 @@ def published(model_directory: Path) -> Published:
 def test_twenty_thousand_texts_of_all_scripts_have_the_tokens_of_the_published_library(
     f32_engine: LlamaEngine, published: Published
 ) -> None:
-    texts = [*TEXTS.values(), *SENTENCES.values(), *random_texts(of_each=50), *mixed_texts(20_000)]
+    """But for special tokens as text, which that library takes for tokens; no caller may end a text early here."""
+    plain = [text for name, text in TEXTS.items() if name != "special tokens as text"]
+    texts = [*plain, *SENTENCES.values(), *random_texts(of_each=50), *mixed_texts(20_000)]
     different = [ascii(text) for text in texts if f32_engine.encode(text).tokens.tolist() != in_window(published, text)]
     assert different == []
 

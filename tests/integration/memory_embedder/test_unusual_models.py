@@ -106,6 +106,6 @@ def test_the_width_that_llama_cpp_itself_names_decides(
     """Whatever else a later release of it takes a width from."""
     path = tmp_path / "model.gguf"
     write_altered(f16_file, path, numbers={"embedding_length_out": 376})
-    monkeypatch.setattr("memory_embedder.engine.llama.check_profile", lambda *_: None)
+    monkeypatch.setattr("memory_embedder.engine.llama.check_profile", lambda *_, **__: None)
     with pytest.raises(EmbedderError, match=r"llama\.cpp gives out 376 numbers"):
         LlamaEngine(EngineOptions(path=path, profile=MINILM, batch_tokens=256, contexts=1))

@@ -364,9 +364,11 @@ async def test_refused_clients_are_few_and_are_closed_if_they_do_not_go(
     async with serving(application, replace(PATIENT, connections=1, refused=2)) as running:
         asked = asyncio.create_task(running.get())
         await until(lambda: application.asked == 1)
+        oldest = await running.open(GET)
+        await until(lambda: running.refusals == 1)
         refused = [await running.open(data) for data in (b"", GET)]
         await until(lambda: running.connections == 3)
-        assert await rest(await running.open(GET)) == b""
+        assert (await rest(oldest))[:12] == b"HTTP/1.1 429"
         monkeypatch.setattr(connections, "_REFUSED_SECONDS", 0.1)
         await until(lambda: running.connections == 1)
         answers = [await rest(one) for one in refused]
