@@ -216,7 +216,7 @@ clean:  ## Remove what was built inside the clone; the cache outside stays
 $(VENV)/.installed: requirements/uv.txt requirements/dev.txt recall/pyproject.toml operator/pyproject.toml embedder-service/pyproject.toml
 	test -x $(PY) || $(PYTHON) -m venv $(VENV)
 	$(PY) -m pip install --quiet --require-hashes -r requirements/uv.txt
-	$(UV) pip install --quiet --python $(PY) --require-hashes -r requirements/dev.txt
+	$(UV) pip install --quiet --python $(PY) --no-deps --require-hashes -r requirements/dev.txt
 	$(UV) pip install --quiet --python $(PY) --no-deps --no-build-isolation -e recall -e operator -e embedder-service
 	touch $@
 
