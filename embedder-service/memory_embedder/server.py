@@ -54,6 +54,7 @@ def serve(settings: EmbedderSettings) -> int:
     server = _make_server(service)
     listening, probed = (listen(settings.host, port) for port in (settings.port, settings.probe_port))
     ports = {"port": listening.getsockname()[1], "probe_port": probed.getsockname()[1]}
+    _warn_of_unknown_prefixes(settings)
     logger.info("Listening", host=settings.host, **ports)
     failures: list[EmbedderError] = []
 
@@ -85,6 +86,15 @@ def serve(settings: EmbedderSettings) -> int:
     if loader.is_alive() or service.computing:
         os._exit(status)  # that thread would crash on what the interpreter frees at its end
     return status
+
+
+def _warn_of_unknown_prefixes(settings: EmbedderSettings) -> None:
+    if settings.has_unknown_prefixes():
+        structlog.get_logger("memory_embedder.server").warning(
+            "No prefixes are known for this model; if it was trained with any, say them with --query-prefix and "
+            "--document-prefix",
+            model=settings.profile().name,
+        )
 
 
 def _make_server(service: EmbeddingService) -> BoundedServer:

@@ -147,6 +147,10 @@ class EmbedderSettings(BaseModel):
             document_prefix=known.document_prefix if self.document_prefix is None else self.document_prefix,
         )
 
+    def has_unknown_prefixes(self) -> bool:
+        """Return whether the model has no known profile and the settings do not say its prefixes, not even as empty."""
+        return self.profile().name not in PROFILES and self.query_prefix is None and self.document_prefix is None
+
     def file(self) -> Path:
         """Return the path of the model file."""
         return self.model_file or Path("/models") / f"{self.model or DEFAULT_MODEL}.gguf"

@@ -31,7 +31,7 @@ _IDEOGRAPHS = (
 
 @dataclass(frozen=True, slots=True)
 class _Rules:
-    """Patterns of Unicode's categories: accents (Mn), what is dropped (C), and words that are too long."""
+    """Patterns: accents (Unicode's category Mn), characters that belong to no word, and words that are too long."""
 
     accents: re.Pattern[str]
     dropped: re.Pattern[str]

@@ -117,7 +117,7 @@ def check_text(name: str, text: str, param: str) -> None:
 
 
 def fault_of(text: str) -> ErrorKind | None:
-    """Return why a text cannot be tokenised, `EMPTY_INPUT` or `MALFORMED`, or None."""
+    """Return why a text cannot be tokenised: `EMPTY_INPUT` or `MALFORMED`, or None if it can."""
     if _SOMETHING.search(text) is None:
         return ErrorKind.EMPTY_INPUT
     try:

@@ -139,7 +139,9 @@ def build_probes(service: EmbeddingService) -> APIRouter:
 
 
 def parse_and_check(body: bytes, service: EmbeddingService) -> tuple[EmbeddingRequest, list[str], Faults]:
-    """Parse a body, check the request against the served model, and return what `check_request` does, and the request.
+    """Parse a body and check the request against the served model.
+
+    Return the request, the texts to embed, and by their places the texts that are skipped, each with its fault.
 
     Raises:
         EmbedderError: the body is malformed, or the served model cannot embed its texts.
@@ -149,7 +151,10 @@ def parse_and_check(body: bytes, service: EmbeddingService) -> tuple[EmbeddingRe
 
 
 def check_request(request: EmbeddingRequest, service: EmbeddingService) -> tuple[list[str], Faults]:
-    """Check a request against the served model; return its texts, and why others are skipped, by their places.
+    """Check a request against the served model.
+
+    Return the texts to embed, and by their places the texts that are skipped, each with its fault. None is skipped
+    unless the request says `on_error: skip`.
 
     Raises:
         EmbedderError: the request names another model or another number of dimensions, has no texts, or has a text that

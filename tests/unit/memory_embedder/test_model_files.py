@@ -318,6 +318,14 @@ def test_what_a_file_states_need_not_be_said_again(tmp_path: Path) -> None:
         EmbedderSettings(model_file=file, dimensions=512).profile()
 
 
+def test_whoever_serves_a_model_of_unknown_prefixes_is_warned_unless_they_are_said(tmp_path: Path) -> None:
+    """Saying that there are none is enough."""
+    file = gguf_file(tmp_path / "e5-small-v2.gguf", "E5 Small v2")
+    assert EmbedderSettings(model_file=file).has_unknown_prefixes()
+    assert not EmbedderSettings(model_file=file, query_prefix="").has_unknown_prefixes()
+    assert not EmbedderSettings().has_unknown_prefixes()
+
+
 def test_a_file_without_a_word_on_pooling_is_refused_with_the_option(tmp_path: Path) -> None:
     file = gguf_file(tmp_path / "m.gguf", "other", pooling_type=0)
     with pytest.raises(EmbedderError, match="--pooling"):
