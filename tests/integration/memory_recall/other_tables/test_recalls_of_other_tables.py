@@ -108,15 +108,15 @@ async def test_a_time_at_a_path_is_in_utc_unless_it_names_a_zone_and_a_text_that
 async def test_neither_another_users_nor_a_deleted_or_hidden_memory_is_given_away(store: Store, mode: Any) -> None:
     """They are the nearest, in words and vector; in a filter that only they pass, too."""
     own = await store.add("my boiler", vector=axis(0.5, 0.5))
-    masked = await store.add("boiler PIN 4711", sensitive=True)
+    masked = await store.add("boiler PIN kestrel", sensitive=True)
     bo = await store.add("boiler boiler", user="bo", category="ops", vector=axis(1.0))
     await store.add("boiler boiler", deleted=True, category="ops")
-    await store.add("boiler PIN 0815", user="bo", sensitive=True, category="ops")
+    await store.add("boiler PIN osprey", user="bo", sensitive=True, category="ops")
     recall, ana = store.recalling(), store.shape.owner("ana")
     for owner, expected in ((ana, {own, masked}), (Everyone(reader=ana), {own, masked, bo}), (EVERYONE, {own, bo})):
         result = await recall.recall(RecallQuery("boiler", user_id=owner, mode=mode))
         assert set(result.ids) == (expected if mode != "dense" else expected - {masked}), owner
-        assert "4711" not in str(result)
+        assert "kestrel" not in str(result)
         for memory in result.memories:
             assert memory.is_sensitive == (memory.id == masked)
             assert (memory.content == f"[SENSITIVE - use secret_get(id={masked})]") == memory.is_sensitive
@@ -130,7 +130,7 @@ async def test_rows_of_the_callers_own_have_the_tables_own_names_and_no_text_of_
 ) -> None:
     """Columns with our names that are not what we call so hold texts like any others; so does jsonb."""
     own = await store.add("boiler", vector=axis(1.0))
-    masked = await store.add("boiler PIN 4711", sensitive=True, category="secret")
+    masked = await store.add("boiler PIN kestrel", sensitive=True, category="secret")
     rows = await store.recalling().recall_rows(RecallQuery("boiler", user_id=store.shape.owner("ana")))
     shown = {name for name, kind in store.table.catalog.items() if kind not in {"tsvector", "halfvec", "vector"}}
     scores = {"rank", "lexical_rank", "lexical_score", "dense_rank", "dense_score"}
@@ -141,7 +141,7 @@ async def test_rows_of_the_callers_own_have_the_tables_own_names_and_no_text_of_
     assert isinstance(rows[0][key], UUID if store.table.key.name == "uuid" else str)
     assert all(by_id[own][name] is not None for name in store.shape.texts)
     assert {by_id[masked][name] for name in store.shape.texts} == {None}
-    assert "4711" not in str(by_id[masked])
+    assert "kestrel" not in str(by_id[masked])
 
 
 async def test_a_table_without_secrets_and_deletions_gives_all_its_memories(store: Store) -> None:
@@ -165,14 +165,14 @@ async def test_a_table_without_secrets_and_deletions_gives_all_its_memories(stor
 @pytest.mark.parametrize("field", ["category", "tags"])
 async def test_a_field_that_is_a_part_of_the_text_is_not_shown_of_a_sensitive_memory(store: Store, field: str) -> None:
     """A heading may be both; other categories and tags are shown."""
-    own, masked = await store.add("boiler"), await store.add("boiler PIN 4711", sensitive=True)
+    own, masked = await store.add("boiler"), await store.add("boiler PIN kestrel", sensitive=True)
     part = str(store.table.names.of("content")[-1])
     table = replace(store.table, names=ColumnNames.parse({**store.shape.columns, field: part}))
     query = RecallQuery("boiler", user_id=store.shape.owner("ana"))
     async with store.pool.acquire() as connection:
         found = (await execute(connection, RecallPlan(query, table, has_state=True, own_columns=True))).found  # type: ignore[arg-type]  # a pool's connection is a proxy
     assert {row["id"]: row[field] for row in found} == {own: "boiler", masked: None}
-    assert "4711" not in str(found)
+    assert "kestrel" not in str(found)
 
 
 async def test_a_memory_that_supersedes_another_one_stands_before_it(store: Store) -> None:

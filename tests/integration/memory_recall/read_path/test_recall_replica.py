@@ -24,7 +24,7 @@ from tests.integration.memory_recall.read_path.test_recall_route import client
 from tests.integration.memory_recall.read_path.test_recall_second_stage import ShortestFirst
 from tests.integration.memory_recall.read_path.vectors import axis
 
-SECRET = "the kettle opens with 4711"
+SECRET = "the kettle opens with kestrel"
 CHANGES = {
     "becomes sensitive": ("UPDATE memories SET is_sensitive = true", False),
     "is marked as deleted": ("UPDATE memories SET deleted_at = now()", False),
@@ -161,7 +161,7 @@ async def test_an_answer_of_a_replica_is_refused_without_a_primary(
         async with client(recall) as http:
             answer = await http.post("/api/memories/recall", json={"context": "kettle"})
         assert (answer.status_code, answer.json()) == (503, {"detail": "ReplicaRefused"})
-        assert "4711" not in caplog.text
+        assert "kestrel" not in caplog.text
     async with client(replicated.recalling(embedder)) as http:
         answer = await http.post("/api/memories/recall", json={"context": "kettle"})
     assert SECRET in json.dumps(answer.json())

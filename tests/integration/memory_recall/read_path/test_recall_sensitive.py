@@ -18,7 +18,7 @@ from tests.integration.memory_recall.read_path.splitting import Fetched
 from tests.integration.memory_recall.read_path.vectors import axis
 
 WORDS = ("boiler", "dongle", "garden", "kettle", "pool", "relay", "router", "scrub", "tomato", "zfs")
-SECRETS = ("zebra77", "hunter2", "4711", "iban", "grandmother")
+SECRETS = ("zebra77", "hunter2", "kestrel", "iban", "grandmother")
 READERS = (EVERYONE, Everyone(reader="alice"), "alice")
 QUESTIONS = 20
 
