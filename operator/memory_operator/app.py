@@ -158,6 +158,7 @@ async def _run(process: _Process) -> bool:
     notice = asyncio.create_task(kopf_ends.wait())
     pauses = LoopPauses()
     process.metrics.loop_pause.set_function(pauses.longest)
+    process.metrics.loop_busy.set_function(pauses.busiest)
     leading = asyncio.create_task(_lead(process))
     watching = [asyncio.create_task(watch) for watch in watches]
     tasks = [notice, leading, *watching, asyncio.create_task(pauses.measure())]

@@ -78,6 +78,7 @@ class RecordedCluster:
         self._operator.wait_seconds.observe(45.0 if failing else 0.01)
         self._operator.leader.set(0 if failing else 1)
         self._operator.loop_pause.set(2.0 if failing else 0.01)
+        self._operator.loop_busy.set(0.2 if failing else 0.01)
 
     def _embed(self, *, failing: bool) -> None:
         metrics = self._embedder

@@ -34,6 +34,10 @@ class Metrics:
             "event_loop_pause_seconds",
             "Longest time within five minutes for which the operator did nothing else than one thing, in seconds.",
         )
+        self.loop_busy = self._gauge(
+            "event_loop_busy_seconds",
+            "Most processor time within five minutes that one such thing took, in seconds.",
+        )
         self.leader = self._gauge("leader", "1 for the replica that acts, 0 for one that waits.")
         self._condition = self._of_object("condition", "Status of a condition: 1 True, 0 False, -1 Unknown.", "type")
         self._reported = self._of_object("reported", "1 for an object that has a status, 0 for one that has none yet.")

@@ -60,3 +60,20 @@ def test_a_pause_that_has_not_ended_is_told_to_the_thread_that_serves_the_metric
     metrics.loop_pause.set_function(pauses.longest)
     clock.now += 60.05
     assert metrics.registry.get_sample_value("memory_operator_event_loop_pause_seconds") == pytest.approx(60.0)
+
+
+def test_the_processor_time_of_a_pause_tells_a_busy_loop_from_a_node_without_a_processor(clock: Clock) -> None:
+    """A pause of two seconds took half a second of the processor; one of a minute took none."""
+    processor, metrics = Clock(), Metrics()
+    pauses = LoopPauses(clock, processor)
+    metrics.loop_busy.set_function(pauses.busiest)
+    assert pauses.busiest() == 0.0, "it has not begun"
+    pauses.wake_up()
+    for seconds, busy in ((2.0, 0.5), (60.0, 0.0)):
+        clock.now += seconds
+        processor.now += busy
+        pauses.wake_up()
+    assert pauses.longest() == pytest.approx(59.95)
+    assert metrics.registry.get_sample_value("memory_operator_event_loop_busy_seconds") == pytest.approx(0.5)
+    run(pauses, clock, *(0.0 for _ in range(int(WINDOW_SECONDS / 0.05) + 2)))
+    assert pauses.busiest() == 0.0, "after five minutes it is forgotten"

@@ -58,7 +58,7 @@ async def test_a_sensitive_row_is_masked_in_every_column_that_may_repeat_its_tex
     )
     await memories.pool.execute(
         "UPDATE memories SET title = 'PIN kestrel', raw = 'kestrel', parts = '{kestrel}',"
-        " extra = '{\"pin\": \"kestrel\"}', pinned = true, parent = 7"
+        ' extra = \'{"pin": "kestrel"}\', pinned = true, parent = 7'
     )
     await memories.add("the PIN is osprey", sensitive=True, user_id="bo")
     (row,) = await memories.recalling(embedder).recall_rows(RecallQuery("the PIN", user_id=Everyone(reader="ana")))

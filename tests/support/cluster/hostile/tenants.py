@@ -11,6 +11,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from statistics import quantiles
+from typing import Literal
 
 from devcluster.install import OPERATOR_NAMESPACE
 from tests.support.cluster.api import INDEXES, Api
@@ -25,16 +26,21 @@ _EDITS_BEFORE = 15
 _PAUSE_SECONDS = 0.7  # between two edits
 _POLL_SECONDS = 0.02
 _LONGEST_SECONDS = 60.0
-_METRIC = "memory_operator_event_loop_pause_seconds "
+_LOOP = "memory_operator_event_loop_{}_seconds "  # of `pause` or `busy`
 _METRICS_PORT = 9090
 
 
 @dataclass(frozen=True)
 class Harm:
-    """What a hostile tenant has done to others."""
+    """What a hostile tenant has done to others.
+
+    The event loop pauses while something of the operator keeps it, which `longest_loop_busy_ms` counts as processor
+    time, and while the pods that the inputs start have the processor.
+    """
 
     inputs: int
     longest_loop_pause_ms: float
+    longest_loop_busy_ms: float
     other_tenants_delay_s: float
     restarts: int
 
@@ -88,7 +94,7 @@ async def measure_harm(platform: Platform, api: Api, say: Callable[[str], None])
         await asyncio.to_thread(start_server, hostile)
         other, restarts = Honest(api, honest), operator_restarts(platform.cluster)
         say("the honest tenant alone")
-        edits, pause = {"alone": await other.several(_EDITS_BEFORE)}, 0.0
+        edits, pause, busy = {"alone": await other.several(_EDITS_BEFORE)}, 0.0, 0.0
         for name, group in GROUPS.items():
             say(name)
             edits[name] = []
@@ -96,7 +102,8 @@ async def measure_harm(platform: Platform, api: Api, say: Callable[[str], None])
             ends = time.monotonic() + group.seconds
             while not giving.done() or time.monotonic() < ends:
                 edits[name].append(await other.edit())
-                pause = max(pause, await loop_pause(platform, api))
+                pause = max(pause, await longest_of_loop("pause", platform, api))
+                busy = max(busy, await longest_of_loop("busy", platform, api))
                 await asyncio.sleep(_PAUSE_SECONDS)
             await giving
         again = operator_restarts(platform.cluster)
@@ -105,6 +112,7 @@ async def measure_harm(platform: Platform, api: Api, say: Callable[[str], None])
     harm = Harm(
         inputs=sum(len(group.inputs) for group in GROUPS.values()),
         longest_loop_pause_ms=round(1000 * pause, 1),
+        longest_loop_busy_ms=round(1000 * busy, 1),
         other_tenants_delay_s=round(max(0.0, _of_nine_in_ten(beside) - _of_nine_in_ten(alone)), 2),
         restarts=_total(again) - _total(restarts),
     )
@@ -124,12 +132,12 @@ def give_all(tenant: Tenant, group: Group) -> None:
         give(tenant, write)
 
 
-async def loop_pause(platform: Platform, api: Api) -> float:
-    """Return the longest pause of the event loop, in seconds, that the operator's pods report."""
-    longest = 0.0
+async def longest_of_loop(what: Literal["pause", "busy"], platform: Platform, api: Api) -> float:
+    """Return the longest pause or processor time of the event loop, in seconds, that the operator's pods report."""
+    longest, metric = 0.0, _LOOP.format(what)
     for pod in platform.operator_pods():
         page = await api.text(f"/api/v1/namespaces/{OPERATOR_NAMESPACE}/pods/{pod}:{_METRICS_PORT}/proxy/metrics")
-        lines = [line.removeprefix(_METRIC) for line in page.splitlines() if line.startswith(_METRIC)]
+        lines = [line.removeprefix(metric) for line in page.splitlines() if line.startswith(metric)]
         longest = max([longest, *map(float, lines)])
     return longest
 
