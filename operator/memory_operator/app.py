@@ -83,7 +83,7 @@ async def serve(settings: Settings) -> bool:
         api_server = await _addresses_of(configuration.host, names)
         destinations = Destinations(partial(kube.get, "Service"), names, settings.permitted, api_server)
         web = await stack.enter_async_context(http.opened(partial(_may_be_called, settings.permitted, api_server)))
-        probe = EmbedderProbe(web.get, settings.permitted, destinations.embedder)
+        probe = EmbedderProbe(web.ask, settings.permitted, destinations.embedder)
         observer = Observer(
             kube,
             DatabaseClient(destinations.database).inspect,

@@ -11,10 +11,11 @@ from importlib import import_module
 from typing import Any
 
 _NAMES = {
+    "memory_recall.embedding.apis": ("EmbedderApi", "EmbedderOptions"),
     "memory_recall.embedding.blocking_client": ("HttpEmbedder",),
     "memory_recall.embedding.client": ("EmbedderClient",),
+    "memory_recall.embedding.external_client": ("ExternalEmbedder",),
     "memory_recall.embedding.following": ("FollowingEmbedder",),
-    "memory_recall.embedding.voyage": ("VoyageClient",),
     "memory_recall.errors": (
         "DatabaseRejected",
         "DatabaseUnreachable",

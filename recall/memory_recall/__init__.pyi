@@ -1,7 +1,9 @@
+from memory_recall.embedding.apis import EmbedderApi as EmbedderApi
+from memory_recall.embedding.apis import EmbedderOptions as EmbedderOptions
 from memory_recall.embedding.blocking_client import HttpEmbedder as HttpEmbedder
 from memory_recall.embedding.client import EmbedderClient as EmbedderClient
+from memory_recall.embedding.external_client import ExternalEmbedder as ExternalEmbedder
 from memory_recall.embedding.following import FollowingEmbedder as FollowingEmbedder
-from memory_recall.embedding.voyage import VoyageClient as VoyageClient
 from memory_recall.errors import DatabaseRejected as DatabaseRejected
 from memory_recall.errors import DatabaseUnreachable as DatabaseUnreachable
 from memory_recall.errors import EmbedderUnavailable as EmbedderUnavailable

@@ -8,6 +8,8 @@ Therefore a scrape that sends its request at once is always answered.
 """
 
 import asyncio
+import errno
+import socket
 import threading
 from dataclasses import dataclass
 
@@ -31,6 +33,8 @@ class ServerLimits:
 class MetricsServer:
     """Answers `GET /metrics` on a port with the metrics of a registry until it is closed. With port 0, any is used.
 
+    Without a host, it answers at every address of the machine, of IPv6 and of IPv4, since Prometheus is another pod.
+
     Raises:
         OSError: the port cannot be opened.
     """
@@ -40,7 +44,7 @@ class MetricsServer:
         registry: CollectorRegistry,
         port: int,
         *,
-        host: str = "0.0.0.0",  # noqa: S104  (Prometheus is another pod)
+        host: str | None = None,
         limits: ServerLimits | None = None,
     ) -> None:
         self._registry = registry
@@ -61,8 +65,9 @@ class MetricsServer:
         asyncio.run_coroutine_threadsafe(self._stop(), self._loop).result()
         self._end()
 
-    async def _start(self, host: str, port: int) -> asyncio.Server:
-        return await asyncio.start_server(self._serve, host, port, limit=self._limits.head_bytes)
+    async def _start(self, host: str | None, port: int) -> asyncio.Server:
+        listening = _listen_everywhere(port) if host is None else socket.create_server((host, port))
+        return await asyncio.start_server(self._serve, sock=listening, limit=self._limits.head_bytes)
 
     async def _stop(self) -> None:
         self._server.close()
@@ -126,3 +131,13 @@ class MetricsServer:
             return b"200 OK", kind, encode(self._registry)
         except (ValueError, TypeError):  # the client asks for a version that is none
             return b"200 OK", CONTENT_TYPE_PLAIN_0_0_4, generate_latest(self._registry)
+
+
+def _listen_everywhere(port: int) -> socket.socket:
+    if socket.has_dualstack_ipv6():
+        try:
+            return socket.create_server(("::", port), family=socket.AF_INET6, dualstack_ipv6=True)
+        except OSError as error:
+            if error.errno not in {errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT}:  # IPv6 is switched off
+                raise
+    return socket.create_server(("", port))

@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BaseModel, Field, SecretStr, StringConstraints
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from memory_recall.embedding.apis import EmbedderApi, EmbedderOptions
 from memory_recall.errors import InvalidConfiguration
 from memory_recall.hnsw.definition import DEFAULT_EF_CONSTRUCTION, DEFAULT_M
 from memory_recall.postgres.connection import DsnFile, DsnSource, DsnText
@@ -65,9 +66,23 @@ class DatabaseSettings(BaseModel):
 
 
 class EmbedderSettings(BaseModel):
-    """The embedder's address, the file with its API key, and the hosts of other embedders that may be used."""
+    """The embedder's address and API, the file with its API key, and the hosts of other embedders that may be used."""
 
     url: str | None = Field(default=None, description="Address of the embedder, http://HOST:8080.")
+    api: EmbedderApi = Field(
+        default=EmbedderApi.MEMORY_INDEX,
+        description="API of the embedder; OpenAI also for llama-server, vLLM, infinity, Ollama and LiteLLM.",
+    )
+    served_as: str | None = Field(default=None, description="Name of the model at the embedder, if it is another one.")
+    query_prefix: str | None = Field(
+        default=None,
+        description="What is put before a query, with the API OpenAI or TEI; by default as the model's profile says.",
+    )
+    document_prefix: str | None = Field(
+        default=None,
+        description="What is put before a memory, with the API OpenAI or TEI; by default as the model's profile says.",
+    )
+    batch: int = Field(default=32, ge=1, le=2048, description="Texts of one request at most, with a foreign API.")
     api_key_file: Path | None = Field(
         default=None,
         description="File that holds the API key of the embedder, read anew for each request.",
@@ -76,6 +91,11 @@ class EmbedderSettings(BaseModel):
         default="",
         description="Hosts, separated by commas, that the database may name as embedders; they get the API key, too.",
     )
+
+    @property
+    def options(self) -> EmbedderOptions:
+        """How the embedder is asked."""
+        return EmbedderOptions(self.api, self.served_as, self.query_prefix, self.document_prefix, self.batch)
 
 
 class HostedSettings(BaseModel):
@@ -167,6 +187,11 @@ class Settings(BaseSettings):
         validation_alias="JOB_COMPLETION_INDEX",
         description="This process's share of a backfill, from 0; Kubernetes sets it.",
     )
+
+    @property
+    def may_leave_cluster(self) -> bool:
+        """Whether texts of memories and queries may be sent beyond the cluster."""
+        return self.query_egress == "allowed"
 
     @property
     def has_embedder(self) -> bool:

@@ -42,9 +42,12 @@ HttpUrl = Annotated[str, AfterValidator(_require_plain)]
 
 
 class External(Section):
-    """An embedder that the operator does not run."""
+    """An embedder that the operator does not run. `model` is the model's name there, if it is another one than ours."""
 
     url: HttpUrl
+    api: Literal["MemoryIndex", "OpenAI", "TEI", "Voyage", "Cohere"] = "MemoryIndex"
+    model: str | None = None
+    batch: int = Field(default=32, ge=1, le=2048)
     api_key: SecretKey | None = None
 
     @property

@@ -1,4 +1,4 @@
-"""Read what pods report in their metrics, and the list of models from an external embedder.
+"""Read what pods report in their metrics, and what an external embedder says about its models.
 
 The author of a MemoryIndex chooses these servers. Therefore only few pods are asked, only a bounded part of an answer
 is parsed, at a cost that grows linearly with its size, and only short parts of an answer are quoted. The few series
@@ -12,17 +12,22 @@ import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
-from typing import Any, Protocol
+from typing import Protocol
 
 from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import MemoryIndex
 from memory_operator.clients.http import Answer, NoAnswerError
 from memory_operator.reconcile.authorization.permissions import Permitted, check_external
 from memory_operator.reconcile.facts import EmbedderLoad, PodFacts, Problem, ReportedModel
-from memory_operator.resources.embedder import PROBE_PORT, embedder_url
+from memory_operator.resources.embedder import PROBE_PORT, embedder_options, embedder_url
+from memory_recall.embedding.address_policy import is_beyond_cluster
+from memory_recall.embedding.apis import MODELS_PATHS, EmbedderApi, EmbedderOptions, NoListingError
 
 MOST_PODS = 10  # of one MemoryIndex, whose metrics are requested in one observation
 AddressesOf = Callable[[str, str], Awaitable[tuple[str, ...] | Problem]]  # of a host that a namespace's object names
+_EMBEDDED_WORD = "memory"
+_API_REMEDY = "Set spec.embedder.external.api to the API of the server, such as OpenAI for llama-server or vLLM."
+_NAME_REMEDY = "Set spec.embedder.external.model to the name that the model has there."
 _MODELS_IN_A_MESSAGE = 5
 _LONGEST_WORD = 100
 _MOST_SAMPLES = 100  # of metrics; the embedder has fewer than ten of these names
@@ -37,19 +42,21 @@ _SAMPLE = re.compile(
 _LABEL = re.compile(r'(?P<name>[a-z_]{1,30})="(?P<value>[^"\\]*)"(?:,|$)')
 
 
-class Get(Protocol):
-    """Sends a GET request to one of the addresses of the URL's host; without any, the URL has an address itself."""
+class Ask(Protocol):
+    """Sends a request to one of the addresses of the URL's host; without any, the URL has an address itself."""
 
-    async def __call__(self, url: str, headers: Mapping[str, str], addresses: Sequence[str] = ()) -> Answer:
-        """Return the answer, or raise NoAnswerError."""
+    async def __call__(
+        self, url: str, headers: Mapping[str, str], addresses: Sequence[str] = (), *, body: object = None
+    ) -> Answer:
+        """Return the answer to a GET, or with a body to a POST of it as JSON; or raise NoAnswerError."""
         ...
 
 
 class EmbedderProbe:
     """Reads the metrics of embedder and worker pods, and the model list of an external embedder."""
 
-    def __init__(self, get: Get, permitted: Permitted, addresses_of: AddressesOf) -> None:
-        self._get = get
+    def __init__(self, ask: Ask, permitted: Permitted, addresses_of: AddressesOf) -> None:
+        self._ask = ask
         self._permitted = permitted
         self._addresses_of = addresses_of
 
@@ -69,36 +76,23 @@ class EmbedderProbe:
     async def external(self, index: MemoryIndex, api_key: str | None) -> ReportedModel | Problem:
         """Return the specified model as the external embedder describes it, or the problem that prevents its use.
 
-        No request is sent if the embedder may not be called or may not be given the API key, nor to a hosted provider.
+        An embedder of another make in the cluster embeds a word of ours, since its list of models has no dimensions. No
+        request is sent if the embedder may not be called or may not be given the API key, nor to a hosted provider.
         """
-        found = await self._models(index, api_key)
-        return found if isinstance(found, Problem) else served_model(index, found)
-
-    async def _models(self, index: MemoryIndex, api_key: str | None) -> list[dict[str, Any]] | Problem:
-        """Return the models that the external embedder lists, or the problem that prevents it."""
-        refused, url, external = (
-            check_external(index, self._permitted),
-            embedder_url(index),
-            index.spec.embedder.external,
-        )
+        refused, external = check_external(index, self._permitted), index.spec.embedder.external
         if refused:
             return Problem(refused.reason, refused.message, refused.remedy or "")
         if index.hosted or external is None:
-            return Problem(Reason.NOT_PERMITTED, f"The embedder at {url} is not asked.")
+            return Problem(Reason.NOT_PERMITTED, f"The embedder at {embedder_url(index)} is not asked.")
         addresses = await self._addresses_of(index.namespace, external.host)
         if isinstance(addresses, Problem):
             return addresses
-        headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
-        try:
-            answer = await self._get(f"{url}/v1/models", headers, addresses)
-        except NoAnswerError as error:
-            return Problem(Reason.EXTERNAL_UNREACHABLE, f"The embedder at {url} does not answer: {error}.")
-        if answer.code != 200:
-            reason = Reason.EMBEDDER_UNAUTHORIZED if answer.code in {401, 403} else Reason.EXTERNAL_UNREACHABLE
-            return Problem(reason, f"The embedder at {url} answers GET /v1/models with {answer.code}.")
-        no_list = Problem(Reason.EXTERNAL_UNREACHABLE, f"The embedder at {url} answers with no list of models.")
-        models = parse_models(answer.body)
-        return no_list if models is None else models
+        options = embedder_options(index)
+        server = _Server(self._ask, index, options, api_key, addresses)
+        found = await server.listed()
+        if isinstance(found, Problem) or _is_ours(options) or is_beyond_cluster(external.url):
+            return found
+        return await server.embedding_problem() or found
 
     async def _load(self, pod: PodFacts) -> EmbedderLoad | None:
         metrics = await self._metrics(pod)
@@ -111,7 +105,7 @@ class EmbedderProbe:
         """Return a pod's metrics, which are empty if it does not answer; embedders and workers serve them alike."""
         host = f"[{pod.ip}]" if pod.ip and ":" in pod.ip else pod.ip
         try:
-            answer = await self._get(f"http://{host}:{PROBE_PORT}/metrics", {})
+            answer = await self._ask(f"http://{host}:{PROBE_PORT}/metrics", {})
         except NoAnswerError:
             return b""
         return answer.body if answer.code == 200 else b""
@@ -122,28 +116,90 @@ def _asked(pods: Iterable[PodFacts]) -> list[PodFacts]:
     return [pod for pod in pods if pod.controlled and pod.ip and not pod.deleting][:MOST_PODS]
 
 
-def parse_models(body: bytes) -> list[dict[str, Any]] | None:
-    """Parse the answer to GET /v1/models; return None if the answer contains no list of models."""
-    try:
-        found = json.loads(body)["data"]
-    except (ValueError, LookupError, TypeError, RecursionError):
+class _Server:
+    """An external embedder that may be asked, at addresses that were looked up."""
+
+    def __init__(
+        self, ask: Ask, index: MemoryIndex, options: EmbedderOptions, api_key: str | None, addresses: Sequence[str]
+    ) -> None:
+        self._ask = ask
+        self._index = index
+        self._options = options
+        self._headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+        self._addresses = addresses
+        self._url = embedder_url(index)
+
+    async def listed(self) -> ReportedModel | Problem:
+        """Return the specified model as the server lists it; a server without a list is taken at its word."""
+        path, where = MODELS_PATHS[self._options.api], f"The embedder at {self._url}"
+        if path is None:
+            return ReportedModel(where)
+        try:
+            answer = await self._ask(f"{self._url}{path}", self._headers, self._addresses)
+        except NoAnswerError as error:
+            return Problem(Reason.EXTERNAL_UNREACHABLE, f"{where} does not answer: {error}.")
+        if answer.code == 404 and self._options.api is not EmbedderApi.MEMORY_INDEX:
+            return ReportedModel(where)
+        if answer.code != 200:
+            reason = Reason.EMBEDDER_UNAUTHORIZED if answer.code in {401, 403} else Reason.EXTERNAL_UNREACHABLE
+            return Problem(reason, f"{where} answers GET {path} with {answer.code}.")
+        return served_model(self._index, self._options, answer.body)
+
+    async def embedding_problem(self) -> Problem | None:
+        """Return why the server does not embed as specified; None if it does."""
+        wanted, where = self._index.spec.embedding, f"The embedder at {self._url}"
+        path, body = self._options.request(wanted.model, [_EMBEDDED_WORD], "query")
+        try:
+            answer = await self._ask(f"{self._url}{path}", self._headers, self._addresses, body=body)
+        except NoAnswerError as error:
+            return Problem(Reason.EXTERNAL_UNREACHABLE, f"{where} does not answer: {error}.")
+        if answer.code != 200:
+            reason = Reason.EMBEDDER_UNAUTHORIZED if answer.code in {401, 403} else Reason.EXTERNAL_UNREACHABLE
+            return Problem(reason, f"{where} answers POST {path} with {answer.code}.", _API_REMEDY)
+        numbers = vector_length(self._options, answer.body)
+        if numbers is None:
+            return Problem(Reason.EXTERNAL_UNREACHABLE, f"{where} answers POST {path} with no vector.", _API_REMEDY)
+        if numbers != wanted.dimensions:
+            yields = f"yields {numbers} dimensions, not {wanted.dimensions}"
+            return Problem(Reason.DIMENSION_MISMATCH, f"{where} {yields}.")
         return None
-    return [model for model in found if isinstance(model, dict)] if isinstance(found, list) else None
 
 
-def served_model(index: MemoryIndex, models: list[dict[str, Any]]) -> ReportedModel | Problem:
-    """Return the specified model as the list describes it, or a problem if it is missing or has other dimensions."""
+def served_model(index: MemoryIndex, options: EmbedderOptions, body: bytes) -> ReportedModel | Problem:
+    """Return the specified model as a list of models describes it, or why the list forbids its use."""
     wanted, where = index.spec.embedding, f"The embedder at {embedder_url(index)}"
-    served = {str(model.get("id")): model for model in models}
-    if wanted.model not in served:
-        names = ", ".join(name[:_LONGEST_WORD] for name in sorted(served)[:_MODELS_IN_A_MESSAGE]) or "none"
-        return Problem(Reason.MODEL_MISMATCH, f"{where} serves {names}, not {wanted.model}.")
-    card = served[wanted.model]
+    try:
+        listing = options.listing(json.loads(body), wanted.model)
+    except (NoListingError, ValueError, RecursionError):
+        return Problem(Reason.EXTERNAL_UNREACHABLE, f"{where} answers with no list of models.", _API_REMEDY)
+    if listing.found is None:
+        names = ", ".join(name[:_LONGEST_WORD] for name in listing.names[:_MODELS_IN_A_MESSAGE]) or "none"
+        message = f"{where} serves {names}, not {options.name_of(wanted.model)}."
+        return Problem(Reason.MODEL_MISMATCH, message, "" if _is_ours(options) else _NAME_REMEDY)
+    card = listing.found
     dimensions = card.get("dimensions")
-    if dimensions is not None and dimensions != wanted.dimensions:
+    if dimensions is None and _is_ours(options):
+        message = f"{where} lists no dimensions of {wanted.model}, so it is no memory-embedder."
+        return Problem(Reason.EXTERNAL_UNREACHABLE, message, _API_REMEDY)
+    if _is_ours(options) and dimensions != wanted.dimensions:
         yields = f"yields {str(dimensions)[:_LONGEST_WORD]} dimensions"
         return Problem(Reason.DIMENSION_MISMATCH, f"{where} {yields}, not {wanted.dimensions}.")
+    if not _is_ours(options):
+        return ReportedModel(where)
     return ReportedModel(where, _quoted(card.get("digest")), _quoted(card.get("pooling")))
+
+
+def vector_length(options: EmbedderOptions, body: bytes) -> int | None:
+    """Return the number of dimensions of the first vector in an answer; None if the answer has no vector."""
+    try:
+        vector = options.in_openai_form(json.loads(body))["data"][0]["embedding"]
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return None
+    return len(vector) if isinstance(vector, list) and vector else None
+
+
+def _is_ours(options: EmbedderOptions) -> bool:
+    return options.api is EmbedderApi.MEMORY_INDEX
 
 
 def _quoted(value: object) -> str | None:

@@ -45,15 +45,18 @@ class _ForbiddenAddressError(OSError):
 
 
 class HttpClient:
-    """Sends GET requests within limits of time and size."""
+    """Sends requests within limits of time and size."""
 
     def __init__(self, session: aiohttp.ClientSession) -> None:
         self._session = session
 
-    async def get(self, url: str, headers: Mapping[str, str], addresses: Sequence[str] = ()) -> Answer:
-        """Send a GET request to one of the addresses of the URL's host and return the answer.
+    async def ask(
+        self, url: str, headers: Mapping[str, str], addresses: Sequence[str] = (), *, body: object = None
+    ) -> Answer:
+        """Send a request to one of the addresses of the URL's host and return the answer.
 
-        Without addresses, the URL must have an IP address in place of a host name.
+        The request is a GET, or with a `body` a POST of this body as JSON. Without addresses, the URL must have an IP
+        address in place of a host name.
 
         Raises:
             NoAnswerError: no answer came within the limits of time and size, or the address is forbidden.
@@ -63,10 +66,10 @@ class HttpClient:
             async with asyncio.timeout(TIMEOUT_SECONDS):
                 for address in addresses[:-1]:
                     try:
-                        return await self._send(url, headers, host, address)
+                        return await self._send(url, headers, host, address, body)
                     except aiohttp.ClientConnectorError:
                         continue
-                return await self._send(url, headers, host, addresses[-1] if addresses else host)
+                return await self._send(url, headers, host, addresses[-1] if addresses else host, body)
         except TimeoutError:
             raise NoAnswerError(f"it took longer than {TIMEOUT_SECONDS:g} s") from None
         except aiohttp.ClientConnectorError as error:
@@ -76,11 +79,16 @@ class HttpClient:
         except (aiohttp.ClientError, OSError, ValueError) as error:
             raise NoAnswerError(type(error).__name__) from None
 
-    async def _send(self, url: str, headers: Mapping[str, str], host: str, address: str) -> Answer:
+    async def _send(self, url: str, headers: Mapping[str, str], host: str, address: str, body: object) -> Answer:
         sent = {**headers, "Host": urlsplit(url).netloc, "Accept-Encoding": "identity"}
         target = URL(url).with_host(address)
-        async with self._session.get(
-            target, headers=sent, allow_redirects=False, server_hostname=host if target.scheme == "https" else None
+        async with self._session.request(
+            "GET" if body is None else "POST",
+            target,
+            headers=sent,
+            json=body,
+            allow_redirects=False,
+            server_hostname=host if target.scheme == "https" else None,
         ) as response:
             return Answer(response.status, await _body(response))
 

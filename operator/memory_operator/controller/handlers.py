@@ -25,6 +25,7 @@ from memory_operator.clients.connection import relaxed_connection
 from memory_operator.clients.kube import KINDS
 from memory_operator.controller.cache import ObjectCache
 from memory_operator.controller.entries import Entry, Owner
+from memory_operator.controller.kopf_storage import NoDiffs, NoProgress
 from memory_operator.controller.objects import watched_labels
 from memory_operator.controller.queue import Key, WorkQueue
 from memory_operator.resources.common import LABEL_INSTANCE
@@ -172,6 +173,8 @@ def kopf_settings(*, scan: bool) -> kopf.OperatorSettings:
     chosen = kopf.OperatorSettings()
     chosen.posting.enabled = False
     chosen.peering.standalone = True
+    chosen.persistence.diffbase_storage = NoDiffs()
+    chosen.persistence.progress_storage = NoProgress()
     chosen.scanning.disabled = not scan
     for kind, (group, _, plural) in KINDS.items():
         labels = watched_labels(kind)

@@ -191,7 +191,10 @@ def _with_external(index: MemoryIndex, found: ConfiguredEmbedder) -> MemoryIndex
     The result is None if the operator runs the embedder, or if somebody has replaced its URL by an unusable one.
     """
     try:
-        external = External(url=found.url, api_key=found.key)
+        options = found.options
+        external = External(
+            url=found.url, api=options.api.value, model=options.served_as, batch=options.batch, api_key=found.key
+        )
     except ValidationError:
         return None
     if found.url == _own_url(index):

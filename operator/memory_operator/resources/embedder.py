@@ -27,6 +27,7 @@ from memory_operator.resources.common import (
 from memory_operator.resources.model_fetch import FETCHED_DIRECTORY, FETCHED_FILE, claim_name
 from memory_operator.resources.pod_template import completed
 from memory_operator.resources.specification import record_of_specification
+from memory_recall.embedding.apis import OWN_OPTIONS, EmbedderApi, EmbedderOptions
 from memory_recall.embedding.served_model import VOYAGE_URL
 
 PORT = 8080
@@ -51,6 +52,16 @@ def local_url(index: MemoryIndex, component: str = COMPONENT) -> str:
     """Return the URL of the embedder in the cluster, also if the specification names a hosted provider instead."""
     external = index.spec.embedder.external
     return external.url.rstrip("/") if external else service_url(index, component, PORT)
+
+
+def embedder_options(index: MemoryIndex) -> EmbedderOptions:
+    """Return how the specified embedder is asked; a hosted provider is configured otherwise."""
+    external, embedding = index.spec.embedder.external, index.spec.embedding
+    if external is None:
+        return OWN_OPTIONS
+    return EmbedderOptions(
+        EmbedderApi(external.api), external.model, embedding.query_prefix, embedding.document_prefix, external.batch
+    )
 
 
 def has_several_pods(index: MemoryIndex) -> bool:

@@ -4,6 +4,7 @@ The connection URI and the embedder's API key are mounted as files and never put
 rotated value is used at the next connection or request, and `kubectl describe` does not show the value.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from memory_operator.api.embedder import SecretKey
@@ -24,22 +25,34 @@ from memory_operator.resources.common import (
     secret_file,
 )
 from memory_operator.resources.database_ca import CA_FILE, ca_mount, ca_volume
-from memory_operator.resources.embedder import local_url
+from memory_operator.resources.embedder import embedder_options, local_url
 from memory_operator.resources.pod_template import completed
+from memory_recall.embedding.apis import OWN_OPTIONS, EmbedderApi, EmbedderOptions
 from memory_recall.embedding.served_model import VOYAGE_URL
 from memory_recall.postgres.identity_sql import DatabaseIdentity
 
 DSN_DIRECTORY = "/var/run/memory-index"
 _TLS_MODES = {"Require": "require", "VerifyCA": "verify-ca", "VerifyFull": "verify-full"}  # as libpq names them
+_OPTIONS = {
+    "api": "MEMORY_EMBEDDER_API",
+    "served_as": "MEMORY_EMBEDDER_SERVED_AS",
+    "query_prefix": "MEMORY_EMBEDDER_QUERY_PREFIX",
+    "document_prefix": "MEMORY_EMBEDDER_DOCUMENT_PREFIX",
+    "batch": "MEMORY_EMBEDDER_BATCH",
+}
 ASKING = frozenset({"backfill", "sync", "swap"})  # the components that send texts to an embedder
 
 
 @dataclass(frozen=True)
 class ConfiguredEmbedder:
-    """The URL of the embedder that existing pods send texts to, and the Secret with its API key; no hosted provider."""
+    """The URL of the embedder that existing pods send texts to, and the Secret with its API key; no hosted provider.
+
+    `options` say how it is asked.
+    """
 
     url: str
     key: SecretKey | None = None
+    options: EmbedderOptions = OWN_OPTIONS
 
 
 @dataclass(frozen=True)
@@ -47,10 +60,13 @@ class UsedEmbedders:
     """The embedders that a worker sends texts to, with their API keys: one of ours, the hosted provider, or both.
 
     A swap sends texts to the embedders of both models, of which one may be hosted. `url` and `local_key` are then those
-    of the active model, and `next_key` is the key of the next model's embedder if it is another one.
+    of the active model, and `next_key` is the key of the next model's embedder if it is another one. `egress` says
+    whether texts leave the cluster.
     """
 
     url: str = ""
+    options: EmbedderOptions = OWN_OPTIONS
+    egress: bool = False
     hosted: bool = False
     local_key: SecretKey | None = None
     hosted_key: SecretKey | None = None
@@ -116,9 +132,12 @@ def used_embedders(index: MemoryIndex, component: str, active: ConfiguredEmbedde
     """
     local = component in ASKING and (component == "swap" or not index.hosted)
     hosted = component in ASKING and (index.hosted or (component == "swap" and index.hosted_key is not None))
-    first = active or ConfiguredEmbedder(local_url(index), index.local_key)
+    specified = ConfiguredEmbedder(local_url(index), index.local_key, embedder_options(index))
+    first = active or specified
     return UsedEmbedders(
         url=first.url if local or not index.hosted else "",
+        options=first.options,
+        egress=hosted or (local and (_leaves_cluster(first) or _leaves_cluster(specified))),
         hosted=hosted,
         local_key=first.key if local else None,
         hosted_key=index.hosted_key if hosted else None,
@@ -142,7 +161,29 @@ def configured_embedder(worker: Manifest) -> ConfiguredEmbedder | None:
         for secret in sources
         for item in secret.get("items") or ()
     ]
-    return ConfiguredEmbedder(url, keys[0] if keys else None)
+    return ConfiguredEmbedder(url, keys[0] if keys else None, _options_of(values))
+
+
+def _leaves_cluster(embedder: ConfiguredEmbedder) -> bool:
+    return embedder.options.leaves_cluster(embedder.url)
+
+
+def _options_of(values: Mapping[str, str]) -> EmbedderOptions:
+    """Return how an embedder is asked, by the environment variables of a worker; ours if they cannot be read."""
+    given = {field: values.get(variable) or None for field, variable in _OPTIONS.items()}
+    try:
+        api, batch = EmbedderApi(given["api"] or EmbedderApi.MEMORY_INDEX), int(given["batch"] or OWN_OPTIONS.batch)
+    except ValueError:
+        return OWN_OPTIONS
+    return EmbedderOptions(api, given["served_as"], given["query_prefix"], given["document_prefix"], batch)
+
+
+def _option_settings(options: EmbedderOptions) -> Manifest:
+    """Return the environment variables that say how an embedder of another make is asked; none for ours."""
+    if options.api is EmbedderApi.MEMORY_INDEX:
+        return {}
+    found = {variable: getattr(options, field) for field, variable in _OPTIONS.items()}
+    return {variable: str(value) for variable, value in found.items() if value is not None}
 
 
 def destinations(template: Manifest) -> frozenset[str]:
@@ -196,9 +237,10 @@ def settings(index: MemoryIndex, metrics_port: int, used: UsedEmbedders) -> list
         "MEMORY_DIMENSIONS": str(spec.embedding.dimensions),
         "MEMORY_EMBEDDER_URL": used.url,
         "MEMORY_EMBEDDER_API_KEY_FILE": f"{KEY_DIRECTORY}/key" if used.local_key else "",
+        **(_option_settings(used.options) if used.url else {}),
         "MEMORY_HOSTED_API_KEY_FILE": f"{HOSTED_KEY_DIRECTORY}/key" if used.hosted_key else "",
         "MEMORY_PROVIDER": spec.embedding.provider.lower() if index.hosted else "",
-        "MEMORY_QUERY_EGRESS": spec.embedding.query_egress.lower() if used.hosted else "",
+        "MEMORY_QUERY_EGRESS": spec.embedding.query_egress.lower() if used.egress else "",
         "MEMORY_INDEX_M": str(spec.index.m),
         "MEMORY_INDEX_EF_CONSTRUCTION": str(spec.index.ef_construction),
         "MEMORY_LOG_FORMAT": "json",

@@ -13,9 +13,10 @@ from memory_operator.resources.common import (
     selector,
     with_fingerprint,
 )
-from memory_operator.resources.embedder import NEXT_COMPONENT, embedder_url
+from memory_operator.resources.embedder import NEXT_COMPONENT, embedder_options, embedder_url
 from memory_operator.resources.jobs import LONG_JOB_SECONDS, SHORT_JOB_SECONDS, job_manifest
 from memory_operator.resources.worker_pods import ConfiguredEmbedder, pod_template, used_embedders
+from memory_recall.embedding.apis import EmbedderApi
 from memory_recall.embedding.served_model import is_hosted_model
 from memory_recall.schema.claims_sql import TableClaim
 
@@ -161,7 +162,8 @@ def swap_job(
     embedding = index.spec.embedding
     following = ["--hosted", "--dimensions", str(embedding.dimensions)]
     if not index.hosted:
-        following = ["--url", embedder_url(index, NEXT_COMPONENT), *_next_key(index, served_by)]
+        where = ["--url", embedder_url(index, NEXT_COMPONENT)]
+        following = [*where, *_next_key(index, served_by), *_asked_options(index)]
     start = ["memory", "swap", "start", "--model", embedding.model, *following]
     command = [*start, *(judged or ["--without-gate"]), "--json"]
     limits = index.spec.backfill.resources or WORKER_RESOURCES
@@ -215,6 +217,21 @@ def _next_key(index: MemoryIndex, served_by: ConfiguredEmbedder | None) -> list[
     if served_by is None or served_by.key == index.local_key:
         return []
     return ["--api-key-file", f"{NEXT_KEY_DIRECTORY}/key"] if index.local_key else ["--without-api-key"]
+
+
+def _asked_options(index: MemoryIndex) -> list[str]:
+    """Return the command options that say how the next embedder is asked, if it is one of another make."""
+    options = embedder_options(index)
+    if options.api is EmbedderApi.MEMORY_INDEX:
+        return []
+    given = {
+        "--api": options.api.value,
+        "--served-as": options.served_as,
+        "--query-prefix": options.query_prefix,
+        "--document-prefix": options.document_prefix,
+        "--dimensions": index.spec.embedding.dimensions,
+    }
+    return [f"{name}={value}" for name, value in given.items() if value is not None]
 
 
 def _gate_file(gate: Gate) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 from memory_recall.contrib.chat_client import ChatClient
 from memory_recall.contrib.query_expansion import QueryExpansion
 from memory_recall.embedding.client import EmbedderClient
-from memory_recall.embedding.voyage import VoyageClient
+from memory_recall.embedding.external_client import ExternalEmbedder
 from memory_recall.indexing.embedders import query_embedder
 from memory_recall.postgres.connection import create_pool
 from memory_recall.search.hybrid_recall import HybridRecall
@@ -29,7 +29,7 @@ async def opened_recall(
     expand_url: str | None = None,
     expand_model: str = "",
     expand_key_file: Path | None = None,
-) -> AsyncIterator[tuple[Recall, EmbedderClient | VoyageClient | None]]:
+) -> AsyncIterator[tuple[Recall, EmbedderClient | ExternalEmbedder | None]]:
     """Open a recall and, if `dense` is set, the configured embedder; close both when the block ends.
 
     The block receives the recall and the embedder. The embedder is None if `dense` is not set or none is

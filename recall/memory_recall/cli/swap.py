@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from memory_recall.cli.output import JsonOption, emit, execute
+from memory_recall.embedding.apis import EmbedderApi, EmbedderOptions
 from memory_recall.settings import Settings
 
 swap_app = typer.Typer(
@@ -16,13 +17,29 @@ ModelOption = Annotated[str, typer.Option(help="Name of the next model, as its e
 UrlOption = Annotated[str | None, typer.Option(help="Where the next model is served, such as http://127.0.0.1:8081.")]
 HostedOption = Annotated[bool, typer.Option("--hosted", help="The hosted provider serves the next model.")]
 DimensionsOption = Annotated[
-    int | None, typer.Option(min=1, max=4000, help="Dimensions of the vectors of a hosted model.")
+    int | None,
+    typer.Option(
+        min=1, max=4000, help="Dimensions that the vectors must have; of a hosted model, those that it is asked for."
+    ),
 ]
 ApiKeyOption = Annotated[
     Path | None,
     typer.Option(
         "--api-key-file", help="File that holds the API key for --url; the configured embedder's key by default."
     ),
+]
+ApiOption = Annotated[
+    EmbedderApi,
+    typer.Option(help="API of --url; OpenAI also for llama-server, vLLM, infinity, Ollama and LiteLLM."),
+]
+ServedAsOption = Annotated[str | None, typer.Option(help="Name of the model at --url, if it is another one.")]
+QueryPrefixOption = Annotated[
+    str | None,
+    typer.Option(help="What is put before a query at --url; with --api OpenAI or TEI, if not the profile's."),
+]
+DocumentPrefixOption = Annotated[
+    str | None,
+    typer.Option(help="What is put before a memory at --url; with --api OpenAI or TEI, if not the profile's."),
 ]
 WithoutApiKeyOption = Annotated[bool, typer.Option("--without-api-key", help="Send no API key to --url.")]
 YesOption = Annotated[bool, typer.Option("--yes", help="Confirm; vectors are dropped.")]
@@ -46,6 +63,8 @@ def plan_command(  # noqa: PLR0917  (typer makes options of them; nobody calls t
     dimensions: DimensionsOption = None,
     api_key_file: ApiKeyOption = None,
     without_api_key: WithoutApiKeyOption = False,
+    api: ApiOption = EmbedderApi.MEMORY_INDEX,
+    served_as: ServedAsOption = None,
     sample: Annotated[
         int, typer.Option(min=1, help="How many texts to embed to learn the rate; a hosted provider is sent none.")
     ] = 64,
@@ -64,7 +83,8 @@ def plan_command(  # noqa: PLR0917  (typer makes options of them; nobody calls t
         from memory_recall.swap.service import plan
 
         key = _key_file(settings, api_key_file, without=without_api_key)
-        return await plan(settings, NextEmbedder(model, url, dimensions, key), sample=sample)
+        following = NextEmbedder(model, url, dimensions, key, EmbedderOptions(api, served_as))
+        return await plan(settings, following, sample=sample)
 
     emit(execute(action, as_json=json), as_json=json, title="Swap plan")
 
@@ -76,6 +96,10 @@ def start_command(  # noqa: PLR0917  (typer makes options of them; nobody calls 
     dimensions: DimensionsOption = None,
     api_key_file: ApiKeyOption = None,
     without_api_key: WithoutApiKeyOption = False,
+    api: ApiOption = EmbedderApi.MEMORY_INDEX,
+    served_as: ServedAsOption = None,
+    query_prefix: QueryPrefixOption = None,
+    document_prefix: DocumentPrefixOption = None,
     queries: Annotated[
         Path | None, typer.Option(help="Labelled questions (queries.jsonl), on which the next model must prove itself.")
     ] = None,
@@ -97,6 +121,7 @@ def start_command(  # noqa: PLR0917  (typer makes options of them; nobody calls 
     Examples:
         memory swap start --model bge-small-en-v1.5 --url http://127.0.0.1:8081 --queries queries.jsonl --max-drop 0.03
         memory swap start --model bge-small-en-v1.5 --url http://127.0.0.1:8081 --without-gate --no-flip
+        memory swap start --model bge-small-en-v1.5 --url http://llama:8080 --api OpenAI --served-as bge --without-gate
         memory swap start --model voyage-3.5 --hosted --dimensions 1024 --queries queries.jsonl
     """
     _require_one(url, hosted=hosted)
@@ -110,16 +135,21 @@ def start_command(  # noqa: PLR0917  (typer makes options of them; nobody calls 
 
         gate = Gate(queries, qrels, max_drop) if queries is not None else None
         key = _key_file(settings, api_key_file, without=without_api_key)
-        return await start(settings, NextEmbedder(model, url, dimensions, key), gate=gate, flip=flip)
+        options = EmbedderOptions(api, served_as, query_prefix, document_prefix)
+        return await start(settings, NextEmbedder(model, url, dimensions, key, options), gate=gate, flip=flip)
 
     emit(execute(action, as_json=json), as_json=json, title="Swap")
 
 
-def rollback_command(
+def rollback_command(  # noqa: PLR0917  (typer makes options of them; nobody calls this by position)
     url: Annotated[str | None, typer.Option(help="Where the previous model is served.")] = None,
     hosted: Annotated[bool, typer.Option("--hosted", help="The hosted provider serves the previous model.")] = False,
     api_key_file: ApiKeyOption = None,
     without_api_key: WithoutApiKeyOption = False,
+    api: ApiOption = EmbedderApi.MEMORY_INDEX,
+    served_as: ServedAsOption = None,
+    query_prefix: QueryPrefixOption = None,
+    document_prefix: DocumentPrefixOption = None,
     json: JsonOption = False,
 ) -> None:
     """Make the previous model active again. Only rows that changed since the flip need a new vector of that model.
@@ -134,9 +164,9 @@ def rollback_command(
     async def action(settings: Settings) -> dict[str, Any]:
         from memory_recall.swap.service import roll_back
 
-        return await roll_back(
-            settings, url=url, api_key_file=_key_file(settings, api_key_file, without=without_api_key)
-        )
+        key = _key_file(settings, api_key_file, without=without_api_key)
+        options = EmbedderOptions(api, served_as, query_prefix, document_prefix)
+        return await roll_back(settings, url=url, api_key_file=key, options=options)
 
     emit(execute(action, as_json=json), as_json=json, title="Swap")
 

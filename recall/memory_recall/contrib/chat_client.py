@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeVar
 
 import httpx
 
-from memory_recall.embedding.address_policy import may_receive_texts
+from memory_recall.embedding.address_policy import check_egress
 from memory_recall.embedding.api_key import ApiKey, BearerKey
 from memory_recall.embedding.bounded_answer import Answer, Bounds, Request, UnusableAnswerError
 from memory_recall.embedding.http_client import HttpClient
@@ -24,7 +24,6 @@ from memory_recall.errors import (
     EmbedderRejected,
     EmbedderUnauthorized,
     EmbedderUnavailable,
-    InvalidConfiguration,
     MemoryIndexError,
 )
 
@@ -57,13 +56,7 @@ class ChatClient(HttpClient):
         *,
         query_egress: Literal["denied", "allowed"] = "denied",
     ) -> None:
-        if not may_receive_texts(base_url, egress=query_egress == "allowed"):
-            raise InvalidConfiguration(
-                "Texts may not be sent to the address of the language model: it is neither one of this machine, of a "
-                "private network or of a Service in the cluster, nor an https address to which they are allowed to go.",
-                "Use a model in the cluster; or an https address, and allow it by MEMORY_QUERY_EGRESS=allowed, which "
-                "is query_egress='allowed' in Python.",
-            )
+        check_egress(base_url, "language model", egress=query_egress == "allowed", hosted=False)
         auth = BearerKey(api_key) if api_key else None
         super().__init__(httpx.AsyncClient(base_url=base_url.rstrip("/"), auth=auth, timeout=_TIMEOUT, limits=_LIMITS))
         self.model = model

@@ -9,14 +9,16 @@ as the configured one. A common parent domain proves nothing, since a name does 
 The API key is sent only to hosts that the configuration names. A Service that is trusted only because of its namespace
 gets no key. An address without TLS is never used in place of one with TLS, even on a trusted host.
 
-The address of a language model comes from the configuration alone. It needs the same consent as a hosted provider of
-embeddings, unless it belongs to this machine, to a private network or to a Service of the cluster.
+An address beyond the cluster needs consent, whatever speaks there: an embedder, a hosted provider of embeddings or a
+language model. Near are this machine, addresses of private networks and Services of the cluster.
 """
 
 import ipaddress
 import re
 from collections.abc import Iterable
 from urllib.parse import urlsplit
+
+from memory_recall.errors import InvalidConfiguration
 
 _LOOPBACK = "localhost"
 _SERVICE = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?")  # RFC 1035: no digit first, as in 2130706433, which is 127.0.0.1
@@ -58,6 +60,38 @@ def may_receive_texts(url: str, *, egress: bool) -> bool:
         return False
     scheme, host = parts
     return _is_near(host) or (egress and scheme == "https")
+
+
+def is_beyond_cluster(url: str) -> bool:
+    """Return whether texts that are sent to a URL may leave the cluster."""
+    parts = _parts(url)
+    return parts is not None and not _is_near(parts[1])
+
+
+def check_egress(url: str, receiver: str, *, egress: bool, hosted: bool) -> None:
+    """Refuse to send texts to a receiver at a URL without consent. `hosted` says whether it passes them on.
+
+    Raises:
+        InvalidConfiguration: texts may not be sent there, or it is no http or https URL, or one with a user's name.
+    """
+    if _parts(url) is None:
+        raise InvalidConfiguration(
+            f"The URL of the {receiver} is none of http or https without a user's name.",
+            "Give it as http://HOST:PORT, and a key as the API key.",
+        )
+    far = is_beyond_cluster(url)
+    if (hosted or far) and not egress:
+        raise InvalidConfiguration(
+            f"Texts may not be sent to the {receiver} at {url}: it is beyond the cluster, neither on this machine, nor "
+            "in a private network, nor a Service.",
+            f"Use another {receiver}, in the cluster; or allow it by MEMORY_QUERY_EGRESS=allowed "
+            "(spec.embedding.queryEgress: Allowed), which is query_egress=True in Python.",
+        )
+    if far and not may_receive_texts(url, egress=True):
+        raise InvalidConfiguration(
+            f"Texts may not be sent to the {receiver} at {url} without TLS, since it is beyond the cluster.",
+            "Use an https address.",
+        )
 
 
 def _is_near(host: str) -> bool:

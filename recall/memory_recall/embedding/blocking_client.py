@@ -6,6 +6,7 @@ and ignores errors of a recall. No request is made for a sensitive text, even if
 
 import httpx
 
+from memory_recall.embedding.address_policy import check_egress
 from memory_recall.embedding.bounded_answer import UnusableAnswerError, fetch_blocking
 from memory_recall.embedding.wire import WireFormat
 
@@ -13,7 +14,13 @@ _TIMEOUT = 5.0  # the API's hook gives up after six seconds
 
 
 class HttpEmbedder:
-    """Embeds memories and queries through the embedding service, one text per request. It is thread-safe."""
+    """Embeds memories and queries through the embedding service, one text per request. It is thread-safe.
+
+    `query_egress` says whether texts may be sent to an address beyond the cluster.
+
+    Raises:
+        InvalidConfiguration: texts may not be sent to the address.
+    """
 
     def __init__(
         self,
@@ -22,9 +29,11 @@ class HttpEmbedder:
         api_key: str | None = None,
         *,
         dimensions: int | None = None,
+        query_egress: bool = False,
         timeout: float = _TIMEOUT,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
+        check_egress(base_url, "embedder", egress=query_egress, hosted=False)
         self.model = model
         self._wire = WireFormat(base_url.rstrip("/"), model, dimensions)
         self._timeout = httpx.Timeout(timeout)

@@ -7,21 +7,25 @@ answered before, it is taken to be missing, and the request fails at once.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
 import httpx
 
+from memory_recall.embedding.address_policy import check_egress, is_beyond_cluster
 from memory_recall.embedding.api_key import ApiKey, BearerKey
 from memory_recall.embedding.bounded_answer import Answer, Request, UnusableAnswerError
 from memory_recall.embedding.http_client import HttpClient
+from memory_recall.embedding.requests import divided, estimated_tokens
 from memory_recall.embedding.served_model import ServedModel
 from memory_recall.embedding.wire import EmbeddedBatch, Vectors, WireFormat
 from memory_recall.errors import EmbedderUnavailable, Resend
 from memory_recall.retrying import Backoff, retry
 
 DEFAULT_TIMEOUT = httpx.Timeout(120.0, connect=5.0)  # a cold pod takes long over a full batch of documents
+_BATCH = 128  # texts of one request, where a client divides them
+_MOST_TOKENS = 100_000  # of such a request: below the smallest limit of a hosted provider, 120,000
 _QUERY_SECONDS = 30.0  # a query whose caller has given up must not occupy its connection for longer
 _NEW_CONNECTIONS = 8  # on which a request is sent whose pod is being stopped, within about three seconds
 _BACKOFF = Backoff(first=0.1, longest=0.5)
@@ -30,11 +34,28 @@ T = TypeVar("T")
 
 
 class AsyncEmbedder(HttpClient, ABC):
-    """The base class of the asynchronous clients of embedders."""
+    """The base class of the asynchronous clients of embedders.
 
-    def __init__(self, wire: WireFormat, http: httpx.AsyncClient) -> None:
+    `hosted` is true if texts leave the cluster: whoever sends some checks that they may, and a query that its caller
+    marks sensitive is not sent. `model` is the model's name; None stands for any.
+    """
+
+    model: str | None
+
+    def __init__(
+        self, wire: WireFormat, http: httpx.AsyncClient, *, batch: int, query_egress: bool, hosted: bool = False
+    ) -> None:
+        """Take over an HTTP client. `hosted` says that texts leave the cluster, wherever the server is.
+
+        Raises:
+            InvalidConfiguration: texts may not be sent to the server.
+        """
+        check_egress(wire.base_url, "embedder", egress=query_egress, hosted=hosted)
         super().__init__(http)
+        self.hosted = hosted or is_beyond_cluster(wire.base_url)
+        self.base_url = wire.base_url
         self._wire = wire
+        self._batch = batch
         self._has_answered = False
 
     async def embed_documents(self, texts: Sequence[str], *, skip: bool = False) -> EmbeddedBatch:
@@ -48,6 +69,14 @@ class AsyncEmbedder(HttpClient, ABC):
     async def embed_queries(self, texts: Sequence[str]) -> EmbeddedBatch:
         """Embed many queries at once."""
         return await self._embed(texts, "query")
+
+    def requests(self, texts: Sequence[str]) -> Iterator[list[str]]:
+        """Divide the texts into lists, one for each request. A long text may get a list of its own."""
+        return divided(texts, lambda text: estimated_tokens([text]), most_items=self._batch, most_cost=_MOST_TOKENS)
+
+    @abstractmethod
+    async def model_info(self) -> ServedModel:
+        """Return the model that is served now."""
 
     @abstractmethod
     async def _embed(self, texts: Sequence[str], input_type: str, *, skip: bool = False) -> EmbeddedBatch: ...
@@ -75,7 +104,11 @@ class EmbedderClient(AsyncEmbedder):
 
     With `model` None, the service may serve any model. `api_key` is the key or the path of a file that holds it. Every
     answer is checked once, here: it has one vector for each text, of `dimensions` numbers, all finite in half
-    precision. With `dimensions` None, the number that `model_info` reports is expected.
+    precision. With `dimensions` None, the number that `model_info` reports is expected. `query_egress` says whether
+    texts may be sent to an address beyond the cluster.
+
+    Raises:
+        InvalidConfiguration: texts may not be sent to the address.
     """
 
     def __init__(
@@ -85,10 +118,10 @@ class EmbedderClient(AsyncEmbedder):
         api_key: ApiKey | None = None,
         *,
         dimensions: int | None = None,
+        query_egress: bool = False,
         timeout: httpx.Timeout | float = DEFAULT_TIMEOUT,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
-        self.base_url = base_url.rstrip("/")
         self.model = model
         self._dimensions_given = dimensions is not None
         self._timeout = httpx.Timeout(timeout)
@@ -97,7 +130,8 @@ class EmbedderClient(AsyncEmbedder):
         )
         self._auth = BearerKey(api_key) if api_key else None
         self._transport = transport
-        super().__init__(WireFormat(self.base_url, model, dimensions), self._connect())
+        wire = WireFormat(base_url.rstrip("/"), model, dimensions)
+        super().__init__(wire, self._connect(wire.base_url), batch=_BATCH, query_egress=query_egress)
 
     async def embed_query(self, text: str) -> Vectors:
         """Embed one query."""
@@ -153,12 +187,12 @@ class EmbedderClient(AsyncEmbedder):
             raise
 
     async def _send_anew(self, request: Request, read: Callable[[WireFormat, dict[str, Any]], T]) -> T:
-        async with self._connect() as http:
+        async with self._connect(self.base_url) as http:
             return await self._send(http, request, read)
 
-    def _connect(self) -> httpx.AsyncClient:
+    def _connect(self, base_url: str) -> httpx.AsyncClient:
         return httpx.AsyncClient(
-            base_url=self.base_url,
+            base_url=base_url,
             auth=self._auth,
             timeout=self._timeout,
             transport=self._transport,

@@ -9,9 +9,10 @@ no address is recorded for the active model: an address in the database must nev
 import asyncio
 from collections.abc import Iterable
 
-from memory_recall.embedding.address_policy import is_trusted_embedder_url, may_have_key
+from memory_recall.embedding.address_policy import is_trusted_embedder_url, may_have_key, may_receive_texts
+from memory_recall.embedding.apis import OWN_OPTIONS, EmbedderOptions
 from memory_recall.embedding.client import EmbedderClient
-from memory_recall.embedding.voyage import VoyageClient
+from memory_recall.embedding.external_client import ExternalEmbedder, embedder_client
 
 
 class FollowingEmbedder:
@@ -20,6 +21,10 @@ class FollowingEmbedder:
     An address from the database is used only if `memory_recall.embedding.address_policy` trusts it, given `base_url`
     and `trusted_hosts`. The API key is sent only to the host of `base_url` and to `trusted_hosts`. `hosted` is a client
     of a hosted provider's model, which is used while that model is active; it is closed together with this embedder.
+
+    `options` are those of the configured embedder. An embedder at another address must be a memory-embedder; of any
+    other, answers are refused, and the application has to be configured for it. `query_egress` says whether texts may
+    be sent to addresses beyond the cluster.
     """
 
     def __init__(
@@ -28,15 +33,18 @@ class FollowingEmbedder:
         model: str | None = None,
         api_key: str | None = None,
         *,
+        options: EmbedderOptions = OWN_OPTIONS,
+        query_egress: bool = False,
         trusted_hosts: Iterable[str] = (),
-        hosted: VoyageClient | None = None,
+        hosted: ExternalEmbedder | None = None,
     ) -> None:
         self._trusted_hosts = frozenset(trusted_hosts)
         self._api_key = api_key
-        self._configured = EmbedderClient(base_url, model, api_key)
+        self._query_egress = query_egress
+        self._configured = embedder_client(base_url, model, api_key, options=options, query_egress=query_egress)
         self._hosted = hosted
-        self._opened: dict[tuple[str, str], EmbedderClient] = {}
-        self.current: EmbedderClient | VoyageClient = self._configured
+        self._opened: dict[tuple[str, str], EmbedderClient | ExternalEmbedder] = {}
+        self.current: EmbedderClient | ExternalEmbedder = self._configured
 
     @property
     def model(self) -> str | None:
@@ -45,8 +53,8 @@ class FollowingEmbedder:
 
     @property
     def hosted(self) -> bool:
-        """Whether queries are sent to a hosted provider now."""
-        return self.current is self._hosted
+        """Whether queries leave the cluster now."""
+        return self.current.hosted
 
     async def embed_query(self, text: str) -> list[float]:
         """Return the vector of one query."""
@@ -70,23 +78,28 @@ class FollowingEmbedder:
         self.current = others[0]
         return True
 
-    def _choices(self, model: str, url: str | None) -> list[EmbedderClient | VoyageClient]:
+    def _choices(self, model: str, url: str | None) -> list[EmbedderClient | ExternalEmbedder]:
         if self._hosted is not None and url is None and self._hosted.model == model:
             return [self._hosted]
-        found: list[EmbedderClient | VoyageClient] = []
+        found: list[EmbedderClient | ExternalEmbedder] = []
         near = self._configured.base_url
-        if url is not None and is_trusted_embedder_url(near, url, self._trusted_hosts):
+        if (
+            url is not None
+            and is_trusted_embedder_url(near, url, self._trusted_hosts)
+            and may_receive_texts(url, egress=self._query_egress)
+        ):
             found.append(self._opened_for(url.rstrip("/"), model))
         if self._configured.model in {None, model} and self._configured not in found:
             found.append(self._configured)
         return found
 
-    def _opened_for(self, url: str, name: str) -> EmbedderClient:
+    def _opened_for(self, url: str, name: str) -> EmbedderClient | ExternalEmbedder:
         if (self._configured.base_url, self._configured.model) == (url, name):
             return self._configured
         if (url, name) not in self._opened:
             entitled = may_have_key(self._configured.base_url, url, self._trusted_hosts)
-            self._opened[url, name] = EmbedderClient(url, name, self._api_key if entitled else None)
+            key = self._api_key if entitled else None
+            self._opened[url, name] = EmbedderClient(url, name, key, query_egress=self._query_egress)
         return self._opened[url, name]
 
     async def close(self) -> None:

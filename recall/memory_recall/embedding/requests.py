@@ -2,10 +2,17 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
+_CHARACTERS_PER_TOKEN = 3  # fewer than English prose has, so that an estimate errs on the safe side
+
 T = TypeVar("T")
+
+
+def estimated_tokens(texts: Sequence[str]) -> int:
+    """Estimate the number of tokens of the texts; the estimate is more often too high than too low."""
+    return sum(len(text) // _CHARACTERS_PER_TOKEN + 2 for text in texts)
 
 
 def divided(items: Iterable[T], cost: Callable[[T], int], *, most_items: int, most_cost: int) -> Iterator[list[T]]:

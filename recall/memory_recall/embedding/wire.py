@@ -30,7 +30,6 @@ from memory_recall.errors import (
     EmbedderUnauthorized,
     EmbedderUnavailable,
     EmptyText,
-    InvalidConfiguration,
     MemoryIndexError,
     ModelMismatch,
     Resend,
@@ -74,6 +73,23 @@ class EmbeddedBatch:
     skipped: Mapping[int, type[EmbedderRejected]] = field(default_factory=dict)
 
 
+def joined(answers: Sequence[EmbeddedBatch]) -> EmbeddedBatch:
+    """Join the answers of at least one request, in their order. None of them may have skipped texts."""
+    truncated: set[int] = set()
+    before = 0
+    for answer in answers:
+        truncated |= {before + place for place in answer.truncated}
+        before += len(answer.vectors)
+    vectors = np.concatenate([answer.vectors for answer in answers])
+    digests = {answer.digest for answer in answers}
+    return EmbeddedBatch(
+        vectors,
+        sum(answer.tokens for answer in answers),
+        digest=digests.pop() if len(digests) == 1 else None,
+        truncated=frozenset(truncated),
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class WireFormat:
     """Builds requests to the embedding service at `base_url` and reads its responses.
@@ -84,17 +100,6 @@ class WireFormat:
     base_url: str
     model: str | None
     dimensions: int | None
-
-    def __post_init__(self) -> None:
-        """Refuse a URL with a user name or a password, because error messages and the database contain the URL.
-
-        Raises:
-            InvalidConfiguration: the URL holds a user name or a password.
-        """
-        if "@" in self.base_url:
-            raise InvalidConfiguration(
-                "The embedder's URL holds user information.", "Give the URL without it, and the key as the API key."
-            )
 
     def embeddings(
         self, texts: Sequence[str], input_type: str, timeout: httpx.Timeout, *, skip: bool = False
@@ -163,9 +168,19 @@ class WireFormat:
 
         Raises:
             EmbedderBroken: the vectors cannot be decoded, are fewer or more than expected, or one is not finite or is
-                zero in half precision.
+                zero in half precision; or the answer names no file of the model, so another service has given it,
+                which has put no prefix before the texts.
             DimensionMismatch: the vectors have another number of dimensions than expected.
         """
+        found = self._checked(payload, expected, skip=skip)
+        if found.digest is None:
+            raise EmbedderBroken(
+                f"The embedder at {self.base_url} names no file of its model, so it is no memory-embedder.",
+                "Say which API it has: spec.embedder.external.api, or MEMORY_EMBEDDER_API, such as OpenAI.",
+            )
+        return found
+
+    def _checked(self, payload: dict[str, Any], expected: int, *, skip: bool = False) -> EmbeddedBatch:
         skipped = self._skipped(payload, expected) if skip else {}
         places = [place for place in range(expected) if place not in skipped]
         vectors, truncated = self._decode(payload, places)

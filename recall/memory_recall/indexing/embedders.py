@@ -13,9 +13,10 @@ from types import TracebackType
 from typing import Self
 
 from memory_recall.embedding.address_policy import is_trusted_embedder_url, may_have_key
+from memory_recall.embedding.apis import OWN_OPTIONS, EmbedderApi, EmbedderOptions
 from memory_recall.embedding.client import EmbedderClient
+from memory_recall.embedding.external_client import ExternalEmbedder, embedder_client
 from memory_recall.embedding.served_model import VOYAGE_URL
-from memory_recall.embedding.voyage import VoyageClient
 from memory_recall.errors import InvalidConfiguration, ModelMismatch
 from memory_recall.indexing.document_embedder import DocumentEmbedder
 from memory_recall.indexing.hosted_embedder import EgressFilter, HostedEmbedder, RateLimits
@@ -24,32 +25,43 @@ from memory_recall.retrying import OutageListener
 from memory_recall.schema.models_sql import RecordedModel
 from memory_recall.settings import Settings
 
-Connect = Callable[[str, str], EmbedderClient]
+Client = EmbedderClient | ExternalEmbedder
+Embedder = Client | HostedEmbedder
+Connect = Callable[[str, str], AbstractAsyncContextManager[Embedder]]
 ConnectHosted = Callable[[str, int], AbstractAsyncContextManager[HostedEmbedder]]
 
+_VOYAGE = EmbedderOptions(EmbedderApi.VOYAGE, batch=128)  # below the smallest limit of its models, 1,000 texts
 _LIMITS = RateLimits(requests=2000, tokens=3_000_000)  # a minute; a refusal is repeated after the time that it names
 
 
-def query_embedder(settings: Settings) -> EmbedderClient | VoyageClient | None:
+def query_embedder(settings: Settings) -> Client | None:
     """Make the client that embeds queries, or return None if no embedder is configured.
 
     Raises:
-        InvalidConfiguration: a hosted provider is configured without permission, dimensions or API key.
+        InvalidConfiguration: the embedder is beyond the cluster without permission; or a hosted provider is configured
+            without permission, dimensions or API key.
     """
     if settings.provider == "voyage":
         return _voyage(settings, settings.model, settings.dimensions)
     if not settings.embedder.url:
         return None
-    key = settings.embedder.api_key_file
-    return EmbedderClient(settings.embedder.url, settings.model, key, dimensions=settings.dimensions)
+    return embedder_client(
+        settings.embedder.url,
+        settings.model,
+        settings.embedder.api_key_file,
+        options=settings.embedder.options,
+        dimensions=settings.dimensions,
+        query_egress=settings.may_leave_cluster,
+    )
 
 
 @asynccontextmanager
-async def document_embedder(settings: Settings, listener: OutageListener) -> AsyncIterator[DocumentEmbedder]:
+async def document_embedder(settings: Settings, listener: OutageListener) -> AsyncIterator[Embedder]:
     """Open the configured embedder for workers, and close its connections at the end of the block.
 
     Raises:
-        InvalidConfiguration: no embedder is configured, or a hosted provider without permission, dimensions or API key.
+        InvalidConfiguration: no embedder is configured, it is beyond the cluster without permission, or a hosted
+            provider without permission, dimensions or API key.
     """
     if settings.provider == "voyage":
         async with hosted_embedder(settings, settings.model, settings.dimensions, listener) as hosted:
@@ -57,8 +69,8 @@ async def document_embedder(settings: Settings, listener: OutageListener) -> Asy
         return
     if not settings.embedder.url:
         raise InvalidConfiguration("No embedder is configured.", "Set MEMORY_EMBEDDER_URL.")
-    async with connector(settings)(settings.embedder.url, settings.model) as client:
-        yield client
+    async with connector(settings, listener)(settings.embedder.url, settings.model) as embedder:
+        yield embedder
 
 
 @asynccontextmanager
@@ -70,26 +82,56 @@ async def hosted_embedder(
     Raises:
         InvalidConfiguration: the hosted provider is not allowed, or has no API key, or the dimensions are missing.
     """
-    session = Session(settings.dsn(), name="memory-egress", listener=listener)
-    async with _voyage(settings, model, dimensions) as client, session:
-        yield HostedEmbedder(client, _LIMITS, egress_filter=EgressFilter(session, settings.table))
+    client = _voyage(settings, model, dimensions)
+    async with client, _egress_filter(settings, listener) as egress_filter:
+        yield HostedEmbedder(client, _LIMITS, egress_filter=egress_filter)
 
 
-def connector(settings: Settings) -> Connect:
-    """Return a function that makes a client of our own embedding service from a URL and a model's name.
+@asynccontextmanager
+async def guarded(settings: Settings, client: Client, listener: OutageListener) -> AsyncIterator[Embedder]:
+    """Open a client, and close its connections at the end of the block.
 
-    The client gets the API key only for the host of the configured URL and for trusted hosts. The API key of a hosted
-    provider is sent to no embedding service of our own.
+    If texts leave the cluster, the rows are looked up once more before each request.
+    """
+    if not client.hosted:
+        async with client:
+            yield client
+        return
+    async with client, _egress_filter(settings, listener) as egress_filter:
+        yield HostedEmbedder(client, _LIMITS, egress_filter=egress_filter)
+
+
+def connector(settings: Settings, listener: OutageListener) -> Connect:
+    """Return a function that opens the embedder at a URL that serves a model, for workers.
+
+    The embedder gets the API key only at the host of the configured URL and at trusted hosts. The API key of a hosted
+    provider is sent to none of them. At another address than the configured one there must be a memory-embedder.
     """
 
-    def connect(url: str, model: str) -> EmbedderClient:
-        entitled = may_have_key(settings.embedder.url or "", url, settings.trusted_hosts())
-        return EmbedderClient(url, model, settings.embedder.api_key_file if entitled else None)
+    def connect(url: str, model: str) -> AbstractAsyncContextManager[Embedder]:
+        own = settings.embedder
+        entitled = may_have_key(own.url or "", url, settings.trusted_hosts())
+        configured = (url.rstrip("/"), model) == ((own.url or "").rstrip("/"), settings.model)
+        client = embedder_client(
+            url,
+            model,
+            own.api_key_file if entitled else None,
+            options=own.options if configured else OWN_OPTIONS,
+            dimensions=settings.dimensions if configured and own.api is not EmbedderApi.MEMORY_INDEX else None,
+            query_egress=settings.may_leave_cluster,
+        )
+        return guarded(settings, client, listener)
 
     return connect
 
 
-def _voyage(settings: Settings, model: str, dimensions: int | None) -> VoyageClient:
+@asynccontextmanager
+async def _egress_filter(settings: Settings, listener: OutageListener) -> AsyncIterator[EgressFilter]:
+    async with Session(settings.dsn(), name="memory-egress", listener=listener) as session:
+        yield EgressFilter(session, settings.table)
+
+
+def _voyage(settings: Settings, model: str, dimensions: int | None) -> ExternalEmbedder:
     if settings.query_egress != "allowed":
         raise InvalidConfiguration(
             "Provider voyage sends texts of memories and queries to a hosted service, which has not been allowed.",
@@ -100,7 +142,8 @@ def _voyage(settings: Settings, model: str, dimensions: int | None) -> VoyageCli
     key = settings.hosted.api_key_file
     if key is None:
         raise InvalidConfiguration("Provider voyage needs an API key.", "Set MEMORY_HOSTED_API_KEY_FILE.")
-    return VoyageClient(model, dimensions, key, base_url=settings.hosted.url or VOYAGE_URL)
+    url = settings.hosted.url or VOYAGE_URL
+    return ExternalEmbedder(url, model, key, options=_VOYAGE, dimensions=dimensions, query_egress=True)
 
 
 class EmbedderDirectory:
@@ -108,7 +151,7 @@ class EmbedderDirectory:
 
     Args:
         configured: the client of the configured embedder.
-        connect: makes a client from a URL and a model's name.
+        connect: opens the embedder at a URL that serves a model.
         model: the name of the configured embedder's model.
         url: the URL of the configured embedder; None for a hosted provider.
         local_url: the URL of the embedder in the cluster. The database may name embedders in the same namespace. None
@@ -186,7 +229,7 @@ def directory_of(settings: Settings, configured: DocumentEmbedder, listener: Out
     may_leave = settings.query_egress == "allowed" and settings.hosted.api_key_file is not None
     return EmbedderDirectory(
         configured,
-        connector(settings),
+        connector(settings, listener),
         model=settings.model,
         url=settings.embedder.url if settings.provider == "local" else None,
         local_url=settings.embedder.url,

@@ -1,4 +1,4 @@
-"""Embeds documents with a hosted provider, within its rate limits, and sends only texts that may leave the cluster.
+"""Embeds documents beyond the cluster, within rate limits, and sends only texts that may leave the cluster.
 
 Requests are spaced out, so that a backfill runs at the rate limits instead of being refused. A refused request is sent
 again after the time that the provider names. If the provider stays unavailable, the error is raised, and the worker
@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 
-from memory_recall.embedding.requests import Pacer
+from memory_recall.embedding.client import AsyncEmbedder
+from memory_recall.embedding.requests import Pacer, estimated_tokens
 from memory_recall.embedding.served_model import ServedModel
-from memory_recall.embedding.voyage import VoyageClient, estimated_tokens, joined
-from memory_recall.embedding.wire import EmbeddedBatch
+from memory_recall.embedding.wire import EmbeddedBatch, joined
 from memory_recall.errors import EmbedderUnavailable
 from memory_recall.indexing.queue_sql import PendingRow, still_shareable
 from memory_recall.postgres.connection import Connection
@@ -73,7 +73,7 @@ class HostedEmbedder:
 
     def __init__(
         self,
-        client: VoyageClient,
+        client: AsyncEmbedder,
         limits: RateLimits,
         *,
         egress_filter: Callable[[Sequence[PendingRow]], Awaitable[list[PendingRow]]],

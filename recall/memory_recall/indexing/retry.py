@@ -145,10 +145,12 @@ class RetryingEmbedder:
                 await self._await_recovery(failed_at=sent_at)
 
     async def _send(self, rows: list[PendingRow]) -> tuple[list[PendingRow], EmbeddedBatch | None]:
+        batch: EmbeddedBatch | None
         if isinstance(self._embedder, RowEmbedder):
-            return await self._embedder.embed_rows(rows)
-        batch = await self._embedder.embed_documents([row.text for row in rows], skip=True)
-        if self._model is not None:  # a roll-out may have replaced the file between two requests
+            rows, batch = await self._embedder.embed_rows(rows)
+        else:
+            batch = await self._embedder.embed_documents([row.text for row in rows], skip=True)
+        if self._model is not None and batch is not None:  # a roll-out may have replaced the file between two requests
             self._model.require_file(batch.digest)
         return rows, batch
 

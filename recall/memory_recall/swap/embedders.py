@@ -2,47 +2,57 @@
 
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from memory_recall.embedding.address_policy import is_trusted_embedder_url, may_have_key
-from memory_recall.embedding.client import EmbedderClient
+from memory_recall.embedding.apis import OWN_OPTIONS, EmbedderOptions
+from memory_recall.embedding.external_client import embedder_client
 from memory_recall.embedding.served_model import ServedModel
 from memory_recall.errors import EmbedderUnavailable, InvalidInput
-from memory_recall.indexing.embedders import Connect, connector, hosted_embedder
+from memory_recall.indexing.embedders import Connect, Embedder, connector, guarded, hosted_embedder
 from memory_recall.indexing.hosted_embedder import HostedEmbedder
 from memory_recall.indexing.progress import LogProgress, WorkerMetrics
 from memory_recall.schema.models_sql import RecordedModel
 from memory_recall.settings import Settings
-
-Client = EmbedderClient | HostedEmbedder
 
 
 @dataclass(frozen=True)
 class NextEmbedder:
     """Where the next model is served: at `url` by an embedder of our own, or by the hosted provider if `url` is None.
 
-    A hosted provider's model has vectors of several lengths, so `dimensions` then says which are wanted. `api_key_file`
-    holds the API key for the host of `url`, which gets no other; None sends none there.
+    A hosted provider's model has vectors of several lengths, so `dimensions` then says which are wanted; elsewhere it
+    is compared with those that the embedder yields. `api_key_file` holds the API key for the host of `url`, which gets
+    no other; None sends none there. `options` say how the embedder at `url` is asked.
     """
 
     model: str
     url: str | None
     dimensions: int | None = None
     api_key_file: Path | None = None
+    options: EmbedderOptions = OWN_OPTIONS
 
-    def connect(self, settings: Settings) -> AbstractAsyncContextManager[Client]:
+    def connect(self, settings: Settings) -> AbstractAsyncContextManager[Embedder]:
         """Open a client of the embedder.
 
         Raises:
-            InvalidConfiguration: the hosted provider is not allowed, or has no API key, or the dimensions are missing.
+            InvalidConfiguration: the embedder is beyond the cluster without permission, or the hosted provider is not
+                allowed, or has no API key, or the dimensions are missing.
         """
         if self.url is None:
             return _hosted(settings, self.model, self.dimensions)
-        return EmbedderClient(self.url, self.model, self.api_key_file)
+        client = embedder_client(
+            self.url,
+            self.model,
+            self.api_key_file,
+            options=self.options,
+            dimensions=self.dimensions,
+            query_egress=settings.may_leave_cluster,
+        )
+        return guarded(settings, client, _listener())
 
 
-async def target_of(client: Client, following: NextEmbedder) -> ServedModel:
+async def target_of(client: Embedder, following: NextEmbedder) -> ServedModel:
     """Return the next model as its embedder describes it.
 
     Raises:
@@ -57,9 +67,12 @@ async def target_of(client: Client, following: NextEmbedder) -> ServedModel:
 
 @asynccontextmanager
 async def _hosted(settings: Settings, model: str, dimensions: int | None) -> AsyncIterator[HostedEmbedder]:
-    listener = LogProgress(WorkerMetrics(), worker="swap")
-    async with hosted_embedder(settings, model, dimensions, listener) as client:
+    async with hosted_embedder(settings, model, dimensions, _listener()) as client:
         yield client
+
+
+def _listener() -> LogProgress:
+    return LogProgress(WorkerMetrics(), worker="swap")
 
 
 def _is_hosted(settings: Settings, active: RecordedModel) -> bool:
@@ -70,7 +83,9 @@ def _is_hosted(settings: Settings, active: RecordedModel) -> bool:
 
 
 @asynccontextmanager
-async def active_embedder(settings: Settings, following: NextEmbedder, active: RecordedModel) -> AsyncIterator[Client]:
+async def active_embedder(
+    settings: Settings, following: NextEmbedder, active: RecordedModel
+) -> AsyncIterator[Embedder]:
     """Open a client of the active model's embedder, with the configured API key for the configured host.
 
     The hosted provider is used if it serves the active model. Otherwise the recorded address of the embedder is used if
@@ -95,21 +110,24 @@ async def active_embedder(settings: Settings, following: NextEmbedder, active: R
             "Set MEMORY_MODEL and MEMORY_EMBEDDER_URL to it.",
         )
     configured = settings.embedder.url or ""
-    connect = connector(settings) if may_have_key(configured, url) else connector_of(settings, following)
+    connect = connector(settings, _listener()) if may_have_key(configured, url) else connector_of(settings, following)
     async with connect(url, active.name) as client:
         yield client
 
 
 def connector_of(settings: Settings, following: NextEmbedder) -> Connect:
-    """Return a function that makes clients of our own embedders.
+    """Return a function that opens the embedder at a URL that serves a model.
 
     The host of the next model's embedder gets the API key of that embedder, and other hosts get the configured key or
     none, as `connector` decides.
     """
 
-    def connect(url: str, model: str) -> EmbedderClient:
+    def connect(url: str, model: str) -> AbstractAsyncContextManager[Embedder]:
         if following.url is not None and may_have_key(following.url, url):
-            return EmbedderClient(url, model, following.api_key_file)
-        return connector(settings)(url, model)
+            same = (url.rstrip("/"), model) == (following.url.rstrip("/"), following.model)
+            return replace(following, model=model, url=url, options=following.options if same else OWN_OPTIONS).connect(
+                settings
+            )
+        return connector(settings, _listener())(url, model)
 
     return connect

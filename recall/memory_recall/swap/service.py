@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from memory_recall.embedding.apis import OWN_OPTIONS, EmbedderOptions
 from memory_recall.embedding.served_model import ServedModel
 from memory_recall.errors import NoSwap, SwapRefused, SwapUndecided
 from memory_recall.evaluation.evaluate import Question
@@ -15,7 +16,7 @@ from memory_recall.evaluation.questions import read_questions
 from memory_recall.hnsw.repair import IndexParameters
 from memory_recall.indexing import leases_sql
 from memory_recall.indexing.backfill import backfill
-from memory_recall.indexing.embedders import EmbedderDirectory
+from memory_recall.indexing.embedders import Embedder, EmbedderDirectory
 from memory_recall.indexing.progress import WorkerMetrics
 from memory_recall.indexing.worker import WorkerPlan, run_until_stopped
 from memory_recall.postgres.connection import Connection, opened
@@ -26,7 +27,7 @@ from memory_recall.schema.revisions import require_schema
 from memory_recall.schema.table import MemoryTable
 from memory_recall.settings import LOCK_SECONDS, Settings
 from memory_recall.swap import state_sql
-from memory_recall.swap.embedders import Client, NextEmbedder, active_embedder, connector_of, target_of
+from memory_recall.swap.embedders import NextEmbedder, active_embedder, connector_of, target_of
 from memory_recall.swap.gate import Verdict, measure
 from memory_recall.swap.machine import OPEN_STAGES, Fill, Stage
 from memory_recall.swap.process import Measure, SwapProcess, SwapProgress, SwapRequest
@@ -113,18 +114,20 @@ async def start(settings: Settings, following: NextEmbedder, *, gate: Gate | Non
         return await _carry_out(settings, following, client, target, measure=judge if gate else None, flip=flip)
 
 
-async def roll_back(settings: Settings, *, url: str | None, api_key_file: Path | None) -> dict[str, Any]:
+async def roll_back(
+    settings: Settings, *, url: str | None, api_key_file: Path | None, options: EmbedderOptions = OWN_OPTIONS
+) -> dict[str, Any]:
     """Make the model active again that was before the last flip, and return a report of the swap.
 
     `url` is the address of an embedder that serves it; with None, the hosted provider does. `api_key_file` is the file
-    with the API key for `url`; with None, no key is sent there.
+    with the API key for `url`; with None, no key is sent there. `options` say how the embedder at `url` is asked.
     """
     async with _opened(settings) as (connection, table):
         swap = await state_sql.latest(connection, table)
     if swap is None or not (swap.stage == Stage.FLIPPED or (swap.is_rollback and Stage(swap.stage) in OPEN_STAGES)):
         raise NoSwap("There is no flipped swap to take back.", "Swap to the other model with memory swap start.")
     previous = swap.to_model if swap.is_rollback and swap.stage != Stage.FLIPPED else swap.from_model
-    following = NextEmbedder(previous.name, url, previous.dimensions, api_key_file)
+    following = NextEmbedder(previous.name, url, previous.dimensions, api_key_file, options)
     async with following.connect(settings) as client:
         previous.require_same(await client.model_info())
         return await _carry_out(settings, following, client, None, measure=None, flip=True)
@@ -169,7 +172,7 @@ async def end(settings: Settings, stage: str) -> dict[str, Any]:
     return await status(settings)
 
 
-async def _rate(client: Client, texts: list[str]) -> float:
+async def _rate(client: Embedder, texts: list[str]) -> float:
     """Return how many texts a second the embedder embeds with one request at a time.
 
     A swap sends several requests at a time, so it may be faster.
@@ -183,7 +186,7 @@ async def _rate(client: Client, texts: list[str]) -> float:
 async def _carry_out(
     settings: Settings,
     following: NextEmbedder,
-    client: Client,
+    client: Embedder,
     target: ServedModel | None,
     *,
     measure: Measure | None,

@@ -14,7 +14,6 @@ import pytest
 
 from memory_recall.embedding.api_key import ApiKey
 from memory_recall.embedding.client import EmbedderClient
-from memory_recall.embedding.voyage import VoyageClient
 from memory_recall.errors import EmbedderUnauthorized, MemoryIndexError
 from memory_recall.hnsw.repair import build_index
 from memory_recall.indexing.backfill import BackfillResult, backfill
@@ -33,6 +32,7 @@ from tests.integration.conftest import CopyOf
 from tests.integration.memory_recall.queries import make_query
 from tests.integration.memory_recall.voyage_server import VoyageServer
 from tests.integration.memory_recall.workbench import DIMENSIONS, INDEX, Workbench, until
+from tests.support.voyage import voyage_client
 
 KEY = "pa-key-canary"
 CANARIES = ("sensitive-canary", "deleted-canary", "tag-canary", "category-canary", "user-canary", "keyword-canary")
@@ -56,7 +56,7 @@ def provider(bench: Workbench) -> VoyageServer:
 @asynccontextmanager
 async def hosted(bench: Workbench, key: ApiKey = KEY, **limits: int) -> AsyncIterator[HostedEmbedder]:
     session = Session(DsnText(bench.database.dsn), name="memory-egress", listener=bench.ear)
-    async with VoyageClient("voyage-test", DIMENSIONS, key, base_url=bench.embedder.url, **limits) as client, session:
+    async with voyage_client("voyage-test", DIMENSIONS, key, base_url=bench.embedder.url, **limits) as client, session:
         yield HostedEmbedder(client, UNLIMITED, egress_filter=EgressFilter(session, "memories"), longest_pause=0.01)
 
 
@@ -109,7 +109,7 @@ async def test_a_row_that_changes_during_an_earlier_request_is_not_sent(
     """The provider takes one text in a request, so that a batch of two becomes two requests."""
     await bench.insert("first", "second-canary")
     provider(bench).hold_after(0)
-    task = asyncio.create_task(fill(bench, bench.with_options(limits=limits, concurrency=1), max_texts=1))
+    task = asyncio.create_task(fill(bench, bench.with_options(limits=limits, concurrency=1), batch=1))
     await provider(bench).held.wait()
     await bench.execute(f"UPDATE memories SET {change} WHERE content = 'second-canary'")
     provider(bench).release()
@@ -123,7 +123,7 @@ async def test_an_answered_request_of_a_batch_is_not_repeated_when_a_later_one_i
     await bench.insert("one", "two")
     busy = iter([True])
     provider(bench).behaviour = lambda texts: (503, {}, b"{}") if texts == ["two"] and next(busy, False) else None
-    result = await fill(bench, bench.with_options(concurrency=1), max_texts=1)
+    result = await fill(bench, bench.with_options(concurrency=1), batch=1)
     assert [body["input"] for body in provider(bench).bodies] == [["one"], ["two"], ["two"]]
     assert result.tally.embedded == 2
     assert await bench.problems() == []
@@ -182,10 +182,8 @@ async def test_vectors_of_another_length_are_refused_and_none_is_stored(bench: W
 
 
 async def test_a_long_list_becomes_requests_within_the_limits_in_order(bench: Workbench) -> None:
-    texts = [f"text {number} " + "word " * (200 if number == 4 else 1) for number in range(10)]
-    async with VoyageClient(
-        "voyage-test", DIMENSIONS, KEY, base_url=bench.embedder.url, max_texts=3, max_tokens=100
-    ) as client:
+    texts = [f"text {number} " + "word " * (60_000 if number == 4 else 1) for number in range(10)]
+    async with voyage_client("voyage-test", DIMENSIONS, KEY, base_url=bench.embedder.url, batch=3) as client:
         answer = await client.embed_documents(texts)
     assert len(answer.vectors) == 10
     sent = [body["input"] for body in provider(bench).bodies]
@@ -259,7 +257,7 @@ async def recalling(bench: Workbench, embedder: Any) -> AsyncIterator[HybridReca
 
 @asynccontextmanager
 async def asking(bench: Workbench, key: ApiKey = KEY) -> AsyncIterator[HybridRecall]:
-    client = VoyageClient("voyage-test", DIMENSIONS, key, base_url=bench.embedder.url)
+    client = voyage_client("voyage-test", DIMENSIONS, key, base_url=bench.embedder.url)
     async with client, recalling(bench, client) as recall:
         yield recall
 

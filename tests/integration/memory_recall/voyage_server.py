@@ -13,7 +13,7 @@ class VoyageServer(FakeEmbedder):
     """
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(model="voyage-test", **options)
+        super().__init__(model="voyage-test", digest=None, **options)
         self.heard = b""
         self.bodies: list[dict[str, Any]] = []
         self.accepted_key: str | None = None

@@ -1,5 +1,6 @@
 """The load that embedders report, the models that they serve, and how many of their pods run, none included."""
 
+import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -9,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memory_operator.api.reasons import Reason
+from memory_operator.api.spec import MemoryIndex
 from memory_operator.clients.embedder import parse_metrics, served_model
 from memory_operator.reconcile.embedder import (
     WANTED_SECONDS,
@@ -18,6 +20,7 @@ from memory_operator.reconcile.embedder import (
     plan_replicas,
 )
 from memory_operator.reconcile.facts import DeploymentFacts, EmbedderLoad, Problem, Recommendation, ReportedModel
+from memory_operator.resources.embedder import embedder_options
 from memory_recall.status import RowCounts
 from tests.unit.memory_operator.conftest import FULL, World
 
@@ -57,8 +60,12 @@ def test_an_embedders_metrics_say_which_file_it_serves() -> None:
 
 def test_an_external_embedders_model_list_says_which_file_it_serves(world: World) -> None:
     index = world.index(embedder={"external": {"url": "http://e:8080"}})
-    listed = [{"id": "other"}, {"id": "all-MiniLM-L6-v2", "digest": "sha256:aa", "pooling": "mean"}]
-    assert served_model(index, listed) == ReportedModel("The embedder at http://e:8080", "sha256:aa", "mean")
+    card = {"id": "all-MiniLM-L6-v2", "dimensions": 384, "digest": "sha256:aa", "pooling": "mean"}
+    assert listed(index, {"id": "other"}, card) == ReportedModel("The embedder at http://e:8080", "sha256:aa", "mean")
+
+
+def listed(index: MemoryIndex, *cards: dict[str, Any]) -> ReportedModel | Problem:
+    return served_model(index, embedder_options(index), json.dumps({"data": cards}).encode())
 
 
 def test_metrics_of_another_program_yield_no_load() -> None:
@@ -68,11 +75,11 @@ def test_metrics_of_another_program_yield_no_load() -> None:
 
 def test_an_external_embedder_must_serve_the_model_with_its_dimensions(world: World) -> None:
     index = world.index(embedder={"external": {"url": "http://e:8080"}})
-    assert isinstance(served_model(index, [{"id": "all-MiniLM-L6-v2", "dimensions": 384}]), ReportedModel)
-    other = served_model(index, [{"id": "bge"}])
+    assert isinstance(listed(index, {"id": "all-MiniLM-L6-v2", "dimensions": 384}), ReportedModel)
+    other = listed(index, {"id": "bge"})
     assert isinstance(other, Problem)
     assert other.reason is Reason.MODEL_MISMATCH
-    wrong = served_model(index, [{"id": "all-MiniLM-L6-v2", "dimensions": 1024}])
+    wrong = listed(index, {"id": "all-MiniLM-L6-v2", "dimensions": 1024})
     assert isinstance(wrong, Problem)
     assert wrong.reason is Reason.DIMENSION_MISMATCH
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import FINALIZER
 from memory_operator.reconcile.authorization.permissions import Permitted, check_permissions, permitted_part
 from memory_operator.reconcile.plan import Apply
@@ -56,7 +57,7 @@ CHOICES: list[tuple[dict[str, Any], str, str, Permitted]] = [
         "HTTPS_PROXY", "permitted.environmentVariables", Permitted(environment_variables=("HTTPS_PROXY",)),
     ),
     (
-        {"embedder": {"external": {"url": "https://embed.example:8443"}}},
+        {"embedder": {"external": {"url": "https://embed.example:8443"}}, "embedding": {"queryEgress": "Allowed"}},
         "embed.example", "permitted.externalHosts", Permitted(external_hosts=("embed.example",)),
     ),
 ]  # fmt: skip
@@ -127,16 +128,43 @@ def test_the_operators_own_images_need_no_permission(world: World) -> None:
         ("http://team.svc", False),
         ("http://emb:8080", False),
         ("http://169.254.169.254", False),
-        ("http://below.listed.example", True),
-        ("http://BELOW.listed.example", True),
-        ("http://listed.example", False),
-        ("http://unlisted.example", False),
+        ("https://below.listed.example", True),
+        ("https://BELOW.listed.example", True),
+        ("https://listed.example", False),
+        ("https://unlisted.example", False),
     ],
 )
 def test_texts_go_to_hosts_of_the_own_namespace_and_to_listed_ones(world: World, url: str, permitted: bool) -> None:
-    index = world.index(embedder={"external": {"url": url}})
+    index = world.index(embedder={"external": {"url": url}}, embedding={"queryEgress": "Allowed"})
     verdict = check_permissions(index, world.images, Permitted(external_hosts=(".listed.example",)))
     assert (verdict is None) == permitted
+
+
+@pytest.mark.finding("S13")
+@pytest.mark.parametrize(
+    ("url", "api", "egress", "fine"),
+    [
+        ("https://embed.example", "OpenAI", "Denied", False),
+        ("https://embed.example", "MemoryIndex", "Denied", False),
+        ("http://embed.example", "OpenAI", "Allowed", False),
+        ("https://embed.example", "OpenAI", "Allowed", True),
+        ("https://203.0.113.9", "OpenAI", "Denied", False),
+        ("http://emb.team.svc:8080", "OpenAI", "Denied", True),
+        ("http://192.168.1.7:8080", "TEI", "Denied", True),
+        ("http://emb.team.svc:8080", "Cohere", "Denied", False),
+        ("http://emb.team.svc:8080", "Voyage", "Denied", False),
+        ("http://emb.team.svc:8080", "Cohere", "Allowed", True),
+    ],
+)
+def test_texts_leave_the_cluster_with_consent_and_encrypted_or_not_at_all(
+    world: World, url: str, api: str, egress: str, fine: bool
+) -> None:
+    """That the installer permits the host is not enough, and a hosted provider is one behind a gateway, too."""
+    hosts = Permitted(external_hosts=("embed.example", "203.0.113.9", "192.168.1.7"))
+    index = world.index(embedder={"external": {"url": url, "api": api}}, embedding={"queryEgress": egress})
+    verdict = check_permissions(index, world.images, hosts)
+    assert (verdict is None) == fine
+    assert verdict is None or verdict.reason is Reason.INVALID_SPEC
 
 
 @pytest.mark.promise("key-encrypted-or-unsent")

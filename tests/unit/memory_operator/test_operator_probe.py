@@ -14,7 +14,7 @@ import pytest
 from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import InvalidSpecError, parse
 from memory_operator.clients import http
-from memory_operator.clients.embedder import MOST_PODS, EmbedderProbe, parse_metrics, parse_models
+from memory_operator.clients.embedder import MOST_PODS, EmbedderProbe, parse_metrics
 from memory_operator.clients.http import Answer, HttpClient, NoAnswerError
 from memory_operator.reconcile.authorization.addresses import is_forbidden
 from memory_operator.reconcile.authorization.permissions import Permitted
@@ -89,7 +89,7 @@ class Repeating:
 
 async def test_an_answer_is_read_whole(client: HttpClient) -> None:
     async with serving(answering(MODELS)) as (server, url):
-        assert await client.get(f"{url}/v1/models", {}) == Answer(200, MODELS)
+        assert await client.ask(f"{url}/v1/models", {}) == Answer(200, MODELS)
     assert b"Accept-Encoding: identity" in server.requests[0]
 
 
@@ -97,16 +97,16 @@ async def test_an_answer_is_read_whole(client: HttpClient) -> None:
 async def test_a_compressed_answer_is_not_unpacked(client: HttpClient) -> None:
     packed = gzip.compress(b" " * 50_000_000)
     async with serving(answering(packed, b"Content-Encoding: gzip")) as (_, url):
-        answer = await client.get(url, {})
+        answer = await client.ask(url, {})
     assert answer.body == packed
-    assert parse_models(answer.body) is None
+    assert answer.body.startswith(b"\x1f\x8b"), "as it came"
 
 
 async def test_an_answer_without_end_is_given_up_at_its_size(client: HttpClient) -> None:
     endless = Repeating(b"x" * 65536, most=1_000_000)
     async with serving(endless) as (_, url):
         with pytest.raises(NoAnswerError, match="longer than 1024 KiB"):
-            await client.get(url, {})
+            await client.ask(url, {})
     assert endless.times < 500, "what the sockets hold in between comes on top of 16 parts"
 
 
@@ -116,7 +116,7 @@ async def test_an_answer_that_comes_byte_by_byte_is_given_up_after_its_time(monk
     dripping = Repeating(b" ", most=100, pause=0.02)  # each byte comes in time, the whole does not
     async with http.opened(lambda _: True) as client, serving(dripping) as (_, url):
         with pytest.raises(NoAnswerError, match=r"longer than 0\.3 s"):
-            await client.get(url, {})
+            await client.ask(url, {})
 
 
 async def test_a_redirect_is_not_followed(client: HttpClient) -> None:
@@ -125,7 +125,7 @@ async def test_a_redirect_is_not_followed(client: HttpClient) -> None:
         await writer.drain()
 
     async with serving(elsewhere) as (server, url):
-        assert (await client.get(url, {})).code == 302
+        assert (await client.ask(url, {})).code == 302
     assert len(server.requests) == 1
 
 
@@ -136,9 +136,9 @@ async def test_a_refused_address_gets_no_connection_whatever_it_is_called(host: 
     async with http.opened(lambda address: not is_forbidden(address)) as client, serving(answering(MODELS)) as found:
         server, url = found
         with pytest.raises(NoAnswerError, match="does not connect to"):
-            await client.get(url.replace("127.0.0.1", host), {"Authorization": "Bearer key"})
+            await client.ask(url.replace("127.0.0.1", host), {"Authorization": "Bearer key"})
         with pytest.raises(NoAnswerError, match="does not connect to"):
-            await client.get(url.replace("127.0.0.1", "embedder.team.svc"), {}, ["127.0.0.1"])
+            await client.ask(url.replace("127.0.0.1", "embedder.team.svc"), {}, ["127.0.0.1"])
     assert server.requests == []
 
 
@@ -147,9 +147,9 @@ async def test_a_refused_address_gets_no_connection_whatever_it_is_called(host: 
 async def test_the_given_address_is_connected_to_and_no_name_is_resolved(client: HttpClient) -> None:
     async with serving(answering(MODELS)) as (server, url):
         named = url.replace("127.0.0.1", "embedder.team.svc")
-        assert await client.get(f"{named}/v1/models", {}, ["127.0.0.1"]) == Answer(200, MODELS)
+        assert await client.ask(f"{named}/v1/models", {}, ["127.0.0.1"]) == Answer(200, MODELS)
         with pytest.raises(NoAnswerError):
-            await client.get(url.replace("127.0.0.1", "localhost"), {})
+            await client.ask(url.replace("127.0.0.1", "localhost"), {})
     (request,) = server.requests
     assert b"Host: embedder.team.svc:" in request
 
@@ -157,7 +157,7 @@ async def test_the_given_address_is_connected_to_and_no_name_is_resolved(client:
 async def test_the_next_address_is_tried_where_one_refuses(client: HttpClient) -> None:
     async with serving(answering(MODELS)) as (_, url):
         named = url.replace("127.0.0.1", "embedder.team.svc")
-        assert (await client.get(named, {}, ["127.0.0.2", "127.0.0.1"])).code == 200
+        assert (await client.ask(named, {}, ["127.0.0.2", "127.0.0.1"])).code == 200
 
 
 def probing(world: World, answer: Answer | NoAnswerError) -> tuple[EmbedderProbe, list[str]]:
@@ -222,7 +222,8 @@ async def test_a_key_is_sent_only_where_it_stays_secret(world: World, url: str, 
     world.permitted = Permitted(external_hosts=("embed.example.org", ".embed.example.org"))
     probe, urls = probing(world, Answer(200, MODELS))
     external = {"url": url, "apiKey": {"secretName": "key"}}
-    problem = await probe.external(world.index(embedder={"external": external}), "the-key")
+    index = world.index(embedder={"external": external}, embedding={"queryEgress": "Allowed"})
+    problem = await probe.external(index, "the-key")
     assert bool(urls) is asked
     assert (problem.reason if isinstance(problem, Problem) else None) is (None if asked else Reason.INVALID_SPEC)
 
@@ -239,6 +240,67 @@ async def test_no_key_is_sent_to_anything_but_an_external_embedder(world: World,
     probe, urls = probing(world, Answer(200, MODELS))
     assert isinstance(await probe.external(world.index(**spec), "the-key"), Problem)
     assert urls == []
+
+
+VECTOR = [0.1] * 384
+WRONG = [0.1] * 1024
+ALL_OF_OPENAI = {"data": [{"id": "BAAI/bge", "object": "model"}, {"id": "all-MiniLM-L6-v2"}]}
+
+
+@pytest.mark.finding("mission 4.3")
+@pytest.mark.parametrize(
+    ("external", "answers", "reason"),
+    [
+        ({"api": "OpenAI"}, {"/v1/models": ALL_OF_OPENAI, "/v1/embeddings": {"data": [{"embedding": VECTOR}]}}, None),
+        (
+            {"api": "OpenAI", "model": "BAAI/bge"},
+            {"/v1/models": ALL_OF_OPENAI, "/v1/embeddings": {"data": [{"embedding": VECTOR}]}},
+            None,
+        ),
+        ({"api": "OpenAI"}, {"/v1/embeddings": {"data": [{"embedding": VECTOR}]}}, None),
+        ({"api": "OpenAI", "model": "none"}, {"/v1/models": ALL_OF_OPENAI}, Reason.MODEL_MISMATCH),
+        (
+            {"api": "OpenAI"},
+            {"/v1/models": ALL_OF_OPENAI, "/v1/embeddings": {"data": [{"embedding": WRONG}]}},
+            Reason.DIMENSION_MISMATCH,
+        ),
+        ({"api": "OpenAI"}, {"/v1/models": ALL_OF_OPENAI}, Reason.EXTERNAL_UNREACHABLE),
+        (
+            {"api": "OpenAI"},
+            {"/v1/models": ALL_OF_OPENAI, "/v1/embeddings": {"object": "list", "data": []}},
+            Reason.EXTERNAL_UNREACHABLE,
+        ),
+        ({"api": "TEI"}, {"/info": {"model_id": "sentence-transformers/all-MiniLM-L6-v2"}, "/embed": [VECTOR]}, None),
+        ({"api": "TEI", "model": "/data"}, {"/info": {"model_id": "/data"}, "/embed": [VECTOR]}, None),
+        ({"api": "TEI"}, {"/info": {"model_id": "BAAI/bge-small-en-v1.5"}, "/embed": [VECTOR]}, Reason.MODEL_MISMATCH),
+        ({"api": "TEI"}, {"/info": {"model_id": "all-MiniLM-L6-v2"}, "/embed": [WRONG]}, Reason.DIMENSION_MISMATCH),
+        ({"api": "MemoryIndex"}, {"/v1/models": ALL_OF_OPENAI}, Reason.EXTERNAL_UNREACHABLE),
+    ],
+)
+async def test_an_embedder_of_another_make_is_ready_if_it_lists_the_model_and_embeds_with_its_dimensions(
+    world: World, external: dict[str, Any], answers: dict[str, Any], reason: Reason | None
+) -> None:
+    """A server without a list of models is taken at its word. One that is none of ours is not taken for one."""
+
+    async def ask(url: str, headers: Any, addresses: Any = (), *, body: Any = None) -> Answer:
+        path = url.removeprefix("http://e:8080")
+        assert (body is None) == (path in {"/v1/models", "/info"}), "whatever embeds is asked by POST"
+        return Answer(200, json.dumps(answers[path]).encode()) if path in answers else Answer(404, b"")
+
+    probe = EmbedderProbe(ask, world.permitted, anywhere)
+    found = await probe.external(world.index(embedder={"external": {"url": "http://e:8080", **external}}), None)
+    assert (found.reason if isinstance(found, Problem) else None) is reason, found
+    assert not isinstance(found, Problem) or found.reason is not Reason.EXTERNAL_UNREACHABLE or found.remedy
+
+
+async def test_no_word_is_embedded_beyond_the_cluster_to_learn_the_dimensions(world: World) -> None:
+    """A hosted provider takes money for each."""
+    world.permitted = Permitted(external_hosts=("api.example",))
+    probe, urls = probing(world, Answer(200, json.dumps(ALL_OF_OPENAI).encode()))
+    external = {"url": "https://api.example", "api": "OpenAI"}
+    index = world.index(embedder={"external": external}, embedding={"queryEgress": "Allowed"})
+    assert not isinstance(await probe.external(index, None), Problem)
+    assert urls == ["https://api.example/v1/models"]
 
 
 @pytest.mark.finding("M9")

@@ -7,6 +7,7 @@ import ssl
 from collections.abc import Iterable, Sequence, Sized
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import kopf
 import pytest
@@ -146,3 +147,27 @@ def test_library_logs_below_warnings_are_off(monkeypatch: pytest.MonkeyPatch) ->
         root.handlers[:] = handlers_before
         root.setLevel(level_before)
         structlog.reset_defaults()
+
+
+class Uncopyable(dict[str, Any]):
+    """A part of an object that says when it is copied."""
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        raise AssertionError("it was copied")
+
+
+@pytest.mark.finding("security S2")
+def test_kopf_copies_no_object_and_writes_nothing_down() -> None:
+    """Whoever may create objects decides how large they are, and a copy keeps the event loop."""
+    kept = handlers.kopf_settings(scan=False).persistence
+    body, patch = kopf.Body({"metadata": Uncopyable(annotations={"x": "y"}), "spec": Uncopyable(a=1)}), kopf.Patch()
+    essence = kept.diffbase_storage.build(body=body, extra_fields=None)
+    assert kept.progress_storage.clear(essence=essence) is essence
+    assert kept.diffbase_storage.fetch(body=body) is None
+    kept.diffbase_storage.store(body=body, patch=patch, essence=essence)
+    key = kopf.HandlerId("h")
+    assert kept.progress_storage.fetch(key=key, body=body) is None
+    kept.progress_storage.store(key=key, record={}, body=body, patch=patch)
+    kept.progress_storage.touch(body=body, patch=patch, value="now")
+    kept.progress_storage.purge(key=key, body=body, patch=patch)
+    assert not patch

@@ -14,7 +14,8 @@ from tests.unit.memory_operator.conftest import FULL, MODEL, NEXT_MODEL, Cluster
 
 OWN, OWN_NEXT = "http://mem-embedder.team.svc:8080", "http://mem-embedder-next.team.svc:8080"
 FORMER, OTHER = "http://a.one.svc:9000", "https://b.example:8443"
-NEXT = {"model": "bge-small-en-v1.5", "dimensions": 384}
+EGRESS = {"queryEgress": "Allowed"}  # which OTHER needs, since it is beyond the cluster
+NEXT = {"model": "bge-small-en-v1.5", "dimensions": 384, **EGRESS}
 GATE = {"gate": {"configMap": {"name": "questions"}}}
 TO_FORMER: Manifest = {"to": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "one"}}}]}
 TO_OTHER: Manifest = {"ports": [{"port": 8443, "protocol": "TCP"}]}
@@ -39,7 +40,7 @@ def change(cluster: Cluster, embedder: Manifest, **spec: Any) -> None:
 def settled(world: World, embedder: Manifest, url: str) -> Cluster:
     """A settled cluster of the model that this embedder serves."""
     world.permitted = Permitted(external_hosts=(".one.svc", "b.example"))
-    manifest = world.manifest()
+    manifest = world.manifest(embedding=EGRESS)
     manifest["spec"]["embedder"] = embedder
     cluster = Cluster(world, manifest)
     cluster.database = replace(FULL, active_model=replace(MODEL, embedder_url=url))
@@ -148,7 +149,7 @@ def test_an_address_that_the_database_alone_names_is_not_opened(world: World) ->
 def test_another_address_of_the_same_model_opens_nothing_beside_it(world: World) -> None:
     """No swap is needed, and the sync worker is set up anew at once."""
     cluster = settled(world, external(FORMER), FORMER)
-    change(cluster, external(OTHER), embedding={})
+    change(cluster, external(OTHER), embedding=EGRESS)
     cluster.reconcile()
     assert (egress(cluster), sync_url(cluster)) == ([TO_OTHER], OTHER)
 

@@ -4,18 +4,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import SecretStr
 
-from memory_recall.embedding import following
+from memory_recall.embedding import external_client, following
 from memory_recall.embedding.address_policy import is_trusted_embedder_url
 from memory_recall.embedding.api_key import ApiKey
 from memory_recall.embedding.blocking_client import HttpEmbedder
 from memory_recall.embedding.client import EmbedderClient
 from memory_recall.embedding.following import FollowingEmbedder
-from memory_recall.embedding.voyage import VoyageClient
 from memory_recall.errors import InvalidConfiguration
 from memory_recall.indexing import embedders
 from memory_recall.indexing.embedders import connector
-from memory_recall.settings import EmbedderSettings, HostedSettings, Settings
+from memory_recall.indexing.progress import LogProgress, WorkerMetrics
+from memory_recall.settings import DatabaseSettings, EmbedderSettings, HostedSettings, Settings
+from tests.support.voyage import voyage_client
 
 KEY = "key-CANARY"
 KEY_FILE = Path("api-key")
@@ -84,7 +86,7 @@ async def test_a_recall_sends_the_api_key_only_to_hosts_that_the_configuration_n
 ) -> None:
     """Another Service that the database names gets texts, but no key."""
     monkeypatch.setattr(following, "EmbedderClient", Opened)
-    embedder = FollowingEmbedder(configured, "tiny", KEY, trusted_hosts=trusted)
+    embedder = FollowingEmbedder(configured, "tiny", KEY, query_egress=True, trusted_hosts=trusted)
     assert embedder.follow("next", named, embedder.current, failed=False)
     current: Any = embedder.current
     assert (current.base_url, current.key) == (named, key)
@@ -96,14 +98,18 @@ async def test_a_worker_sends_the_api_key_only_to_hosts_that_its_settings_name(
     configured: str, trusted: tuple[str, ...], named: str, key: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And the key of a hosted provider to no service of our own."""
-    monkeypatch.setattr(embedders, "EmbedderClient", Opened)
+    monkeypatch.setattr(external_client, "EmbedderClient", Opened)
     embedder = EmbedderSettings(url=configured, api_key_file=KEY_FILE, trusted_hosts=",".join(trusted))
-    settings = Settings(embedder=embedder)
-    hosted = Settings(provider="voyage", hosted=HostedSettings(api_key_file=KEY_FILE))
-    clients: list[Any] = [connector(one)(named, "next") for one in (settings, hosted)]
-    assert [client.key for client in clients] == [KEY_FILE if key else None, None]
-    for client in clients:
-        await client.close()
+    database = DatabaseSettings(url=SecretStr("postgresql://u@h/d"))
+    settings = Settings(database=database, embedder=embedder, query_egress="allowed")
+    hosted = Settings(
+        database=database, provider="voyage", hosted=HostedSettings(api_key_file=KEY_FILE), query_egress="allowed"
+    )
+    keys: list[ApiKey | None] = []
+    monkeypatch.setattr(embedders, "guarded", lambda _settings, client, _listener: keys.append(client.key))
+    for one in (settings, hosted):
+        connector(one, LogProgress(WorkerMetrics(), worker="sync"))(named, "next")
+    assert keys == [KEY_FILE if key else None, None]
 
 
 @pytest.mark.parametrize("address", ["http://svc:pass-CANARY@host:8080", "https://pass-CANARY@host", "http://a@[::1]"])
@@ -113,7 +119,7 @@ async def test_a_worker_sends_the_api_key_only_to_hosts_that_its_settings_name(
         EmbedderClient,
         HttpEmbedder,
         FollowingEmbedder,
-        lambda url: VoyageClient("voyage-3.5", 8, KEY, base_url=url),
+        lambda url: voyage_client("voyage-3.5", 8, KEY, base_url=url),
     ],
 )
 def test_an_address_with_user_information_is_refused_and_not_repeated(connect: Any, address: str) -> None:

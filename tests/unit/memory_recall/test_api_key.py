@@ -7,10 +7,11 @@ import httpx
 import pytest
 
 from memory_recall.embedding.client import EmbedderClient
-from memory_recall.embedding.voyage import VoyageClient
 from memory_recall.errors import EmbedderUnauthorized, InvalidConfiguration
 from memory_recall.indexing.embedders import connector, query_embedder
+from memory_recall.indexing.progress import LogProgress, WorkerMetrics
 from memory_recall.settings import Settings
+from tests.support.voyage import voyage_client
 
 KEY = "pa-key-canary"
 MODELS = {"object": "list", "data": [{"id": "all-MiniLM-L6-v2", "dimensions": 384}]}
@@ -68,10 +69,11 @@ async def test_workers_and_commands_read_the_file_that_the_settings_name(
     monkeypatch.setenv("MEMORY_EMBEDDER_URL", "http://embedder:8080")
     monkeypatch.setenv("MEMORY_EMBEDDER_API_KEY_FILE", str(key_file))
     settings = Settings()
-    for client in (connector(settings)("http://embedder:8080", "all-MiniLM-L6-v2"), query_embedder(settings)):
-        assert isinstance(client, EmbedderClient)
-        async with client:
-            await client.model_info()
+    connect = connector(settings, LogProgress(WorkerMetrics(), worker="sync"))
+    for client in (connect("http://embedder:8080", "all-MiniLM-L6-v2"), query_embedder(settings)):
+        assert client is not None
+        async with client as embedder:
+            await embedder.model_info()
     assert heard == [f"Bearer {KEY}"] * 2
 
 
@@ -83,7 +85,7 @@ async def test_a_missing_or_empty_file_is_named_and_no_request_is_sent(
     key_file = key_file.with_name(name)
     async with (
         EmbedderClient("http://embedder:8080", api_key=key_file) as client,
-        VoyageClient("voyage-test", 8, key_file) as voyage,
+        voyage_client("voyage-test", 8, key_file) as voyage,
     ):
         with pytest.raises(EmbedderUnauthorized, match=str(key_file)):
             await client.model_info()
@@ -94,9 +96,9 @@ async def test_a_missing_or_empty_file_is_named_and_no_request_is_sent(
 
 def test_a_hosted_provider_without_a_key_is_refused() -> None:
     with pytest.raises(InvalidConfiguration, match="key is empty"):
-        VoyageClient("voyage-test", 8, " ")
+        voyage_client("voyage-test", 8, " ")
 
 
 async def test_neither_client_shows_its_key(key_file: Path) -> None:
-    async with EmbedderClient("http://embedder:8080", api_key=KEY) as client, VoyageClient("m", 8, key_file) as voyage:
+    async with EmbedderClient("http://embedder:8080", api_key=KEY) as client, voyage_client("m", 8, key_file) as voyage:
         assert KEY not in repr([client, voyage, vars(client), vars(voyage)])

@@ -16,10 +16,10 @@ from memory_recall.contrib.chat_client import ChatClient
 from memory_recall.embedding import bounded_answer
 from memory_recall.embedding.blocking_client import HttpEmbedder
 from memory_recall.embedding.client import EmbedderClient
-from memory_recall.embedding.voyage import VoyageClient
 from memory_recall.errors import EmbedderBroken, EmbedderRejected, EmbedderUnavailable
 from memory_recall.search.query_embedding import BudgetedQueryEmbedder
 from memory_recall.search.result import Degraded
+from tests.support.voyage import voyage_client
 
 Answering = Callable[[asyncio.StreamWriter], Awaitable[None]]
 Ask = Callable[[str], Awaitable[object]]
@@ -98,7 +98,7 @@ async def ask_blocking(url: str) -> object:
 
 
 async def ask_hosted(url: str) -> object:
-    async with VoyageClient("voyage-4", 3, "key", base_url=url) as client:
+    async with voyage_client("voyage-4", 3, "key", base_url=url) as client:
         return await client.embed_query("q")
 
 
@@ -164,7 +164,7 @@ async def test_the_bound_grows_with_what_is_asked_and_a_full_answer_fits() -> No
     for encoded in (packed, vectors.astype(np.float64).tolist()):
         data = [{"object": "embedding", "index": index, "embedding": one} for index, one in enumerate(encoded)]
         async with (
-            served(body(json.dumps({"data": data}).encode())) as url,
+            served(body(json.dumps({"data": data, "digest": "sha256:aa"}).encode())) as url,
             EmbedderClient(url, "m", dimensions=384) as client,
         ):
             batch = await client.embed_documents(["text"] * 64)
@@ -186,7 +186,7 @@ async def test_a_long_answer_is_not_parsed_on_the_event_loop(monkeypatch: pytest
     vector = base64.b64encode(np.ones(1024, dtype="<f4").tobytes()).decode()
     data = [{"index": index, "embedding": vector} for index in range(64)]
     async with (
-        served(body(json.dumps({"data": data}).encode())) as url,
+        served(body(json.dumps({"data": data, "digest": "sha256:aa"}).encode())) as url,
         EmbedderClient(url, "m", dimensions=1024) as client,
     ):
         await client.embed_documents(["text"] * 64)
@@ -255,7 +255,9 @@ def entry(index: object, *numbers: float) -> dict[str, object]:
 )
 async def test_vectors_are_checked_once_where_they_enter(data: object) -> None:
     """Their number and order, and that each is finite and has a direction in half precision."""
-    handler = httpx.MockTransport(lambda _: httpx.Response(200, content=json.dumps({"data": data}).encode()))
+    handler = httpx.MockTransport(
+        lambda _: httpx.Response(200, content=json.dumps({"data": data, "digest": "sha256:aa"}).encode())
+    )
     async with EmbedderClient("http://embedder:8080", transport=handler) as client:
         with pytest.raises(EmbedderBroken):
             await client.embed_documents(["one", "two"])
@@ -277,7 +279,7 @@ async def test_counts_that_are_no_numbers_do_not_lose_the_vectors() -> None:
     """Nothing depends on them."""
     usages = ["none", [1], {"total_tokens": "many"}, {"total_tokens": float("inf")}, {"total_tokens": -1}]
     for usage in usages:
-        content = json.dumps({"data": [entry(0, 1.0)], "usage": usage}).encode()
+        content = json.dumps({"data": [entry(0, 1.0)], "digest": "sha256:aa", "usage": usage}).encode()
         handler = httpx.MockTransport(lambda _, content=content: httpx.Response(200, content=content))
         async with EmbedderClient("http://embedder:8080", transport=handler) as client:
             batch = await client.embed_documents(["one"])
@@ -298,7 +300,7 @@ async def test_half_a_character_in_a_text_is_sent_as_the_replacement_character(a
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    async with server, EmbedderClient(url) as embedder, VoyageClient("v", 1, "key", base_url=url) as hosted:
+    async with server, EmbedderClient(url) as embedder, voyage_client("v", 1, "key", base_url=url) as hosted:
         async with ChatClient(url, "m") as chat:
             blocking = HttpEmbedder(url)
             requests: dict[str, Callable[[], Awaitable[object]]] = {

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from memory_recall.embedding import requests
-from memory_recall.embedding.voyage import VoyageClient
+from memory_recall.embedding.apis import EmbedderApi, EmbedderOptions
+from memory_recall.embedding.external_client import ExternalEmbedder
+from memory_recall.embedding.served_model import VOYAGE_URL
 from memory_recall.embedding.wire import EmbeddedBatch
 from memory_recall.errors import EmbedderBusy, EmbedderRejected, EmbedderUnavailable
 from memory_recall.indexing import hosted_embedder
@@ -53,11 +55,12 @@ async def test_the_stricter_rate_limit_decides_the_interval_of_requests(
     assert slept == pytest.approx([apart, 2 * apart]), "the first goes at once"
 
 
-class _Provider(VoyageClient):
+class _Provider(ExternalEmbedder):
     """Answers without a server, and takes two texts in a request."""
 
     def __init__(self) -> None:
-        super().__init__("voyage-test", 8, "key", max_texts=2)
+        asked = EmbedderOptions(EmbedderApi.VOYAGE, batch=2)
+        super().__init__(VOYAGE_URL, "voyage-test", "key", options=asked, dimensions=8, query_egress=True)
 
     async def _request(self, texts: Sequence[str], input_type: str) -> EmbeddedBatch:  # noqa: ARG002  (nobody is asked)
         return EmbeddedBatch(np.array([[float(text)] * 8 for text in texts], dtype=np.float32), len(texts))

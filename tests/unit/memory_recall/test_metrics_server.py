@@ -152,7 +152,7 @@ def test_a_connection_ends_if_its_answer_is_not_read(serve: Serve) -> None:
 
 
 def test_a_port_that_is_taken_is_an_error(serve: Serve) -> None:
-    with pytest.raises(OSError, match="address already in use"):
+    with pytest.raises(OSError, match="already in use"):
         MetricsServer(CollectorRegistry(), serve().port, host=HOST)
 
 
@@ -188,3 +188,14 @@ def test_every_outage_has_a_series_before_it_happens() -> None:
     registry = WorkerMetrics().registry
     series = [registry.get_sample_value("memory_worker_outages_total", {"what": what}) for what in Awaited]
     assert series == [0] * len(Awaited)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+def test_without_a_host_the_metrics_are_served_at_every_address(host: str) -> None:
+    """Pods of some clusters have addresses of IPv6 alone."""
+    server = MetricsServer(CollectorRegistry(), 0)
+    connection = HTTPConnection(host, server.port, timeout=30)
+    connection.request("GET", "/metrics")
+    assert connection.getresponse().status == 200
+    connection.close()
+    server.close()

@@ -38,7 +38,8 @@ def encode(vector: "np.ndarray[Any, Any]") -> str:
 
 def answer(*vectors: Any, **extra: Any) -> dict[str, Any]:
     data = [{"object": "embedding", "index": i, "embedding": vector} for i, vector in enumerate(vectors)]
-    return {"object": "list", "data": data, "usage": {"total_tokens": 9, "truncated_inputs": 1}, **extra}
+    usage = {"total_tokens": 9, "truncated_inputs": 1}
+    return {"object": "list", "data": data, "digest": "sha256:aa", "usage": usage, **extra}
 
 
 def client(handler: Callable[[httpx.Request], httpx.Response], **options: Any) -> EmbedderClient:
@@ -285,7 +286,7 @@ async def test_a_text_without_a_finite_vector_is_a_refusal() -> None:
 def skipping(embedded: list[int], skipped: object, **more: Any) -> Callable[[httpx.Request], httpx.Response]:
     """A server that has vectors of the texts at the places `embedded` and says that it has skipped others."""
     entries = [{"index": place, "embedding": encode(VECTORS[0] * (place + 1)), **more} for place in embedded]
-    return lambda _: httpx.Response(200, json={"data": entries, "skipped": skipped})
+    return lambda _: httpx.Response(200, json={"data": entries, "skipped": skipped, "digest": "sha256:aa"})
 
 
 async def test_texts_that_the_service_has_skipped_are_named_and_the_others_have_their_vectors() -> None:

@@ -19,7 +19,7 @@ def test_a_query_and_a_memory_are_embedded_as_what_they_are() -> None:
 
     def handler(request: httpx.Request) -> httpx.Response:
         kinds.append(json.loads(request.content)["input_type"])
-        return httpx.Response(200, json={"data": [{"index": 0, "embedding": ENCODED}]})
+        return httpx.Response(200, json={"data": [{"index": 0, "embedding": ENCODED}], "digest": "sha256:aa"})
 
     embedder = HttpEmbedder("http://embedder:8080", "m", transport=httpx.MockTransport(handler))
     assert embedder.embed_query("q") == pytest.approx([0.6, 0.8])

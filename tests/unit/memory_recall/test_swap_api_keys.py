@@ -7,12 +7,12 @@ import pytest
 from typer.testing import CliRunner
 
 from memory_recall.cli.app import create_app
+from memory_recall.embedding import external_client
 from memory_recall.embedding.api_key import ApiKey
 from memory_recall.embedding.client import EmbedderClient
-from memory_recall.indexing import embedders as worker_embedders
 from memory_recall.schema.models_sql import RecordedModel
 from memory_recall.settings import EmbedderSettings, Settings
-from memory_recall.swap import embedders, service
+from memory_recall.swap import service
 from memory_recall.swap.embedders import NextEmbedder, active_embedder, connector_of
 
 CONFIGURED, FOLLOWING = "http://a.one.svc:9000", "http://b.two.svc:9000"
@@ -29,8 +29,7 @@ class Opened(EmbedderClient):
 
 @pytest.fixture(autouse=True)
 def remembering(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (embedders, worker_embedders):
-        monkeypatch.setattr(module, "EmbedderClient", Opened)
+    monkeypatch.setattr(external_client, "EmbedderClient", Opened)
 
 
 def settings() -> Settings:
@@ -61,9 +60,8 @@ async def test_the_next_models_embedder_and_the_active_ones_get_no_key_but_their
 )
 async def test_an_address_that_the_database_names_gets_the_key_of_its_host_or_none(url: str, key: Path | None) -> None:
     next_one = NextEmbedder("m2", FOLLOWING, None, THEIRS)
-    client: Any = connector_of(settings(), next_one)(url, "m2")
-    assert client.key == key
-    await client.close()
+    async with connector_of(settings(), next_one)(url, "m2") as client:
+        assert client.key == key  # type: ignore[union-attr]
     async with active_embedder(settings(), next_one, recorded(url)) as active:
         assert (active.base_url, active.key) == (url, key)  # type: ignore[union-attr]
 

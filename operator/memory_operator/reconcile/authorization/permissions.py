@@ -18,6 +18,10 @@ from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import MemoryIndex
 from memory_operator.reconcile.authorization.addresses import CLUSTER_DOMAIN, is_listed
 from memory_operator.resources.common import Images
+from memory_recall.embedding.address_policy import is_beyond_cluster, may_receive_texts
+from memory_recall.embedding.apis import EmbedderApi, EmbedderOptions
+
+_EGRESS_REMEDY = "Use an embedder in the cluster, or set spec.embedding.queryEgress to Allowed."
 
 
 @dataclass(frozen=True)
@@ -86,8 +90,9 @@ def permitted_part(index: MemoryIndex, images: Images, permitted: Permitted) -> 
 def check_external(index: MemoryIndex, permitted: Permitted) -> Verdict | None:
     """Return a failing verdict if the external embedder must not be called; None if it may be, or if there is none.
 
-    Its host must be permitted, and an API key must not leave the cluster unencrypted. The operator's own request is
-    sent while it observes, before any other decision. Therefore this is also checked right before that request.
+    Its host must be permitted. Whatever serves beyond the cluster needs the consent of the object to send texts there,
+    and is sent neither texts nor an API key unencrypted. The operator's own request is sent while it observes, before
+    any other decision. Therefore this is also checked right before that request.
     """
     external = index.spec.embedder.external
     if external is None:
@@ -96,8 +101,19 @@ def check_external(index: MemoryIndex, permitted: Permitted) -> Verdict | None:
         message = "spec.embedder.external.apiKey would be sent unencrypted to a host outside the cluster."
         return Verdict.no(Reason.INVALID_SPEC, message, "Use an https:// URL in spec.embedder.external.url.")
     allowed = _is_host_permitted(index, external.host, permitted)
-    field = "The host of spec.embedder.external.url"
-    return _refusal([_Choice(field, external.host, allowed, "permitted.externalHosts")])
+    refusal = _refusal(
+        [_Choice("The host of spec.embedder.external.url", external.host, allowed, "permitted.externalHosts")]
+    )
+    if refusal:
+        return refusal
+    leaves = EmbedderOptions(EmbedderApi(external.api)).leaves_cluster(external.url)
+    if leaves and index.spec.embedding.query_egress != "Allowed":
+        message = f"Texts would leave the cluster for {external.host}, which spec.embedding.queryEgress does not allow."
+        return Verdict.no(Reason.INVALID_SPEC, message, _EGRESS_REMEDY)
+    if is_beyond_cluster(external.url) and not may_receive_texts(external.url, egress=True):
+        message = f"Texts would be sent unencrypted to {external.host}, which is beyond the cluster."
+        return Verdict.no(Reason.INVALID_SPEC, message, "Use an https:// URL in spec.embedder.external.url.")
+    return None
 
 
 def _is_host_permitted(index: MemoryIndex, host: str, permitted: Permitted) -> bool:

@@ -124,7 +124,7 @@ graph disable --json
 """
 SWAPPING = """
 swap plan --model small --url {next} --api-key-file key --sample 4
-swap plan --model small --url {next} --without-api-key --json
+swap plan --model small --url {next} --without-api-key --api OpenAI --served-as small --json
 swap start --model small --url {next} --without-api-key --without-gate --no-flip
 swap status
 swap status --json
@@ -132,14 +132,14 @@ swap abort --yes --json
 swap start --model small --url {next} --api-key-file key --queries all.jsonl --qrels qrels.jsonl --max-drop 1 --flip
 swap rollback --url {active} --api-key-file key
 swap start --model small --url {next} --without-gate --json
-swap rollback --url {active} --without-api-key --json
-swap start --model small --url {next} --without-gate --json
+swap rollback --url {active} --without-api-key --api OpenAI --served-as tiny --query-prefix q --document-prefix d
+swap start --model small --url {next} --without-gate --api OpenAI --served-as small --query-prefix q --document-prefix d
 swap finish --yes
 swap plan --model voyage-test --hosted --dimensions 8
 swap start --model voyage-test --hosted --dimensions 8 --without-gate
 swap finish --yes --json
 swap start --model tiny --url {active} --without-gate
-swap rollback --hosted
+swap rollback --hosted --json
 """
 STORIES = {
     "reading": READING, "adopting": ADOPTING, "writing": WRITING, "labelling": LABELLING, "relations": RELATIONS,

@@ -58,7 +58,8 @@ async def test_a_model_of_equal_recall_becomes_active_and_finish_drops_the_old_c
 async def test_a_bad_model_is_refused_with_exit_status_4_and_the_numbers(swaps: SwapBench, questions: Path) -> None:
     """It answers every text with a vector of another one."""
     swaps.following.behaviour = lambda texts: good_answer(
-        [-vector_of("same", DIMENSIONS) + 0.1 * vector_of(os.urandom(8).hex(), DIMENSIONS) for _ in texts]
+        [-vector_of("same", DIMENSIONS) + 0.1 * vector_of(os.urandom(8).hex(), DIMENSIONS) for _ in texts],
+        swaps.following.digest,
     )
     code, _, error = await _run(swaps, *_start(swaps, "--queries", str(questions), "--max-drop", "0.05"))
     assert code == 4, error

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from memory_recall.embedding.following import FollowingEmbedder
-from memory_recall.embedding.voyage import VoyageClient
 from memory_recall.postgres.connection import create_pool
 from memory_recall.search.hybrid_recall import HybridRecall
 from memory_recall.search.options import RecallOptions
@@ -22,6 +21,7 @@ from tests.integration.memory_recall.queries import make_query
 from tests.integration.memory_recall.swap.conftest import NEXT_SALT, SwapBench
 from tests.integration.memory_recall.voyage_server import VoyageServer
 from tests.integration.memory_recall.workbench import DIMENSIONS
+from tests.support.voyage import voyage_client
 
 KEY = "pa-key-canary"
 HOSTED = ("start", "--model", "voyage-test", "--hosted", "--dimensions", str(DIMENSIONS))
@@ -73,7 +73,7 @@ async def under_load(swaps: SwapBench) -> AsyncIterator[list[RecallResult]]:
     """An application that recalls and writes all the while; its results are collected."""
     results: list[RecallResult] = []
     pool = await create_pool(swaps.source)
-    hosted = VoyageClient("voyage-test", DIMENSIONS, KEY, base_url=swaps.following.url)
+    hosted = voyage_client("voyage-test", DIMENSIONS, KEY, base_url=swaps.following.url)
     embedder = FollowingEmbedder(swaps.work.embedder.url, "tiny", hosted=hosted)
     recall = HybridRecall(pool, embedder, RecallOptions(embedding_budget=5.0, time_budget=60.0))
 
@@ -142,7 +142,7 @@ async def test_a_sensitive_query_stays_in_the_cluster_when_a_recall_follows_to_a
     assert code == 0, error
     provider(hosted).heard = b""
     pool = await create_pool(hosted.source)
-    client = VoyageClient("voyage-test", DIMENSIONS, KEY, base_url=hosted.following.url)
+    client = voyage_client("voyage-test", DIMENSIONS, KEY, base_url=hosted.following.url)
     embedder = FollowingEmbedder(hosted.work.embedder.url, "tiny", hosted=client)
     recall = HybridRecall(pool, embedder, RecallOptions(embedding_budget=5.0, time_budget=60.0))
     try:

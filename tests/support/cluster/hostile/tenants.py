@@ -11,7 +11,6 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from statistics import quantiles
-from typing import Literal
 
 from devcluster.install import OPERATOR_NAMESPACE
 from tests.support.cluster.api import INDEXES, Api
@@ -26,7 +25,8 @@ _EDITS_BEFORE = 15
 _PAUSE_SECONDS = 0.7  # between two edits
 _POLL_SECONDS = 0.02
 _LONGEST_SECONDS = 60.0
-_LOOP = "memory_operator_event_loop_{}_seconds "  # of `pause` or `busy`
+_WHAT = ("pause", "busy")
+_LOOP = "memory_operator_event_loop_{}_seconds "  # of each of them
 _METRICS_PORT = 9090
 
 
@@ -81,7 +81,8 @@ class Honest:
 async def measure_harm(platform: Platform, api: Api, say: Callable[[str], None]) -> tuple[Harm, dict[str, float]]:
     """Let a hostile tenant give all its inputs beside an honest one, and return what that does to others.
 
-    The second value is the longest edit without the hostile tenant, and beside each group of its inputs.
+    The second value has the longest edit without the hostile tenant and beside each group of its inputs, in seconds,
+    and the longest pause and processor time of the event loop up to the end of each group, in milliseconds.
     """
     honest, hostile = (Tenant(platform.postgres, name, platform.image) for name in ("honest", "hostile-tenant"))
     with ExitStack() as stack:
@@ -94,7 +95,8 @@ async def measure_harm(platform: Platform, api: Api, say: Callable[[str], None])
         await asyncio.to_thread(start_server, hostile)
         other, restarts = Honest(api, honest), operator_restarts(platform.cluster)
         say("the honest tenant alone")
-        edits, pause, busy = {"alone": await other.several(_EDITS_BEFORE)}, 0.0, 0.0
+        edits = {"alone": await other.several(_EDITS_BEFORE)}
+        loop: dict[tuple[str, str], float] = {}
         for name, group in GROUPS.items():
             say(name)
             edits[name] = []
@@ -102,21 +104,23 @@ async def measure_harm(platform: Platform, api: Api, say: Callable[[str], None])
             ends = time.monotonic() + group.seconds
             while not giving.done() or time.monotonic() < ends:
                 edits[name].append(await other.edit())
-                pause = max(pause, await longest_of_loop("pause", platform, api))
-                busy = max(busy, await longest_of_loop("busy", platform, api))
+                for what in _WHAT:
+                    loop[name, what] = await longest_of_loop(what, platform, api)
                 await asyncio.sleep(_PAUSE_SECONDS)
             await giving
         again = operator_restarts(platform.cluster)
     alone = edits.pop("alone")
     beside = [one for found in edits.values() for one in found]
+    longest = {what: max(round(1000 * loop[name, what], 1) for name in GROUPS) for what in _WHAT}
     harm = Harm(
         inputs=sum(len(group.inputs) for group in GROUPS.values()),
-        longest_loop_pause_ms=round(1000 * pause, 1),
-        longest_loop_busy_ms=round(1000 * busy, 1),
+        longest_loop_pause_ms=longest["pause"],
+        longest_loop_busy_ms=longest["busy"],
         other_tenants_delay_s=round(max(0.0, _of_nine_in_ten(beside) - _of_nine_in_ten(alone)), 2),
         restarts=_total(again) - _total(restarts),
     )
-    return harm, {name: round(max(found), 2) for name, found in {"alone": alone, **edits}.items()}
+    details = {name: round(max(found), 2) for name, found in {"alone": alone, **edits}.items()}
+    return harm, details | {f"{name} {what} ms": round(1000 * found, 1) for (name, what), found in loop.items()}
 
 
 def prepare(tenant: Tenant) -> None:
@@ -132,7 +136,7 @@ def give_all(tenant: Tenant, group: Group) -> None:
         give(tenant, write)
 
 
-async def longest_of_loop(what: Literal["pause", "busy"], platform: Platform, api: Api) -> float:
+async def longest_of_loop(what: str, platform: Platform, api: Api) -> float:
     """Return the longest pause or processor time of the event loop, in seconds, that the operator's pods report."""
     longest, metric = 0.0, _LOOP.format(what)
     for pod in platform.operator_pods():

@@ -1,0 +1,154 @@
+"""The HTTP client of embedders of other makes, be it a server in the cluster or a hosted provider.
+
+A request holds the texts, the model's name and whatever the API demands; nothing else of a memory. A list of texts is
+divided into requests of a size that servers take; a smaller size is used from then on if a server says that it was too
+large. Many servers refuse a text that is longer than the model reads, instead of truncating it. Therefore a single text
+that is refused is sent again with its first half alone, a quarter and so on.
+
+Other failures are not repeated here: a recall has no time for it, and workers divide and wait by their own rules.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import httpx
+
+from memory_recall.embedding.api_key import ApiKey, BearerKey
+from memory_recall.embedding.apis import EmbedderApi, EmbedderOptions
+from memory_recall.embedding.bounded_answer import Answer, Request, UnusableAnswerError
+from memory_recall.embedding.client import AsyncEmbedder, EmbedderClient
+from memory_recall.embedding.other_wire import OtherWire, RefusedRequestError, TooManyTextsError
+from memory_recall.embedding.served_model import ServedModel
+from memory_recall.embedding.wire import EmbeddedBatch, Vectors, joined
+from memory_recall.errors import EmbedderUnauthorized, InvalidConfiguration
+
+_TIMEOUT = httpx.Timeout(60.0, connect=5.0)
+_SHORTEST = 200  # characters; a text that is refused although it is shorter is refused for another reason
+_DIMENSION_TEXT = "memory"  # of which a vector is asked for to learn its length
+
+
+class ExternalEmbedder(AsyncEmbedder):
+    """Asynchronous client of an embedder of another make; safe for concurrent use. It must be closed.
+
+    Args:
+        base_url: the server's address, without `/v1`.
+        model: our name of the model, by which its profile is found.
+        api_key: the key or the path of a file that holds it, read anew for each request.
+        options: the server's API, and how it is asked.
+        dimensions: the numbers of a vector; where it is not known, `model_info` learns it from a first vector.
+        query_egress: whether texts may be sent to a hosted provider, or to an address beyond the cluster.
+
+    Raises:
+        InvalidConfiguration: texts may not be sent to the address, or the API key is an empty text.
+    """
+
+    def __init__(
+        self,
+        base_url: str,
+        model: str,
+        api_key: ApiKey | None = None,
+        *,
+        options: EmbedderOptions,
+        dimensions: int | None = None,
+        query_egress: bool = False,
+        timeout: httpx.Timeout | float = _TIMEOUT,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        key = None if api_key is None else BearerKey(api_key)
+        if key is not None and isinstance(api_key, str) and not key.read():
+            raise InvalidConfiguration("The embedder's API key is empty.", "Pass its key.")
+        if options.api is EmbedderApi.MEMORY_INDEX:
+            raise InvalidConfiguration("A memory-embedder has its own client.", "Use EmbedderClient.")
+        wire = OtherWire(base_url.rstrip("/"), model, dimensions, options)
+        self.model: str | None = model
+        self._other = wire
+        self._timeout = httpx.Timeout(timeout)
+        http = httpx.AsyncClient(base_url=wire.base_url, auth=key, transport=transport)
+        hosted = options.leaves_cluster(wire.base_url)
+        super().__init__(wire, http, batch=options.batch, query_egress=query_egress, hosted=hosted)
+
+    async def model_info(self) -> ServedModel:
+        """Return the model, whose file is not known; a hosted provider is not asked if the dimensions are given.
+
+        Raises:
+            MemoryIndexError: the server does not serve the model, or embeds no text.
+        """
+        if self.hosted and self._wire.dimensions is not None:
+            return self._other.described(self._wire.dimensions)
+        listing = self._other.listing(self._timeout)
+        if listing is not None:
+            await self._read(listing, self._other.check_listing)
+        first = await self._embed([_DIMENSION_TEXT], "query")
+        return self._other.described(first.vectors.shape[1])
+
+    async def embed_query(self, text: str) -> Vectors:
+        """Embed one query; the caller makes sure that it is not marked sensitive if `hosted` is true."""
+        vector: Vectors = (await self._embed([text], "query")).vectors[0]
+        return vector
+
+    async def _embed(self, texts: Sequence[str], input_type: str, *, skip: bool = False) -> EmbeddedBatch:  # noqa: ARG002  (such a server fails a request whole)
+        if not texts:
+            return self._wire.empty_batch()
+        return joined([await self._embed_part(part, input_type) for part in self.requests(texts)])
+
+    async def _embed_part(self, texts: Sequence[str], input_type: str) -> EmbeddedBatch:
+        """Embed texts in one request, or in more if the server says that they are too many."""
+        try:
+            return await self._request(texts, input_type)
+        except RefusedRequestError as refused:
+            if len(texts) == 1:
+                return await self._embed_shortened(texts[0], input_type, refused)
+            if not isinstance(refused, TooManyTextsError):
+                raise refused.error from None
+            half = len(texts) // 2
+            self._batch = min(self._batch, half)
+        return joined([await self._embed_part(part, input_type) for part in (texts[:half], texts[half:])])
+
+    async def _embed_shortened(self, text: str, input_type: str, refused: RefusedRequestError) -> EmbeddedBatch:
+        """Embed a beginning of a refused text that the server takes: a half of it, a quarter and so on."""
+        while len(text) > _SHORTEST:
+            text = text[: len(text) // 2]
+            try:
+                found = await self._request([text], input_type)
+            except RefusedRequestError as again:
+                refused = again
+            else:
+                return replace(found, truncated=frozenset({0}))
+        raise refused.error from None
+
+    async def _request(self, texts: Sequence[str], input_type: str) -> EmbeddedBatch:
+        request = self._wire.embeddings(texts, input_type, self._timeout)
+        try:
+            return await self._send(self._http, request, lambda wire, payload: wire.batch(payload, len(texts)))
+        except EmbedderUnauthorized as error:
+            remedy = "Put a valid key into the Secret, or into the file that holds the key; it is read anew."
+            raise EmbedderUnauthorized(error.message, remedy) from None
+
+    async def _read(self, request: Request, check: Callable[[Answer], None]) -> None:
+        try:
+            await self._exchange(self._http, request, check)
+        except UnusableAnswerError as error:
+            raise self._wire.unusable(str(error)) from None
+        except (httpx.HTTPError, httpx.InvalidURL, TimeoutError) as error:
+            raise self._wire.unreachable(error) from None
+
+
+def embedder_client(
+    base_url: str,
+    model: str | None,
+    api_key: ApiKey | None = None,
+    *,
+    options: EmbedderOptions,
+    dimensions: int | None = None,
+    query_egress: bool = False,
+) -> EmbedderClient | ExternalEmbedder:
+    """Make the client of an embedder with the API that the options name.
+
+    Raises:
+        InvalidConfiguration: as of the client; or an embedder of another make has no model's name.
+    """
+    if options.api is EmbedderApi.MEMORY_INDEX:
+        return EmbedderClient(base_url, model, api_key, dimensions=dimensions, query_egress=query_egress)
+    if model is None:
+        raise InvalidConfiguration(f"An embedder with the API {options.api} needs a model's name.", "Name the model.")
+    return ExternalEmbedder(base_url, model, api_key, options=options, dimensions=dimensions, query_egress=query_egress)

@@ -1,0 +1,154 @@
+"""A whole index over an embedder of another make: rows are embedded, recalled by meaning, and no text goes too far."""
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from pgvector.asyncpg import register_vector
+
+from memory_recall import EmbedderApi, EmbedderOptions, FollowingEmbedder, HybridRecall, RecallOptions, create_pool
+from memory_recall.postgres.connection import DsnText
+from memory_recall.schema.migrate import MigrationRequest, migrate
+from memory_recall.search.result import Degraded
+from tests.integration.conftest import CopyOf
+from tests.integration.memory_recall.fake_embedder import vector_of
+from tests.integration.memory_recall.openai_server import OpenAiServer
+from tests.integration.memory_recall.queries import make_query
+from tests.integration.memory_recall.workbench import DIMENSIONS, Workbench
+
+pytestmark = pytest.mark.finding("mission 4.3")
+
+MODEL = "multilingual-e5-small"  # both of its prefixes count
+SERVED_AS = "org/model-GGUF"
+QUERY, DOCUMENT = "query: ", "passage: "
+
+
+@pytest.fixture
+async def bench(copy_of: CopyOf, request_for: Callable[..., MigrationRequest]) -> AsyncIterator[Workbench]:
+    """A database of the model, and the server that serves it."""
+    request = request_for(model=MODEL)
+    database = await copy_of("migrated for another make", lambda empty: migrate(DsnText(empty.dsn), request))
+    async with OpenAiServer(dimensions=DIMENSIONS) as server:
+        yield Workbench(database, server)
+
+
+def server_of(bench: Workbench) -> OpenAiServer:
+    assert isinstance(bench.embedder, OpenAiServer)
+    return bench.embedder
+
+
+async def command(bench: Workbench, *arguments: str, **more: str) -> tuple[int | None, dict[str, Any]]:
+    """Run a command with JSON output; settings that are empty are not set."""
+    asked = {"MEMORY_MODEL": MODEL, "MEMORY_EMBEDDER_API": "OpenAI", "MEMORY_EMBEDDER_SERVED_AS": SERVED_AS, **more}
+    environment = {**os.environ, **bench.environment(), **asked}
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "memory_recall", *arguments, "--json",
+        env={name: value for name, value in environment.items() if value},
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    output, errors = await process.communicate()
+    return process.returncode, json.loads(output if process.returncode == 0 else errors)
+
+
+async def vectors(bench: Workbench) -> dict[str, "np.ndarray[Any, Any]"]:
+    async with bench.database.connection() as connection:
+        await register_vector(connection)
+        rows = await connection.fetch("SELECT content, embedding FROM memories WHERE embedding IS NOT NULL")
+    return {row["content"]: row["embedding"].to_numpy() for row in rows}
+
+
+async def test_rows_are_embedded_with_the_models_prefix_as_vectors_of_length_one(bench: Workbench) -> None:
+    """A text that is longer than the server takes has the vector of its beginning, and is counted as truncated."""
+    long = "the boiler of the house " * 100
+    await bench.insert("one", "two", long)
+    await bench.execute("INSERT INTO memories (content, is_sensitive) VALUES ('SECRET', true)")
+    code, result = await command(bench, "backfill")
+    assert (code, result["embedded"], result["truncated"]) == (0, 3, 1), result
+    found = await vectors(bench)
+    for text in ("one", "two"):
+        assert np.allclose(found[text], vector_of(DOCUMENT + text, DIMENSIONS), atol=1e-3)
+    assert np.allclose(found[long], vector_of(DOCUMENT + long[: len(long) // 4], DIMENSIONS), atol=1e-3)
+    assert not [text for text in server_of(bench).received if "SECRET" in text]
+
+
+@pytest.mark.parametrize("change", ["another name", "another length"])
+async def test_a_server_of_another_model_embeds_nothing_and_is_named(bench: Workbench, change: str) -> None:
+    await bench.insert("one")
+    if change == "another name":
+        server_of(bench).served_as = "org/other"
+    else:
+        server_of(bench).dimensions = DIMENSIONS + 1
+    code, error = await command(bench, "backfill")
+    assert code not in {0, None}
+    assert error["reason"] == ("ModelMismatch" if change == "another name" else "DimensionMismatch"), error
+    assert "org/other" in error["message"] if change == "another name" else "9 dimensions" in error["message"]
+    assert await bench.embedded() == 0
+
+
+async def test_a_server_of_another_make_that_is_taken_for_ours_is_refused_and_the_setting_named(
+    bench: Workbench,
+) -> None:
+    await bench.insert("one")
+    code, error = await command(bench, "backfill", MEMORY_EMBEDDER_API="", MEMORY_EMBEDDER_SERVED_AS="")
+    assert code not in {0, None}
+    assert error["reason"] == "EmbedderBroken"
+    assert await bench.embedded() == 0
+
+
+@pytest.mark.finding("S13")
+@pytest.mark.parametrize("api", ["OpenAI", "MemoryIndex"])
+@pytest.mark.parametrize("arguments", [("backfill",), ("recall", "a question", "--everyone")])
+async def test_without_consent_no_text_goes_to_an_embedder_beyond_the_cluster(
+    bench: Workbench, api: str, arguments: tuple[str, ...]
+) -> None:
+    """Whatever speaks there."""
+    await bench.insert("one")
+    more = {"MEMORY_EMBEDDER_URL": "https://embeddings.saas.example", "MEMORY_EMBEDDER_API": api}
+    code, error = await command(bench, *arguments, **more)
+    assert code == 2, error
+    assert "MEMORY_QUERY_EGRESS" in error["message"]
+
+
+async def test_a_recall_asks_with_the_query_prefix_and_finds_by_meaning(bench: Workbench) -> None:
+    await bench.insert("one", "two")
+    assert (await command(bench, "backfill"))[0] == 0
+    options = EmbedderOptions(EmbedderApi.OPENAI, served_as=SERVED_AS)
+    embedder = FollowingEmbedder(bench.embedder.url, MODEL, options=options)
+    pool = await create_pool(DsnText(bench.database.dsn))
+    recall = HybridRecall(pool, embedder, RecallOptions(require_index=False, embedding_budget=5.0, time_budget=60.0))
+    try:
+        result = await recall.recall(make_query("three", mode="dense"))
+        assert (result.degraded, len(result.ids)) == (False, 2)
+        assert server_of(bench).received[f"{QUERY}three"] == 1
+        await bench.embedder.stop()
+        assert (await recall.recall(make_query("three"))).reason is Degraded.EMBEDDER_FAILED
+    finally:
+        await recall.close()
+        await pool.close()
+        await embedder.close()
+
+
+async def test_a_swap_to_an_embedder_of_another_make_uses_its_prefix_for_every_row(bench: Workbench) -> None:
+    """And a swap back to it after a rollback."""
+    await bench.insert("one", "two")
+    assert (await command(bench, "backfill"))[0] == 0
+    async with OpenAiServer(dimensions=DIMENSIONS) as following:
+        following.served_as = "org/next"
+        options = ["--url", following.url, "--api", "OpenAI", "--served-as", "org/next"]
+        start = ["swap", "start", "--model", "nomic-embed-text-v1.5", *options, "--without-gate"]
+        code, result = await command(bench, *start)
+        assert (code, result["stage"]) == (0, "flipped"), result
+        found = await vectors(bench)
+        for text in ("one", "two"):
+            assert np.allclose(found[text], vector_of(f"search_document: {text}", DIMENSIONS), atol=1e-3)
+        await bench.insert("three")
+        back = ["swap", "rollback", "--url", bench.embedder.url, "--api", "OpenAI", "--served-as", SERVED_AS]
+        code, result = await command(bench, *back)
+        assert code == 0, result
+    found = await vectors(bench)
+    assert np.allclose(found["three"], vector_of(f"{DOCUMENT}three", DIMENSIONS), atol=1e-3)
