@@ -230,7 +230,7 @@ async def test_texts_leave_the_cluster_with_consent_and_tls_alone(url: str, *, d
     if denied:
         await ChatClient(url, "tiny-chat").close()
     else:
-        with pytest.raises(InvalidConfiguration, match="may not be sent|none of http"):
+        with pytest.raises(InvalidConfiguration, match=r"may not be sent|none of http"):
             ChatClient(url, "tiny-chat")
     if allowed:
         await ChatClient(url, "tiny-chat", query_egress="allowed").close()
