@@ -5,9 +5,14 @@ divided into requests of a size that servers take; a smaller size is used from t
 large. Many servers refuse a text that is longer than the model reads, instead of truncating it. Therefore a single text
 that is refused is sent again with its first half alone, a quarter and so on.
 
+Such a server names no file of its model. Therefore the vectors of a few fixed texts, the canary, are asked for at first
+and every hour, and whoever knows the model compares them with those that were recorded.
+
 Other failures are not repeated here: a recall has no time for it, and workers divide and wait by their own rules.
 """
 
+import math
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -16,6 +21,7 @@ import httpx
 from memory_recall.embedding.api_key import ApiKey, BearerKey
 from memory_recall.embedding.apis import EmbedderApi, EmbedderOptions
 from memory_recall.embedding.bounded_answer import Answer, Request, UnusableAnswerError
+from memory_recall.embedding.canary import CANARY_DOCUMENTS, CANARY_QUERY, Canary
 from memory_recall.embedding.client import AsyncEmbedder, EmbedderClient
 from memory_recall.embedding.other_wire import OtherWire, RefusedRequestError, TooManyTextsError
 from memory_recall.embedding.served_model import ServedModel
@@ -24,7 +30,7 @@ from memory_recall.errors import EmbedderUnauthorized, InvalidConfiguration
 
 _TIMEOUT = httpx.Timeout(60.0, connect=5.0)
 _SHORTEST = 200  # characters; a text that is refused although it is shorter is refused for another reason
-_DIMENSION_TEXT = "memory"  # of which a vector is asked for to learn its length
+_CANARY_SECONDS = 3600.0  # after which the vectors of the fixed texts are compared once more
 
 
 class ExternalEmbedder(AsyncEmbedder):
@@ -62,29 +68,46 @@ class ExternalEmbedder(AsyncEmbedder):
         wire = OtherWire(base_url.rstrip("/"), model, dimensions, options)
         self.model: str | None = model
         self._other = wire
+        self._canary: str | None = None
+        self._measured_at = -math.inf
         self._timeout = httpx.Timeout(timeout)
         http = httpx.AsyncClient(base_url=wire.base_url, auth=key, transport=transport)
         hosted = options.leaves_cluster(wire.base_url)
         super().__init__(wire, http, batch=options.batch, query_egress=query_egress, hosted=hosted)
 
     async def model_info(self) -> ServedModel:
-        """Return the model, whose file is not known; a hosted provider is not asked if the dimensions are given.
+        """Return the model, with its canary in place of the digest of its file, which is not known.
+
+        A hosted provider is not asked if the dimensions are given; of its model there is no canary.
 
         Raises:
             MemoryIndexError: the server does not serve the model, or embeds no text.
         """
         if self.hosted and self._wire.dimensions is not None:
-            return self._other.described(self._wire.dimensions)
+            return ServedModel(str(self.model), self._wire.dimensions)
         listing = self._other.listing(self._timeout)
         if listing is not None:
             await self._read(listing, self._other.check_listing)
-        first = await self._embed([_DIMENSION_TEXT], "query")
-        return self._other.described(first.vectors.shape[1])
+        return await self._measure()
+
+    async def embed_documents(self, texts: Sequence[str], *, skip: bool = False) -> EmbeddedBatch:
+        """Embed texts of memories. The batch has the canary of the model, which is at most an hour old."""
+        if texts and not self.hosted and time.monotonic() - self._measured_at > _CANARY_SECONDS:
+            await self._measure()
+        return replace(await super().embed_documents(texts, skip=skip), digest=self._canary)
 
     async def embed_query(self, text: str) -> Vectors:
         """Embed one query; the caller makes sure that it is not marked sensitive if `hosted` is true."""
         vector: Vectors = (await self._embed([text], "query")).vectors[0]
         return vector
+
+    async def _measure(self) -> ServedModel:
+        """Embed the texts of the canary, and return the model that they tell."""
+        documents = await self._embed(CANARY_DOCUMENTS, "document")
+        query = await self._embed([CANARY_QUERY], "query")
+        canary = str(Canary.of([*documents.vectors.tolist(), *query.vectors.tolist()]))
+        self._canary, self._measured_at = None if self.hosted else canary, time.monotonic()
+        return ServedModel(str(self.model), documents.vectors.shape[1], self._canary)
 
     async def _embed(self, texts: Sequence[str], input_type: str, *, skip: bool = False) -> EmbeddedBatch:  # noqa: ARG002  (such a server fails a request whole)
         if not texts:

@@ -16,7 +16,6 @@ import numpy as np
 
 from memory_recall.embedding.apis import MODELS_PATHS, EmbedderOptions, NoListingError
 from memory_recall.embedding.bounded_answer import Answer, Bounds, Request, UnusableAnswerError
-from memory_recall.embedding.served_model import ServedModel
 from memory_recall.embedding.whole_text import whole
 from memory_recall.embedding.wire import EmbeddedBatch, WireFormat
 from memory_recall.errors import EmbedderBroken, MemoryIndexError, ModelMismatch
@@ -91,10 +90,6 @@ class OtherWire(WireFormat):
                 f"The embedder at {self.base_url} serves {names}, not {self.served_as}.",
                 "Give the name that the model has there: spec.embedder.external.model, or MEMORY_EMBEDDER_SERVED_AS.",
             )
-
-    def described(self, dimensions: int) -> ServedModel:
-        """Return the model with the number of dimensions that its first vector has; its file is not known."""
-        return ServedModel(str(self.model), dimensions)
 
     def payload(self, answer: Answer) -> dict[str, Any]:
         """Return the vectors of an answer in the form of OpenAI's.

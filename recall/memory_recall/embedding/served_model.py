@@ -16,7 +16,11 @@ def is_hosted_model(name: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ServedModel:
-    """A model as its embedder describes it. `digest` identifies the weights; it is None for a hosted model."""
+    """A model as its embedder describes it.
+
+    `digest` identifies the weights, or is the canary of a model whose embedder names no file (`embedding.canary`). It
+    is None for a hosted model.
+    """
 
     name: str
     dimensions: int

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
+from memory_recall.embedding.canary import Canary, same_file
 from memory_recall.embedding.profiles import ModelProfile
 from memory_recall.embedding.served_model import ServedModel
 from memory_recall.errors import DimensionMismatch, ModelMismatch
@@ -66,14 +67,23 @@ class RecordedModel:
     def require_file(self, digest: str | None) -> None:
         """Refuse a model file whose digest differs from the recorded digest; nothing is compared if either is unknown.
 
+        The digest of an embedder that names no file is the canary of its model.
+
         Raises:
             ModelMismatch: the digests differ.
         """
-        if None not in {self.digest, digest} and digest != self.digest:
+        if same_file(self.digest, digest):
+            return
+        if Canary.parse(digest or "") is not None:
             raise ModelMismatch(
-                f"The embedder's {self.name} has digest {digest}; the vectors were made with {self.digest}.",
-                "Serve the same weights, or swap models.",
+                f"The embedder's {self.name} gives other vectors than the one that the rows were embedded with: it is "
+                "another model, or has another pooling, prefix or precision.",
+                "Serve the same weights in the same way, or swap models.",
             )
+        raise ModelMismatch(
+            f"The embedder's {self.name} has digest {digest}; the vectors were made with {self.digest}.",
+            "Serve the same weights, or swap models.",
+        )
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """A server with OpenAI's interface that is none of ours: it names no file, knows no prefix and truncates nothing."""
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 from tests.integration.memory_recall.fake_embedder import Answer, FakeEmbedder, vector_of
@@ -19,6 +20,7 @@ class OpenAiServer(FakeEmbedder):
         super().__init__(**options)
         self.served_as = "org/model-GGUF"
         self.most_characters = 1000
+        self.seen: Callable[[list[str]], None] = lambda _texts: None  # is told of each request before the answer
 
     async def _answer(self, head: bytes, body: bytes) -> Answer:
         if head.startswith(b"GET /v1/models"):
@@ -28,11 +30,16 @@ class OpenAiServer(FakeEmbedder):
             return 400, {}, json.dumps({"error": {"message": "unknown", "type": "invalid_request_error"}}).encode()
         texts = request["input"]
         self.requests += 1
+        self.seen(texts)
         if any(len(text) > self.most_characters for text in texts):
             return 500, {}, json.dumps({"error": {"message": "input is too large to process", "code": 500}}).encode()
         self.received.update(texts)
         data = [
-            {"index": index, "embedding": (3 * vector_of(text, self.dimensions)).tolist(), "object": "embedding"}
+            {
+                "index": index,
+                "embedding": (3 * vector_of(self.salt + text, self.dimensions)).tolist(),
+                "object": "embedding",
+            }
             for index, text in enumerate(texts)
         ]
         answer = {"object": "list", "model": self.served_as, "data": data, "usage": {"total_tokens": len(texts)}}

@@ -11,7 +11,18 @@ import numpy as np
 import pytest
 from pgvector.asyncpg import register_vector
 
-from memory_recall import EmbedderApi, EmbedderOptions, FollowingEmbedder, HybridRecall, RecallOptions, create_pool
+from memory_recall import (
+    EmbedderApi,
+    EmbedderOptions,
+    ExternalEmbedder,
+    FollowingEmbedder,
+    HybridRecall,
+    RecallOptions,
+    create_pool,
+)
+from memory_recall.embedding import external_client
+from memory_recall.errors import ModelMismatch
+from memory_recall.indexing.backfill import backfill
 from memory_recall.postgres.connection import DsnText
 from memory_recall.schema.migrate import MigrationRequest, migrate
 from memory_recall.search.result import Degraded
@@ -90,6 +101,50 @@ async def test_a_server_of_another_model_embeds_nothing_and_is_named(bench: Work
     assert await bench.embedded() == 0
 
 
+@pytest.mark.parametrize("change", ["another model", "a prefix that is missing"])
+async def test_another_model_or_another_use_of_it_under_the_same_name_adds_no_vector(
+    bench: Workbench, change: str
+) -> None:
+    """The server names no file, so the vectors of a few fixed texts are compared with those that were recorded."""
+    await bench.insert("one")
+    assert (await command(bench, "backfill"))[0] == 0
+    await bench.insert("two")
+    more = {"MEMORY_EMBEDDER_DOCUMENT_PREFIX": " "}
+    if change == "another model":
+        server_of(bench).salt, more = "other: ", {}
+    code, error = await command(bench, "backfill", **more)
+    assert (code, error["reason"]) == (4, "ModelMismatch"), error
+    assert "another model" in error["message"]
+    assert await bench.embedded() == 1
+    server_of(bench).salt = ""
+    assert (await command(bench, "backfill"))[0] == 0
+    assert await bench.embedded() == 2
+
+
+async def test_a_model_that_is_exchanged_while_a_worker_runs_is_noticed_within_the_hour(
+    bench: Workbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here each request is an hour after the one before."""
+    monkeypatch.setattr(external_client, "_CANARY_SECONDS", -1.0)
+    await bench.insert(*map(str, range(20)))
+    server, requests = server_of(bench), 0
+
+    def exchanged(texts: list[str]) -> None:
+        nonlocal requests
+        requests += any(text.startswith(DOCUMENT) and text.removeprefix(DOCUMENT).isdigit() for text in texts)
+        server.salt = "other: " if requests > 1 else ""
+
+    server.seen = exchanged
+    options = EmbedderOptions(EmbedderApi.OPENAI, served_as=SERVED_AS)
+    async with ExternalEmbedder(server.url, MODEL, options=options) as embedder:
+        with pytest.raises(ModelMismatch, match="another model"):
+            await backfill(
+                DsnText(bench.database.dsn), embedder, bench.with_options(concurrency=1),
+                progress=bench.ear, stop=bench.stop,
+            )  # fmt: skip
+    assert await bench.embedded() < 20
+
+
 async def test_a_server_of_another_make_that_is_taken_for_ours_is_refused_and_the_setting_named(
     bench: Workbench,
 ) -> None:
@@ -100,7 +155,8 @@ async def test_a_server_of_another_make_that_is_taken_for_ours_is_refused_and_th
     assert await bench.embedded() == 0
 
 
-@pytest.mark.finding("S13")
+@pytest.mark.promise("hosted-provider-by-consent")
+@pytest.mark.finding("security S13")
 @pytest.mark.parametrize("api", ["OpenAI", "MemoryIndex"])
 @pytest.mark.parametrize("arguments", [("backfill",), ("recall", "a question", "--everyone")])
 async def test_without_consent_no_text_goes_to_an_embedder_beyond_the_cluster(

@@ -42,7 +42,7 @@ def test_workers_are_told_the_api_the_name_and_the_size_of_requests(world: World
     assert environment(cluster) == OF_LLAMA, "no permission to leave the cluster, which is not needed"
 
 
-@pytest.mark.finding("S13")
+@pytest.mark.finding("security S13")
 def test_workers_may_send_texts_beyond_the_cluster_only_where_the_embedder_is_there(world: World) -> None:
     world.permitted = Permitted(external_hosts=("b.example",))
     cluster = settled(world, {"external": LITELLM}, OTHER)

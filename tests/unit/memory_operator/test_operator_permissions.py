@@ -140,7 +140,8 @@ def test_texts_go_to_hosts_of_the_own_namespace_and_to_listed_ones(world: World,
     assert (verdict is None) == permitted
 
 
-@pytest.mark.finding("S13")
+@pytest.mark.promise("hosted-provider-by-consent")
+@pytest.mark.finding("security S13")
 @pytest.mark.parametrize(
     ("url", "api", "egress", "fine"),
     [

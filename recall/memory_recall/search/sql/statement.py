@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from memory_recall.embedding.canary import CANARY_PREFIX
 from memory_recall.schema.columns.moments import moment
 from memory_recall.schema.columns.owners import owner_text
 from memory_recall.schema.models_sql import RECORDED_COLUMNS
@@ -115,7 +116,8 @@ def _may_take_part(plan: RecallPlan, dense: DenseLeg, arguments: Arguments) -> s
     if dense.embedded.model is not None:
         terms.append(f"k.name IS NOT DISTINCT FROM {arguments.add(dense.embedded.model, 'text')}")
         if dense.embedded.digest is not None:
-            terms.append(f"coalesce(k.digest = {arguments.add(dense.embedded.digest, 'text')}, true)")
+            given = arguments.add(dense.embedded.digest, "text")
+            terms.append(f"coalesce(k.digest = {given} OR k.digest LIKE '{CANARY_PREFIX}%', true)")
         if dense.column is ACTIVE:
             terms.append(f"k.id IS NOT DISTINCT FROM {plan.table.own(COLUMN_MODEL)}()")
     return " AND ".join(terms)

@@ -1,0 +1,73 @@
+"""The canary of a model: the same model is known again, and another one, or another use of it, is told apart."""
+
+import numpy as np
+import pytest
+
+from memory_recall.embedding.canary import CANARY_PREFIX, Canary, same_file
+
+pytestmark = pytest.mark.finding("mission 4.3")
+
+RANDOM = np.random.default_rng(7)
+VECTORS = RANDOM.standard_normal((3, 384))
+SHA = "sha256:aa"
+
+
+def canary(vectors: "np.ndarray[tuple[int, int], np.dtype[np.float64]]") -> str:
+    return str(Canary.of(vectors.tolist()))
+
+
+def noisy(share: float) -> str:
+    """The canary of vectors to each number of which noise is added, as a share of its usual size."""
+    return canary(VECTORS + share * np.random.default_rng(8).standard_normal(VECTORS.shape))
+
+
+RECORDED = canary(VECTORS)
+
+
+@pytest.mark.parametrize("scale", [1.0, 0.001, 7.0])
+@pytest.mark.parametrize("dimensions", [8, 64, 384, 4000])
+def test_what_is_written_is_read_again_and_matches_whatever_the_length_of_the_vectors(
+    scale: float, dimensions: int
+) -> None:
+    vectors = RANDOM.standard_normal((3, dimensions))
+    written = canary(vectors)
+    assert len(written) < 300, "it stands in the place of a digest"
+    read = Canary.parse(written)
+    assert read is not None
+    assert str(read) == written
+    assert read.matches(Canary.of((scale * vectors).tolist()))
+
+
+@pytest.mark.parametrize(
+    ("given", "same"),
+    [
+        (noisy(0.0005), True),  # another engine
+        (noisy(0.01), True),  # a coarser precision
+        (noisy(0.1), False),  # a cosine of .995
+        (canary(RANDOM.standard_normal((3, 384))), False),
+        (canary(VECTORS[[0, 1, 0]]), False),  # the query without its prefix, say
+        (canary(VECTORS[:, :32]), False),
+        (canary(-VECTORS), False),
+        (canary(np.zeros((3, 384))), False),
+        (CANARY_PREFIX, False),
+        (None, True),
+        (SHA, True),
+    ],
+)
+def test_a_canary_matches_that_of_the_same_model_alone_and_nothing_is_known_of_others(
+    given: str | None, same: bool
+) -> None:
+    assert same_file(RECORDED, given) is same
+    assert same_file(given, RECORDED) is same
+
+
+def test_digests_of_files_are_compared_as_they_are() -> None:
+    assert same_file(SHA, SHA)
+    assert not same_file(SHA, "sha256:bb")
+    assert same_file(None, SHA)
+    assert not same_file(SHA, "canary")
+
+
+@pytest.mark.parametrize("text", ["", SHA, "canary", "canary:!", "canary:é", "canary:AAA"])
+def test_what_is_no_canary_is_read_as_none(text: str) -> None:
+    assert Canary.parse(text) is None
