@@ -82,7 +82,6 @@ class EmbedderSettings(BaseModel):
         default=None,
         description="What is put before a memory, with the API OpenAI or TEI; by default as the model's profile says.",
     )
-    batch: int = Field(default=32, ge=1, le=2048, description="Texts of one request at most, with a foreign API.")
     api_key_file: Path | None = Field(
         default=None,
         description="File that holds the API key of the embedder, read anew for each request.",
@@ -91,11 +90,6 @@ class EmbedderSettings(BaseModel):
         default="",
         description="Hosts, separated by commas, that the database may name as embedders; they get the API key, too.",
     )
-
-    @property
-    def options(self) -> EmbedderOptions:
-        """How the embedder is asked."""
-        return EmbedderOptions(self.api, self.served_as, self.query_prefix, self.document_prefix, self.batch)
 
 
 class HostedSettings(BaseModel):
@@ -187,6 +181,14 @@ class Settings(BaseSettings):
         validation_alias="JOB_COMPLETION_INDEX",
         description="This process's share of a backfill, from 0; Kubernetes sets it.",
     )
+
+    @property
+    def embedder_options(self) -> EmbedderOptions:
+        """How the configured embedder is asked."""
+        asked = self.embedder
+        return EmbedderOptions(
+            asked.api, asked.served_as, asked.query_prefix, asked.document_prefix, self.backfill.batch_size
+        )
 
     @property
     def may_leave_cluster(self) -> bool:

@@ -282,16 +282,6 @@ WORK = (
         "set embedder.external.api",
     ),
     Case(
-        "the size of requests to our own embedder",
-        {"spec.embedder.external": {"url": "http://e:80", "batch": 16}},
-        "set embedder.external.api",
-    ),
-    Case(
-        "requests without texts",
-        {"spec.embedder.external": {"url": "http://e:80", "api": "TEI", "batch": 0}},
-        "between 1 and 2048",
-    ),
-    Case(
         "an external embedder's key in its URL",
         {"spec.embedder.external.url": "http://k:s@e:80"},
         "embedder.external.apiKey",

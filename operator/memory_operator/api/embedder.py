@@ -47,7 +47,6 @@ class External(Section):
     url: HttpUrl
     api: Literal["MemoryIndex", "OpenAI", "TEI", "Voyage", "Cohere"] = "MemoryIndex"
     model: str | None = None
-    batch: int = Field(default=32, ge=1, le=2048)
     api_key: SecretKey | None = None
 
     @property

@@ -192,9 +192,7 @@ def _with_external(index: MemoryIndex, found: ConfiguredEmbedder) -> MemoryIndex
     """
     try:
         options = found.options
-        external = External(
-            url=found.url, api=options.api.value, model=options.served_as, batch=options.batch, api_key=found.key
-        )
+        external = External(url=found.url, api=options.api.value, model=options.served_as, api_key=found.key)
     except ValidationError:
         return None
     if found.url == _own_url(index):

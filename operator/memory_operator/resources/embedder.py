@@ -59,9 +59,7 @@ def embedder_options(index: MemoryIndex) -> EmbedderOptions:
     external, embedding = index.spec.embedder.external, index.spec.embedding
     if external is None:
         return OWN_OPTIONS
-    return EmbedderOptions(
-        EmbedderApi(external.api), external.model, embedding.query_prefix, embedding.document_prefix, external.batch
-    )
+    return EmbedderOptions(EmbedderApi(external.api), external.model, embedding.query_prefix, embedding.document_prefix)
 
 
 def has_several_pods(index: MemoryIndex) -> bool:

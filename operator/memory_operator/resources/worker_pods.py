@@ -38,7 +38,6 @@ _OPTIONS = {
     "served_as": "MEMORY_EMBEDDER_SERVED_AS",
     "query_prefix": "MEMORY_EMBEDDER_QUERY_PREFIX",
     "document_prefix": "MEMORY_EMBEDDER_DOCUMENT_PREFIX",
-    "batch": "MEMORY_EMBEDDER_BATCH",
 }
 ASKING = frozenset({"backfill", "sync", "swap"})  # the components that send texts to an embedder
 
@@ -172,10 +171,10 @@ def _options_of(values: Mapping[str, str]) -> EmbedderOptions:
     """Return how an embedder is asked, by the environment variables of a worker; ours if they cannot be read."""
     given = {field: values.get(variable) or None for field, variable in _OPTIONS.items()}
     try:
-        api, batch = EmbedderApi(given["api"] or EmbedderApi.MEMORY_INDEX), int(given["batch"] or OWN_OPTIONS.batch)
+        api = EmbedderApi(given["api"] or EmbedderApi.MEMORY_INDEX)
     except ValueError:
         return OWN_OPTIONS
-    return EmbedderOptions(api, given["served_as"], given["query_prefix"], given["document_prefix"], batch)
+    return EmbedderOptions(api, given["served_as"], given["query_prefix"], given["document_prefix"])
 
 
 def _option_settings(options: EmbedderOptions) -> Manifest:

@@ -49,7 +49,7 @@ def query_embedder(settings: Settings) -> Client | None:
         settings.embedder.url,
         settings.model,
         settings.embedder.api_key_file,
-        options=settings.embedder.options,
+        options=settings.embedder_options,
         dimensions=settings.dimensions,
         query_egress=settings.may_leave_cluster,
     )
@@ -116,7 +116,7 @@ def connector(settings: Settings, listener: OutageListener) -> Connect:
             url,
             model,
             own.api_key_file if entitled else None,
-            options=own.options if configured else OWN_OPTIONS,
+            options=settings.embedder_options if configured else OWN_OPTIONS,
             dimensions=settings.dimensions if configured and own.api is not EmbedderApi.MEMORY_INDEX else None,
             query_egress=settings.may_leave_cluster,
         )

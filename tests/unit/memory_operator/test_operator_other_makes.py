@@ -18,11 +18,10 @@ from tests.unit.memory_operator.test_operator_swap_external import change, flip,
 pytestmark = pytest.mark.finding("mission 4.3")
 
 FORMER, OTHER = "http://a.one.svc:9000", "https://b.example:8443"
-LLAMA: Manifest = {"url": FORMER, "api": "OpenAI", "model": "BAAI/mini", "batch": 8}
+LLAMA: Manifest = {"url": FORMER, "api": "OpenAI", "model": "BAAI/mini"}
 LITELLM: Manifest = {"url": OTHER, "api": "Cohere", "model": "embed-v4"}
 OF_LLAMA = {
     "MEMORY_EMBEDDER_URL": FORMER, "MEMORY_EMBEDDER_API": "OpenAI", "MEMORY_EMBEDDER_SERVED_AS": "BAAI/mini",
-    "MEMORY_EMBEDDER_BATCH": "8",
 }  # fmt: skip
 
 
@@ -33,11 +32,11 @@ def environment(cluster: Cluster) -> dict[str, str]:
 
 
 def told(values: dict[str, str]) -> dict[str, str]:
-    names = {"MEMORY_EMBEDDER_URL", "MEMORY_EMBEDDER_API", "MEMORY_EMBEDDER_SERVED_AS", "MEMORY_EMBEDDER_BATCH"}
+    names = {"MEMORY_EMBEDDER_URL", "MEMORY_EMBEDDER_API", "MEMORY_EMBEDDER_SERVED_AS"}
     return {name: value for name, value in values.items() if name in names | {"MEMORY_QUERY_EGRESS"}}
 
 
-def test_workers_are_told_the_api_the_name_and_the_size_of_requests(world: World) -> None:
+def test_workers_are_told_the_api_and_the_name(world: World) -> None:
     cluster = settled(world, {"external": LLAMA}, FORMER)
     assert environment(cluster) == OF_LLAMA, "no permission to leave the cluster, which is not needed"
 
@@ -60,8 +59,8 @@ def test_workers_may_send_texts_beyond_the_cluster_only_where_the_embedder_is_th
     "options",
     [
         OWN_OPTIONS,
-        EmbedderOptions(EmbedderApi.OPENAI, "org/m", batch=7),
-        EmbedderOptions(EmbedderApi.TEI, None, "ask $(HOME): ", "say: ", 2048),
+        EmbedderOptions(EmbedderApi.OPENAI, "org/m"),
+        EmbedderOptions(EmbedderApi.TEI, None, "ask $(HOME): ", "say: "),
         EmbedderOptions(EmbedderApi.COHERE, "embed-v4"),
     ],
 )
@@ -70,7 +69,6 @@ def test_the_deployment_of_the_sync_worker_keeps_how_its_embedder_is_asked(
 ) -> None:
     """From it the operator learns how to ask a former embedder; a dollar sign is taken literally."""
     external: dict[str, Any] = {"url": FORMER, "api": options.api.value, "model": options.served_as}
-    external |= {"batch": options.batch}
     prefixes = {"queryPrefix": options.query_prefix, "documentPrefix": options.document_prefix}
     egress = {"queryEgress": "Allowed"} if options.api is EmbedderApi.COHERE else {}
     world.permitted = Permitted(external_hosts=("a.one.svc",))
@@ -87,7 +85,7 @@ def test_an_edited_deployment_that_cannot_be_read_names_an_embedder_of_ours(worl
     cluster = settled(world, {"external": LLAMA}, FORMER)
     sync = cluster.children["Deployment", "mem-sync"]
     for item in own_container(sync["spec"]["template"]["spec"])["env"]:
-        if item["name"] in {"MEMORY_EMBEDDER_API", "MEMORY_EMBEDDER_BATCH"}:
+        if item["name"] == "MEMORY_EMBEDDER_API":
             item["value"] = value
     found = configured_embedder(sync)
     assert found is not None
