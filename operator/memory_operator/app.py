@@ -45,7 +45,6 @@ from memory_recall.metrics_server import MetricsServer
 # kopf would otherwise read the user's name from the system, and a numeric user of a container has none.
 IDENTITY = cast("Any", MANAGER)
 WORKERS = 12  # objects that are reconciled at the same time; more than may be slow, or of one namespace
-HEALTH_PORT = 8080
 METRICS_PORT = 9090
 END_SECONDS = 10.0  # for watches and work to end; kopf gives its handlers 5, and Kubernetes gives a pod 30
 
@@ -68,14 +67,17 @@ class _Process:
     observer: Observer
     controller: Controller
     metrics: Metrics
+    pauses: LoopPauses
 
 
 async def serve(settings: Settings) -> bool:
     """Run the operator. Return True if a signal ends it, and False if it ends because it has lost its Lease."""
-    metrics, cache = Metrics(), ObjectCache()
+    metrics, pauses, cache = Metrics(), LoopPauses(), ObjectCache()
+    metrics.loop_pause.set_function(pauses.longest)
+    metrics.loop_busy.set_function(pauses.busiest)
     queue = WorkQueue(asyncio.get_running_loop().time)
     async with AsyncExitStack() as stack:
-        stack.callback(MetricsServer(metrics.registry, METRICS_PORT).close)
+        stack.callback(MetricsServer(metrics.registry, METRICS_PORT, is_alive=pauses.runs).close)
         configuration = await connection.configuration()
         kube = Kube(await stack.enter_async_context(ApiClient(configuration)), metrics.count_write, cache.remember)
         names = NameResolver()
@@ -106,7 +108,7 @@ async def serve(settings: Settings) -> bool:
         handlers.log_failures_once()
         router = handlers.EventRouter(queue)
         try:
-            ended = await _run(_Process(settings, kube, cache, router, observer, controller, metrics))
+            ended = await _run(_Process(settings, kube, cache, router, observer, controller, metrics, pauses))
         finally:
             _end_process_within(END_SECONDS)
         _log.info("stopped")
@@ -156,12 +158,9 @@ async def _run(process: _Process) -> bool:
     kopf_ends = asyncio.Event()
     watches = await _watches(process, kopf_ends)
     notice = asyncio.create_task(kopf_ends.wait())
-    pauses = LoopPauses()
-    process.metrics.loop_pause.set_function(pauses.longest)
-    process.metrics.loop_busy.set_function(pauses.busiest)
     leading = asyncio.create_task(_lead(process))
     watching = [asyncio.create_task(watch) for watch in watches]
-    tasks = [notice, leading, *watching, asyncio.create_task(pauses.measure())]
+    tasks = [notice, leading, *watching, asyncio.create_task(process.pauses.measure())]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         if notice in done:  # kopf returns now, or raises the error of a watch that has failed
@@ -215,12 +214,9 @@ async def _watches(process: _Process, kopf_ends: asyncio.Event) -> list[Coroutin
     watch = partial(_watch, process, kopf_ends)
     if not namespaces:
         kinds = (*WATCHED, *WATCHED_OF_CNPG)
-        return [watch(None, watched=kinds, kept=kinds, probed=True)]
+        return [watch(None, watched=kinds, kept=kinds)]
     going = {namespace for namespace in namespaces if await _is_going(process.kube, namespace)}
-    return [
-        watch(one, watched=WATCHED, kept=() if one in going else WATCHED, probed=one == namespaces[0])
-        for one in namespaces
-    ]
+    return [watch(one, watched=WATCHED, kept=() if one in going else WATCHED) for one in namespaces]
 
 
 async def _is_going(kube: Kube, namespace: str) -> bool:
@@ -237,7 +233,6 @@ async def _watch(
     *,
     watched: Sequence[str],
     kept: Sequence[str],
-    probed: bool,
 ) -> None:
     namespaces = [namespace] if namespace else []
     await kopf.operator(
@@ -249,5 +244,4 @@ async def _watch(
         identity=IDENTITY,
         clusterwide=not namespaces,
         namespaces=namespaces,
-        liveness_endpoint=f"http://0.0.0.0:{HEALTH_PORT}/healthz" if probed else None,
     )

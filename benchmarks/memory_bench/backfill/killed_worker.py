@@ -25,6 +25,7 @@ from memory_bench.postgres import MeasuredServer
 
 WORKERS = 4
 _VECTOR = b64encode(np.full(NULL_DIMENSIONS, 0.05, dtype="<f4").tobytes()).decode()
+_DIGEST = "sha256:null"
 
 
 class CountingEmbedder:
@@ -57,7 +58,8 @@ class CountingEmbedder:
 
     def _respond(self, path: str, body: bytes) -> bytes:
         if path == "/v1/models":
-            return json.dumps({"data": [{"id": NULL_MODEL, "dimensions": NULL_DIMENSIONS}]}).encode()
+            card = {"id": NULL_MODEL, "dimensions": NULL_DIMENSIONS, "digest": _DIGEST}
+            return json.dumps({"data": [card]}).encode()
         texts = json.loads(body)["input"]
         for text in texts:
             if text.startswith(TEXT):
@@ -66,7 +68,8 @@ class CountingEmbedder:
                 self._share += number % WORKERS == 0
         if self._share >= self._goal:
             self.half_way.set()
-        return json.dumps({"data": [{"index": n, "embedding": _VECTOR} for n in range(len(texts))]}).encode()
+        data = [{"index": n, "embedding": _VECTOR} for n in range(len(texts))]
+        return json.dumps({"data": data, "digest": _DIGEST}).encode()
 
 
 @asynccontextmanager

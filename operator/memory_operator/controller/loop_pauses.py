@@ -14,6 +14,7 @@ from time import monotonic, thread_time
 
 WINDOW_SECONDS = 300.0
 _INTERVAL_SECONDS = 0.05
+_STANDSTILL_SECONDS = 10.0  # after which the kubelet is told; it ends the process if this lasts for three probes
 
 
 class LoopPauses:
@@ -45,6 +46,10 @@ class LoopPauses:
     def longest(self) -> float:
         """Return the seconds of the longest pause. Any thread may call this."""
         return max(self._since_last(self._clock()), self._pauses.value())
+
+    def runs(self) -> bool:
+        """Return whether the event loop has begun and has not stood still for long now. Any thread may call this."""
+        return self._woke_up is not None and self._since_last(self._clock()) < _STANDSTILL_SECONDS
 
     def busiest(self) -> float:
         """Return the most seconds of processor time between two wake-ups of the loop. Any thread may call this."""

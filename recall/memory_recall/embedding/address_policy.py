@@ -81,9 +81,13 @@ def check_egress(url: str, receiver: str, *, egress: bool, hosted: bool) -> None
         )
     far = is_beyond_cluster(url)
     if (hosted or far) and not egress:
+        why = (
+            "it is beyond the cluster, neither on this machine, nor in a private network, nor a Service"
+            if far
+            else "its API is that of a hosted provider, to which it passes them on"
+        )
         raise InvalidConfiguration(
-            f"Texts may not be sent to the {receiver} at {url}: it is beyond the cluster, neither on this machine, nor "
-            "in a private network, nor a Service.",
+            f"Texts may not be sent to the {receiver} at {url}: {why}.",
             f"Use another {receiver}, in the cluster; or allow it by MEMORY_QUERY_EGRESS=allowed "
             "(spec.embedding.queryEgress: Allowed), which is query_egress=True in Python.",
         )

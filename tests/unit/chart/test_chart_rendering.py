@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from memory_operator.app import HEALTH_PORT, METRICS_PORT
+from memory_operator.app import METRICS_PORT
 from memory_operator.reconcile.authorization.permissions import Permitted
 from memory_operator.settings import Settings
 from tests.unit.chart.conftest import CHART, Objects, Render, RenderText, setting_paths
@@ -251,7 +251,6 @@ def test_every_variable_is_a_setting_of_the_operator(render: Render) -> None:
 def test_the_pod_declares_the_ports_that_the_operator_listens_on(render: Render) -> None:
     (container,) = pod(render({}))["spec"]["containers"]
     assert {port["name"]: port["containerPort"] for port in container["ports"]} == {
-        "health": HEALTH_PORT,
         "metrics": METRICS_PORT,
     }
 

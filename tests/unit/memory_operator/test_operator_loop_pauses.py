@@ -77,3 +77,16 @@ def test_the_processor_time_of_a_pause_tells_a_busy_loop_from_a_node_without_a_p
     assert metrics.registry.get_sample_value("memory_operator_event_loop_busy_seconds") == pytest.approx(0.5)
     run(pauses, clock, *(0.0 for _ in range(int(WINDOW_SECONDS / 0.05) + 2)))
     assert pauses.busiest() == 0.0, "after five minutes it is forgotten"
+
+
+def test_the_loop_runs_from_its_first_turn_until_it_has_stood_still_for_ten_seconds(clock: Clock) -> None:
+    """The kubelet asks for it, and ends a process whose loop stands still for three probes."""
+    pauses = LoopPauses(clock, Clock())
+    assert not pauses.runs()
+    pauses.wake_up()
+    clock.now += 9.0
+    assert pauses.runs()
+    clock.now += 2.0
+    assert not pauses.runs()
+    pauses.wake_up()
+    assert pauses.runs()

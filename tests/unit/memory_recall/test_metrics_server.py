@@ -199,3 +199,15 @@ def test_without_a_host_the_metrics_are_served_at_every_address(host: str) -> No
     assert connection.getresponse().status == 200
     connection.close()
     server.close()
+
+
+@pytest.mark.parametrize(("alive", "status"), [(True, 200), (False, 503), (None, 404)])
+def test_the_health_check_says_whether_the_process_lives_where_it_knows_it(alive: bool | None, status: int) -> None:
+    """It is answered by the thread of the metrics, also while the process's own event loop stands still."""
+    is_alive = None if alive is None else lambda: alive
+    server = MetricsServer(CollectorRegistry(), 0, host=HOST, is_alive=is_alive)
+    connection = HTTPConnection(HOST, server.port, timeout=30)
+    connection.request("GET", "/healthz")
+    assert connection.getresponse().status == status
+    connection.close()
+    server.close()

@@ -1,4 +1,4 @@
-"""Runs the operator with ports given as arguments, so that several operators can run in one network."""
+"""Runs the operator with a port given as an argument, so that several operators can run in one network."""
 
 import sys
 
@@ -6,8 +6,8 @@ from memory_operator import app, cli
 
 
 def main() -> None:
-    """Run `memory-operator run`; the two arguments are the ports of the metrics and of the health check."""
-    app.METRICS_PORT, app.HEALTH_PORT = (int(argument) for argument in sys.argv[1:3])
+    """Run `memory-operator run`; the argument is the port of the metrics and of the health check."""
+    app.METRICS_PORT = int(sys.argv[1])
     sys.argv[1:] = ["run"]
     cli.main()
 

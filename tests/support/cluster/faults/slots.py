@@ -175,12 +175,12 @@ class Slot:
         """Start the operator, and start it again a moment after its process has ended, as its Deployment would."""
         kubeconfig = self._log.with_suffix(".kubeconfig")
         kubeconfig.write_text(yaml.safe_dump(_kubeconfig(self.proxy.port)), encoding="utf-8")
-        port = _FIRST_PORT + 2 * self.place.number
+        port = _FIRST_PORT + self.place.number
         module = "tests.support.cluster.faults.operator_process"
         while True:
             with self._log.open("ab") as log:
                 self._process = await asyncio.create_subprocess_exec(
-                    sys.executable, "-m", module, str(port), str(port + 1),
+                    sys.executable, "-m", module, str(port),
                     env=self._environment(str(kubeconfig)), stdout=log, stderr=log,
                 )  # fmt: skip
             await self._process.wait()
