@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from memory_operator import app
+from memory_operator.controller.loop_pauses import LoopPauses
 from memory_operator.controller.metrics import Metrics
 
 
@@ -41,6 +42,7 @@ class Replica:
             controller=self,
             observer=SimpleNamespace(objects=self),
             metrics=self.metrics,
+            pauses=LoopPauses(),
         )
         monkeypatch.setattr(app, "LeaderElection", lambda *_, **__: self.election)
         monkeypatch.setattr(app, "_watches", self._watches)
