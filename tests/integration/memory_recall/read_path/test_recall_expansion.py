@@ -123,6 +123,7 @@ async def test_in_a_large_table_many_memories_with_a_further_word_displace_none_
     """A rare word of the query, as "backup" is here, stays rare and is counted; a common one still leads to rows."""
     monkeypatch.setattr(bm25, "SMALL_TABLE", 0)
     monkeypatch.setattr(bm25, "_LEAST_RARE_ROWS", 1)
+    await filled.pool.execute("ALTER TABLE memories SET (autovacuum_enabled = false)")  # it would analyse in between
     insert = "INSERT INTO memories (content) SELECT $1 FROM generate_series(1, $2)"
     await filled.pool.execute(insert, "backup that no ANALYZE has seen", 5)
     await filled.pool.execute(insert, "quokka", 1500)
