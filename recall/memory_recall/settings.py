@@ -184,7 +184,7 @@ class Settings(BaseSettings):
 
     @property
     def embedder_options(self) -> EmbedderOptions:
-        """How the configured embedder is asked."""
+        """The API of the configured embedder, and what requests to it need."""
         asked = self.embedder
         return EmbedderOptions(
             asked.api, asked.served_as, asked.query_prefix, asked.document_prefix, self.backfill.batch_size

@@ -93,7 +93,7 @@ def request_body(model: type[BaseModel]) -> dict[str, Any]:
 
 
 def _inlined(schema: Any, definitions: dict[str, Any]) -> Any:  # noqa: ANN401 -- any part of a JSON document
-    """Return a part of a schema with each reference replaced, since references lead nowhere inside a description."""
+    """Return a part of a JSON schema in which each `$ref` is replaced by what it refers to."""
     if isinstance(schema, list):
         return [_inlined(part, definitions) for part in schema]
     if not isinstance(schema, dict):

@@ -26,6 +26,8 @@ from memory_recall.embedding.apis import MODELS_PATHS, EmbedderApi, EmbedderOpti
 MOST_PODS = 10  # of one MemoryIndex, whose metrics are requested in one observation
 AddressesOf = Callable[[str, str], Awaitable[tuple[str, ...] | Problem]]  # of a host that a namespace's object names
 _EMBEDDED_WORD = "memory"
+_BUSY = 429
+_OTHER_API = frozenset({400, 404, 405, 415, 422, 501})  # answers to a request that the server does not understand
 _API_REMEDY = "Set spec.embedder.external.api to the API of the server, such as OpenAI for llama-server or vLLM."
 _NAME_REMEDY = "Set spec.embedder.external.model to the name that the model has there."
 _MODELS_IN_A_MESSAGE = 5
@@ -130,7 +132,7 @@ class _Server:
         self._url = embedder_url(index)
 
     async def listed(self) -> ReportedModel | Problem:
-        """Return the specified model as the server lists it; a server without a list is taken at its word."""
+        """Return the specified model as the server lists it; a server without a list is assumed to serve it."""
         path, where = MODELS_PATHS[self._options.api], f"The embedder at {self._url}"
         if path is None:
             return ReportedModel(where)
@@ -153,9 +155,12 @@ class _Server:
             answer = await self._ask(f"{self._url}{path}", self._headers, self._addresses, body=body)
         except NoAnswerError as error:
             return Problem(Reason.EXTERNAL_UNREACHABLE, f"{where} does not answer: {error}.")
+        if answer.code == _BUSY:
+            return None  # other callers keep it so busy that it embeds nothing for the moment, which workers wait for
         if answer.code != 200:
             reason = Reason.EMBEDDER_UNAUTHORIZED if answer.code in {401, 403} else Reason.EXTERNAL_UNREACHABLE
-            return Problem(reason, f"{where} answers POST {path} with {answer.code}.", _API_REMEDY)
+            remedy = _API_REMEDY if answer.code in _OTHER_API else ""
+            return Problem(reason, f"{where} answers POST {path} with {answer.code}.", remedy)
         numbers = vector_length(self._options, answer.body)
         if numbers is None:
             return Problem(Reason.EXTERNAL_UNREACHABLE, f"{where} answers POST {path} with no vector.", _API_REMEDY)

@@ -34,7 +34,7 @@ from memory_operator.reconcile.rollout import (
 )
 from memory_operator.resources import embedder as resources
 from memory_operator.resources.network_policies import embedder_policy
-from memory_recall.embedding.canary import same_file
+from memory_recall.embedding.canary import may_be_same_file
 
 # The library repeats the mark of a recall that misses the embedder at most every 30 s; an older one is over.
 WANTED_SECONDS = 60
@@ -231,7 +231,7 @@ def mismatch(index: MemoryIndex, observed: Observed) -> Verdict | None:
     recorded = {"file": active.digest, "pooling": active.pooling}
     for one in served:
         for what, given in (("file", one.digest), ("pooling", one.pooling)):
-            if not same_file(recorded[what], given):
+            if not may_be_same_file(recorded[what], given):
                 return Verdict.no(
                     Reason.MODEL_MISMATCH,
                     f"{one.location} serves {active.name} with {what} {given}; "

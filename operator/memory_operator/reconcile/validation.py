@@ -11,7 +11,7 @@ from memory_operator.api.spec import MemoryIndex
 from memory_operator.reconcile.active_embedder import needs_swap
 from memory_operator.reconcile.embedder import OTHER_FILE_REMEDY
 from memory_operator.resources.columns import column_names
-from memory_recall.embedding.canary import same_file
+from memory_recall.embedding.canary import may_be_same_file
 from memory_recall.embedding.profiles import PROFILES
 from memory_recall.errors import InvalidConfiguration
 from memory_recall.status import DatabaseFacts
@@ -71,7 +71,7 @@ def _against_database(index: MemoryIndex, facts: DatabaseFacts) -> Verdict | Non
             f"spec.embedding.model is {embedding.model}.",
         )
     wanted, recorded = index.model_digest, facts.active_model.digest if facts.active_model else None
-    if not same_file(recorded, wanted):
+    if not may_be_same_file(recorded, wanted):
         return Verdict.no(
             Reason.MODEL_MISMATCH,
             f"The vectors in {database.name}.{database.table} were made with the file {recorded} of {embedding.model}, "

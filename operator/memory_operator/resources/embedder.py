@@ -27,7 +27,7 @@ from memory_operator.resources.common import (
 from memory_operator.resources.model_fetch import FETCHED_DIRECTORY, FETCHED_FILE, claim_name
 from memory_operator.resources.pod_template import completed
 from memory_operator.resources.specification import record_of_specification
-from memory_recall.embedding.apis import OWN_OPTIONS, EmbedderApi, EmbedderOptions
+from memory_recall.embedding.apis import OWN_OPTIONS, PREFIXED_APIS, EmbedderApi, EmbedderOptions
 from memory_recall.embedding.served_model import VOYAGE_URL
 
 PORT = 8080
@@ -55,11 +55,17 @@ def local_url(index: MemoryIndex, component: str = COMPONENT) -> str:
 
 
 def embedder_options(index: MemoryIndex) -> EmbedderOptions:
-    """Return how the specified embedder is asked; a hosted provider is configured otherwise."""
+    """Return by which API, and as which model, the specified embedder is called.
+
+    A hosted provider of `spec.embedding.provider` is configured otherwise.
+    """
     external, embedding = index.spec.embedder.external, index.spec.embedding
     if external is None:
         return OWN_OPTIONS
-    return EmbedderOptions(EmbedderApi(external.api), external.model, embedding.query_prefix, embedding.document_prefix)
+    api = EmbedderApi(external.api)
+    if api not in PREFIXED_APIS:
+        return EmbedderOptions(api, external.model if api is not EmbedderApi.MEMORY_INDEX else None)
+    return EmbedderOptions(api, external.model, embedding.query_prefix, embedding.document_prefix)
 
 
 def has_several_pods(index: MemoryIndex) -> bool:

@@ -29,6 +29,7 @@ from memory_operator.resources.embedder import embedder_options, local_url
 from memory_operator.resources.pod_template import completed
 from memory_recall.embedding.apis import OWN_OPTIONS, EmbedderApi, EmbedderOptions
 from memory_recall.embedding.served_model import VOYAGE_URL
+from memory_recall.errors import InvalidConfiguration
 from memory_recall.postgres.identity_sql import DatabaseIdentity
 
 DSN_DIRECTORY = "/var/run/memory-index"
@@ -46,7 +47,7 @@ ASKING = frozenset({"backfill", "sync", "swap"})  # the components that send tex
 class ConfiguredEmbedder:
     """The URL of the embedder that existing pods send texts to, and the Secret with its API key; no hosted provider.
 
-    `options` say how it is asked.
+    `options` name its API and the model's name there.
     """
 
     url: str
@@ -168,17 +169,17 @@ def _leaves_cluster(embedder: ConfiguredEmbedder) -> bool:
 
 
 def _options_of(values: Mapping[str, str]) -> EmbedderOptions:
-    """Return how an embedder is asked, by the environment variables of a worker; ours if they cannot be read."""
+    """Read the options of a worker's embedder from its environment variables; return ours if they are unusable."""
     given = {field: values.get(variable) or None for field, variable in _OPTIONS.items()}
     try:
         api = EmbedderApi(given["api"] or EmbedderApi.MEMORY_INDEX)
-    except ValueError:
+        return EmbedderOptions(api, given["served_as"], given["query_prefix"], given["document_prefix"])
+    except (ValueError, InvalidConfiguration):
         return OWN_OPTIONS
-    return EmbedderOptions(api, given["served_as"], given["query_prefix"], given["document_prefix"])
 
 
 def _option_settings(options: EmbedderOptions) -> Manifest:
-    """Return the environment variables that say how an embedder of another make is asked; none for ours."""
+    """Return the environment variables with the options of an embedder of another make; none for ours."""
     if options.api is EmbedderApi.MEMORY_INDEX:
         return {}
     found = {variable: getattr(options, field) for field, variable in _OPTIONS.items()}

@@ -220,7 +220,7 @@ def _next_key(index: MemoryIndex, served_by: ConfiguredEmbedder | None) -> list[
 
 
 def _asked_options(index: MemoryIndex) -> list[str]:
-    """Return the command options that say how the next embedder is asked, if it is one of another make."""
+    """Return the command options with the API of the next embedder and the model there, if it is of another make."""
     options = embedder_options(index)
     if options.api is EmbedderApi.MEMORY_INDEX:
         return []

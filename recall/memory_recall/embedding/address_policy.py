@@ -63,9 +63,9 @@ def may_receive_texts(url: str, *, egress: bool) -> bool:
 
 
 def is_beyond_cluster(url: str) -> bool:
-    """Return whether texts that are sent to a URL may leave the cluster."""
+    """Return whether texts that are sent to a URL may leave the cluster; of what is no URL it is not known."""
     parts = _parts(url)
-    return parts is not None and not _is_near(parts[1])
+    return parts is None or not _is_near(parts[1])
 
 
 def check_egress(url: str, receiver: str, *, egress: bool, hosted: bool) -> None:

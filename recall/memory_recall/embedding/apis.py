@@ -1,4 +1,4 @@
-"""The HTTP APIs of embedders: which there are, how a server is asked, and how its list of models is read.
+"""The HTTP APIs of embedders: which there are, what their requests look like, and how a list of models is read.
 
 The operator judges a list of models by the same functions as the workers. Therefore this module imports neither NumPy
 nor httpx, and sends nothing.
@@ -13,6 +13,7 @@ from typing import Any
 
 from memory_recall.embedding.address_policy import is_beyond_cluster
 from memory_recall.embedding.profiles import PROFILES
+from memory_recall.errors import InvalidConfiguration
 
 InputType = str  # "query" or "document"
 
@@ -38,6 +39,9 @@ MODELS_PATHS: Mapping[EmbedderApi, str | None] = {
 }
 """Where a server describes its models, if it does."""
 
+PREFIXED_APIS = frozenset({EmbedderApi.OPENAI, EmbedderApi.TEI})
+"""The APIs without types of inputs, so that the client puts the model's prefixes before texts."""
+
 HOSTED_APIS = frozenset({EmbedderApi.VOYAGE, EmbedderApi.COHERE})
 """The APIs of hosted providers: who speaks one of them sends texts out of the cluster, wherever it runs itself."""
 
@@ -56,11 +60,14 @@ class Listing:
 
 @dataclass(frozen=True, slots=True)
 class EmbedderOptions:
-    """How an embedder is asked.
+    """The API of an embedder, and what a client has to know to make requests to it.
 
-    `served_as` is the model's name at the server, if it is another one than ours. The prefixes of queries and documents
-    are put on by the client where the server does not know them; None means those of the model's profile, and none for
-    a model without a profile. `batch` is the most texts of one request.
+    `served_as` is the model's name at the server, if it is another one than ours. The client puts the prefixes before
+    queries and documents where the server does not know them; None means those of the model's profile, and none for a
+    model without a profile. `batch` is the most texts of one request.
+
+    Raises:
+        InvalidConfiguration: a name or a prefix is given, and requests of this API have no place for it.
     """
 
     api: EmbedderApi = EmbedderApi.MEMORY_INDEX
@@ -68,6 +75,19 @@ class EmbedderOptions:
     query_prefix: str | None = None
     document_prefix: str | None = None
     batch: int = 32
+
+    def __post_init__(self) -> None:
+        """Refuse what would have no effect, since whoever gives it expects one."""
+        if self.served_as is not None and self.api is EmbedderApi.MEMORY_INDEX:
+            raise InvalidConfiguration(
+                f"Another name of the model is given ({self.served_as}), which the API {self.api} does not have.",
+                "Leave it out, or say which API the embedder has: MEMORY_EMBEDDER_API, or --api of memory swap.",
+            )
+        if self.api not in PREFIXED_APIS and (self.query_prefix, self.document_prefix) != (None, None):
+            raise InvalidConfiguration(
+                f"A prefix is given, and an embedder with the API {self.api} knows those of its model itself.",
+                "Leave it out, or say which API the embedder has: MEMORY_EMBEDDER_API, or --api of memory swap.",
+            )
 
     def leaves_cluster(self, url: str) -> bool:
         """Return whether texts that are sent to a URL in this way may leave the cluster."""
@@ -149,4 +169,4 @@ class EmbedderOptions:
 
 
 OWN_OPTIONS = EmbedderOptions()
-"""How our own embedding service is asked."""
+"""The options of our own embedding service."""

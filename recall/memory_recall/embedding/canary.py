@@ -58,17 +58,26 @@ class Canary:
         return all(_cosine(*pair) >= LEAST_COSINE for pair in zip(self.vectors, other.vectors, strict=True))
 
 
-def same_file(recorded: str | None, given: str | None) -> bool:
-    """Return whether two models may have one file, by their digests or canaries.
+def may_be_same_file(recorded: str | None, given: str | None) -> bool:
+    """Return False if two models certainly have different files, by their digests or canaries.
 
-    Nothing is known, and so nothing is refused, if one of them is missing, or if only one is a canary.
+    Nothing is known if one of them is missing, or if only one is a canary.
     """
+    return _same_file(recorded, given) is not False
+
+
+def is_same_file(recorded: str | None, given: str | None) -> bool:
+    """Return True if two models certainly have one file, so that vectors of the one may be used for the other."""
+    return _same_file(recorded, given) is True
+
+
+def _same_file(recorded: str | None, given: str | None) -> bool | None:
     if recorded is None or given is None:
-        return True
-    canaries = Canary.parse(recorded), Canary.parse(given)
-    if canaries[0] is not None and canaries[1] is not None:
-        return canaries[0].matches(canaries[1])
-    return recorded == given if canaries == (None, None) else True
+        return None
+    one, other = Canary.parse(recorded), Canary.parse(given)
+    if one is not None and other is not None:
+        return one.matches(other)
+    return recorded == given if one is None and other is None else None
 
 
 def _scaled(numbers: Sequence[float]) -> tuple[int, ...]:

@@ -40,7 +40,7 @@ class ExternalEmbedder(AsyncEmbedder):
         base_url: the server's address, without `/v1`.
         model: our name of the model, by which its profile is found.
         api_key: the key or the path of a file that holds it, read anew for each request.
-        options: the server's API, and how it is asked.
+        options: the server's API, the model's name there, and the prefixes of texts.
         dimensions: the numbers of a vector; where it is not known, `model_info` learns it from a first vector.
         query_egress: whether texts may be sent to a hosted provider, or to an address beyond the cluster.
 

@@ -30,7 +30,7 @@ _DIVISIBLE = frozenset({400, _TOO_LARGE, 422, 500})
 
 
 class RefusedRequestError(Exception):
-    """A server refused a request that may pass with fewer or shorter texts; `error` says so if it does not."""
+    """A server refused a request that may pass with fewer or shorter texts; `error` is raised if it does not."""
 
     def __init__(self, error: MemoryIndexError) -> None:
         super().__init__(error.message)

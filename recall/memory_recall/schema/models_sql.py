@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
-from memory_recall.embedding.canary import Canary, same_file
+from memory_recall.embedding.canary import Canary, may_be_same_file
 from memory_recall.embedding.profiles import ModelProfile
 from memory_recall.embedding.served_model import ServedModel
 from memory_recall.errors import DimensionMismatch, ModelMismatch
@@ -72,7 +72,7 @@ class RecordedModel:
         Raises:
             ModelMismatch: the digests differ.
         """
-        if same_file(self.digest, digest):
+        if may_be_same_file(self.digest, digest):
             return
         if Canary.parse(digest or "") is not None:
             raise ModelMismatch(

@@ -23,7 +23,7 @@ class NextEmbedder:
 
     A hosted provider's model has vectors of several lengths, so `dimensions` then says which are wanted; elsewhere it
     is compared with those that the embedder yields. `api_key_file` holds the API key for the host of `url`, which gets
-    no other; None sends none there. `options` say how the embedder at `url` is asked.
+    no other; None sends none there. `options` are those of the embedder at `url`.
     """
 
     model: str

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bar
 
-from memory_recall.embedding.canary import same_file
+from memory_recall.embedding.canary import is_same_file, may_be_same_file
 from memory_recall.embedding.served_model import ServedModel
 from memory_recall.errors import EmbedderUnavailable, ModelMismatch, NoSwap, SwapInProgress, first_of
 from memory_recall.hnsw.repair import IndexParameters
@@ -179,7 +179,7 @@ class SwapProcess:
             await self._open_rollback(connection, table, previous)
             return
         active = await active_model(connection, table)
-        if active.name == target.name and same_file(active.digest, target.digest):
+        if active.name == target.name and may_be_same_file(active.digest, target.digest):
             raise ModelMismatch(f"{target.name} is the active model already.", "There is nothing to swap.")
         if previous is not None and _is_target(previous.from_model, target):
             await state_sql.open_rollback(connection, table, previous.from_model.id, self._directory.url)
@@ -289,18 +289,16 @@ class SwapProcess:
 
 
 def _is_target(model: RecordedModel, target: ServedModel) -> bool:
-    same = (model.name, model.dimensions) == (target.name, target.dimensions)
-    return same and None not in {model.digest, target.digest} and same_file(model.digest, target.digest)
+    same_name = (model.name, model.dimensions) == (target.name, target.dimensions)
+    return same_name and is_same_file(model.digest, target.digest)
 
 
 def _require_same(found: SwapRecord, target: ServedModel | None) -> None:
+    to_model = found.to_model
     same = (
         target is not None
-        and found.to_model.name == target.name
-        and (
-            found.to_model.digest is None
-            or (target.digest is not None and same_file(found.to_model.digest, target.digest))
-        )
+        and to_model.name == target.name
+        and (to_model.digest is None or is_same_file(to_model.digest, target.digest))
     )
     if same or (target is None and found.is_rollback):
         return

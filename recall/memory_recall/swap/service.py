@@ -120,7 +120,7 @@ async def roll_back(
     """Make the model active again that was before the last flip, and return a report of the swap.
 
     `url` is the address of an embedder that serves it; with None, the hosted provider does. `api_key_file` is the file
-    with the API key for `url`; with None, no key is sent there. `options` say how the embedder at `url` is asked.
+    with the API key for `url`; with None, no key is sent there. `options` are those of the embedder at `url`.
     """
     async with _opened(settings) as (connection, table):
         swap = await state_sql.latest(connection, table)

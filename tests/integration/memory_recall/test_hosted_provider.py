@@ -3,7 +3,6 @@
 import asyncio
 import json
 import os
-import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -31,7 +30,7 @@ from memory_recall.search.result import Degraded
 from tests.integration.conftest import CopyOf
 from tests.integration.memory_recall.queries import make_query
 from tests.integration.memory_recall.voyage_server import VoyageServer
-from tests.integration.memory_recall.workbench import DIMENSIONS, INDEX, Workbench, until
+from tests.integration.memory_recall.workbench import DIMENSIONS, INDEX, Workbench, run_memory, until
 from tests.support.voyage import voyage_client
 
 KEY = "pa-key-canary"
@@ -203,15 +202,6 @@ def settings(bench: Workbench, folder: Path, **more: str) -> dict[str, str]:
     return {**os.environ, **bench.environment(), **voyage, **more}
 
 
-async def command(environment: dict[str, str], *arguments: str) -> tuple[int | None, bytes, bytes]:
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "memory_recall", *arguments, "--json",
-        env=environment, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-    )  # fmt: skip
-    output, errors = await process.communicate()
-    return process.returncode, output, errors
-
-
 @pytest.mark.promise("hosted-provider-by-consent")
 @pytest.mark.parametrize(
     ("change", "word"),
@@ -227,7 +217,7 @@ async def test_without_consent_or_key_nothing_is_sent(
 ) -> None:
     await bench.insert("one")
     environment = settings(bench, tmp_path, **change)
-    code, _output, errors = await command({name: value for name, value in environment.items() if value}, *arguments)
+    code, _output, errors = await run_memory({name: value for name, value in environment.items() if value}, *arguments)
     assert code == 2
     assert word in json.loads(errors)["message"]
     assert provider(bench).heard == b""
@@ -237,7 +227,7 @@ async def test_the_command_embeds_through_the_provider_and_prints_neither_key_no
     bench: Workbench, tmp_path: Path
 ) -> None:
     await store_canaries(bench)
-    code, output, errors = await command(settings(bench, tmp_path), "backfill")
+    code, output, errors = await run_memory(settings(bench, tmp_path), "backfill")
     assert code == 0, errors
     assert json.loads(output)["embedded"] == 2
     assert [secret for secret in (*CANARIES, KEY, "plain") if secret in (output + errors).decode()] == []
@@ -303,7 +293,7 @@ async def test_the_recall_command_and_the_route_accept_sensitive_queries(bench: 
     await fill(bench)
     provider(bench).heard = b""
     asked = ("recall", "query-canary kettle", "--everyone", "--sensitive")
-    code, output, errors = await command(settings(bench, tmp_path), *asked)
+    code, output, errors = await run_memory(settings(bench, tmp_path), *asked)
     assert code == 0, errors
     report = json.loads(output)
     assert (report["reason"], len(report["memories"])) == ("SensitiveQuery", 1)
@@ -393,6 +383,6 @@ async def test_the_recall_command_answers_lexically_where_the_key_is_lost(bench:
     await fill(bench)
     await build_index(DsnText(bench.database.dsn), "memories", INDEX)
     environment = settings(bench, tmp_path, MEMORY_HOSTED_API_KEY_FILE="/no/such/key")
-    code, output, errors = await command(environment, "recall", "kettle", "--everyone")
+    code, output, errors = await run_memory(environment, "recall", "kettle", "--everyone")
     assert code == 0, errors
     assert (json.loads(output)["reason"], len(json.loads(output)["memories"])) == ("EmbedderUnauthorized", 1)

@@ -1,9 +1,7 @@
 """A whole index over an embedder of another make: rows are embedded, recalled by meaning, and no text goes too far."""
 
-import asyncio
 import json
 import os
-import sys
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -12,6 +10,7 @@ import pytest
 from pgvector.asyncpg import register_vector
 
 from memory_recall import (
+    EmbeddedQuery,
     EmbedderApi,
     EmbedderOptions,
     ExternalEmbedder,
@@ -30,7 +29,7 @@ from tests.integration.conftest import CopyOf
 from tests.integration.memory_recall.fake_embedder import vector_of
 from tests.integration.memory_recall.openai_server import OpenAiServer
 from tests.integration.memory_recall.queries import make_query
-from tests.integration.memory_recall.workbench import DIMENSIONS, Workbench
+from tests.integration.memory_recall.workbench import DIMENSIONS, Workbench, run_memory
 
 pytestmark = pytest.mark.finding("mission 4.3")
 
@@ -57,13 +56,9 @@ async def command(bench: Workbench, *arguments: str, **more: str) -> tuple[int |
     """Run a command with JSON output; settings that are empty are not set."""
     asked = {"MEMORY_MODEL": MODEL, "MEMORY_EMBEDDER_API": "OpenAI", "MEMORY_EMBEDDER_SERVED_AS": SERVED_AS, **more}
     environment = {**os.environ, **bench.environment(), **asked}
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "memory_recall", *arguments, "--json",
-        env={name: value for name, value in environment.items() if value},
-        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-    )  # fmt: skip
-    output, errors = await process.communicate()
-    return process.returncode, json.loads(output if process.returncode == 0 else errors)
+    given = {name: value for name, value in environment.items() if value}
+    code, output, errors = await run_memory(given, *arguments)
+    return code, json.loads(output if code == 0 else errors)
 
 
 async def vectors(bench: Workbench) -> dict[str, "np.ndarray[Any, Any]"]:
@@ -145,6 +140,24 @@ async def test_a_model_that_is_exchanged_while_a_worker_runs_is_noticed_within_t
     assert await bench.embedded() < 20
 
 
+async def test_a_query_of_our_embedder_is_compared_with_vectors_of_a_model_that_is_known_by_a_canary(
+    bench: Workbench,
+) -> None:
+    """Whether both have one file is not known, so workers and recalls refuse neither."""
+    await bench.insert("one")
+    assert (await command(bench, "backfill"))[0] == 0
+    pool = await create_pool(DsnText(bench.database.dsn))
+    recall = HybridRecall(pool, None, RecallOptions(require_index=False, time_budget=60.0))
+    try:
+        vector = vector_of(DOCUMENT + "one", DIMENSIONS).tolist()
+        for digest in ("sha256:aa", None):
+            result = await recall.recall(make_query("what", mode="dense", vector=EmbeddedQuery(vector, MODEL, digest)))
+            assert (result.reason, len(result.ids)) == (None, 1), digest
+    finally:
+        await recall.close()
+        await pool.close()
+
+
 async def test_a_server_of_another_make_that_is_taken_for_ours_is_refused_and_the_setting_named(
     bench: Workbench,
 ) -> None:
@@ -165,6 +178,7 @@ async def test_without_consent_no_text_goes_to_an_embedder_beyond_the_cluster(
     """Whatever speaks there."""
     await bench.insert("one")
     more = {"MEMORY_EMBEDDER_URL": "https://embeddings.saas.example", "MEMORY_EMBEDDER_API": api}
+    more |= {"MEMORY_EMBEDDER_SERVED_AS": SERVED_AS if api == "OpenAI" else ""}
     code, error = await command(bench, *arguments, **more)
     assert code == 2, error
     assert "MEMORY_QUERY_EGRESS" in error["message"]

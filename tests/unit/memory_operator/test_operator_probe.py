@@ -293,6 +293,32 @@ async def test_an_embedder_of_another_make_is_ready_if_it_lists_the_model_and_em
     assert not isinstance(found, Problem) or found.reason is not Reason.EXTERNAL_UNREACHABLE or found.remedy
 
 
+@pytest.mark.parametrize(
+    ("code", "reason", "says"),
+    [
+        (429, None, ""),
+        (401, Reason.EMBEDDER_UNAUTHORIZED, ""),
+        (503, Reason.EXTERNAL_UNREACHABLE, ""),
+        (500, Reason.EXTERNAL_UNREACHABLE, ""),
+        (400, Reason.EXTERNAL_UNREACHABLE, "spec.embedder.external.api"),
+        (501, Reason.EXTERNAL_UNREACHABLE, "spec.embedder.external.api"),
+    ],
+)
+async def test_only_a_request_that_is_not_understood_is_laid_to_the_api_and_a_busy_server_serves(
+    world: World, code: int, reason: Reason | None, says: str
+) -> None:
+    async def ask(url: str, headers: Any, addresses: Any = (), *, body: Any = None) -> Answer:
+        return Answer(200, json.dumps(ALL_OF_OPENAI).encode()) if body is None else Answer(code, b"")
+
+    probe = EmbedderProbe(ask, world.permitted, anywhere)
+    external = {"url": "http://e:8080", "api": "OpenAI"}
+    found = await probe.external(world.index(embedder={"external": external}), None)
+    problem = found if isinstance(found, Problem) else None
+    assert (problem.reason if problem else None) is reason
+    assert says in (problem.remedy if problem else "")
+    assert says or not problem or "external.api" not in problem.remedy
+
+
 async def test_no_word_is_embedded_beyond_the_cluster_to_learn_the_dimensions(world: World) -> None:
     """A hosted provider takes money for each."""
     world.permitted = Permitted(external_hosts=("api.example",))

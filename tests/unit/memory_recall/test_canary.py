@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from memory_recall.embedding.canary import CANARY_PREFIX, Canary, same_file
+from memory_recall.embedding.canary import CANARY_PREFIX, Canary, is_same_file, may_be_same_file
 
 pytestmark = pytest.mark.finding("mission 4.3")
 
@@ -39,7 +39,7 @@ def test_what_is_written_is_read_again_and_matches_whatever_the_length_of_the_ve
 
 
 @pytest.mark.parametrize(
-    ("given", "same"),
+    ("given", "same"),  # None where nothing is known
     [
         (noisy(0.0005), True),  # another engine
         (noisy(0.01), True),  # a coarser precision
@@ -50,22 +50,25 @@ def test_what_is_written_is_read_again_and_matches_whatever_the_length_of_the_ve
         (canary(-VECTORS), False),
         (canary(np.zeros((3, 384))), False),
         (CANARY_PREFIX, False),
-        (None, True),
-        (SHA, True),
+        (None, None),
+        (SHA, None),
     ],
 )
 def test_a_canary_matches_that_of_the_same_model_alone_and_nothing_is_known_of_others(
-    given: str | None, same: bool
+    given: str | None, same: bool | None
 ) -> None:
-    assert same_file(RECORDED, given) is same
-    assert same_file(given, RECORDED) is same
+    """What nobody knows refuses no embedder, and lets no vector of the one be used for the other."""
+    for pair in ((RECORDED, given), (given, RECORDED)):
+        assert may_be_same_file(*pair) is (same is not False)
+        assert is_same_file(*pair) is (same is True)
 
 
-def test_digests_of_files_are_compared_as_they_are() -> None:
-    assert same_file(SHA, SHA)
-    assert not same_file(SHA, "sha256:bb")
-    assert same_file(None, SHA)
-    assert not same_file(SHA, "canary")
+@pytest.mark.parametrize(
+    ("one", "other", "same"), [(SHA, SHA, True), (SHA, "sha256:bb", False), (None, SHA, None), (SHA, "canary", False)]
+)
+def test_digests_of_files_are_compared_as_they_are(one: str | None, other: str, same: bool | None) -> None:
+    assert may_be_same_file(one, other) is (same is not False)
+    assert is_same_file(one, other) is (same is True)
 
 
 @pytest.mark.parametrize("text", ["", SHA, "canary", "canary:!", "canary:é", "canary:AAA"])

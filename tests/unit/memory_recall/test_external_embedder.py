@@ -312,3 +312,17 @@ async def test_a_memory_embedder_is_not_asked_as_another_make_since_each_text_wo
     async with client(ours) as embedder:
         with pytest.raises(EmbedderBroken, match="is a memory-embedder"):
             await embedder.embed_query("q")
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"served_as": "bge"},
+        {"query_prefix": "ask: "},
+        {"api": VOYAGE, "document_prefix": ""},
+        {"api": COHERE, "query_prefix": "ask: "},
+    ],
+)
+def test_a_name_or_a_prefix_that_would_have_no_effect_is_refused(given: dict[str, Any]) -> None:
+    with pytest.raises(InvalidConfiguration, match="MEMORY_EMBEDDER_API"):
+        EmbedderOptions(**given)

@@ -8,7 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from memory_recall.embedding.canary import Canary
+from memory_recall.embedding.served_model import ServedModel
+from memory_recall.errors import SwapInProgress
 from memory_recall.schema.models_sql import RecordedModel
+from memory_recall.swap import process
 from memory_recall.swap.gate import Scores, Verdict, judge, not_measurable
 from memory_recall.swap.machine import (
     OPEN_STAGES,
@@ -207,3 +211,33 @@ _SWAP = SwapRecord(
 def test_a_recorded_swap_tells_whether_its_gate_could_not_decide(changes: dict[str, object], undecided: bool) -> None:
     """The stage is the same as of a refused one."""
     assert replace(_SWAP, **changes).undecided is undecided  # type: ignore[arg-type]
+
+
+_VECTORS = np.random.default_rng(7).standard_normal((3, 8))
+_CANARY, _NEARLY, _OTHER = (str(Canary.of(one.tolist())) for one in (_VECTORS, _VECTORS * 1.0001, -_VECTORS))
+
+
+@pytest.mark.parametrize(
+    ("recorded", "given", "same"),
+    [
+        ("sha256:aa", "sha256:aa", True),
+        ("sha256:aa", "sha256:bb", False),
+        (_CANARY, _NEARLY, True),
+        (_CANARY, _OTHER, False),
+        ("sha256:aa", _CANARY, False),
+        (_CANARY, "sha256:aa", False),
+        ("sha256:aa", None, False),
+        (_CANARY, None, False),
+    ],
+)
+def test_vectors_of_an_earlier_run_are_used_again_only_if_the_same_file_certainly_made_them(
+    recorded: str, given: str | None, same: bool
+) -> None:
+    """Neither those of a swap that was interrupted, nor those of the model before the last flip."""
+    model, target = RecordedModel(2, "second", recorded, 8), ServedModel("second", 8, given)
+    assert process._is_target(model, target) is same
+    if same:
+        process._require_same(replace(_SWAP, to_model=model), target)
+    else:
+        with pytest.raises(SwapInProgress):
+            process._require_same(replace(_SWAP, to_model=model), target)

@@ -183,7 +183,7 @@ def lexical_leg(plan: RecallPlan, arguments: Arguments, rows: SearchedRows) -> s
 
 
 def cosine_similarity(dense: DenseLeg, table: MemoryTable, vector: str) -> str:
-    """Return SQL for the cosine similarity (-1 to 1) of the row `m` and the query's vector; NULL if it has none."""
+    """Return SQL for the cosine similarity, -1 to 1, of row `m` and the query's vector; NULL without a vector."""
     return f"nullif(1 - ({table.row('m').vector(dense.column)} {_cosine_distance(table)} {vector}), 'NaN')"
 
 
