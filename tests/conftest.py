@@ -12,7 +12,8 @@ from xdist.scheduler import LoadScopeScheduling
 CLUSTER_TESTS = "tests/e2e/"
 # A second worker runs these beside the other cluster tests, and takes about as long as those that need not run alone.
 SECOND_WORKER = (
-    "test_e2e_failover", "test_e2e_faults", "test_e2e_hostile", "test_e2e_model_fetch", "test_e2e_privacy",
+    "test_e2e_hostile", "test_e2e_hostile_tenant", "test_e2e_bad_input", "test_e2e_model_fetch", "test_e2e_privacy",
+    "faults/test_e2e_failover", "faults/test_e2e_faults",
 )  # fmt: skip
 
 # How long an example takes is not judged, because machines differ.

@@ -92,15 +92,6 @@ class EmbedderSettings(BaseModel):
     )
 
 
-class HostedSettings(BaseModel):
-    """The address and the API key of a hosted provider, which are used only where `query_egress` allows it."""
-
-    url: str | None = Field(default=None, description="Another address of the hosted provider, as of a gateway.")
-    api_key_file: Path | None = Field(
-        default=None, description="File that holds the API key of the hosted provider, read anew for each request."
-    )
-
-
 class IndexSettings(BaseModel):
     """Parameters of the HNSW index."""
 
@@ -147,7 +138,6 @@ class Settings(BaseSettings):
 
     database: DatabaseSettings = DatabaseSettings()
     embedder: EmbedderSettings = EmbedderSettings()
-    hosted: HostedSettings = HostedSettings()
     index: IndexSettings = IndexSettings()
     backfill: BackfillSettings = BackfillSettings()
     log: LogSettings = LogSettings()
@@ -170,9 +160,8 @@ class Settings(BaseSettings):
     dimensions: int | None = Field(
         default=None, ge=1, le=4000, description="Dimensions of the vectors; those of the model's profile by default."
     )
-    provider: Literal["local", "voyage"] = Field(default="local", description="Whose embedder serves the model.")
     query_egress: Literal["denied", "allowed"] = Field(
-        default="denied", description="Whether texts of memories and queries may be sent to a hosted provider."
+        default="denied", description="Whether texts of memories and queries may be sent beyond the cluster."
     )
     metrics_port: int = Field(default=0, ge=0, le=65535, description="Port of the workers' metrics; 0 serves none.")
     partition: int = Field(
@@ -198,7 +187,7 @@ class Settings(BaseSettings):
     @property
     def has_embedder(self) -> bool:
         """Whether an embedder is configured, so that queries can be embedded."""
-        return self.provider != "local" or bool(self.embedder.url)
+        return bool(self.embedder.url)
 
     def column_names(self) -> ColumnNames | None:
         """Return the names of the table's columns that are configured, or None if nothing is.

@@ -1,5 +1,8 @@
 """One cluster for these tests: real Kubernetes, CloudNativePG, Postgres, and the chart's operator.
 
+`make test` leaves out the folder `faults`, whose tests take long: they kill things and withdraw consents, and wait
+until a whole cluster has recovered. Unit and integration tests hold the same rules in seconds.
+
 A test takes as much of it as it needs: `cluster` is the bare cluster, `platform` adds Postgres and the operator,
 `tenant` is a test's own namespace and database. Tests that kill Postgres or pods have another Postgres, `fragile`.
 Two workers use the cluster at the same time; a module that is marked `exclusive` changes what all others use, so it
@@ -51,12 +54,10 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put these tests first, and of them last those that need the cluster for themselves.
 
-    Before those come the tests that have a cluster of their own. The time limit of each allows for waiting for others.
+    The time limit of each allows for waiting for others.
     """
-    here, marks = Path(__file__).parent, ("exclusive", "own_cluster")
-    items.sort(
-        key=lambda item: [here not in item.path.parents, *(item.get_closest_marker(mark) is not None for mark in marks)]
-    )
+    here = Path(__file__).parent
+    items.sort(key=lambda item: (here not in item.path.parents, item.get_closest_marker("exclusive") is not None))
     for item in items:
         if here in item.path.parents:
             item.add_marker(pytest.mark.timeout(LONGEST_WAIT_SECONDS + TEST_SECONDS))
@@ -95,14 +96,10 @@ def fragile(platform: Platform) -> Platform:
 def turn(request: pytest.FixtureRequest, shared: SharedCluster) -> Iterator[None]:
     """Wait until the module may use the shared cluster, alone if it is marked `exclusive`, else beside other modules.
 
-    A module with a cluster of its own waits for nothing. pytest makes the fixtures of the package before this one.
+    pytest makes the fixtures of the package before this one.
     """
-    marks = {mark.name for mark in request.node.iter_markers()}
-    if "own_cluster" in marks:
+    with shared.used(exclusively=request.node.get_closest_marker("exclusive") is not None):
         yield
-    else:
-        with shared.used(exclusively="exclusive" in marks):
-            yield
     shared.finish(request.node.path.stem)
 
 

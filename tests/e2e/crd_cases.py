@@ -132,23 +132,20 @@ EMBEDDING = (
     Case("unknown pooling", {**CUSTOM, "spec.embedding.pooling": "max"}, 'supported values: "mean", "cls", "last"'),
     Case("pooling of a known model", {"spec.embedding.pooling": "mean"}, "come from the model's profile: remove them"),
     Case("a prefix of a known model", {"spec.embedding.queryPrefix": "query: "}, "or set embedding.model to custom"),
-    Case("an unknown provider", {"spec.embedding.provider": "OpenAI"}, 'supported values: "Local", "Voyage"'),
     Case(
         "Voyage without consent",
         {**VOYAGE, "spec.embedding.queryEgress": REMOVED},
         "accept that with embedding.queryEgress",
     ),
-    Case("Voyage without a key", {**VOYAGE, "spec.embedding.apiKey": REMOVED}, "embedding.apiKey.secretName"),
-    Case("Voyage with a local model", {**VOYAGE, "spec.embedding.model": "all-MiniLM-L6-v2"}, "begin with voyage-"),
+    Case("a prefix for Voyage", {**VOYAGE, "spec.embedding.queryPrefix": "query: "}, "remove embedding.queryPrefix"),
     Case(
-        "Voyage with a file",
-        {**VOYAGE, "spec.embedding.source": {"http": {"url": "https://a.example/m.gguf", "sha256": "a1" * 32}}},
-        "remove embedding.source, or use provider Local",
+        "pooling of a model that somebody else serves",
+        {**VOYAGE, "spec.embedding.pooling": "mean"},
+        "only model custom has embedding.pooling",
     ),
-    Case("a key for the local provider", {"spec.embedding.apiKey": {"secretName": "k"}}, "embedder.external.apiKey"),
     Case(
         "a key in place of its Secret's name",
-        {**VOYAGE, "spec.embedding.apiKey": {"secretName": "pa-AbCdEf_123"}},
+        {**VOYAGE, "spec.embedder.external.apiKey": {"secretName": "pa-AbCdEf_123"}},
         "the key itself belongs in the Secret",
     ),
 )

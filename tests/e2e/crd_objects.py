@@ -40,10 +40,13 @@ FETCHED: dict[str, Any] = {
     }
 }
 VOYAGE: dict[str, Any] = {
-    "spec.embedding.provider": "Voyage",
     "spec.embedding.model": "voyage-3.5",
     "spec.embedding.queryEgress": "Allowed",
-    "spec.embedding.apiKey": {"secretName": "voyage"},
+    "spec.embedder.external": {
+        "url": "https://api.voyageai.com",
+        "api": "Voyage",
+        "apiKey": {"secretName": "voyage"},
+    },
 }
 EXTERNAL: dict[str, Any] = {"spec.embedder": {"external": {"url": "http://embedder.ml.svc:8080"}}}
 CALLERS: dict[str, Any] = {

@@ -211,7 +211,7 @@ def test_api_server_fills_in_the_documented_defaults(api: Api) -> None:
     assert (spec["suspend"], spec["deletionPolicy"], spec["graph"]["enabled"]) == (False, "Retain", False)
     assert (spec["database"]["table"], spec["database"]["credentials"]) == ("memories", {"key": "uri"})
     assert spec["database"]["extension"] == {"management": "Database", "minimumVersion": "0.8.4"}
-    assert spec["embedding"]["provider"] == "Local"
+    assert spec["embedding"]["queryEgress"] == "Denied"
     assert spec["index"] == {"m": 24, "efConstruction": 128}
     assert spec["backfill"] == {"parallelism": 1, "maxAttempts": 5}
     assert (spec["embedder"]["minReplicas"], spec["embedder"]["maxReplicas"], spec["embedder"]["gpuLayers"]) == (

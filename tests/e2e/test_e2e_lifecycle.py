@@ -81,7 +81,7 @@ def test_the_columns_of_kubectl_get_show_the_state(ready: Tenant) -> None:
 
 def test_kubectl_explain_describes_the_fields_of_the_embedding(ready: Tenant) -> None:
     page = ready.kubectl("explain", "memoryindex.spec.embedding")
-    for field in ("model", "dimensions", "provider", "source"):
+    for field in ("model", "dimensions", "queryEgress", "source"):
         assert f"  {field}\t<" in page
     assert "<no description>" not in page
 

@@ -62,7 +62,7 @@ def turn(request: pytest.FixtureRequest, shared: SharedCluster) -> None:
     """Come after all other modules that use the shared cluster, in whichever workers they run."""
     ours = request.node.path.stem
     modules = (item for item in request.session.items if item.get_closest_marker("cluster"))
-    others = {item.path.stem for item in modules if not item.get_closest_marker("own_cluster")} - {ours}
+    others = {item.path.stem for item in modules} - {ours}
     shared.wait_finished(others)
 
 

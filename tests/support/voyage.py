@@ -4,7 +4,8 @@ from typing import Any
 
 from memory_recall import EmbedderApi, EmbedderOptions, ExternalEmbedder
 from memory_recall.embedding.api_key import ApiKey
-from memory_recall.embedding.served_model import VOYAGE_URL
+
+VOYAGE_URL = "https://api.voyageai.com"
 
 
 def voyage_client(

@@ -16,7 +16,7 @@ CONDITIONS: dict[ConditionType, str] = {
     ),
     ConditionType.EMBEDDER_READY: (
         "No roll-out is under way, a pod is ready, and it serves the file that the vectors were made with; or the "
-        "external embedder or the hosted provider can be used."
+        "external embedder can be used."
     ),
     ConditionType.BACKFILLED: "The sync worker runs, and no row is pending or so few that it embeds them.",
     ConditionType.INDEX_READY: ("Postgres reports the HNSW index as valid, and it has the parameters of `spec.index`."),
@@ -62,8 +62,6 @@ REASONS: dict[Reason, str] = {
     Reason.INVALID_SPEC: "A field has a value with which nothing can be done.",
     Reason.UNKNOWN_MODEL: "No profile has this name.",
     Reason.DIMENSION_MISMATCH: "Model, column and specification do not agree on the number of dimensions.",
-    Reason.MODEL_CHANGE_NEEDS_SWAP: "The table has vectors of another model, and no swap leads from it to the new one.",
-    Reason.PROVIDER_UNSUPPORTED: "No such provider is known.",
     Reason.NOT_PERMITTED: "The object uses an image, class, label, variable or host that the chart does not list.",
     Reason.CONSENT_MISSING: "A Cluster or a Secret does not say that this object may use it.",
     Reason.TABLE_TAKEN: "The table belongs to another MemoryIndex.",
@@ -116,7 +114,7 @@ REASONS: dict[Reason, str] = {
     Reason.SWAP_IN_PROGRESS: "A swap is under way that this work would disturb.",
     Reason.NO_SWAP: "A worker was to go on with a swap, and there is none.",
     Reason.EMBEDDER_BUSY: "The embedder's queue is full.",
-    Reason.EMBEDDER_UNAUTHORIZED: "The API key of the embedder or the hosted provider is refused or lost; rows wait.",
+    Reason.EMBEDDER_UNAUTHORIZED: "The API key of the embedder is refused or lost; rows wait.",
     Reason.EMBEDDER_BROKEN: "The embedder's answers cannot be read as vectors.",
     Reason.JOB_FAILED: "A Job ended without saying why.",
     Reason.SCHEMA_BEHIND: "A worker needs a revision that has not been applied yet.",

@@ -55,11 +55,6 @@ class Reason(Enum):
     INVALID_SPEC = ("Correct the named field.", True)
     UNKNOWN_MODEL = ("Set spec.embedding.model to one of the models named here.", True)
     DIMENSION_MISMATCH = ("Set spec.embedding.dimensions to what the model yields and the column has.", True)
-    MODEL_CHANGE_NEEDS_SWAP = (
-        "Set spec.embedding back to the active model, of which no profile is known and no swap leads away.",
-        True,
-    )
-    PROVIDER_UNSUPPORTED = ("Set spec.embedding.provider to Local or Voyage.", True)
 
     # What others have to say
     NOT_PERMITTED = ("Choose what the operator's chart permits, or add this to the chart value named here.", True)

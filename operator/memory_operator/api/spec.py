@@ -15,7 +15,6 @@ from memory_operator.api.embedder import Embedder, HttpUrl, SecretKey, Section
 Manifest = dict[str, Any]
 
 FINALIZER = "memory-index.dev/cleanup"
-HOSTED_KEY_FIELD = "spec.embedding.apiKey"
 API_VERSION = "memory-index.dev/v1alpha1"
 ANNOTATION_RECONCILE_AT = "memory-index.dev/reconcile-at"
 
@@ -138,13 +137,11 @@ class Source(Section):
 
 
 class Embedding(Section):
-    """The embedding model, its file, and the provider that runs it."""
+    """The embedding model and its file, and whether texts may leave the cluster."""
 
     model: str
     dimensions: int = 1024
-    provider: str = "Local"
     query_egress: str = "Denied"
-    api_key: SecretKey | None = None
     source: Source | None = None
     pooling: str | None = None
     max_tokens: int | None = None
@@ -282,30 +279,15 @@ class MemoryIndex(BaseModel):
         return verified and bool(self.spec.database.cluster or self.spec.database.tls.ca_secret)
 
     @property
-    def hosted(self) -> bool:
-        """Return whether a hosted provider computes the embeddings, so that texts leave the Kubernetes cluster."""
-        return self.spec.embedding.provider != "Local"
-
-    @property
     def runs_embedder(self) -> bool:
         """Return whether the operator runs the embedder."""
-        return not self.hosted and self.spec.embedder.external is None
+        return self.spec.embedder.external is None
 
     @property
     def embedder_key(self) -> SecretKey | None:
         """Return the Secret and key that hold the embedder's API key, None if the embedder needs no API key."""
-        return self.spec.embedding.api_key if self.hosted else self.local_key
-
-    @property
-    def local_key(self) -> SecretKey | None:
-        """Return the Secret and key that hold the API key of an embedder that is no hosted provider, or None."""
         embedder = self.spec.embedder
         return embedder.external.api_key if embedder.external else embedder.api_key
-
-    @property
-    def hosted_key(self) -> SecretKey | None:
-        """Return the Secret and key that hold a hosted provider's API key; None if no text may be sent there."""
-        return self.spec.embedding.api_key if self.spec.embedding.query_egress == "Allowed" else None
 
     @property
     def key_remedy(self) -> str:
@@ -317,11 +299,6 @@ class MemoryIndex(BaseModel):
     @property
     def embedder_key_field(self) -> str:
         """Return the field that names the Secret with the embedder's API key."""
-        return HOSTED_KEY_FIELD if self.hosted else self.local_key_field
-
-    @property
-    def local_key_field(self) -> str:
-        """Return the field that names the Secret with the API key of an embedder that is no hosted provider."""
         return "spec.embedder.external.apiKey" if self.spec.embedder.external else "spec.embedder.apiKey"
 
 

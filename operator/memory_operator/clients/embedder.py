@@ -78,20 +78,24 @@ class EmbedderProbe:
     async def external(self, index: MemoryIndex, api_key: str | None) -> ReportedModel | Problem:
         """Return the specified model as the external embedder describes it, or the problem that prevents its use.
 
-        An embedder of another make in the cluster embeds a word of ours, since its list of models has no dimensions. No
-        request is sent if the embedder may not be called or may not be given the API key, nor to a hosted provider.
+        An embedder of another make in the cluster embeds a word of ours, since its list of models has no dimensions.
+        With the API of a hosted provider, nothing is asked: it lists no models, and a word costs money. No request is
+        sent either if the embedder may not be called or may not be given the API key.
         """
         refused, external = check_external(index, self._permitted), index.spec.embedder.external
         if refused:
             return Problem(refused.reason, refused.message, refused.remedy or "")
-        if index.hosted or external is None:
+        if external is None:
             return Problem(Reason.NOT_PERMITTED, f"The embedder at {embedder_url(index)} is not asked.")
+        options = embedder_options(index)
+        path = MODELS_PATHS[options.api]
+        if path is None:
+            return ReportedModel(f"The embedder at {embedder_url(index)}")
         addresses = await self._addresses_of(index.namespace, external.host)
         if isinstance(addresses, Problem):
             return addresses
-        options = embedder_options(index)
         server = _Server(self._ask, index, options, api_key, addresses)
-        found = await server.listed()
+        found = await server.listed(path)
         if isinstance(found, Problem) or _is_ours(options) or is_beyond_cluster(external.url):
             return found
         return await server.embedding_problem() or found
@@ -131,11 +135,9 @@ class _Server:
         self._addresses = addresses
         self._url = embedder_url(index)
 
-    async def listed(self) -> ReportedModel | Problem:
-        """Return the specified model as the server lists it; a server without a list is assumed to serve it."""
-        path, where = MODELS_PATHS[self._options.api], f"The embedder at {self._url}"
-        if path is None:
-            return ReportedModel(where)
+    async def listed(self, path: str) -> ReportedModel | Problem:
+        """Return the specified model as the server lists it at `path`; one without a list is assumed to serve it."""
+        where = f"The embedder at {self._url}"
         try:
             answer = await self._ask(f"{self._url}{path}", self._headers, self._addresses)
         except NoAnswerError as error:

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Iterable
 
 from memory_operator.api.embedder import SecretKey
 from memory_operator.api.reasons import Reason
-from memory_operator.api.spec import HOSTED_KEY_FIELD, InvalidSpecError, Manifest, MemoryIndex, parse
+from memory_operator.api.spec import InvalidSpecError, Manifest, MemoryIndex, parse
 from memory_operator.clients import object_facts
 from memory_operator.clients.authorities import Authorities
 from memory_operator.clients.embedder import EmbedderProbe
@@ -105,9 +105,9 @@ class Observer:
             sync=deployments.get(f"{index.name}-sync"),
             loads=await self._probe.loads(pod for pod in pods if pod.component == COMPONENT),
             key_refused=await self._probe.key_refused(
-                pod for pod in pods if pod.component == "sync" and (index.local_key or index.hosted_key)
+                pod for pod in pods if pod.component == "sync" and index.embedder_key
             ),
-            external=await self._external(index, inspection.found),
+            external=await self._external(index),
             active_external=await self._active_external(index, inspection.found, manifests.get(f"{index.name}-sync")),
             operator_namespace=self._operator_namespace,
             kubernetes=await self.objects.kubernetes(),
@@ -234,26 +234,15 @@ class Observer:
         made = [item for item in found["ReplicaSet"] if controller_uid(item) in deployments]
         return {**own, "ReplicaSet": made, "Pod": found["Pod"]}
 
-    async def _external(
-        self, index: MemoryIndex, database: DatabaseFacts | Problem | None = None
-    ) -> ReportedModel | Problem | None:
+    async def _external(self, index: MemoryIndex) -> ReportedModel | Problem | None:
         """Return the model that an external embedder serves, or a problem with the embedder or its API key.
 
-        For any other embedder, only its API key is checked (during a swap, the keys of both models' embedders). The
-        result is then a problem with a key, or None.
+        For any other embedder, only its API key is checked. The result is then a problem with the key, or None.
         """
         key = await self._embedder_key(index, index.embedder_key, index.embedder_key_field)
-        other = None
-        if isinstance(database, DatabaseFacts) and needs_swap(index, database):
-            named, field = (index.hosted_key, HOSTED_KEY_FIELD)
-            if index.hosted:
-                named, field = index.local_key, index.local_key_field
-            other = await self._embedder_key(index, named, field)
         if isinstance(key, Problem):
             return key
-        if isinstance(other, Problem):
-            return other
-        return await self._probe.external(index, key) if index.spec.embedder.external and not index.hosted else None
+        return await self._probe.external(index, key) if index.spec.embedder.external else None
 
     async def _active_external(
         self, index: MemoryIndex, database: DatabaseFacts | Problem | None, sync: Manifest | None
@@ -274,7 +263,7 @@ class Observer:
     async def _former_key_problem(self, index: MemoryIndex, sync: Manifest | None) -> Problem | None:
         """Return why the API key that the sync worker still mounts may not be used, if the object names another one."""
         found = configured_embedder(sync) if sync else None
-        if found is None or found.key is None or found.key == index.local_key:
+        if found is None or found.key is None or found.key == index.embedder_key:
             return None
         secret = await self._kube.get("Secret", index.namespace, found.key.secret_name)
         return check_secret(index, secret, "api-key")

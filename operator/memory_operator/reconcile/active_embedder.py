@@ -19,27 +19,22 @@ from memory_operator.reconcile.facts import Observed, Problem
 from memory_operator.reconcile.plan import Step
 from memory_operator.reconcile.rollout import embeds, rollout_obstacle, serves
 from memory_operator.resources.common import service_url
-from memory_operator.resources.embedder import COMPONENT, NEXT_COMPONENT, PORT, local_url
+from memory_operator.resources.embedder import COMPONENT, NEXT_COMPONENT, PORT, embedder_url
 from memory_operator.resources.worker_pods import ConfiguredEmbedder, configured_embedder
-from memory_recall.embedding.profiles import PROFILES
-from memory_recall.embedding.served_model import VOYAGE_URL, is_hosted_model
 from memory_recall.status import DatabaseFacts
 
 _UNTIL_THE_END = "It serves the active model until the swap has ended; spec names the next model's embedder."
 
 
 def needs_swap(index: MemoryIndex, facts: DatabaseFacts) -> bool:
-    """Return whether the specification names another model than the active one, and a swap leads there."""
-    active = facts.active_name
-    if active is None or active == index.spec.embedding.model:
-        return False
-    return active in PROFILES or active == "custom" or is_hosted_model(active)
+    """Return whether the specification names another model than the active one."""
+    return facts.active_name is not None and facts.active_name != index.spec.embedding.model
 
 
 def embedder_of_active(facts: DatabaseFacts, sync: Manifest | None) -> ConfiguredEmbedder | None:
     """Return the embedder that the sync worker's Deployment names for the active model.
 
-    The result is None without such a Deployment, if it is set up for another model, and for a hosted provider.
+    The result is None without such a Deployment, and if it is set up for another model.
     """
     return configured_embedder(sync) if sync is not None and embeds(sync, facts.active_name or "") else None
 
@@ -51,7 +46,7 @@ def before_swap(index: MemoryIndex, facts: DatabaseFacts, sync: Manifest | None)
     if former is None or facts.active_model is None:
         return None
     active = {"model": facts.active_model.name, "dimensions": facts.active_model.dimensions}
-    embedding = former.spec.embedding.model_copy(update={**active, "provider": "Local", "source": None})
+    embedding = former.spec.embedding.model_copy(update={**active, "source": None})
     return former.model_copy(update={"spec": former.spec.model_copy(update={"embedding": embedding})})
 
 
@@ -66,7 +61,7 @@ def former_external(index: MemoryIndex, observed: Observed, permitted: Permitted
     if facts is None or sync is None or not (handing_over or needs_swap(index, facts)):
         return None
     found = configured_embedder(sync)
-    former = _with_external(index, found) if found and found.url != local_url(index) else None
+    former = _with_external(index, found) if found and found.url != embedder_url(index) else None
     return found.url if found and former and check_external(former, permitted) is None else None
 
 
@@ -80,30 +75,28 @@ def permitted_embedder(index: MemoryIndex, observed: Observed, permitted: Permit
     return found if former and check_external(former, permitted) is None else None
 
 
-def may_receive(index: MemoryIndex, url: str, permitted: Permitted) -> bool:
-    """Return whether workers may send texts to the embedder at this URL, whatever the specification names now."""
-    if url == VOYAGE_URL:
-        return index.hosted_key is not None
-    if url in {service_url(index, component, PORT) for component in (COMPONENT, NEXT_COMPONENT)}:
-        return True
-    found = _with_external(index, ConfiguredEmbedder(url))
-    return found is not None and check_external(found, permitted) is None
+def may_receive(index: MemoryIndex, to: ConfiguredEmbedder, permitted: Permitted) -> bool:
+    """Return whether workers may send texts to this embedder, whatever the specification names now."""
+    return not _refusal(index, to, permitted)
 
 
 def withdrawal(index: MemoryIndex, observed: Observed, facts: DatabaseFacts, permitted: Permitted) -> str:
     """Return why no text may be sent to the embedder of the active model any more; empty if texts may be sent."""
-    if egress_withdrawn(index, facts):
-        return "spec.embedding.queryEgress is Denied"
-    sync = observed.children.get(("Deployment", f"{index.name}-sync"))
-    found = embedder_of_active(facts, sync)
-    if found is None or may_receive(index, found.url, permitted):
+    found = embedder_of_active(facts, observed.children.get(("Deployment", f"{index.name}-sync")))
+    return _refusal(index, found, permitted) if found else ""
+
+
+def _refusal(index: MemoryIndex, to: ConfiguredEmbedder, permitted: Permitted) -> str:
+    """Return why no text may be sent to an embedder, as the end of a sentence; empty if texts may be sent."""
+    if to.url in {service_url(index, component, PORT) for component in (COMPONENT, NEXT_COMPONENT)}:
         return ""
-    return f"the operator no longer permits the host of {found.url}"
-
-
-def egress_withdrawn(index: MemoryIndex, facts: DatabaseFacts) -> bool:
-    """Return whether texts may no longer be sent to the hosted provider that serves the active model."""
-    return is_hosted_model(facts.active_name or "") and index.spec.embedding.query_egress != "Allowed"
+    found = _with_external(index, to)
+    refused = check_external(found, permitted) if found else None
+    if found and refused is None:
+        return ""
+    if refused and refused.reason is not Reason.NOT_PERMITTED:
+        return "spec.embedding.queryEgress is Denied"
+    return f"the operator no longer permits the host of {to.url}"
 
 
 def plan_active_embedder(context: Context, facts: DatabaseFacts, *, replicas: int) -> Step:
@@ -111,8 +104,6 @@ def plan_active_embedder(context: Context, facts: DatabaseFacts, *, replicas: in
     index, observed = context.index, context.observed
     active, name = facts.active_name or "", f"{index.name}-{COMPONENT}"
     where = f"Deployment {index.namespace}/{name}"
-    if is_hosted_model(active):
-        return Step(_hosted(index, facts))
     if observed.embedder is None:
         return Step(_without_deployment(index, observed, facts, context.permitted))
     live = observed.children.get(("Deployment", name))
@@ -132,23 +123,15 @@ def gate_obstacle(index: MemoryIndex, observed: Observed, facts: DatabaseFacts, 
     """Return why the Job of a swap must not start yet: its gate would ask an embedder that is known not to serve.
 
     `embedder` is the verdict on EmbedderReady. A Job that found no embedder would fail and be repeated. The gate of a
-    swap from a hosted model is left to itself, and so is that of a model whose address only the database knows.
+    model whose address only the database knows is left to itself.
     """
     active = facts.active_name or ""
     live = observed.children.get(("Deployment", f"{index.name}-{COMPONENT}"))
-    elsewhere = is_hosted_model(active) or (live is not None and not serves(live, active))
+    elsewhere = live is not None and not serves(live, active)
     if index.spec.swap.gate is None or elsewhere or embedder.status is not ConditionStatus.FALSE:
         return None
     message = f"The swap waits for the embedder of {active}, which its gate asks: {embedder.message}"
     return Verdict.no(Reason.WAITING, message)
-
-
-def _hosted(index: MemoryIndex, facts: DatabaseFacts) -> Verdict:
-    """Return the verdict on EmbedderReady if a hosted provider serves the active model."""
-    if egress_withdrawn(index, facts):
-        message = f"No text is sent to the provider of {facts.active_name}: spec.embedding.queryEgress is Denied."
-        return Verdict.no(Reason.WAITING, message)
-    return Verdict.yes(Reason.AVAILABLE, f"The hosted provider serves {facts.active_name}.")
 
 
 def _without_deployment(index: MemoryIndex, observed: Observed, facts: DatabaseFacts, permitted: Permitted) -> Verdict:
@@ -171,8 +154,12 @@ def _without_deployment(index: MemoryIndex, observed: Observed, facts: DatabaseF
 
 
 def _external_verdict(index: MemoryIndex, observed: Observed, former: MemoryIndex, permitted: Permitted) -> Verdict:
-    url, name = local_url(former), former.spec.embedding.model
-    if check_external(former, permitted):
+    url, name = embedder_url(former), former.spec.embedding.model
+    refused = check_external(former, permitted)
+    if refused and refused.reason is not Reason.NOT_PERMITTED:
+        message = f"No text is sent to the embedder of {name} at {url}: spec.embedding.queryEgress is Denied."
+        return Verdict.no(Reason.WAITING, message)
+    if refused:
         message = f"The external embedder at {url} serves {name}, and the operator no longer permits its host."
         remedy = "Have it added to permitted.externalHosts of the operator's chart until the swap has ended."
         return Verdict.no(Reason.NOT_PERMITTED, message, remedy)

@@ -249,17 +249,17 @@ def fallen_back_to_cpu(index: MemoryIndex, loads: tuple[EmbedderLoad, ...]) -> E
 
 
 def _unmanaged_verdict(index: MemoryIndex, observed: Observed) -> Verdict:
-    """Return the verdict on an embedder that the operator does not run: an external one or a hosted provider."""
+    """Return the verdict on an external embedder, which the operator does not run."""
     if isinstance(observed.external, Problem):
         return failed_step(observed.external).verdict
     url = resources.embedder_url(index)
-    if index.hosted:
-        provider = index.spec.embedding.provider
-        if observed.key_refused:
-            message = f"{provider} refuses the API key, or workers have none; recalls are by words alone."
-            return Verdict.no(Reason.EMBEDDER_UNAUTHORIZED, message, index.key_remedy)
-        return Verdict.yes(Reason.AVAILABLE, f"{provider} embeds, at {url}; sensitive rows are never sent there.")
-    return mismatch(index, observed) or Verdict.yes(Reason.AVAILABLE, f"The external embedder at {url} answers.")
+    if observed.key_refused:
+        message = f"The embedder at {url} refuses the workers' API key, or they have none; recalls are by words alone."
+        return Verdict.no(Reason.EMBEDDER_UNAUTHORIZED, message, index.key_remedy)
+    note = "answers"
+    if resources.leaves_cluster(index):
+        note = "is beyond the cluster; sensitive rows are never sent there"
+    return mismatch(index, observed) or Verdict.yes(Reason.AVAILABLE, f"The external embedder at {url} {note}.")
 
 
 def _verdict(index: MemoryIndex, observed: Observed, replicas: int, *, changes: bool, waits: bool) -> Verdict:

@@ -14,6 +14,7 @@ from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import Manifest, MemoryIndex
 from memory_operator.resources.cnpg import DatabaseObject
 from memory_operator.resources.drift import Admission
+from memory_operator.resources.worker_pods import ConfiguredEmbedder
 from memory_recall.status import DatabaseFacts
 
 
@@ -94,7 +95,7 @@ class JobFacts:
         failure: the problem that its last failed pod reported.
         suspended: whether Kubernetes makes no pods for it until somebody resumes it.
         stopped: whether the operator has suspended it, because what it needs is no longer permitted.
-        sends_to: the URLs of the embedders that its pods may send texts to.
+        sends_to: the embedders that its pods may send texts to.
         secrets: the names of the Secrets that its pods mount.
         failed_pods: how many of its pods have failed.
         without_pod_since: the time since which it has been observed without a pod that could run; None if it has one,
@@ -112,7 +113,7 @@ class JobFacts:
     uid: str = ""
     suspended: bool = False
     stopped: bool = False
-    sends_to: frozenset[str] = frozenset()
+    sends_to: frozenset[ConfiguredEmbedder] = frozenset()
     secrets: frozenset[str] = frozenset()
     failed_pods: int = 0
     without_pod_since: datetime | None = None

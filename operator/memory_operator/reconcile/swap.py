@@ -8,9 +8,9 @@ vector column, measures recall with it and makes the next model active. Then the
 the new model while the second embedder serves. Running memory servers connect to the ordinary address once the database
 records that this address serves the new model. After that record the second embedder is deleted.
 
-A hosted provider needs no embedder: the Job sends texts to it, if `queryEgress` allows that. After a flip to a hosted
-model the ordinary embedder is deleted, and the sync worker gets the provider's key. While a swap leaves a hosted model,
-the sync worker goes on sending texts to the provider only as long as that is still allowed.
+An external embedder needs no second one: the Job sends texts to it. After a flip to its model the ordinary embedder is
+deleted, and the sync worker gets its key. While a swap leaves an embedder beyond the cluster, the sync worker goes on
+sending texts there only as long as that is still allowed.
 """
 
 from dataclasses import replace
@@ -104,8 +104,6 @@ def plan_model(context: Context, *, steps: Steps) -> Steps:
     active = facts.active_model if facts else None
     if facts is None or active is None:
         step = waiting_for("the database" if facts is None else "the schema")
-    elif active.name != wanted:
-        step = Step(Verdict.no(Reason.MODEL_CHANGE_NEEDS_SWAP, f"The vectors are of {active.name}."))
     elif facts.swap and facts.swap.stage in OPEN_STAGES:
         step = _abort(context)
     elif ("Deployment", f"{index.name}-{resources.NEXT_COMPONENT}") in observed.children:
@@ -241,17 +239,17 @@ def _hand_over(index: MemoryIndex, observed: Observed, active: RecordedModel, st
 
     The ordinary embedder is rolled over to it, then the sync worker records the embedder's URL, and then the second
     embedder, which served the new model during the swap, is deleted. If the specification has changed to an external
-    embedder or a hosted provider meanwhile, nothing is rolled over; no address of a hosted provider is recorded.
+    embedder meanwhile, nothing is rolled over.
     """
-    model, url = index.spec.embedding.model, resources.embedder_url(index)
+    model, url = index.spec.embedding.model, resources.recorded_url(index)
     if index.runs_embedder and not _rolled_over(observed, steps[ConditionType.EMBEDDER_READY].actions):
         message = f"{model} is active; Deployment {index.namespace}/{index.name}-embedder is being rolled over to it."
         backfill = steps[ConditionType.BACKFILLED]
         actions = tuple(action for action in backfill.actions if not _applies_sync(index, action))
         steps = {**steps, ConditionType.BACKFILLED: replace(backfill, actions=actions)}
         step = Step(Verdict.no(Reason.SWAPPING, message))
-    elif active.embedder_url != url and not index.hosted:
-        message = f"{model} is active; waiting for the sync worker to write down that {url} serves it."
+    elif active.embedder_url != url:
+        message = f"{model} is active; waiting for the sync worker to write down where it is served."
         step = Step(Verdict.no(Reason.SWAPPING, message))
     else:
         deletions = delete_embedder(index, observed, resources.NEXT_COMPONENT)

@@ -11,6 +11,8 @@ from memory_operator.api.spec import MemoryIndex
 from memory_operator.reconcile.active_embedder import needs_swap
 from memory_operator.reconcile.embedder import OTHER_FILE_REMEDY
 from memory_operator.resources.columns import column_names
+from memory_operator.resources.embedder import embedder_options
+from memory_recall.embedding.apis import EmbedderApi
 from memory_recall.embedding.canary import may_be_same_file
 from memory_recall.embedding.profiles import PROFILES
 from memory_recall.errors import InvalidConfiguration
@@ -28,11 +30,9 @@ def _specification(index: MemoryIndex) -> Verdict | None:
         column_names(index)
     except InvalidConfiguration as error:
         return Verdict.no(Reason.INVALID_SPEC, f"spec.database.columns: {error.message}", error.remedy)
-    if index.hosted:
-        return _hosted(index)
-    if embedding.model == "custom":
-        return None
     profile = PROFILES.get(embedding.model)
+    if profile is None and (embedding.model == "custom" or embedder_options(index).api is not EmbedderApi.MEMORY_INDEX):
+        return None
     if profile is None:
         return Verdict.no(
             Reason.UNKNOWN_MODEL,
@@ -47,29 +47,10 @@ def _specification(index: MemoryIndex) -> Verdict | None:
     return None
 
 
-def _hosted(index: MemoryIndex) -> Verdict | None:
-    embedding = index.spec.embedding
-    if embedding.provider != "Voyage":
-        return Verdict.no(Reason.PROVIDER_UNSUPPORTED, f"spec.embedding.provider is {embedding.provider}.")
-    if embedding.query_egress != "Allowed":
-        message = "With provider Voyage texts leave the cluster, which spec.embedding.queryEgress does not allow."
-        return Verdict.no(Reason.INVALID_SPEC, message, "Set spec.embedding.queryEgress to Allowed, or use Local.")
-    if embedding.api_key is None:
-        message = "Provider Voyage needs a key, and spec.embedding.apiKey names no Secret."
-        return Verdict.no(Reason.INVALID_SPEC, message, "Set spec.embedding.apiKey.secretName.")
-    return None
-
-
 def _against_database(index: MemoryIndex, facts: DatabaseFacts) -> Verdict | None:
     embedding, database = index.spec.embedding, index.spec.database
     if needs_swap(index, facts):
         return None
-    if facts.active_name and facts.active_name != embedding.model:
-        return Verdict.no(
-            Reason.MODEL_CHANGE_NEEDS_SWAP,
-            f"The vectors in {database.name}.{database.table} are of {facts.active_name}, "
-            f"spec.embedding.model is {embedding.model}.",
-        )
     wanted, recorded = index.model_digest, facts.active_model.digest if facts.active_model else None
     if not may_be_same_file(recorded, wanted):
         return Verdict.no(

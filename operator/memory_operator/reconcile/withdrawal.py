@@ -24,7 +24,12 @@ from memory_operator.reconcile.context import Context
 from memory_operator.reconcile.facts import JobFacts, JobState, Observed
 from memory_operator.reconcile.plan import Action, Apply, Delete, Patch, Step
 from memory_operator.resources.common import ANNOTATION_STOPPED
-from memory_operator.resources.worker_pods import configured_embedder, destinations, mounted_secrets
+from memory_operator.resources.worker_pods import (
+    ConfiguredEmbedder,
+    configured_embedder,
+    destinations,
+    mounted_secrets,
+)
 
 
 @dataclass(frozen=True)
@@ -54,9 +59,9 @@ def plan_halt(context: Context, refused: Verdict | None, *, resumes: bool, plann
     jobs = [job for job in observed.jobs if job.state is JobState.ACTIVE and not job.deleting]
     named = _named_secrets(index, observed)
 
-    def must_stop(sends_to: frozenset[str], secrets: frozenset[str]) -> bool:
+    def must_stop(sends_to: frozenset[ConfiguredEmbedder], secrets: frozenset[str]) -> bool:
         return refused is not None or not (
-            secrets <= named and all(may_receive(index, url, context.permitted) for url in sends_to)
+            secrets <= named and all(may_receive(index, to, context.permitted) for to in sends_to)
         )
 
     sync = observed.children.get(("Deployment", f"{index.name}-sync"))
@@ -101,7 +106,7 @@ def _named_secrets(index: MemoryIndex, observed: Observed) -> frozenset[str]:
     """
     sync = observed.children.get(("Deployment", f"{index.name}-sync"))
     former = configured_embedder(sync) if sync else None
-    keys = (index.local_key, index.spec.embedding.api_key, former.key if former else None)
+    keys = (index.embedder_key, former.key if former else None)
     return frozenset({index.secret_name, *(key.secret_name for key in keys if key)})
 
 

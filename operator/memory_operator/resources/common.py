@@ -23,7 +23,6 @@ ANNOTATION_SEQUENCE = "memory-index.dev/sequence"
 ANNOTATION_INDEX_UID = "memory-index.dev/uid"
 ANNOTATION_STOPPED = "memory-index.dev/stopped"  # of a Job that the operator has suspended
 
-HOSTED_KEY_DIRECTORY = "/var/run/memory-index-hosted"  # where workers find the hosted provider's API key
 KEY_DIRECTORY = "/var/run/memory-index-embedder"  # where embedder and workers find the embedder's API key
 NEXT_KEY_DIRECTORY = "/var/run/memory-index-next"  # where a swap's Job finds the API key of the next model's embedder
 OWN_CONTAINERS = frozenset({"embedder", "memory", "fetch"})  # the names of the main containers of our pods

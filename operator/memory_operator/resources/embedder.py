@@ -28,7 +28,6 @@ from memory_operator.resources.model_fetch import FETCHED_DIRECTORY, FETCHED_FIL
 from memory_operator.resources.pod_template import completed
 from memory_operator.resources.specification import record_of_specification
 from memory_recall.embedding.apis import OWN_OPTIONS, PREFIXED_APIS, EmbedderApi, EmbedderOptions
-from memory_recall.embedding.served_model import VOYAGE_URL
 
 PORT = 8080
 PROBE_PORT = 9090  # of health, readiness and metrics, which callers cannot exhaust
@@ -45,20 +44,17 @@ NEXT_COMPONENT = "embedder-next"  # the next model's, while a swap is under way
 
 def embedder_url(index: MemoryIndex, component: str = COMPONENT) -> str:
     """Return the URL at which workers and memory servers reach the embedder, or the second embedder of a swap."""
-    return VOYAGE_URL if index.hosted else local_url(index, component)
-
-
-def local_url(index: MemoryIndex, component: str = COMPONENT) -> str:
-    """Return the URL of the embedder in the cluster, also if the specification names a hosted provider instead."""
     external = index.spec.embedder.external
     return external.url.rstrip("/") if external else service_url(index, component, PORT)
 
 
-def embedder_options(index: MemoryIndex) -> EmbedderOptions:
-    """Return by which API, and as which model, the specified embedder is called.
+def recorded_url(index: MemoryIndex) -> str | None:
+    """Return the URL that workers record for the specified embedder; None for an embedder of another make."""
+    return embedder_url(index) if embedder_options(index).api is EmbedderApi.MEMORY_INDEX else None
 
-    A hosted provider of `spec.embedding.provider` is configured otherwise.
-    """
+
+def embedder_options(index: MemoryIndex) -> EmbedderOptions:
+    """Return by which API, and as which model, the specified embedder is called."""
     external, embedding = index.spec.embedder.external, index.spec.embedding
     if external is None:
         return OWN_OPTIONS
@@ -66,6 +62,11 @@ def embedder_options(index: MemoryIndex) -> EmbedderOptions:
     if api not in PREFIXED_APIS:
         return EmbedderOptions(api, external.model if api is not EmbedderApi.MEMORY_INDEX else None)
     return EmbedderOptions(api, external.model, embedding.query_prefix, embedding.document_prefix)
+
+
+def leaves_cluster(index: MemoryIndex) -> bool:
+    """Return whether the specified embedder gets texts beyond the cluster."""
+    return embedder_options(index).leaves_cluster(embedder_url(index))
 
 
 def has_several_pods(index: MemoryIndex) -> bool:

@@ -76,8 +76,7 @@ def worker_policy(
 
     Workers may connect to DNS, the database and the embedder. A swap needs the embedders of both models: `own_pods`
     says that there are embedder pods although an external embedder is specified, and `former` is the URL of an external
-    embedder that is still needed. If texts may leave the cluster, workers may also connect to the hosted provider.
-    Other pods may connect to workers only to read metrics.
+    embedder that is still needed. Other pods may connect to workers only to read metrics.
     """
     ports = sorted({POSTGRES_PORT, *database_ports})
     database: Manifest = {"ports": [{"port": port, "protocol": "TCP"} for port in ports]}
@@ -90,7 +89,7 @@ def _to_embedders(index: MemoryIndex, *, own_pods: bool, former: str | None) -> 
     pods = {"podSelector": _components(index, (COMPONENT, NEXT_COMPONENT))}
     own = [_rule("to", [pods], PORT)] if own_pods or not external else []
     hosts = [_to_host(url) for url in (external.url if external else None, former) if url]
-    wanted = [*own, *hosts, *([HTTPS] if index.hosted_key else [])]
+    wanted = [*own, *hosts]
     return [rule for position, rule in enumerate(wanted) if rule not in wanted[:position]]
 
 

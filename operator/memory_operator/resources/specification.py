@@ -8,7 +8,7 @@ from memory_operator.api.spec import MemoryIndex
 from memory_operator.resources.common import ANNOTATION_SPECIFICATION, fingerprint
 
 # The fields of spec.embedding and spec.embedder that no pod depends on.
-_NOT_OF_MODEL = {"provider", "query_egress", "api_key"}
+_NOT_OF_MODEL = {"query_egress"}
 _NOT_OF_PODS = {
     "min_replicas", "max_replicas", "target_queue_seconds", "scale_down_delay_seconds", "scaling", "allow_from",
     "external",

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from memory_operator.api.embedder import SecretKey
 from memory_operator.api.spec import Manifest, MemoryIndex
 from memory_operator.resources.common import (
-    HOSTED_KEY_DIRECTORY,
     KEY_DIRECTORY,
     LABEL_COMPONENT,
     NEXT_KEY_DIRECTORY,
@@ -25,10 +24,9 @@ from memory_operator.resources.common import (
     secret_file,
 )
 from memory_operator.resources.database_ca import CA_FILE, ca_mount, ca_volume
-from memory_operator.resources.embedder import embedder_options, local_url
+from memory_operator.resources.embedder import embedder_options, embedder_url
 from memory_operator.resources.pod_template import completed
 from memory_recall.embedding.apis import OWN_OPTIONS, EmbedderApi, EmbedderOptions
-from memory_recall.embedding.served_model import VOYAGE_URL
 from memory_recall.errors import InvalidConfiguration
 from memory_recall.postgres.identity_sql import DatabaseIdentity
 
@@ -45,7 +43,7 @@ ASKING = frozenset({"backfill", "sync", "swap"})  # the components that send tex
 
 @dataclass(frozen=True)
 class ConfiguredEmbedder:
-    """The URL of the embedder that existing pods send texts to, and the Secret with its API key; no hosted provider.
+    """The URL of the embedder that existing pods send texts to, and the Secret with its API key.
 
     `options` name its API and the model's name there.
     """
@@ -57,19 +55,17 @@ class ConfiguredEmbedder:
 
 @dataclass(frozen=True)
 class UsedEmbedders:
-    """The embedders that a worker sends texts to, with their API keys: one of ours, the hosted provider, or both.
+    """The embedders that a worker sends texts to, with their API keys.
 
-    A swap sends texts to the embedders of both models, of which one may be hosted. `url` and `local_key` are then those
-    of the active model, and `next_key` is the key of the next model's embedder if it is another one. `egress` says
-    whether texts leave the cluster.
+    A swap sends texts to the embedders of both models. `url`, `options` and `key` are then those of the active model,
+    and `next_key` is the key of the next model's embedder if it is another one. `egress` says whether texts leave the
+    cluster.
     """
 
     url: str = ""
     options: EmbedderOptions = OWN_OPTIONS
     egress: bool = False
-    hosted: bool = False
-    local_key: SecretKey | None = None
-    hosted_key: SecretKey | None = None
+    key: SecretKey | None = None
     next_key: SecretKey | None = None
 
 
@@ -130,26 +126,19 @@ def used_embedders(index: MemoryIndex, component: str, active: ConfiguredEmbedde
 
     A component that sends no texts mounts no API key, so its pods start even if the Secret does not exist.
     """
-    local = component in ASKING and (component == "swap" or not index.hosted)
-    hosted = component in ASKING and (index.hosted or (component == "swap" and index.hosted_key is not None))
-    specified = ConfiguredEmbedder(local_url(index), index.local_key, embedder_options(index))
-    first = active or specified
+    specified = ConfiguredEmbedder(embedder_url(index), index.embedder_key, embedder_options(index))
+    first, asks = active or specified, component in ASKING
     return UsedEmbedders(
-        url=first.url if local or not index.hosted else "",
+        url=first.url,
         options=first.options,
-        egress=hosted or (local and (_leaves_cluster(first) or _leaves_cluster(specified))),
-        hosted=hosted,
-        local_key=first.key if local else None,
-        hosted_key=index.hosted_key if hosted else None,
-        next_key=index.local_key if local and not index.hosted and index.local_key != first.key else None,
+        egress=asks and any(used.options.leaves_cluster(used.url) for used in (first, specified)),
+        key=first.key if asks else None,
+        next_key=specified.key if asks and specified.key != first.key else None,
     )
 
 
 def configured_embedder(worker: Manifest) -> ConfiguredEmbedder | None:
-    """Return the embedder that a worker's existing Deployment is configured for; None if it is a hosted provider.
-
-    A worker that sends texts to a hosted provider alone has no embedder's URL in its environment.
-    """
+    """Return the embedder that a worker's existing Deployment is configured for; None if it names none."""
     pod = worker["spec"]["template"]["spec"]
     values = {item["name"]: plain(item.get("value") or "") for item in own_container(pod).get("env") or ()}
     url = values.get("MEMORY_EMBEDDER_URL")
@@ -162,10 +151,6 @@ def configured_embedder(worker: Manifest) -> ConfiguredEmbedder | None:
         for item in secret.get("items") or ()
     ]
     return ConfiguredEmbedder(url, keys[0] if keys else None, _options_of(values))
-
-
-def _leaves_cluster(embedder: ConfiguredEmbedder) -> bool:
-    return embedder.options.leaves_cluster(embedder.url)
 
 
 def _options_of(values: Mapping[str, str]) -> EmbedderOptions:
@@ -186,17 +171,20 @@ def _option_settings(options: EmbedderOptions) -> Manifest:
     return {variable: str(value) for variable, value in found.items() if value is not None}
 
 
-def destinations(template: Manifest) -> frozenset[str]:
-    """Return the URLs of the embedders that the pods of a worker's existing template may send texts to."""
+def destinations(template: Manifest) -> frozenset[ConfiguredEmbedder]:
+    """Return the embedders that the pods of a worker's existing template may send texts to, without their keys."""
     if (template.get("metadata") or {}).get("labels", {}).get(LABEL_COMPONENT) not in ASKING:
         return frozenset()
     container = own_container(template.get("spec") or {})
     command = [plain(part) for part in container.get("command") or ()]
     values = {item["name"]: plain(item.get("value") or "") for item in container.get("env") or ()}
-    following = [command[at + 1] for at, part in enumerate(command[:-1]) if part == "--url"]
-    hosted = values.get("MEMORY_PROVIDER") or values.get("MEMORY_HOSTED_API_KEY_FILE") or "--hosted" in command
-    urls = [values.get("MEMORY_EMBEDDER_URL"), *following, VOYAGE_URL if hosted else None]
-    return frozenset(url for url in urls if url)
+    apis = [part.removeprefix("--api=") for part in command if part.startswith("--api=")]
+    following = _options_of({_OPTIONS["api"]: apis[0] if apis else ""})
+    found = [ConfiguredEmbedder(values.get("MEMORY_EMBEDDER_URL", ""), options=_options_of(values))]
+    found += [
+        ConfiguredEmbedder(command[at + 1], options=following) for at, one in enumerate(command) if one == "--url"
+    ]
+    return frozenset(one for one in found if one.url)
 
 
 def mounted_secrets(template: Manifest) -> frozenset[str]:
@@ -213,8 +201,7 @@ def _secret_files(index: MemoryIndex, used: UsedEmbedders) -> dict[str, tuple[st
         **{
             name: (path, secret_file(key.secret_name, key.key, "key"))
             for name, path, key in (
-                ("key", KEY_DIRECTORY, used.local_key),
-                ("hosted-key", HOSTED_KEY_DIRECTORY, used.hosted_key),
+                ("key", KEY_DIRECTORY, used.key),
                 ("next-key", NEXT_KEY_DIRECTORY, used.next_key),
             )
             if key
@@ -236,10 +223,8 @@ def settings(index: MemoryIndex, metrics_port: int, used: UsedEmbedders) -> list
         "MEMORY_MODEL": spec.embedding.model,
         "MEMORY_DIMENSIONS": str(spec.embedding.dimensions),
         "MEMORY_EMBEDDER_URL": used.url,
-        "MEMORY_EMBEDDER_API_KEY_FILE": f"{KEY_DIRECTORY}/key" if used.local_key else "",
-        **(_option_settings(used.options) if used.url else {}),
-        "MEMORY_HOSTED_API_KEY_FILE": f"{HOSTED_KEY_DIRECTORY}/key" if used.hosted_key else "",
-        "MEMORY_PROVIDER": spec.embedding.provider.lower() if index.hosted else "",
+        "MEMORY_EMBEDDER_API_KEY_FILE": f"{KEY_DIRECTORY}/key" if used.key else "",
+        **_option_settings(used.options),
         "MEMORY_QUERY_EGRESS": spec.embedding.query_egress.lower() if used.egress else "",
         "MEMORY_INDEX_M": str(spec.index.m),
         "MEMORY_INDEX_EF_CONSTRUCTION": str(spec.index.ef_construction),

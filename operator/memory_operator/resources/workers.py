@@ -17,7 +17,6 @@ from memory_operator.resources.embedder import NEXT_COMPONENT, embedder_options,
 from memory_operator.resources.jobs import LONG_JOB_SECONDS, SHORT_JOB_SECONDS, job_manifest
 from memory_operator.resources.worker_pods import ConfiguredEmbedder, pod_template, used_embedders
 from memory_recall.embedding.apis import EmbedderApi
-from memory_recall.embedding.served_model import is_hosted_model
 from memory_recall.schema.claims_sql import TableClaim
 
 METRICS_PORT = 9090
@@ -68,8 +67,8 @@ def config_fingerprint(index: MemoryIndex, images: Images, component: str) -> st
 
 def _pods_fingerprint(index: MemoryIndex, images: Images, component: str) -> str:
     used = used_embedders(index, component)
-    keys = [key for key in (used.local_key, used.hosted_key) if key]
-    secrets = [index.spec.database.credentials.key, *(part for key in keys for part in (key.secret_name, key.key))]
+    keys = [used.key.secret_name, used.key.key] if used.key else []
+    secrets = [index.spec.database.credentials.key, *keys]
     given = [section.model_dump(mode="json") for section in (index.spec.backfill, index.spec.embedder.pod_template)]
     verified = [index.database_tls_mode, index.has_database_ca]
     return fingerprint([images.operator, images.pull_policy, secrets, given, verified])
@@ -159,12 +158,8 @@ def swap_job(
     judged = (
         ["--queries", f"{GATE_DIRECTORY}/{_gate_file(gate)}", "--max-drop", f"{gate.max_recall_drop:g}"] if gate else []
     )
-    embedding = index.spec.embedding
-    following = ["--hosted", "--dimensions", str(embedding.dimensions)]
-    if not index.hosted:
-        where = ["--url", embedder_url(index, NEXT_COMPONENT)]
-        following = [*where, *_next_key(index, served_by), *_asked_options(index)]
-    start = ["memory", "swap", "start", "--model", embedding.model, *following]
+    following = ["--url", embedder_url(index, NEXT_COMPONENT), *_next_key(index, served_by), *_asked_options(index)]
+    start = ["memory", "swap", "start", "--model", index.spec.embedding.model, *following]
     command = [*start, *(judged or ["--without-gate"]), "--json"]
     limits = index.spec.backfill.resources or WORKER_RESOURCES
     job = _job(index, images, "swap", command, sequence, resources=limits, active=served_by)
@@ -200,9 +195,7 @@ def _claim(index: MemoryIndex) -> list[str]:
 
 def _set_active_model(job: Manifest, active: str, dimensions: int) -> None:
     """Set the active model in a Job's environment, because the specification names the next model during a swap."""
-    provider = "voyage" if is_hosted_model(active) else ""
-    values = {"MEMORY_MODEL": active, "MEMORY_DIMENSIONS": str(dimensions), "MEMORY_PROVIDER": provider}
-    _add_settings(job, values)
+    _add_settings(job, {"MEMORY_MODEL": active, "MEMORY_DIMENSIONS": str(dimensions)})
 
 
 def _add_settings(job: Manifest, values: dict[str, str]) -> None:
@@ -214,9 +207,9 @@ def _add_settings(job: Manifest, values: dict[str, str]) -> None:
 
 def _next_key(index: MemoryIndex, served_by: ConfiguredEmbedder | None) -> list[str]:
     """Return the command options by which each of two embedders gets its own API key, and neither the other's."""
-    if served_by is None or served_by.key == index.local_key:
+    if served_by is None or served_by.key == index.embedder_key:
         return []
-    return ["--api-key-file", f"{NEXT_KEY_DIRECTORY}/key"] if index.local_key else ["--without-api-key"]
+    return ["--api-key-file", f"{NEXT_KEY_DIRECTORY}/key"] if index.embedder_key else ["--without-api-key"]
 
 
 def _asked_options(index: MemoryIndex) -> list[str]:

@@ -14,8 +14,7 @@ swap_app = typer.Typer(
 )
 
 ModelOption = Annotated[str, typer.Option(help="Name of the next model, as its embedder serves it.")]
-UrlOption = Annotated[str | None, typer.Option(help="Where the next model is served, such as http://127.0.0.1:8081.")]
-HostedOption = Annotated[bool, typer.Option("--hosted", help="The hosted provider serves the next model.")]
+UrlOption = Annotated[str, typer.Option(help="Where the next model is served, such as http://127.0.0.1:8081.")]
 DimensionsOption = Annotated[
     int | None,
     typer.Option(
@@ -58,15 +57,14 @@ def register(app: typer.Typer) -> None:
 
 def plan_command(  # noqa: PLR0917  (typer makes options of them; nobody calls this by position)
     model: ModelOption,
-    url: UrlOption = None,
-    hosted: HostedOption = False,
+    url: UrlOption,
     dimensions: DimensionsOption = None,
     api_key_file: ApiKeyOption = None,
     without_api_key: WithoutApiKeyOption = False,
     api: ApiOption = EmbedderApi.MEMORY_INDEX,
     served_as: ServedAsOption = None,
     sample: Annotated[
-        int, typer.Option(min=1, help="How many texts to embed to learn the rate; a hosted provider is sent none.")
+        int, typer.Option(min=1, help="How many texts to embed to learn the rate; none is sent beyond the cluster.")
     ] = 64,
     json: JsonOption = False,
 ) -> None:
@@ -75,8 +73,7 @@ def plan_command(  # noqa: PLR0917  (typer makes options of them; nobody calls t
     Examples:
         memory swap plan --model bge-small-en-v1.5 --url http://127.0.0.1:8081
     """
-    _require_one(url, hosted=hosted)
-    _require_key_of_url(url, api_key_file, without=without_api_key)
+    _require_one_key(api_key_file, without=without_api_key)
 
     async def action(settings: Settings) -> dict[str, Any]:
         from memory_recall.swap.embedders import NextEmbedder
@@ -91,8 +88,7 @@ def plan_command(  # noqa: PLR0917  (typer makes options of them; nobody calls t
 
 def start_command(  # noqa: PLR0917  (typer makes options of them; nobody calls this by position)
     model: ModelOption,
-    url: UrlOption = None,
-    hosted: HostedOption = False,
+    url: UrlOption,
     dimensions: DimensionsOption = None,
     api_key_file: ApiKeyOption = None,
     without_api_key: WithoutApiKeyOption = False,
@@ -122,10 +118,9 @@ def start_command(  # noqa: PLR0917  (typer makes options of them; nobody calls 
         memory swap start --model bge-small-en-v1.5 --url http://127.0.0.1:8081 --queries queries.jsonl --max-drop 0.03
         memory swap start --model bge-small-en-v1.5 --url http://127.0.0.1:8081 --without-gate --no-flip
         memory swap start --model bge-small-en-v1.5 --url http://llama:8080 --api OpenAI --served-as bge --without-gate
-        memory swap start --model voyage-3.5 --hosted --dimensions 1024 --queries queries.jsonl
+        memory swap start --model voyage-3.5 --url https://api.voyageai.com --api Voyage --without-gate
     """
-    _require_one(url, hosted=hosted)
-    _require_key_of_url(url, api_key_file, without=without_api_key)
+    _require_one_key(api_key_file, without=without_api_key)
     if (queries is None) != without_gate:
         raise typer.BadParameter("Give the labelled questions with --queries, or say --without-gate.")
 
@@ -142,8 +137,7 @@ def start_command(  # noqa: PLR0917  (typer makes options of them; nobody calls 
 
 
 def rollback_command(  # noqa: PLR0917  (typer makes options of them; nobody calls this by position)
-    url: Annotated[str | None, typer.Option(help="Where the previous model is served.")] = None,
-    hosted: Annotated[bool, typer.Option("--hosted", help="The hosted provider serves the previous model.")] = False,
+    url: Annotated[str, typer.Option(help="Where the previous model is served.")],
     api_key_file: ApiKeyOption = None,
     without_api_key: WithoutApiKeyOption = False,
     api: ApiOption = EmbedderApi.MEMORY_INDEX,
@@ -156,10 +150,8 @@ def rollback_command(  # noqa: PLR0917  (typer makes options of them; nobody cal
 
     Examples:
         memory swap rollback --url http://127.0.0.1:8080
-        memory swap rollback --hosted
     """
-    _require_one(url, hosted=hosted)
-    _require_key_of_url(url, api_key_file, without=without_api_key)
+    _require_one_key(api_key_file, without=without_api_key)
 
     async def action(settings: Settings) -> dict[str, Any]:
         from memory_recall.swap.service import roll_back
@@ -207,16 +199,9 @@ def finish_command(yes: YesOption = False, json: JsonOption = False) -> None:
     _end("finished", yes=yes, json=json)
 
 
-def _require_one(url: str | None, *, hosted: bool) -> None:
-    if (url is None) != hosted:
-        raise typer.BadParameter("Give the embedder's address with --url, or say --hosted for the hosted provider.")
-
-
-def _require_key_of_url(url: str | None, api_key_file: Path | None, *, without: bool) -> None:
+def _require_one_key(api_key_file: Path | None, *, without: bool) -> None:
     if api_key_file is not None and without:
         raise typer.BadParameter("Give --api-key-file, or say --without-api-key.")
-    if url is None and (api_key_file is not None or without):
-        raise typer.BadParameter("--api-key-file and --without-api-key are about the embedder of --url.")
 
 
 def _key_file(settings: Settings, given: Path | None, *, without: bool) -> Path | None:

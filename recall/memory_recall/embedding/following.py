@@ -2,8 +2,8 @@
 
 Every recall statement returns the name and the address of the active model. If the dense leg was refused because
 another model has become active, or if the embedding service failed, the client switches to this address, and the recall
-tries once more. To a hosted provider it switches only if the application has given it a client of that provider, and if
-no address is recorded for the active model: an address in the database must never send queries out of the cluster.
+tries once more. To an embedder of another make it switches only if the application has given it a client of that
+embedder: an address in the database must never send queries out of the cluster.
 """
 
 import asyncio
@@ -19,12 +19,12 @@ class FollowingEmbedder:
     """Embeds queries with the configured embedder and, after a swap, with the active model's. It must be closed.
 
     An address from the database is used only if `memory_recall.embedding.address_policy` trusts it, given `base_url`
-    and `trusted_hosts`. The API key is sent only to the host of `base_url` and to `trusted_hosts`. `hosted` is a client
-    of a hosted provider's model, which is used while that model is active; it is closed together with this embedder.
+    and `trusted_hosts`. The API key is sent only to the host of `base_url` and to `trusted_hosts`.
 
     `options` are those of the configured embedder. An embedder at another address must be a memory-embedder; of any
-    other, answers are refused, and the application has to be configured for it. `query_egress` says whether texts may
-    be sent to addresses beyond the cluster.
+    other, answers are refused, unless `others` holds a client of it. Each of `others` is used while its model is
+    active, and closed together with this embedder. `query_egress` says whether texts may be sent to addresses beyond
+    the cluster.
     """
 
     def __init__(
@@ -36,13 +36,13 @@ class FollowingEmbedder:
         options: EmbedderOptions = OWN_OPTIONS,
         query_egress: bool = False,
         trusted_hosts: Iterable[str] = (),
-        hosted: ExternalEmbedder | None = None,
+        others: Iterable[ExternalEmbedder] = (),
     ) -> None:
         self._trusted_hosts = frozenset(trusted_hosts)
         self._api_key = api_key
         self._query_egress = query_egress
         self._configured = embedder_client(base_url, model, api_key, options=options, query_egress=query_egress)
-        self._hosted = hosted
+        self._others = {other.model: other for other in others}
         self._opened: dict[tuple[str, str], EmbedderClient | ExternalEmbedder] = {}
         self.current: EmbedderClient | ExternalEmbedder = self._configured
 
@@ -79,8 +79,8 @@ class FollowingEmbedder:
         return True
 
     def _choices(self, model: str, url: str | None) -> list[EmbedderClient | ExternalEmbedder]:
-        if self._hosted is not None and url is None and self._hosted.model == model:
-            return [self._hosted]
+        if model in self._others:
+            return [self._others[model]]
         found: list[EmbedderClient | ExternalEmbedder] = []
         near = self._configured.base_url
         if (
@@ -104,5 +104,5 @@ class FollowingEmbedder:
 
     async def close(self) -> None:
         """Close all connections."""
-        clients = [self._configured, *self._opened.values(), *([self._hosted] if self._hosted else [])]
+        clients = [self._configured, *self._opened.values(), *self._others.values()]
         await asyncio.gather(*(client.close() for client in clients))

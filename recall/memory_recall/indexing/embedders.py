@@ -1,9 +1,9 @@
 """The embedders that a process uses: the configured embedder, and those whose addresses the database names.
 
-The configured embedder is our own service, or a hosted provider if its use has been allowed. During a model swap a
-worker needs the embedders of both models. After the swap it continues with the embedder of the new active model,
-without a restart. The database records no address for a model that a hosted provider serves, so that nobody who can
-write to the database can have texts sent out of the cluster: address, key and consent come from the settings alone.
+The configured embedder is our own service or one of another make. During a model swap a worker needs the embedders of
+both models. After the swap it continues with the embedder of the new active model, without a restart, if that is a
+memory-embedder beside the configured one. Whoever can write to the database can have texts sent nowhere else: the
+addresses, keys and consent of all others come from the settings alone.
 """
 
 from collections.abc import AsyncIterator, Callable
@@ -13,10 +13,9 @@ from types import TracebackType
 from typing import Self
 
 from memory_recall.embedding.address_policy import is_trusted_embedder_url, may_have_key
-from memory_recall.embedding.apis import OWN_OPTIONS, EmbedderApi, EmbedderOptions
+from memory_recall.embedding.apis import OWN_OPTIONS, EmbedderApi
 from memory_recall.embedding.client import EmbedderClient
 from memory_recall.embedding.external_client import ExternalEmbedder, embedder_client
-from memory_recall.embedding.served_model import VOYAGE_URL
 from memory_recall.errors import InvalidConfiguration, ModelMismatch
 from memory_recall.indexing.document_embedder import DocumentEmbedder
 from memory_recall.indexing.hosted_embedder import EgressFilter, HostedEmbedder, RateLimits
@@ -28,9 +27,7 @@ from memory_recall.settings import Settings
 Client = EmbedderClient | ExternalEmbedder
 Embedder = Client | HostedEmbedder
 Connect = Callable[[str, str], AbstractAsyncContextManager[Embedder]]
-ConnectHosted = Callable[[str, int], AbstractAsyncContextManager[HostedEmbedder]]
 
-_VOYAGE = EmbedderOptions(EmbedderApi.VOYAGE, batch=128)  # below the smallest limit of its models, 1,000 texts
 _LIMITS = RateLimits(requests=2000, tokens=3_000_000)  # a minute; a refusal is repeated after the time that it names
 
 
@@ -38,11 +35,8 @@ def query_embedder(settings: Settings) -> Client | None:
     """Make the client that embeds queries, or return None if no embedder is configured.
 
     Raises:
-        InvalidConfiguration: the embedder is beyond the cluster without permission; or a hosted provider is configured
-            without permission, dimensions or API key.
+        InvalidConfiguration: the embedder is beyond the cluster without permission.
     """
-    if settings.provider == "voyage":
-        return _voyage(settings, settings.model, settings.dimensions)
     if not settings.embedder.url:
         return None
     return embedder_client(
@@ -60,31 +54,12 @@ async def document_embedder(settings: Settings, listener: OutageListener) -> Asy
     """Open the configured embedder for workers, and close its connections at the end of the block.
 
     Raises:
-        InvalidConfiguration: no embedder is configured, it is beyond the cluster without permission, or a hosted
-            provider without permission, dimensions or API key.
+        InvalidConfiguration: no embedder is configured, or it is beyond the cluster without permission.
     """
-    if settings.provider == "voyage":
-        async with hosted_embedder(settings, settings.model, settings.dimensions, listener) as hosted:
-            yield hosted
-        return
     if not settings.embedder.url:
         raise InvalidConfiguration("No embedder is configured.", "Set MEMORY_EMBEDDER_URL.")
     async with connector(settings, listener)(settings.embedder.url, settings.model) as embedder:
         yield embedder
-
-
-@asynccontextmanager
-async def hosted_embedder(
-    settings: Settings, model: str, dimensions: int | None, listener: OutageListener
-) -> AsyncIterator[HostedEmbedder]:
-    """Open the hosted provider's embedder of a model, and close its connections at the end of the block.
-
-    Raises:
-        InvalidConfiguration: the hosted provider is not allowed, or has no API key, or the dimensions are missing.
-    """
-    client = _voyage(settings, model, dimensions)
-    async with client, _egress_filter(settings, listener) as egress_filter:
-        yield HostedEmbedder(client, _LIMITS, egress_filter=egress_filter)
 
 
 @asynccontextmanager
@@ -104,8 +79,8 @@ async def guarded(settings: Settings, client: Client, listener: OutageListener) 
 def connector(settings: Settings, listener: OutageListener) -> Connect:
     """Return a function that opens the embedder at a URL that serves a model, for workers.
 
-    The embedder gets the API key only at the host of the configured URL and at trusted hosts. The API key of a hosted
-    provider is sent to none of them. At another address than the configured one there must be a memory-embedder.
+    The embedder gets the API key only at the host of the configured URL and at trusted hosts. At another address than
+    the configured one there must be a memory-embedder.
     """
 
     def connect(url: str, model: str) -> AbstractAsyncContextManager[Embedder]:
@@ -131,21 +106,6 @@ async def _egress_filter(settings: Settings, listener: OutageListener) -> AsyncI
         yield EgressFilter(session, settings.table)
 
 
-def _voyage(settings: Settings, model: str, dimensions: int | None) -> ExternalEmbedder:
-    if settings.query_egress != "allowed":
-        raise InvalidConfiguration(
-            "Provider voyage sends texts of memories and queries to a hosted service, which has not been allowed.",
-            "Set MEMORY_QUERY_EGRESS=allowed (spec.embedding.queryEgress: Allowed), or use provider local.",
-        )
-    if dimensions is None:
-        raise InvalidConfiguration("A hosted model has vectors of several lengths.", "Set MEMORY_DIMENSIONS.")
-    key = settings.hosted.api_key_file
-    if key is None:
-        raise InvalidConfiguration("Provider voyage needs an API key.", "Set MEMORY_HOSTED_API_KEY_FILE.")
-    url = settings.hosted.url or VOYAGE_URL
-    return ExternalEmbedder(url, model, key, options=_VOYAGE, dimensions=dimensions, query_egress=True)
-
-
 class EmbedderDirectory:
     """Opens a client of the embedder that serves a model; the end of its `async with` block closes these clients.
 
@@ -153,12 +113,9 @@ class EmbedderDirectory:
         configured: the client of the configured embedder.
         connect: opens the embedder at a URL that serves a model.
         model: the name of the configured embedder's model.
-        url: the URL of the configured embedder; None for a hosted provider.
-        local_url: the URL of the embedder in the cluster. The database may name embedders in the same namespace. None
-            if only a hosted provider is configured.
+        url: the URL of the configured embedder. The database may name embedders in the same namespace.
+        api: the API of the configured embedder.
         trusted_hosts: hosts outside that namespace that the database may name, too.
-        connect_hosted: makes a client of the hosted provider from a model's name and a number of dimensions; None if no
-            hosted provider may be used.
     """
 
     def __init__(
@@ -167,18 +124,16 @@ class EmbedderDirectory:
         connect: Connect,
         *,
         model: str,
-        url: str | None,
-        local_url: str | None = None,
+        url: str,
+        api: EmbedderApi = EmbedderApi.MEMORY_INDEX,
         trusted_hosts: tuple[str, ...] = (),
-        connect_hosted: ConnectHosted | None = None,
     ) -> None:
         self.configured = configured
-        self.url = url.rstrip("/") if url else None
+        self._api = api
+        self.url = url.rstrip("/")
         self._model = model
         self._connect = connect
-        self._local_url = url or local_url or ""
         self._trusted_hosts = trusted_hosts
-        self._connect_hosted = connect_hosted
         self._opened: dict[tuple[str, str], DocumentEmbedder] = {}
         self._stack = AsyncExitStack()
 
@@ -190,6 +145,15 @@ class EmbedderDirectory:
     ) -> None:
         await self._stack.aclose()
 
+    @property
+    def recorded_url(self) -> str | None:
+        """The URL that the database records for the configured embedder; None unless it is a memory-embedder.
+
+        Whoever follows an address of the database asks a memory-embedder there. An embedder of another make might take
+        such a request for one of its own, put no prefixes before the texts, or send them out of the cluster.
+        """
+        return self.url if self._api is EmbedderApi.MEMORY_INDEX else None
+
     async def serving(self, model: RecordedModel) -> DocumentEmbedder:
         """Return an embedder that serves the model.
 
@@ -198,11 +162,9 @@ class EmbedderDirectory:
                 trusted.
         """
         url, fits = model.embedder_url, self._model == model.name
-        near = url is not None and is_trusted_embedder_url(self._local_url, url, self._trusted_hosts)
+        near = url is not None and is_trusted_embedder_url(self.url, url, self._trusted_hosts)
         if fits and (url == self.url or not near):
             return self.configured
-        if url is None and self._connect_hosted is not None:
-            return await self._once("", model.name, partial(self._connect_hosted, model.name, model.dimensions))
         if url is None:
             raise ModelMismatch(
                 f"The vectors are of {model.name}; this process is set up for {self._model}.",
@@ -226,13 +188,11 @@ class EmbedderDirectory:
 
 def directory_of(settings: Settings, configured: DocumentEmbedder, listener: OutageListener) -> EmbedderDirectory:
     """Make an EmbedderDirectory from the settings and the configured embedder."""
-    may_leave = settings.query_egress == "allowed" and settings.hosted.api_key_file is not None
     return EmbedderDirectory(
         configured,
         connector(settings, listener),
         model=settings.model,
-        url=settings.embedder.url if settings.provider == "local" else None,
-        local_url=settings.embedder.url,
+        url=settings.embedder.url or "",
+        api=settings.embedder.api,
         trusted_hosts=settings.trusted_hosts(),
-        connect_hosted=partial(hosted_embedder, settings, listener=listener) if may_leave else None,
     )

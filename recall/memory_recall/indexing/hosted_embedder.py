@@ -62,10 +62,10 @@ class EgressFilter:
 
 
 class HostedEmbedder:
-    """Embeds documents through a hosted provider's client.
+    """Embeds documents through a client of an embedder beyond the cluster.
 
     Args:
-        client: the provider's client.
+        client: that client.
         limits: the numbers of requests and tokens that may be sent in a minute.
         egress_filter: returns those of the given rows whose text may leave the cluster now.
         longest_pause: the longest wait between two attempts, in seconds, even if the provider names a longer one.
@@ -80,6 +80,7 @@ class HostedEmbedder:
         longest_pause: float = _LONGEST_PAUSE,
     ) -> None:
         self.model = client.model
+        self.hosted = client.hosted
         self._client = client
         self._limits = limits
         self._pacer = Pacer()

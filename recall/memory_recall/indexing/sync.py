@@ -153,12 +153,12 @@ class _Sync:
         """Find an embedder of the active model, record its address, and build the pipeline for that model."""
         table = await reader.run(lambda connection: require_schema(connection, self.plan.table))
         active = await reader.run(lambda connection: active_model(connection, table))
-        embedder, url = self.directory.configured, self.directory.url
+        embedder, url = self.directory.configured, self.directory.recorded_url
         served = await self._wait_until_served(embedder)
         if not active.served_by(served):
             embedder = await self.directory.serving(active)
             served = await self._wait_until_served(embedder)
-        elif url is not None:
+        else:
             await reader.run(partial(record_address, table=table, model_id=active.id, url=url))
         return build_pipeline(
             WorkerContext(table, await reader.run(lambda connection: confirm_model(connection, table, served))),

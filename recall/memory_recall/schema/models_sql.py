@@ -117,8 +117,8 @@ async def active_model(connection: AnyConnection, table: MemoryTable) -> Recorde
     return active
 
 
-async def record_address(connection: AnyConnection, table: MemoryTable, model_id: int, url: str) -> None:
-    """Record the address of a model's embedder, so that memory servers find the embedder after a swap."""
+async def record_address(connection: AnyConnection, table: MemoryTable, model_id: int, url: str | None) -> None:
+    """Record the address of a model's memory-embedder, for memory servers after a swap, or that it has none."""
     with translated("recording the embedder's address"):
         await connection.execute(
             f"UPDATE {table.own('memory_index_models')} SET embedder_url = $2 "

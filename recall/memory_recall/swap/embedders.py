@@ -1,4 +1,4 @@
-"""Opens the embedders of both models of a swap; each is an embedder of our own or the hosted provider."""
+"""Opens the embedders of both models of a swap; each is our own or of another make."""
 
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -10,8 +10,7 @@ from memory_recall.embedding.apis import OWN_OPTIONS, EmbedderOptions
 from memory_recall.embedding.external_client import embedder_client
 from memory_recall.embedding.served_model import ServedModel
 from memory_recall.errors import EmbedderUnavailable, InvalidInput
-from memory_recall.indexing.embedders import Connect, Embedder, connector, guarded, hosted_embedder
-from memory_recall.indexing.hosted_embedder import HostedEmbedder
+from memory_recall.indexing.embedders import Connect, Embedder, EmbedderDirectory, connector, guarded
 from memory_recall.indexing.progress import LogProgress, WorkerMetrics
 from memory_recall.schema.models_sql import RecordedModel
 from memory_recall.settings import Settings
@@ -19,15 +18,15 @@ from memory_recall.settings import Settings
 
 @dataclass(frozen=True)
 class NextEmbedder:
-    """Where the next model is served: at `url` by an embedder of our own, or by the hosted provider if `url` is None.
+    """Where the next model is served: at `url`, by an embedder with these `options`.
 
-    A hosted provider's model has vectors of several lengths, so `dimensions` then says which are wanted; elsewhere it
-    is compared with those that the embedder yields. `api_key_file` holds the API key for the host of `url`, which gets
-    no other; None sends none there. `options` are those of the embedder at `url`.
+    A hosted model may have vectors of several lengths, so `dimensions` then says which are wanted; elsewhere it is
+    compared with those that the embedder yields. `api_key_file` holds the API key for the host of `url`, which gets no
+    other; None sends none there.
     """
 
     model: str
-    url: str | None
+    url: str
     dimensions: int | None = None
     api_key_file: Path | None = None
     options: EmbedderOptions = OWN_OPTIONS
@@ -36,11 +35,8 @@ class NextEmbedder:
         """Open a client of the embedder.
 
         Raises:
-            InvalidConfiguration: the embedder is beyond the cluster without permission, or the hosted provider is not
-                allowed, or has no API key, or the dimensions are missing.
+            InvalidConfiguration: the embedder is beyond the cluster without permission.
         """
-        if self.url is None:
-            return _hosted(settings, self.model, self.dimensions)
         client = embedder_client(
             self.url,
             self.model,
@@ -65,21 +61,8 @@ async def target_of(client: Embedder, following: NextEmbedder) -> ServedModel:
     return served
 
 
-@asynccontextmanager
-async def _hosted(settings: Settings, model: str, dimensions: int | None) -> AsyncIterator[HostedEmbedder]:
-    async with hosted_embedder(settings, model, dimensions, _listener()) as client:
-        yield client
-
-
 def _listener() -> LogProgress:
     return LogProgress(WorkerMetrics(), worker="swap")
-
-
-def _is_hosted(settings: Settings, active: RecordedModel) -> bool:
-    """Return whether the hosted provider serves the active model; no address is recorded for such a model."""
-    if settings.model == active.name:
-        return settings.provider != "local"
-    return active.embedder_url is None and settings.hosted.api_key_file is not None
 
 
 @asynccontextmanager
@@ -88,20 +71,16 @@ async def active_embedder(
 ) -> AsyncIterator[Embedder]:
     """Open a client of the active model's embedder, with the configured API key for the configured host.
 
-    The hosted provider is used if it serves the active model. Otherwise the recorded address of the embedder is used if
-    it is trusted, and else the configured address, if it is configured for the active model.
+    The recorded address of the embedder is used if it is trusted, and else the configured address, if it is configured
+    for the active model.
 
     Raises:
         EmbedderUnavailable: neither address can be used.
-        InvalidConfiguration: the hosted provider is not allowed, or has no API key.
+        InvalidConfiguration: the embedder is beyond the cluster without permission.
     """
-    if _is_hosted(settings, active):
-        async with _hosted(settings, active.name, active.dimensions) as hosted:
-            yield hosted
-        return
     url, hosts = active.embedder_url, settings.trusted_hosts()
     if url is None or not any(
-        is_trusted_embedder_url(near, url, hosts) for near in (following.url or "", settings.embedder.url or "")
+        is_trusted_embedder_url(near, url, hosts) for near in (following.url, settings.embedder.url or "")
     ):
         url = settings.embedder.url if settings.model == active.name else None
     if url is None:
@@ -115,6 +94,18 @@ async def active_embedder(
         yield client
 
 
+def directory_of(settings: Settings, following: NextEmbedder, client: Embedder) -> EmbedderDirectory:
+    """Make an EmbedderDirectory whose configured embedder is that of the next model, of which `client` is a client."""
+    return EmbedderDirectory(
+        client,
+        connector_of(settings, following),
+        model=following.model,
+        url=following.url,
+        api=following.options.api,
+        trusted_hosts=settings.trusted_hosts(),
+    )
+
+
 def connector_of(settings: Settings, following: NextEmbedder) -> Connect:
     """Return a function that opens the embedder at a URL that serves a model.
 
@@ -123,7 +114,7 @@ def connector_of(settings: Settings, following: NextEmbedder) -> Connect:
     """
 
     def connect(url: str, model: str) -> AbstractAsyncContextManager[Embedder]:
-        if following.url is not None and may_have_key(following.url, url):
+        if may_have_key(following.url, url):
             same = (url.rstrip("/"), model) == (following.url.rstrip("/"), following.model)
             return replace(following, model=model, url=url, options=following.options if same else OWN_OPTIONS).connect(
                 settings

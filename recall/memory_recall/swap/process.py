@@ -182,18 +182,18 @@ class SwapProcess:
         if active.name == target.name and may_be_same_file(active.digest, target.digest):
             raise ModelMismatch(f"{target.name} is the active model already.", "There is nothing to swap.")
         if previous is not None and _is_target(previous.from_model, target):
-            await state_sql.open_rollback(connection, table, previous.from_model.id, self._directory.url)
+            await state_sql.open_rollback(connection, table, previous.from_model.id, self._directory.recorded_url)
             return
         if previous is not None:
             await state_sql.end(connection, table, previous, Stage.FINISHED, give_up_after=self._request.lock_seconds)
-        await state_sql.open_swap(connection, table, target, self._directory.url)
+        await state_sql.open_swap(connection, table, target, self._directory.recorded_url)
 
     async def _open_rollback(self, connection: Connection, table: MemoryTable, previous: SwapRecord | None) -> None:
         if previous is None:
             raise NoSwap(
                 "There is no flipped swap to take back.", "Its column was dropped; swap to that model with swap start."
             )
-        await state_sql.open_rollback(connection, table, previous.from_model.id, self._directory.url)
+        await state_sql.open_rollback(connection, table, previous.from_model.id, self._directory.recorded_url)
 
     async def _step(self, connection: Connection) -> bool:
         """Take the next action. Return True if no action was left to take, so that the run ends."""

@@ -16,7 +16,7 @@ from memory_recall.evaluation.questions import read_questions
 from memory_recall.hnsw.repair import IndexParameters
 from memory_recall.indexing import leases_sql
 from memory_recall.indexing.backfill import backfill
-from memory_recall.indexing.embedders import Embedder, EmbedderDirectory
+from memory_recall.indexing.embedders import Embedder
 from memory_recall.indexing.progress import WorkerMetrics
 from memory_recall.indexing.worker import WorkerPlan, run_until_stopped
 from memory_recall.postgres.connection import Connection, opened
@@ -27,7 +27,7 @@ from memory_recall.schema.revisions import require_schema
 from memory_recall.schema.table import MemoryTable
 from memory_recall.settings import LOCK_SECONDS, Settings
 from memory_recall.swap import state_sql
-from memory_recall.swap.embedders import NextEmbedder, active_embedder, connector_of, target_of
+from memory_recall.swap.embedders import NextEmbedder, active_embedder, directory_of, target_of
 from memory_recall.swap.gate import Verdict, measure
 from memory_recall.swap.machine import OPEN_STAGES, Fill, Stage
 from memory_recall.swap.process import Measure, SwapProcess, SwapProgress, SwapRequest
@@ -62,7 +62,7 @@ async def _opened(settings: Settings) -> AsyncIterator[tuple[Connection, MemoryT
 async def plan(settings: Settings, following: NextEmbedder, *, sample: int) -> dict[str, Any]:
     """Estimate the time and the disk space that a swap takes.
 
-    To measure the rate, `sample` texts are embedded. A hosted provider is sent none, so its rate is not known.
+    To measure the rate, `sample` texts are embedded. None is sent beyond the cluster; that rate is not known.
     """
     async with following.connect(settings) as client:
         target = await target_of(client, following)
@@ -70,7 +70,7 @@ async def plan(settings: Settings, following: NextEmbedder, *, sample: int) -> d
             active = await active_model(connection, table)
             open_swap = await state_sql.latest(connection, table)
             to_embed = await state_sql.count_shareable(connection, table)
-            texts = await state_sql.sample_texts(connection, table, sample) if following.url else []
+            texts = [] if client.hosted else await state_sql.sample_texts(connection, table, sample)
         rate = await _rate(client, texts)
     vectors = to_embed * (target.dimensions * _BYTES_PER_DIMENSION + _VECTOR_HEADER)
     return {
@@ -115,12 +115,12 @@ async def start(settings: Settings, following: NextEmbedder, *, gate: Gate | Non
 
 
 async def roll_back(
-    settings: Settings, *, url: str | None, api_key_file: Path | None, options: EmbedderOptions = OWN_OPTIONS
+    settings: Settings, *, url: str, api_key_file: Path | None, options: EmbedderOptions = OWN_OPTIONS
 ) -> dict[str, Any]:
     """Make the model active again that was before the last flip, and return a report of the swap.
 
-    `url` is the address of an embedder that serves it; with None, the hosted provider does. `api_key_file` is the file
-    with the API key for `url`; with None, no key is sent there. `options` are those of the embedder at `url`.
+    `url` is the address of an embedder that serves it, and `options` are those of that embedder. `api_key_file` is the
+    file with the API key for `url`; with None, no key is sent there.
     """
     async with _opened(settings) as (connection, table):
         swap = await state_sql.latest(connection, table)
@@ -206,13 +206,7 @@ async def _carry_out(
     with SwapProgress(metrics) as progress:
 
         async def work(stop: asyncio.Event) -> SwapRecord:
-            async with EmbedderDirectory(
-                client,
-                connector_of(settings, following),
-                model=following.model,
-                url=following.url.rstrip("/") if following.url else None,
-                trusted_hosts=settings.trusted_hosts(),
-            ) as directory:
+            async with directory_of(settings, following, client) as directory:
                 process = SwapProcess(
                     source, directory, request, measure=measure, progress=progress, stop=stop, observe=progress.observe
                 )

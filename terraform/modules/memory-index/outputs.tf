@@ -9,9 +9,6 @@ output "namespace" {
 }
 
 output "embedder_url" {
-  description = "URL at which pods of the namespace reach the embedder; null with a hosted provider, which has none."
-  value = (
-    try(var.spec.embedding.provider, "Local") != "Local" ? null :
-    try(var.spec.embedder.external.url, "http://${var.name}-embedder.${var.namespace}.svc:8080")
-  )
+  description = "URL at which pods of the namespace reach the embedder; that of an external one as it is given."
+  value       = try(var.spec.embedder.external.url, "http://${var.name}-embedder.${var.namespace}.svc:8080")
 }

@@ -14,7 +14,11 @@ from tests.support.cluster.manifests import BROKEN_IMAGE, EMBEDDER_HOST, EMBEDDE
 
 OPERATOR = "memory-operator"
 OPERATOR_PODS = "app.kubernetes.io/component=operator"
-PERMITTED = (f"permitted.externalHosts={{{EMBEDDER_HOST}}}", f"permitted.imagePrefixes={{{BROKEN_IMAGE}}}")
+HOSTED_HOST = "api.voyageai.com"  # which nothing answers for in the cluster
+PERMITTED = (
+    f"permitted.externalHosts={{{EMBEDDER_HOST},{HOSTED_HOST}}}",
+    f"permitted.imagePrefixes={{{BROKEN_IMAGE}}}",
+)
 
 
 @dataclass(frozen=True)

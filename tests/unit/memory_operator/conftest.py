@@ -102,6 +102,14 @@ def deep_update(base: Manifest, changes: Manifest) -> Manifest:
     return merged
 
 
+HOSTED_URL = "https://api.voyageai.com"
+HOSTED: dict[str, Any] = {
+    "embedding": {"model": "voyage-3.5", "dimensions": 1024, "queryEgress": "Allowed"},
+    "embedder": {"external": {"url": HOSTED_URL, "api": "Voyage", "apiKey": {"secretName": "voyage"}}},
+}
+HOSTED_MODEL = RecordedModel(3, "voyage-3.5", None, 1024)
+
+
 @dataclass
 class World:
     """Makes the inputs of a reconcile, and plans."""
@@ -110,7 +118,7 @@ class World:
     now: datetime = START
     intervals: RequeueIntervals = field(default_factory=lambda: RequeueIntervals(settled=30.0))
     permitted: Permitted = field(
-        default_factory=lambda: Permitted(image_prefixes=("emb:2",), external_hosts=("e", ".ml.svc"))
+        default_factory=lambda: Permitted(("emb:2",), external_hosts=("e", ".ml.svc", "api.voyageai.com"))
     )
 
     def manifest(self, **spec: Any) -> Manifest:

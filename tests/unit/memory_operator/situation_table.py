@@ -24,6 +24,8 @@ from tests.unit.memory_operator.conftest import (
     ENABLED_GRAPH,
     FILLED_GRAPH,
     FULL,
+    HOSTED,
+    HOSTED_MODEL,
     IDENTITY,
     KEPT_GRAPH,
     MODEL,
@@ -66,13 +68,7 @@ GPU = {"embedder": {"gpuLayers": -1}}
 ZERO = {"embedder": {"minReplicas": 0, "scaleDownDelaySeconds": 0}}
 NEXT = {"embedding": {"model": "bge-small-en-v1.5", "dimensions": 384}}
 GATE = {"swap": {"gate": {"configMap": {"name": "questions"}}}}
-VOYAGE = {
-    "embedding": {
-        "provider": "Voyage", "model": "voyage-3.5", "dimensions": 1024, "queryEgress": "Allowed",
-        "apiKey": {"secretName": "voyage"},
-    }
-}  # fmt: skip
-HOSTED = replace(FULL, active_model=replace(MODEL, name="voyage-3.5"), embedding_dimensions=1024)
+HOSTED_TABLE = replace(FULL, active_model=HOSTED_MODEL, embedding_dimensions=1024)
 EMPTY_TABLE = replace(EMPTY, extension_version="0.8.7")
 FILLED = replace(FULL, rows=RowCounts(total=1000, embedded=900, pending=100))
 OTHER_INDEX = replace(VALID_INDEX, ours=True, m=16, ef_construction=64)
@@ -273,9 +269,10 @@ EMBEDDERS = (
               {"external": Problem(Reason.EXTERNAL_UNREACHABLE, "503.")}, EXTERNAL, lasts=LATE, **NOTHING),
     Situation("an external embedder with another key", "False", "EmbedderUnauthorized", FAILED,
               {"external": Problem(Reason.EMBEDDER_UNAUTHORIZED, "401.")}, EXTERNAL, **NOTHING),
-    Situation("a hosted provider", "True", "Ready", CURRENT, spec=VOYAGE, base=HOSTED),
+    Situation("a hosted provider", "True", "Ready", CURRENT, {"external": ReportedModel("e")}, HOSTED,
+              base=HOSTED_TABLE),
     Situation("a hosted provider whose key is not there yet", "False", "SecretMissing", IN_PROGRESS,
-              {"external": Problem(Reason.SECRET_MISSING, "voyage.")}, VOYAGE, base=HOSTED, **NOTHING),
+              {"external": Problem(Reason.SECRET_MISSING, "voyage.")}, HOSTED, base=HOSTED_TABLE, **NOTHING),
 )
 ROWS = (
     Situation("nothing to do", "True", "Ready", CURRENT),
@@ -347,10 +344,10 @@ SWAPS_AND_SPECIFICATIONS = (
               IN_PROGRESS, problem("database", Reason.DATABASE_UNREACHABLE), base=RECORDED, spec=PVC, edit=OTHER_PVC,
               **NOTHING, **yes(EMBEDDER, "Available")),
     Situation("a change to a hosted model while the database does not answer", "False", "DatabaseUnreachable",
-              IN_PROGRESS, problem("database", Reason.DATABASE_UNREACHABLE), edit=VOYAGE, **NOTHING,
+              IN_PROGRESS, problem("database", Reason.DATABASE_UNREACHABLE), edit=HOSTED, **NOTHING,
               cause=(EMBEDDER, "Unknown", "Waiting")),
     Situation("the same file at another place", "False", "RollingOut", IN_PROGRESS, base=RECORDED, edit=PVC),
-    Situation("a change to a hosted model", "False", "Swapping", IN_PROGRESS, edit=VOYAGE),
+    Situation("a change to a hosted model", "False", "Swapping", IN_PROGRESS, edit=HOSTED),
     Situation("an unknown model", "False", "UnknownModel", FAILED, edit={"embedding": {"model": "nobody-knows"}}),
     Situation("dimensions that the model does not yield", "False", "DimensionMismatch", FAILED,
               edit={"embedding": {"dimensions": 1024}}),

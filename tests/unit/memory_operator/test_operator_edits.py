@@ -105,11 +105,11 @@ PODS_CHANGE: list[dict[str, Any]] = [
 PODS_STAY: list[dict[str, Any]] = [
     {},
     {"backfill": {"parallelism": 3}},
-    {"embedding": {"queryEgress": "Allowed", "apiKey": {"secretName": "voyage"}}},
+    {"embedding": {"queryEgress": "Allowed"}},
     {"embedder": {"minReplicas": 2, "maxReplicas": 2, "targetQueueSeconds": 5, "scaleDownDelaySeconds": 5}},
     {"embedder": {"scaling": "External"}},
     {"embedder": {"allowFrom": [{"podSelector": {}}]}},
-    {"embedder": {"nodeSelector": {}, "minReplicas": 1}, "embedding": {"provider": "Local"}},
+    {"embedder": {"nodeSelector": {}, "minReplicas": 1}, "embedding": {"queryEgress": "Denied"}},
 ]
 
 

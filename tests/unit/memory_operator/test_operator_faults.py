@@ -21,13 +21,12 @@ from memory_operator.reconcile.plan import Apply
 from memory_operator.resources.cnpg import DatabaseObject
 from memory_recall.schema.requirements.unique_ids import id_faults
 from memory_recall.status import NO_INDEX, RowCounts
-from tests.unit.memory_operator.conftest import EMPTY, FULL, MODEL, VALID_INDEX, World, condition
+from tests.unit.memory_operator.conftest import EMPTY, FULL, HOSTED, VALID_INDEX, World, condition
 
 HEALTHY = ClusterFacts("dbaas", "pg", phase=object_facts.HEALTHY_PHASE)
 MIGRATED = replace(FULL, rows=RowCounts(total=10, pending=10), index=NO_INDEX)
 AHEAD = replace(MIGRATED, schema_revision="9999")
 UNSUITABLE = replace(MIGRATED, faults=tuple(id_faults('"public"."memories"', ())))
-FOREIGN = replace(MIGRATED, active_model=replace(MODEL, name="somebodys-model"))
 NO_EXTENSION = EMPTY
 OURS = {
     "app.kubernetes.io/managed-by": "memory-operator",
@@ -154,15 +153,11 @@ def test_where_the_image_has_no_pgvector_both_ways_to_it_are_named_with_the_line
     assert "pgvector 0.8.4 or later" in extension["image"]["reference"]
 
 
-VOYAGE = {"model": "voyage-3.5", "provider": "Voyage"}
 BLOCKED = [
     ({"embedding": {"model": "all-MiniLM-L6-v2", "dimensions": 1024}}, {}, "DimensionMismatch", "yields 384"),
     ({"embedding": {"model": "nobody-knows", "dimensions": 384}}, {}, "UnknownModel", "bge-large-en-v1.5"),
-    ({"embedding": {"model": "other-1", "provider": "Other"}}, {}, "ProviderUnsupported", "Local or Voyage"),
-    ({"embedding": VOYAGE}, {}, "InvalidSpec", "queryEgress to Allowed"),
-    ({"embedding": {**VOYAGE, "queryEgress": "Allowed"}}, {}, "InvalidSpec", "apiKey"),
+    ({**HOSTED, "embedding": {"model": "voyage-3.5"}}, {}, "InvalidSpec", "queryEgress to Allowed"),
     ({}, {"database": replace(MIGRATED, embedding_dimensions=1024)}, "DimensionMismatch", "1024"),
-    ({}, {"database": FOREIGN}, "ModelChangeNeedsSwap", "somebodys-model"),
 ]  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""With a hosted provider no embedder runs, workers get its key, and the operator itself never calls it."""
+"""With an embedder beyond the cluster none runs in it, workers get its key, and the operator sends it no text."""
 
 import base64
 from collections.abc import Mapping
@@ -19,20 +19,8 @@ from memory_operator.resources import workers
 from memory_recall.errors import EmbedderUnauthorized, EmbedderUnavailable
 from memory_recall.indexing.progress import WorkerMetrics
 from memory_recall.retrying import Awaited
-from memory_recall.schema.models_sql import RecordedModel
 from memory_recall.status import NO_INDEX, RowCounts
-from tests.unit.memory_operator.conftest import Cluster, World, anywhere, condition
-
-VOYAGE = RecordedModel(1, "voyage-3.5", None, 1024)
-HOSTED: dict[str, Any] = {
-    "embedding": {
-        "provider": "Voyage",
-        "model": "voyage-3.5",
-        "dimensions": 1024,
-        "queryEgress": "Allowed",
-        "apiKey": {"secretName": "voyage"},
-    }
-}
+from tests.unit.memory_operator.conftest import HOSTED, HOSTED_MODEL, HOSTED_URL, Cluster, World, anywhere, condition
 
 
 def kinds(plan: Any) -> list[str]:
@@ -41,7 +29,7 @@ def kinds(plan: Any) -> list[str]:
 
 def full(world: World, **changes: Any) -> Any:
     observed = world.observed()
-    return replace(observed.database_facts, embedding_dimensions=1024, active_model=VOYAGE, **changes)
+    return replace(observed.database_facts, embedding_dimensions=1024, active_model=HOSTED_MODEL, **changes)
 
 
 def test_a_hosted_index_runs_workers_and_no_embedder(world: World) -> None:
@@ -50,7 +38,7 @@ def test_a_hosted_index_runs_workers_and_no_embedder(world: World) -> None:
     names = [action.manifest["metadata"]["name"] for action in plan.actions if hasattr(action, "manifest")]
     assert sorted(names) == ["mem-database-ca", "mem-sync", "mem-workers"]
     assert condition(plan, "EmbedderReady")["status"] == "True"
-    assert "Voyage" in condition(plan, "EmbedderReady")["message"]
+    assert "sensitive rows are never sent there" in condition(plan, "EmbedderReady")["message"]
 
 
 def test_pending_rows_are_backfilled_without_waiting_for_a_pod(world: World) -> None:
@@ -59,21 +47,20 @@ def test_pending_rows_are_backfilled_without_waiting_for_a_pod(world: World) -> 
     assert "Job" in kinds(plan)
 
 
-def test_workers_get_the_provider_the_consent_and_the_reference_to_the_key(world: World) -> None:
+def test_workers_get_the_address_the_api_the_consent_and_the_reference_to_the_key(world: World) -> None:
     pod = workers.backfill_job(world.index(**HOSTED), world.images, 0)["spec"]["template"]["spec"]
     env = {item["name"]: item for item in pod["containers"][0]["env"]}
-    assert env["MEMORY_PROVIDER"]["value"] == "voyage"
+    assert (env["MEMORY_EMBEDDER_URL"]["value"], env["MEMORY_EMBEDDER_API"]["value"]) == (HOSTED_URL, "Voyage")
     assert env["MEMORY_QUERY_EGRESS"]["value"] == "allowed"
-    (mounted,) = [volume["secret"] for volume in pod["volumes"] if volume["name"] == "hosted-key"]
+    (mounted,) = [volume["secret"] for volume in pod["volumes"] if volume["name"] == "key"]
     assert (mounted["secretName"], mounted["items"][0]["key"]) == ("voyage", "apiKey")
-    assert env["MEMORY_HOSTED_API_KEY_FILE"]["value"].endswith("/key")
-    assert "MEMORY_EMBEDDER_URL" not in env, "the provider's own address"
+    assert env["MEMORY_EMBEDDER_API_KEY_FILE"]["value"].endswith("/key")
 
 
-def test_workers_of_a_local_index_get_no_provider_settings(world: World) -> None:
+def test_workers_of_an_embedder_in_the_cluster_get_no_consent(world: World) -> None:
     pod = workers.backfill_job(world.index(), world.images, 0)["spec"]["template"]["spec"]
     names = {item["name"] for item in pod["containers"][0]["env"]}
-    assert not names & {"MEMORY_PROVIDER", "MEMORY_QUERY_EGRESS", "MEMORY_HOSTED_API_KEY_FILE"}
+    assert not names & {"MEMORY_EMBEDDER_API", "MEMORY_QUERY_EGRESS"}
 
 
 @pytest.mark.parametrize("spec", [HOSTED, {"embedder": {"external": {"url": "http://e:8080"}}}])
@@ -86,9 +73,9 @@ def test_an_embedder_that_ran_before_is_removed(world: World, spec: dict[str, An
 
 
 def test_a_missing_key_is_named_with_the_field_that_names_it(world: World) -> None:
-    problem = Problem(Reason.SECRET_MISSING, "Secret team/voyage does not exist.", "correct spec.embedding.apiKey.")
+    problem = Problem(Reason.SECRET_MISSING, "Secret team/voyage is away.", "correct spec.embedder.external.apiKey.")
     plan = world.decide(world.index(**HOSTED), database=full(world), external=problem)
-    assert "spec.embedding.apiKey" in condition(plan, "EmbedderReady")["message"]
+    assert "spec.embedder.external.apiKey" in condition(plan, "EmbedderReady")["message"]
 
 
 class Kube:
@@ -106,31 +93,28 @@ class Kube:
         return {"metadata": {"name": name, "labels": labels}, "data": data}
 
 
-class Probe:
-    """Would call an embedder."""
-
-    async def external(self, *_arguments: Any) -> Problem:
-        raise AssertionError("the operator called a hosted provider")
-
-
 @pytest.mark.parametrize(
     ("data", "reason"),
     [(None, Reason.SECRET_MISSING), ({"other": "x"}, Reason.SECRET_KEY_MISSING), ({"apiKey": "pa-key"}, None)],
 )
-async def test_the_operator_checks_the_key_and_calls_no_provider(
+async def test_the_operator_checks_the_key_and_sends_the_provider_nothing(
     world: World, data: dict[str, str] | None, reason: Reason | None
 ) -> None:
-    observer = Observer(Kube(data), None, Probe())  # type: ignore[arg-type]  # only what is needed here
-    problem = await observer._external(parse(world.manifest(**HOSTED)))
-    assert (problem.reason if problem else None) == reason
-    if problem:
-        assert "spec.embedding.apiKey" in problem.remedy
-        assert "connection URI" not in problem.message
+    async def ask(*_arguments: Any, **_options: Any) -> Answer:
+        raise AssertionError("the operator sent something to a hosted provider")
+
+    probe = EmbedderProbe(ask, world.permitted, anywhere)
+    observer = Observer(Kube(data), None, probe)  # type: ignore[arg-type]  # only what is needed here
+    found = await observer._external(parse(world.manifest(**HOSTED)))
+    assert (found.reason if isinstance(found, Problem) else None) == reason
+    if isinstance(found, Problem):
+        assert "spec.embedder.external.apiKey" in found.remedy
+        assert "connection URI" not in found.message
 
 
 async def test_a_key_that_its_secret_does_not_allow_as_one_is_reported_before_any_worker_gets_it(world: World) -> None:
     kube = Kube({"apiKey": "pa-key"}, allowed="dsn")
-    observer = Observer(kube, None, Probe())  # type: ignore[arg-type]  # only what is needed here
+    observer = Observer(kube, None, None)  # type: ignore[arg-type]  # only what is needed here
     problem = await observer._external(parse(world.manifest(**HOSTED)))
     assert isinstance(problem, Problem)
     assert problem.reason is Reason.CONSENT_MISSING
@@ -160,7 +144,7 @@ def test_a_refused_key_is_reported_with_its_remedy_until_the_sync_worker_has_ano
         for kind in ("EmbedderReady", "Backfilled"):
             found = condition(plan, kind)
             assert (found["status"], found["reason"] == "EmbedderUnauthorized") == (ready, refused)
-            assert ("key apiKey of Secret team/voyage (spec.embedding.apiKey)" in found["message"]) is refused
+            assert ("key apiKey of Secret team/voyage (spec.embedder.external.apiKey)" in found["message"]) is refused
         assert (condition(plan, "Stalled")["status"] == "True") is refused
         if refused:
             assert "3 rows are pending" in condition(plan, "Backfilled")["message"]

@@ -18,7 +18,7 @@ from memory_operator.resources.network_policies import (
     fetch_policy,
     worker_policy,
 )
-from tests.unit.memory_operator.conftest import Cluster, World
+from tests.unit.memory_operator.conftest import HOSTED, HOSTED_URL, Cluster, World
 from tests.unit.memory_operator.test_operator_resources import BUILDERS
 
 WORKERS = {
@@ -177,16 +177,13 @@ def test_workers_call_an_external_embedder_by_its_namespace_or_else_by_its_port(
     assert to_embedder(world, embedder={"external": {"url": url}}) == rule
 
 
-@pytest.mark.parametrize("provider", ["Voyage", "Local"])
-def test_workers_call_a_hosted_provider_over_https_as_long_as_texts_may_leave(world: World, provider: str) -> None:
-    """A swap between the two needs both, also while it leads back to an embedder of our own."""
-    model = "voyage-3.5" if provider == "Voyage" else "all-MiniLM-L6-v2"
-    embedding = {"provider": provider, "model": model, "apiKey": {"secretName": "v"}}
-    index = world.index(embedding={**embedding, "queryEgress": "Allowed"})
-    *_, local, hosted = worker_policy(index, (5432,))["spec"]["egress"]
-    assert local["ports"] == [{"port": 8080, "protocol": "TCP"}]
-    assert hosted == ANY_HTTPS
-    assert to_embedder(world, embedding={**embedding, "queryEgress": "Denied"}) == local
+def test_workers_call_an_embedder_beyond_the_cluster_over_https(world: World) -> None:
+    """A swap between it and one of our own needs both, in either direction."""
+    assert to_embedder(world, **HOSTED) == ANY_HTTPS
+    *_, own, hosted = worker_policy(world.index(**HOSTED), (5432,), own_pods=True)["spec"]["egress"]
+    assert (own["ports"], hosted) == ([{"port": 8080, "protocol": "TCP"}], ANY_HTTPS)
+    *_, own, hosted = worker_policy(world.index(), (5432,), former=HOSTED_URL)["spec"]["egress"]
+    assert (own["ports"], hosted) == ([{"port": 8080, "protocol": "TCP"}], ANY_HTTPS)
 
 
 @pytest.mark.parametrize(

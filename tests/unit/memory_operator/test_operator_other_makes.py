@@ -74,7 +74,7 @@ def test_the_deployment_of_the_sync_worker_keeps_how_its_embedder_is_asked(
     world.permitted = Permitted(external_hosts=("a.one.svc",))
     cluster = Cluster(world, world.manifest(embedder={"external": external}, embedding={**prefixes, **egress}))
     assert embedder_options(cluster.index) == options
-    cluster.database = replace(FULL, active_model=replace(MODEL, embedder_url=FORMER))
+    cluster.database = replace(FULL, active_model=MODEL)
     reconciled(cluster, 5)
     found = configured_embedder(cluster.children["Deployment", "mem-sync"])
     assert found == ConfiguredEmbedder(FORMER, None, options)
@@ -104,9 +104,10 @@ def test_a_swap_asks_each_embedder_by_its_own_api_and_workers_change_with_the_fl
     assert environment(cluster) == OF_LLAMA, "until the flip the sync worker stays as it is"
     flip(cluster, OTHER)
     reconciled(cluster)
-    cluster.change(active_model=replace(NEXT_MODEL, embedder_url=OTHER))
+    cluster.change(active_model=NEXT_MODEL)
     reconciled(cluster)
     assert environment(cluster)["MEMORY_EMBEDDER_API"] == "Cohere"
+    assert cluster.condition("ModelActive")["status"] == "True", "no address of such an embedder is recorded"
 
 
 def test_a_swap_from_another_make_to_an_embedder_of_ours_gives_the_next_one_no_options(world: World) -> None:

@@ -11,7 +11,7 @@ from memory_operator.reconcile.core import reconcile
 from memory_operator.reconcile.facts import EmbedderLoad, Observed, Problem
 from memory_operator.reconcile.plan import Apply, Delete, Plan
 from memory_operator.resources.common import Images
-from tests.unit.memory_operator.conftest import FULL, MODEL, Cluster, World, condition
+from tests.unit.memory_operator.conftest import FULL, HOSTED, MODEL, Cluster, World, condition
 
 FILE, OTHER_FILE = "sha256:" + "a" * 64, "sha256:" + "b" * 64
 AWAY = Problem(Reason.DATABASE_UNREACHABLE, "connection refused.")
@@ -23,10 +23,6 @@ OUTAGES: dict[str, dict[str, Any]] = {
     "a Cluster that was deleted": {"database": None, "cluster": NO_CLUSTER},
 }
 NEXT = {"model": "bge-small-en-v1.5", "dimensions": 384}
-HOSTED = {
-    "provider": "Voyage", "model": "voyage-3.5", "dimensions": 1024, "queryEgress": "Allowed",
-    "apiKey": {"secretName": "voyage"},
-}  # fmt: skip
 EXTERNAL = {"external": {"url": "http://e.ml.svc:8080"}, "gpuLayers": -1}
 RESOURCES = {"gpuLayers": 0, "resources": {"limits": {"memory": "3Gi"}}}
 
@@ -38,7 +34,7 @@ def source(digest: str) -> dict[str, Any]:
 EDITS: dict[str, dict[str, Any]] = {
     "another model": {"embedding": NEXT},
     "another file of the model": {"embedding": source(OTHER_FILE)},
-    "a hosted model": {"embedding": HOSTED},
+    "a hosted model": HOSTED,
     "an external embedder": {"embedder": EXTERNAL},
     "other resources": {"embedding": source(FILE), "embedder": RESOURCES},
 }
@@ -137,7 +133,7 @@ def test_what_is_wrong_with_an_external_embedders_key_is_said_during_an_outage(s
     assert condition(decide(serving, database=AWAY, external=problem), "EmbedderReady")["reason"] == problem.reason.code
 
 
-@pytest.mark.parametrize("edit", ["another model", "a hosted model", "other resources"])
+@pytest.mark.parametrize("edit", ["another model", "other resources"])
 def test_the_pods_are_still_scaled_and_guarded_during_an_outage(serving: Cluster, edit: str) -> None:
     spec = EDITS[edit]
     change(serving, **{**spec, "embedder": {**spec.get("embedder", {"gpuLayers": 0}), "maxReplicas": 3}})

@@ -188,4 +188,4 @@ def test_kubernetes_expands_no_reference_in_what_an_author_writes(world: World) 
         texts = [*container["command"], *(one["value"] for one in container.get("env", ()))]
         assert not [text for text in texts if "$" in text.replace("$$", "")]
     assert configured_embedder(sync) == ConfiguredEmbedder(url)
-    assert destinations(sync["spec"]["template"]) == {url}
+    assert destinations(sync["spec"]["template"]) == {ConfiguredEmbedder(url)}

@@ -16,16 +16,12 @@ from memory_operator.reconcile.facts import DeploymentFacts, EmbedderLoad, Probl
 from memory_operator.reconcile.status import LONGEST_TEXTS
 from memory_operator.resources.events import Event, event_manifest, memory_index
 from memory_recall.status import RowCounts
-from tests.unit.memory_operator.conftest import FULL, Cluster, World
+from tests.unit.memory_operator.conftest import FULL, HOSTED, Cluster, World
 from tests.unit.memory_operator.test_operator_controller import Bench, bench
 from tests.unit.memory_operator.test_operator_reporting import refuse_reads
 
 __all__ = ["bench"]  # the fixture
 EXTERNAL = {"gpuLayers": -1, "external": {"url": "http://e:80"}}
-VOYAGE = {
-    "provider": "Voyage", "model": "voyage-3.5", "dimensions": 1024, "queryEgress": "Allowed",
-    "apiKey": {"secretName": "voyage"},
-}  # fmt: skip
 
 
 def embedder_section(world: World, facts: dict[str, Any], **spec: Any) -> dict[str, Any]:
@@ -38,7 +34,7 @@ def embedder_section(world: World, facts: dict[str, Any], **spec: Any) -> dict[s
     return section
 
 
-@pytest.mark.parametrize("spec", [{"embedder": EXTERNAL}, {"embedding": VOYAGE}], ids=["external", "hosted"])
+@pytest.mark.parametrize("spec", [{"embedder": EXTERNAL}, HOSTED], ids=["external", "hosted"])
 def test_the_device_of_former_pods_is_not_told_of_an_embedder_that_somebody_else_runs(
     world: World, spec: dict[str, Any]
 ) -> None:

@@ -9,14 +9,25 @@ from memory_operator.api.conditions import ConditionType
 from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import Manifest
 from memory_operator.controller.observe import Observer
+from memory_operator.reconcile.active_embedder import permitted_embedder
 from memory_operator.reconcile.core import reconcile
 from memory_operator.reconcile.facts import EmbedderLoad, JobState, Problem, ReportedModel
 from memory_operator.reconcile.plan import Apply
 from memory_operator.resources import workers
-from memory_recall.schema.models_sql import RecordedModel
+from memory_recall.embedding.apis import EmbedderApi
 from memory_recall.schema.revisions import HEAD_REVISION
 from memory_recall.status import NO_INDEX, RowCounts
-from tests.unit.memory_operator.conftest import FULL, MODEL, NEXT_MODEL, Cluster, World, swap_record
+from tests.unit.memory_operator.conftest import (
+    FULL,
+    HOSTED,
+    HOSTED_MODEL,
+    HOSTED_URL,
+    MODEL,
+    NEXT_MODEL,
+    Cluster,
+    World,
+    swap_record,
+)
 
 NEXT = {"model": "bge-small-en-v1.5", "dimensions": 384}
 GATE = {"configMap": {"name": "questions"}}
@@ -246,16 +257,6 @@ def test_a_swap_with_an_external_embedder_deploys_nothing(world: World) -> None:
     assert not [key for key in cluster.children if "next" in key[1]]
 
 
-HOSTED = {
-    "provider": "Voyage",
-    "model": "voyage-3.5",
-    "dimensions": 1024,
-    "queryEgress": "Allowed",
-    "apiKey": {"secretName": "voyage"},
-}
-HOSTED_MODEL = RecordedModel(3, "voyage-3.5", None, 1024)
-
-
 def job(cluster: Cluster) -> tuple[list[str], dict[str, str], set[str]]:
     """The swap Job's command, environment and the Secrets that it mounts."""
     observed = cluster.observe()
@@ -267,6 +268,7 @@ def job(cluster: Cluster) -> tuple[list[str], dict[str, str], set[str]]:
         0,
         active=facts.active_name or "",
         dimensions=facts.embedding_dimensions or 0,
+        served_by=permitted_embedder(cluster.index, observed, cluster.world.permitted),
     )
     pod = manifest["spec"]["template"]["spec"]
     (container,) = pod["containers"]
@@ -286,21 +288,19 @@ def to_hosted(world: World) -> Cluster:
     cluster.database = replace(FULL, active_model=replace(MODEL, embedder_url=HOME))
     for _ in range(5):
         cluster.reconcile()
-    change(cluster, embedding=HOSTED, embedder={"apiKey": {"secretName": "own"}}, swap={"gate": GATE})
+    change(cluster, **HOSTED, swap={"gate": GATE})
     return cluster
 
 
 @pytest.fixture
 def to_local(world: World) -> Cluster:
     """A settled cluster whose specification has just been changed from a hosted model to a local one."""
-    cluster = Cluster(world, world.manifest(embedding=HOSTED))
+    cluster = Cluster(world, world.manifest(**HOSTED))
     cluster.database = replace(FULL, active_model=HOSTED_MODEL, embedding_dimensions=1024)
     for _ in range(5):
         cluster.reconcile()
     assert ("Deployment", "mem-embedder") not in cluster.children
-    change(
-        cluster, embedding={**NEXT, "queryEgress": "Allowed", "apiKey": {"secretName": "voyage"}}, swap={"gate": GATE}
-    )
+    change(cluster, embedding={**NEXT, "queryEgress": "Allowed"}, swap={"gate": GATE})
     return cluster
 
 
@@ -310,13 +310,19 @@ def test_a_swap_to_a_hosted_model_keeps_the_local_embedder_until_the_flip_and_pa
     before = dict(to_hosted.children)
     to_hosted.reconcile()
     assert to_hosted.running() == ["swap"], "there is no embedder to wait for"
+    (swap,) = to_hosted.jobs.values()
+    assert {(to.url, to.options.api) for to in swap.sends_to} == {
+        (HOME, EmbedderApi.MEMORY_INDEX),
+        (HOSTED_URL, EmbedderApi.VOYAGE),
+    }
     changed = {key for key in to_hosted.children if to_hosted.children[key] != before.get(key)}
     assert changed <= {("NetworkPolicy", "mem-workers")}
     command, environment, secrets = job(to_hosted)
-    assert command[3:8] == ["--model", "voyage-3.5", "--hosted", "--dimensions", "1024"]
+    assert command[3:7] == ["--model", "voyage-3.5", "--url", HOSTED_URL]
+    assert {"--api=Voyage", "--dimensions=1024", "--api-key-file"} <= set(command)
     assert "--queries" in command
     assert (environment["MEMORY_MODEL"], environment["MEMORY_EMBEDDER_URL"]) == ("all-MiniLM-L6-v2", HOME)
-    assert "MEMORY_PROVIDER" not in environment
+    assert "MEMORY_EMBEDDER_API" not in environment
     assert environment["MEMORY_QUERY_EGRESS"] == "allowed"
     assert secrets == {"dsn", "own", "voyage"}
     assert to_hosted.condition("EmbedderReady")["status"] == "True"
@@ -325,8 +331,8 @@ def test_a_swap_to_a_hosted_model_keeps_the_local_embedder_until_the_flip_and_pa
     to_hosted.reconcile()
     assert ("Deployment", "mem-embedder") not in to_hosted.children
     environment = sync_environment(to_hosted)
-    assert (environment["MEMORY_PROVIDER"], environment["MEMORY_MODEL"]) == ("voyage", "voyage-3.5")
-    assert "MEMORY_EMBEDDER_API_KEY_FILE" not in environment
+    assert (environment["MEMORY_EMBEDDER_API"], environment["MEMORY_MODEL"]) == ("Voyage", "voyage-3.5")
+    assert environment["MEMORY_EMBEDDER_URL"] == HOSTED_URL
     to_hosted.reconcile()
     assert to_hosted.condition("Ready")["status"] == "True"
 
@@ -339,15 +345,15 @@ def test_a_swap_from_a_hosted_model_asks_both_embedders_and_hands_over_to_the_lo
     assert to_local.children["Deployment", "mem-sync"] == hosted_sync, "it goes on with the provider"
     command, environment, secrets = job(to_local)
     assert command[3:7] == ["--model", "bge-small-en-v1.5", "--url", "http://mem-embedder-next.team.svc:8080"]
-    assert (environment["MEMORY_PROVIDER"], environment["MEMORY_MODEL"]) == ("voyage", "voyage-3.5")
+    assert (environment["MEMORY_EMBEDDER_API"], environment["MEMORY_MODEL"]) == ("Voyage", "voyage-3.5")
+    assert environment["MEMORY_EMBEDDER_URL"] == HOSTED_URL
     assert secrets == {"dsn", "voyage"}
-    assert to_local.condition("EmbedderReady")["status"] == "True"
     flip(to_local)
     to_local.change(embedding_dimensions=384)
     for _ in range(3):
         to_local.reconcile()
     assert "bge-small-en-v1.5" in arguments(to_local, "mem-embedder")
-    assert "MEMORY_PROVIDER" not in sync_environment(to_local)
+    assert "MEMORY_EMBEDDER_API" not in sync_environment(to_local)
     to_local.change(active_model=replace(NEXT_MODEL, embedder_url=HOME))
     to_local.reconcile()
     to_local.reconcile()
@@ -371,7 +377,7 @@ def test_once_consent_is_withdrawn_no_worker_sends_texts_to_the_hosted_provider(
 
 def test_once_consent_is_withdrawn_a_backfill_that_sends_texts_to_the_provider_is_ended(world: World) -> None:
     """With consent it goes on during the swap."""
-    cluster = Cluster(world, world.manifest(embedding=HOSTED))
+    cluster = Cluster(world, world.manifest(**HOSTED))
     cluster.database = replace(
         FULL,
         active_model=HOSTED_MODEL,
@@ -382,7 +388,7 @@ def test_once_consent_is_withdrawn_a_backfill_that_sends_texts_to_the_provider_i
     for _ in range(3):
         cluster.reconcile()
     assert cluster.running() == ["backfill"]
-    change(cluster, embedding={**NEXT, "queryEgress": "Allowed", "apiKey": {"secretName": "voyage"}})
+    change(cluster, embedding={**NEXT, "queryEgress": "Allowed"})
     cluster.reconcile()
     assert "backfill" in cluster.running()
     change(cluster, embedding=NEXT)
@@ -397,8 +403,7 @@ async def test_the_keys_of_both_embedders_need_the_word_of_their_secrets_during_
             return {"metadata": {"name": name, "labels": labels}, "data": {"apiKey": "eA=="}}
 
     observer = Observer(Kube(), None, None)  # type: ignore[arg-type]  # only what is needed here
-    problem = await observer._external(to_hosted.index, to_hosted.database)
+    sync = to_hosted.children["Deployment", "mem-sync"]
+    problem = await observer._active_external(to_hosted.index, to_hosted.database, sync)
     assert isinstance(problem, Problem)
     assert (problem.reason, "team/own" in problem.message) == (Reason.CONSENT_MISSING, True)
-    to_hosted.change(active_model=HOSTED_MODEL)
-    assert await observer._external(to_hosted.index, to_hosted.database) is None, "no worker gets that key any more"

@@ -13,16 +13,22 @@ from memory_operator.reconcile.plan import Apply, Plan
 from memory_operator.resources.common import Images
 from memory_recall.schema.models_sql import RecordedModel
 from memory_recall.status import NO_INDEX, RowCounts
-from tests.unit.memory_operator.conftest import FULL, MODEL, NEXT_MODEL, Cluster, World, condition, swap_record
+from tests.unit.memory_operator.conftest import (
+    FULL,
+    HOSTED,
+    HOSTED_MODEL,
+    MODEL,
+    NEXT_MODEL,
+    Cluster,
+    World,
+    condition,
+    swap_record,
+)
 
 HOME = "http://mem-embedder.team.svc:8080"
 NEXT = {"model": "bge-small-en-v1.5", "dimensions": 384}
 GATE = {"gate": {"configMap": {"name": "questions"}}}
 ZERO = {"gpuLayers": 0, "minReplicas": 0, "scaleDownDelaySeconds": 0}
-HOSTED = {
-    "provider": "Voyage", "model": "voyage-3.5", "dimensions": 1024, "queryEgress": "Allowed",
-    "apiKey": {"secretName": "voyage"},
-}  # fmt: skip
 PENDING = RowCounts(total=1000, embedded=950, pending=40, sensitive=10)
 
 
@@ -58,10 +64,12 @@ def refuse(cluster: Cluster) -> None:
     cluster.change(swap=swap_record("refused", "active 0.800, next 0.500", "refused"), next_model=NEXT_MODEL)
 
 
-@pytest.mark.parametrize("embedding", [NEXT, HOSTED], ids=["to a model of our own", "to a hosted model"])
-def test_an_idle_embedder_gets_a_pod_since_the_gate_asks_it(idle: Cluster, embedding: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "spec", [{"embedding": NEXT, "embedder": ZERO}, HOSTED], ids=["to a model of our own", "to a hosted model"]
+)
+def test_an_idle_embedder_gets_a_pod_since_the_gate_asks_it(idle: Cluster, spec: dict[str, Any]) -> None:
     before = template(idle, "mem-embedder")
-    change(idle, embedding=embedding, embedder=ZERO, swap=GATE)
+    change(idle, **spec, swap=GATE)
     idle.reconcile()
     assert idle.replicas("mem-embedder") == 1
     assert template(idle, "mem-embedder") == before
@@ -223,28 +231,16 @@ def test_the_sync_worker_is_left_alone_while_the_schema_is_not_current(filling: 
 
 
 def test_consent_that_is_given_back_starts_the_sync_worker_of_the_hosted_model_again(world: World) -> None:
-    cluster = Cluster(world, world.manifest(embedding=HOSTED))
-    cluster.database = replace(FULL, active_model=RecordedModel(1, "voyage-3.5", None, 1024), embedding_dimensions=1024)
+    cluster = Cluster(world, world.manifest(**HOSTED))
+    cluster.database = replace(FULL, active_model=HOSTED_MODEL, embedding_dimensions=1024)
     reconciled(cluster)
     before = template(cluster, "mem-sync")
     change(cluster, embedding=NEXT)
     reconciled(cluster)
     assert (cluster.replicas("mem-sync"), template(cluster, "mem-sync")) == (0, before)
-    change(cluster, embedding={**NEXT, "queryEgress": "Allowed", "apiKey": HOSTED["apiKey"]})
+    change(cluster, embedding={**NEXT, "queryEgress": "Allowed"})
     reconciled(cluster)
     assert (cluster.replicas("mem-sync"), template(cluster, "mem-sync")) == (1, before)
-
-
-def test_without_consent_no_sync_worker_runs_whatever_its_model(world: World) -> None:
-    """A worker that follows the recorded model would send texts to the provider as well."""
-    cluster = Cluster(world, world.manifest())
-    cluster.database = FULL
-    reconciled(cluster)
-    cluster.change(active_model=RecordedModel(1, "voyage-3.5", None, 1024), embedding_dimensions=1024)
-    assert cluster.replicas("mem-sync") == 1
-    cluster.reconcile()
-    assert cluster.replicas("mem-sync") == 0
-    assert "queryEgress is Denied" in cluster.condition("Backfilled")["message"]
 
 
 @pytest.mark.parametrize("name", ["mem-embedder", "mem-sync"])

@@ -13,6 +13,8 @@ from memory_operator.reconcile.authorization.permissions import Permitted
 from memory_operator.reconcile.core import LONGEST_REQUEUE_SECONDS
 from memory_operator.reconcile.facts import Credentials, JobState, Observed, Problem
 from memory_operator.reconcile.plan import Patch, Plan
+from memory_operator.resources.worker_pods import ConfiguredEmbedder
+from memory_recall.embedding.apis import EmbedderApi, EmbedderOptions
 from memory_recall.postgres.identity_sql import DatabaseIdentity
 from memory_recall.schema.claims_sql import TableClaim
 from memory_recall.status import RowCounts
@@ -241,7 +243,7 @@ def test_a_job_of_a_former_specification_is_stopped_when_what_it_uses_is_permitt
     ready.change(rows=RowCounts(total=500, embedded=100, pending=380, sensitive=20))
     settle(ready)
     (job,) = (job for job in ready.jobs.values() if job.component == "backfill" and job.state is JobState.ACTIVE)
-    former = {"sends_to": frozenset({"http://former.example"}), "secrets": job.secrets | {"former"}}
+    former = {"sends_to": frozenset({ConfiguredEmbedder("http://former.example")}), "secrets": job.secrets | {"former"}}
     given = replace(job, **{named: former[named]})
     observed = replace(ready.observe(), jobs=(given,))
     plan = ready.world.decide(ready.index, **vars(observed))
@@ -250,6 +252,21 @@ def test_a_job_of_a_former_specification_is_stopped_when_what_it_uses_is_permitt
     assert plan.status is not None
     ready_condition = next(one for one in plan.status["conditions"] if one["type"] == ConditionType.READY)
     assert ready_condition["reason"] not in {"ConsentMissing", "NotPermitted"}, "the object itself is not refused"
+
+
+@pytest.mark.parametrize("api", [EmbedderApi.VOYAGE, EmbedderApi.OPENAI])
+def test_a_job_that_sends_texts_to_a_gateway_of_a_hosted_provider_is_stopped_without_consent(
+    ready: Consenting, api: EmbedderApi
+) -> None:
+    """The gateway is in the cluster and passes the texts on; another server of the same address keeps them."""
+    ready.change(rows=RowCounts(total=500, embedded=100, pending=380, sensitive=20))
+    settle(ready)
+    (job,) = (job for job in ready.jobs.values() if job.component == "backfill" and job.state is JobState.ACTIVE)
+    gateway = ConfiguredEmbedder("http://x.ml.svc:8080", options=EmbedderOptions(api))
+    observed = replace(ready.observe(), jobs=(replace(job, sends_to=frozenset({gateway})),))
+    plan = ready.world.decide(ready.index, **vars(observed))
+    stopped = [one for one in plan.actions if isinstance(one, Patch) and one.name == job.name]
+    assert bool(stopped) is (api is EmbedderApi.VOYAGE)
 
 
 @pytest.mark.finding("security S4")

@@ -16,7 +16,7 @@ from memory_recall.errors import InvalidConfiguration
 from memory_recall.indexing import embedders
 from memory_recall.indexing.embedders import connector
 from memory_recall.indexing.progress import LogProgress, WorkerMetrics
-from memory_recall.settings import DatabaseSettings, EmbedderSettings, HostedSettings, Settings
+from memory_recall.settings import DatabaseSettings, EmbedderSettings, Settings
 from tests.support.voyage import voyage_client
 
 KEY = "key-CANARY"
@@ -97,19 +97,14 @@ async def test_a_recall_sends_the_api_key_only_to_hosts_that_the_configuration_n
 async def test_a_worker_sends_the_api_key_only_to_hosts_that_its_settings_name(
     configured: str, trusted: tuple[str, ...], named: str, key: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And the key of a hosted provider to no service of our own."""
     monkeypatch.setattr(external_client, "EmbedderClient", Opened)
     embedder = EmbedderSettings(url=configured, api_key_file=KEY_FILE, trusted_hosts=",".join(trusted))
     database = DatabaseSettings(url=SecretStr("postgresql://u@h/d"))
     settings = Settings(database=database, embedder=embedder, query_egress="allowed")
-    hosted = Settings(
-        database=database, provider="voyage", hosted=HostedSettings(api_key_file=KEY_FILE), query_egress="allowed"
-    )
     keys: list[ApiKey | None] = []
     monkeypatch.setattr(embedders, "guarded", lambda _settings, client, _listener: keys.append(client.key))
-    for one in (settings, hosted):
-        connector(one, LogProgress(WorkerMetrics(), worker="sync"))(named, "next")
-    assert keys == [KEY_FILE if key else None, None]
+    connector(settings, LogProgress(WorkerMetrics(), worker="sync"))(named, "next")
+    assert keys == [KEY_FILE if key else None]
 
 
 @pytest.mark.parametrize("address", ["http://svc:pass-CANARY@host:8080", "https://pass-CANARY@host", "http://a@[::1]"])

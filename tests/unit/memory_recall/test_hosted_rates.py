@@ -10,12 +10,12 @@ import pytest
 from memory_recall.embedding import requests
 from memory_recall.embedding.apis import EmbedderApi, EmbedderOptions
 from memory_recall.embedding.external_client import ExternalEmbedder
-from memory_recall.embedding.served_model import VOYAGE_URL
 from memory_recall.embedding.wire import EmbeddedBatch
 from memory_recall.errors import EmbedderBusy, EmbedderRejected, EmbedderUnavailable
 from memory_recall.indexing import hosted_embedder
 from memory_recall.indexing.hosted_embedder import HostedEmbedder, RateLimits
 from memory_recall.indexing.queue_sql import PendingRow
+from tests.support.voyage import VOYAGE_URL
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ async def test_the_stricter_rate_limit_decides_the_interval_of_requests(
     slept: list[float], limits: RateLimits, tokens: int, apart: float
 ) -> None:
     nobody: Any = None
-    client: Any = SimpleNamespace(model="voyage-test")
+    client: Any = SimpleNamespace(model="voyage-test", hosted=True)
     embedder = HostedEmbedder(client, limits, egress_filter=nobody)
     for _ in range(3):
         await embedder._admit(tokens)

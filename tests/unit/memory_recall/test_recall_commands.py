@@ -3,7 +3,6 @@
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -111,20 +110,6 @@ def test_everybody_s_memories_are_searched_only_when_the_command_line_says_so(
     shown = CliRunner().invoke(create_app(), ["recall", "x", *options, "--json"])
     assert [query.user_id for query in memory.asked] == ([] if searched is None else [searched])
     assert ("InvalidInput" in shown.stderr) is (searched is None)
-
-
-def test_a_hosted_embedder_without_a_url_of_its_own_can_be_tuned_for(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """It has an address by default, so that what is missing here is only the database."""
-    questions = tmp_path / "questions.jsonl"
-    lines = [json.dumps({"query_id": str(n), "text": f"question {n}", "relevant_ids": [n]}) for n in range(1, 31)]
-    questions.write_text("\n".join(lines))
-    monkeypatch.setenv("MEMORY_PROVIDER", "voyage")
-    monkeypatch.setenv("MEMORY_DATABASE_URL", "postgresql://nobody@127.0.0.1:1/nothing")
-    monkeypatch.delenv("MEMORY_EMBEDDER_URL", raising=False)
-    told = CliRunner().invoke(create_app(), ["tune", "--queries", str(questions), "--json"])
-    assert json.loads(told.stderr)["reason"] == "DatabaseUnreachable"
 
 
 @pytest.mark.parametrize(

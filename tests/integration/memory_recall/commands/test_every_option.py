@@ -135,11 +135,11 @@ swap start --model small --url {next} --without-gate --json
 swap rollback --url {active} --without-api-key --api OpenAI --served-as tiny --query-prefix q --document-prefix d
 swap start --model small --url {next} --without-gate --api OpenAI --served-as small --query-prefix q --document-prefix d
 swap finish --yes
-swap plan --model voyage-test --hosted --dimensions 8
-swap start --model voyage-test --hosted --dimensions 8 --without-gate
+swap plan --model voyage-test --url {hosted} --api Voyage --api-key-file key --dimensions 8
+swap start --model voyage-test --url {hosted} --api Voyage --api-key-file key --dimensions 8 --without-gate
 swap finish --yes --json
 swap start --model tiny --url {active} --without-gate
-swap rollback --hosted --json
+swap rollback --url {hosted} --api Voyage --api-key-file key --json
 """
 STORIES = {
     "reading": READING, "adopting": ADOPTING, "writing": WRITING, "labelling": LABELLING, "relations": RELATIONS,
@@ -316,10 +316,5 @@ async def test_swapping(swaps: SwapBench, folder: Path) -> None:
     write("all.jsonl", [{"query_id": str(number), "text": f"text {number}"} for number in range(40)])
     write("qrels.jsonl", [{"query_id": str(number), "relevant_ids": [number + 1]} for number in range(40)])
     async with VoyageServer(dimensions=DIMENSIONS) as provider:
-        hosted = {
-            "MEMORY_QUERY_EGRESS": "allowed",
-            "MEMORY_HOSTED_URL": provider.url,
-            "MEMORY_HOSTED_API_KEY_FILE": str(folder / "key"),
-        }
-        shell = Shell(swaps.work, **hosted)
-        await shell.run(SWAPPING, next=swaps.following.url, active=swaps.work.embedder.url)
+        shell = Shell(swaps.work, MEMORY_QUERY_EGRESS="allowed")
+        await shell.run(SWAPPING, next=swaps.following.url, active=swaps.work.embedder.url, hosted=provider.url)

@@ -1,4 +1,4 @@
-"""Swaps between an embedder of our own and a hosted provider, under recalls and writes, through consent and gate."""
+"""Swaps between an embedder of our own and a hosted one, under recalls and writes, through consent and gate."""
 
 import asyncio
 import itertools
@@ -24,7 +24,7 @@ from tests.integration.memory_recall.workbench import DIMENSIONS
 from tests.support.voyage import voyage_client
 
 KEY = "pa-key-canary"
-HOSTED = ("start", "--model", "voyage-test", "--hosted", "--dimensions", str(DIMENSIONS))
+HOSTED = ("start", "--model", "voyage-test", "--api", "Voyage", "--dimensions", str(DIMENSIONS))
 
 
 @pytest.fixture
@@ -42,14 +42,14 @@ def provider(swaps: SwapBench) -> VoyageServer:
     return swaps.following
 
 
-async def memory(swaps: SwapBench, folder: Path, *arguments: str, **changes: str) -> tuple[int | None, Any, str]:
+def at_provider(swaps: SwapBench, folder: Path) -> tuple[str, ...]:
+    """The options that name the hosted embedder and its key."""
     (folder / "key").write_text(KEY, encoding="utf-8")
-    allowed = {
-        "MEMORY_QUERY_EGRESS": "allowed",
-        "MEMORY_HOSTED_URL": swaps.following.url,
-        "MEMORY_HOSTED_API_KEY_FILE": str(folder / "key"),
-    }
-    given = {**os.environ, **swaps.work.environment(), **allowed, **changes}
+    return "--url", swaps.following.url, "--api-key-file", str(folder / "key")
+
+
+async def memory(swaps: SwapBench, *arguments: str, **changes: str) -> tuple[int | None, Any, str]:
+    given = {**os.environ, **swaps.work.environment(), "MEMORY_QUERY_EGRESS": "allowed", **changes}
     environment = {name: value for name, value in given.items() if value}
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(
@@ -74,7 +74,7 @@ async def under_load(swaps: SwapBench) -> AsyncIterator[list[RecallResult]]:
     results: list[RecallResult] = []
     pool = await create_pool(swaps.source)
     hosted = voyage_client("voyage-test", DIMENSIONS, KEY, base_url=swaps.following.url)
-    embedder = FollowingEmbedder(swaps.work.embedder.url, "tiny", hosted=hosted)
+    embedder = FollowingEmbedder(swaps.work.embedder.url, "tiny", others=[hosted])
     recall = HybridRecall(pool, embedder, RecallOptions(embedding_budget=5.0, time_budget=60.0))
 
     async def recalling() -> None:
@@ -115,13 +115,18 @@ async def test_a_swap_to_a_hosted_model_and_back_serves_recalls_and_writes_all_t
 ) -> None:
     """No recall fails or compares across models, and the provider never hears of a sensitive row."""
     async with under_load(hosted) as results:
-        code, report, error = await memory(hosted, tmp_path, "swap", *HOSTED, *gate)
+        code, report, error = await memory(hosted, "swap", *HOSTED, *at_provider(hosted, tmp_path), *gate)
         assert code == 0, error
         assert (report["stage"], report["active"], report["gate"]["outcome"]) == ("flipped", "voyage-test", "passed")
         await answers_by_meaning(results, after=len(results))
-        active = {"MEMORY_PROVIDER": "voyage", "MEMORY_MODEL": "voyage-test"}
-        back = ("start", "--model", "tiny", "--url", hosted.work.embedder.url, *gate)
-        code, report, error = await memory(hosted, tmp_path, "swap", *back, **active)
+        active = {
+            "MEMORY_MODEL": "voyage-test",
+            "MEMORY_EMBEDDER_URL": hosted.following.url,
+            "MEMORY_EMBEDDER_API": "Voyage",
+            "MEMORY_EMBEDDER_API_KEY_FILE": str(tmp_path / "key"),
+        }
+        back = ("start", "--model", "tiny", "--url", hosted.work.embedder.url, "--without-api-key", *gate)
+        code, report, error = await memory(hosted, "swap", *back, **active)
         assert code == 0, error
         assert (report["stage"], report["active"], report["gate"]["outcome"]) == ("flipped", "tiny", "passed")
         await answers_by_meaning(results, after=len(results))
@@ -138,12 +143,12 @@ async def test_a_sensitive_query_stays_in_the_cluster_when_a_recall_follows_to_a
     hosted: SwapBench, tmp_path: Path
 ) -> None:
     """The application asked an embedder of its own a moment ago, to which a sensitive query may go."""
-    code, _, error = await memory(hosted, tmp_path, "swap", *HOSTED, "--without-gate")
+    code, _, error = await memory(hosted, "swap", *HOSTED, *at_provider(hosted, tmp_path), "--without-gate")
     assert code == 0, error
     provider(hosted).heard = b""
     pool = await create_pool(hosted.source)
     client = voyage_client("voyage-test", DIMENSIONS, KEY, base_url=hosted.following.url)
-    embedder = FollowingEmbedder(hosted.work.embedder.url, "tiny", hosted=client)
+    embedder = FollowingEmbedder(hosted.work.embedder.url, "tiny", others=[client])
     recall = HybridRecall(pool, embedder, RecallOptions(embedding_budget=5.0, time_budget=60.0))
     try:
         for _ in range(2):
@@ -161,8 +166,11 @@ async def test_an_application_without_a_hosted_client_is_answered_lexically_and_
     hosted: SwapBench, tmp_path: Path
 ) -> None:
     """What the database records must not make it send queries out of the cluster."""
-    code, _, error = await memory(hosted, tmp_path, "swap", *HOSTED, "--without-gate")
+    code, _, error = await memory(hosted, "swap", *HOSTED, *at_provider(hosted, tmp_path), "--without-gate")
     assert code == 0, error
+    active = (await hosted.roles()).active
+    assert active is not None
+    assert (active.name, active.embedder_url) == ("voyage-test", None)
     provider(hosted).heard = b""
     pool = await create_pool(hosted.source)
     embedder = FollowingEmbedder(hosted.work.embedder.url, "tiny")
@@ -177,18 +185,16 @@ async def test_an_application_without_a_hosted_client_is_answered_lexically_and_
 
 
 @pytest.mark.parametrize(
-    ("changes", "code", "words"),
-    [
-        ({"MEMORY_QUERY_EGRESS": "denied"}, 2, "MEMORY_QUERY_EGRESS=allowed"),
-        ({"MEMORY_HOSTED_API_KEY_FILE": ""}, 2, "MEMORY_HOSTED_API_KEY_FILE"),
-        ({"MEMORY_HOSTED_API_KEY_FILE": "/no/such/key"}, 4, "/no/such/key"),
-    ],
+    ("egress", "key", "answer"),
+    [("denied", "key", (2, "MEMORY_QUERY_EGRESS=allowed")), ("allowed", "no such key", (4, "no such key"))],
 )
 async def test_without_consent_or_key_a_swap_to_a_hosted_model_sends_nothing_and_changes_nothing(
-    hosted: SwapBench, tmp_path: Path, changes: dict[str, str], code: int, words: str
+    hosted: SwapBench, tmp_path: Path, egress: str, key: str, answer: tuple[int, str]
 ) -> None:
-    given = await memory(hosted, tmp_path, "swap", *HOSTED, "--without-gate", **changes)
-    assert (given[0], words in given[2]) == (code, True), given[2]
+    url, address, option, file = at_provider(hosted, tmp_path)
+    where = (url, address, option, str(Path(file).with_name(key)))
+    given = await memory(hosted, "swap", *HOSTED, *where, "--without-gate", MEMORY_QUERY_EGRESS=egress)
+    assert (given[0], answer[1] in given[2]) == (answer[0], True), given[2]
     assert provider(hosted).heard == b""
     roles = await hosted.roles()
     assert roles.active is not None
@@ -203,7 +209,7 @@ async def test_the_gate_refuses_a_worse_hosted_model(hosted: SwapBench, tmp_path
         hosted.following.salt = f"confused {next(requests)}"
 
     hosted.following.behaviour = confused
-    code, _, error = await memory(hosted, tmp_path, "swap", *HOSTED, *gate)
+    code, _, error = await memory(hosted, "swap", *HOSTED, *at_provider(hosted, tmp_path), *gate)
     assert (code, "SwapRefused" in error) == (4, True), error
-    _, report, _ = await memory(hosted, tmp_path, "swap", "status")
+    _, report, _ = await memory(hosted, "swap", "status")
     assert (report["active"], report["stage"], report["gate"]["outcome"]) == ("tiny", "refused", "refused")

@@ -2,6 +2,7 @@
 
 from devcluster.demo.environment import DIMENSIONS
 from tests.support.cluster.manifests import BROKEN_IMAGE, EMBEDDER_URL, Object
+from tests.support.cluster.platform import HOSTED_HOST
 from tests.support.cluster.situations.situation import (
     COLUMNS,
     NAME,
@@ -90,17 +91,18 @@ def _finalizer(place: Place) -> None:
 
 _VOYAGE = {
     "embedding": {
-        "provider": "Voyage", "model": "voyage-3.5", "dimensions": 1024, "queryEgress": "Allowed",
-        "apiKey": {"secretName": "voyage"},
+        "model": "voyage-3.5", "dimensions": 1024, "queryEgress": "Allowed",
     },
-    "embedder": {},
+    "embedder": {
+        "external": {"url": f"https://{HOSTED_HOST}", "api": "Voyage", "apiKey": {"secretName": "voyage"}},
+    },
 }  # fmt: skip
 
 
 def _hosted(place: Place) -> None:
     place.kubectl("create", "secret", "generic", "voyage", "--from-literal=apiKey=pa-not-a-key")
     place.kubectl("label", "secret", "voyage", "memory-index.dev/allow=api-key")
-    place.patch({"embedding": _VOYAGE["embedding"], "embedder": {"external": None}})
+    place.patch(_VOYAGE)
 
 
 SITUATIONS = (

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.e2e.injected_faults import assert_no_row_lost, component, kill, wait_until_under_way
+from tests.e2e.faults.injected_faults import assert_no_row_lost, component, kill, wait_until_under_way
 from tests.support.cluster.memories import rows, sensitive
 from tests.support.cluster.tenants import Tenant
 from tests.support.waiting import eventually

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.e2e.conftest import open_tenant, slug
-from tests.e2e.injected_faults import assert_no_row_lost, component, kill, wait_until_under_way
+from tests.e2e.faults.injected_faults import assert_no_row_lost, component, kill, wait_until_under_way
 from tests.support.cluster.memories import rows, sensitive
 from tests.support.cluster.platform import Platform
 from tests.support.cluster.tenants import Tenant

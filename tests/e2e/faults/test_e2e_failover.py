@@ -13,8 +13,8 @@ from devcluster.demo.environment import MODEL, last_object
 from devcluster.demo.objects import TOOLBOX
 from memory_embedder.models.profiles import PROFILES
 from tests.e2e.conftest import open_tenant
-from tests.e2e.injected_faults import assert_no_row_lost, kill, wait_until_under_way
-from tests.e2e.recalling import recalling, replay_paused
+from tests.e2e.faults.injected_faults import assert_no_row_lost, kill, wait_until_under_way
+from tests.e2e.faults.recalling import recalling, replay_paused
 from tests.support.cluster.memories import rows, sensitive
 from tests.support.cluster.platform import Platform
 from tests.support.cluster.tenants import Tenant
