@@ -16,3 +16,4 @@ compile cuda-build.txt cuda-build.in -c cuda.txt
 compile claude-memory.txt claude-memory.in ../recall/pyproject.toml -c dev.txt
 compile claude-memory-tests.txt claude-memory-tests.in ../recall/pyproject.toml -c dev.txt
 compile adopted-stores.txt adopted-stores.in
+compile other-embedders.txt --override other-embedders-overrides.in other-embedders.in

@@ -11,12 +11,12 @@ from typing import Annotated
 import typer
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
+from devcluster.building.llama_server import llama_server_program
 from devcluster.errors import DevclusterError
 from devcluster.progress import ConsoleReporter
 from devcluster.settings import Settings
 from memory_bench.embedder.gpu.peer import peer_is_installed
 from memory_bench.embedder.gpu.plan import gpu_plan
-from memory_bench.embedder.llama_server_build import llama_server_program
 from memory_bench.embedder.machine import Processor, describe_machine
 from memory_bench.embedder.plan import LARGE, Extent, ModelPlan, plan
 from memory_bench.embedder.records import Measurements

@@ -1,14 +1,16 @@
 """A blocking client of the embedding service, for a memory server that embeds memories and queries itself.
 
 The memory server calls these methods in a thread, so they may block. It embeds each memory when the memory is written,
-and ignores errors of a recall. No request is made for a sensitive text, even if the caller has not checked this.
+and ignores errors of a recall. No request is made for a sensitive memory, even if the caller has not checked this, nor
+for a sensitive query if it would leave the cluster.
 """
 
 import httpx
 
-from memory_recall.embedding.address_policy import check_egress
+from memory_recall.embedding.address_policy import check_egress, is_beyond_cluster
 from memory_recall.embedding.bounded_answer import UnusableAnswerError, fetch_blocking
 from memory_recall.embedding.wire import WireFormat
+from memory_recall.errors import InvalidInput
 
 _TIMEOUT = 5.0  # the API's hook gives up after six seconds
 
@@ -35,6 +37,7 @@ class HttpEmbedder:
     ) -> None:
         check_egress(base_url, "embedder", egress=query_egress, hosted=False)
         self.model = model
+        self.hosted = is_beyond_cluster(base_url)
         self._wire = WireFormat(base_url.rstrip("/"), model, dimensions)
         self._timeout = httpx.Timeout(timeout)
         self._http = httpx.Client(
@@ -55,12 +58,16 @@ class HttpEmbedder:
         """
         return None if is_sensitive else self._embed(content, "document")
 
-    def embed_query(self, query: str) -> list[float]:
+    def embed_query(self, query: str, *, is_sensitive: bool = False) -> list[float]:
         """Return the vector of a query.
 
         Raises:
+            InvalidInput: the query is sensitive, and the embedder is beyond the cluster.
             MemoryIndexError: the embedder gave no vector.
         """
+        if is_sensitive and self.hosted:
+            message = "The query is sensitive and would be sent to an embedder beyond the cluster."
+            raise InvalidInput(message, "Search by words alone.")
         return self._embed(query, "query")
 
     def _embed(self, text: str, input_type: str) -> list[float]:

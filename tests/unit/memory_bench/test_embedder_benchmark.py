@@ -143,7 +143,7 @@ def test_a_tokenizer_that_splits_the_words_is_refused() -> None:
 
 def test_llama_server_is_built_with_the_flags_and_processor_variants_of_our_wheel_and_without_our_kernels() -> None:
     wheel = (ROOT / "embedder-service/build-llama-wheel").read_text()
-    server = (ROOT / "benchmarks/build-llama-server").read_text()
+    server = (ROOT / "devcluster/build-llama-server").read_text()
     flags = re.search(r'arguments="(-DGGML_NATIVE=OFF [^"]*?)( -DLLAVA_BUILD=OFF)?"', wheel)
     assert flags
     assert flags[1] in server

@@ -1,6 +1,6 @@
 """Builds llama-server from its locked source, once for each version of the build recipe, and keeps it in the cache.
 
-The recipe is benchmarks/build-llama-server. Like our wheel, the program is compiled for every processor with AVX2, so
+The recipe is devcluster/build-llama-server. Like our wheel, the program is compiled for every processor with AVX2, so
 that it still works if the cache is moved to another machine. On a GPU the same program loads our wheel's CUDA backend.
 """
 
@@ -16,7 +16,7 @@ from devcluster.locks import locked
 from devcluster.progress import Reporter
 from devcluster.settings import REPOSITORY
 
-RECIPE = "benchmarks/build-llama-server"
+RECIPE = "devcluster/build-llama-server"
 _INPUTS = (
     RECIPE,
     "embedder-service/apply-patches",

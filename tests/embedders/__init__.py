@@ -1,0 +1,1 @@
+"""`make e2e-embedders`: servers of other makes embed for an index on a cluster."""
