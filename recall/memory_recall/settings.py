@@ -86,6 +86,11 @@ class EmbedderSettings(BaseModel):
         default=None,
         description="File that holds the API key of the embedder, read anew for each request.",
     )
+    ca_file: Path | None = Field(
+        default=None,
+        description="File, or folder of files, with certificates of authorities of your own that sign those of "
+        "embedders, read anew for each connection.",
+    )
     trusted_hosts: str = Field(
         default="",
         description="Hosts, separated by commas, that the database may name as embedders; they get the API key, too.",

@@ -137,6 +137,11 @@ EMBEDDING = (
         {**VOYAGE, "spec.embedding.queryEgress": REMOVED},
         "accept that with embedding.queryEgress",
     ),
+    Case(
+        "an authority for plain HTTP",
+        {"spec.embedder.external": {"url": "http://embedder.ml.svc:8080", "caSecret": {"name": "ca"}}},
+        "plain HTTP has no certificates",
+    ),
     Case("a prefix for Voyage", {**VOYAGE, "spec.embedding.queryPrefix": "query: "}, "remove embedding.queryPrefix"),
     Case(
         "pooling of a model that somebody else serves",

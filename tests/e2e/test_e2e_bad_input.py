@@ -3,7 +3,8 @@
 import pytest
 
 from tests.support.cluster.memories import rows
-from tests.support.cluster.tenants import SECRET, Tenant
+from tests.support.cluster.tenants import INDEX, SECRET, Tenant
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.cluster
 FEW = rows(12)
@@ -60,3 +61,19 @@ def test_a_column_of_other_dimensions_is_refused_and_left_as_it_is(tenant: Tenan
     assert tenant.view().stalled is not None
     column = "attrelid = 'memories'::regclass AND attname = 'embedding'"
     assert tenant.sql(f"SELECT atttypmod FROM pg_attribute WHERE {column}") == "512"
+
+
+def test_an_external_embedder_that_is_away_is_named_and_ours_has_gone_for_it(tenant: Tenant) -> None:
+    tenant.store(FEW)
+    tenant.apply_index()
+    eventually(lambda: ours(tenant), lambda found: len(found) == 3, what="an embedder of our own")
+    url = f"http://nobody.{tenant.name}.svc:8080"
+    tenant.apply_index(embedder={"external": {"url": url}})
+    assert url in tenant.wait_condition("EmbedderReady", "ExternalEmbedderUnreachable").message
+    eventually(lambda: ours(tenant), lambda found: found == [], what="our embedder gone")
+
+
+def ours(tenant: Tenant) -> list[str]:
+    """The objects of the embedder that the operator runs."""
+    names = tenant.kubectl("get", "deployments,services,networkpolicies", "-o", "name").split()
+    return [name for name in names if name.endswith(f"/{INDEX}-embedder")]

@@ -20,6 +20,13 @@ class SecretKey(Section):
     key: str = "apiKey"
 
 
+class CaSecret(Section):
+    """The key of a Secret in the namespace of the MemoryIndex that holds certificates of an authority."""
+
+    name: str
+    key: str = "ca.crt"
+
+
 def _require_plain(url: str) -> str:
     """Return the URL if it is an http or https URL without credentials whose port, if it has one, can exist.
 
@@ -48,6 +55,7 @@ class External(Section):
     api: Literal["MemoryIndex", "OpenAI", "TEI", "Voyage", "Cohere"] = "MemoryIndex"
     model: str | None = None
     api_key: SecretKey | None = None
+    ca_secret: CaSecret | None = None
 
     @property
     def host(self) -> str:

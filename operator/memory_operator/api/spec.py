@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from memory_operator.api.embedder import Embedder, HttpUrl, SecretKey, Section
+from memory_operator.api.embedder import CaSecret, Embedder, HttpUrl, SecretKey, Section
 
 Manifest = dict[str, Any]
 
@@ -38,13 +38,6 @@ class Extension(Section):
 
     management: Literal["Database", "Observe"] = "Database"
     minimum_version: str = "0.8.4"
-
-
-class CaSecret(Section):
-    """The key of a Secret in the namespace of the MemoryIndex that holds certificates of an authority."""
-
-    name: str
-    key: str = "ca.crt"
 
 
 class DatabaseTls(Section):
@@ -288,6 +281,12 @@ class MemoryIndex(BaseModel):
         """Return the Secret and key that hold the embedder's API key, None if the embedder needs no API key."""
         embedder = self.spec.embedder
         return embedder.external.api_key if embedder.external else embedder.api_key
+
+    @property
+    def embedder_authority(self) -> CaSecret | None:
+        """Return the Secret with the certificates of the external embedder's authority, None if none is named."""
+        external = self.spec.embedder.external
+        return external.ca_secret if external else None
 
     @property
     def key_remedy(self) -> str:

@@ -1,4 +1,4 @@
-"""Read the certificate authorities of database servers, and use what was read for ten seconds.
+"""Read the certificate authorities of database servers and embedders, and use what was read for ten seconds.
 
 All objects with a database of one Cluster need the authority of this Cluster, so its Secret would otherwise be read at
 each of their observations. Of a Secret only the certificates are kept.
@@ -28,12 +28,15 @@ class Authorities:
     clock: Callable[[], float] = monotonic
     _certificates: dict[Place, tuple[float, str]] = field(default_factory=dict)
 
-    async def certificates(self, place: Place) -> str | Problem:
-        """Return the certificates at a place, or the problem with them, which is looked at anew each time."""
+    async def certificates(self, place: Place, verified: str = "database") -> str | Problem:
+        """Return the certificates at a place, or the problem with them, which is looked at anew each time.
+
+        `verified` is what they verify: "database" or "embedder".
+        """
         now = self.clock()
         if place in self._certificates and now - self._certificates[place][0] < CACHED_SECONDS:
             return self._certificates[place][1]
-        found = await self._read(*place)
+        found = await self._read(*place, verified)
         if isinstance(found, str):
             if len(self._certificates) >= MOST_CACHED:
                 self._certificates.clear()
@@ -44,7 +47,7 @@ class Authorities:
         """Read the certificates at a place again at the next call, as they do not verify the server."""
         self._certificates.pop(place, None)
 
-    async def _read(self, namespace: str, name: str, key: str) -> str | Problem:
+    async def _read(self, namespace: str, name: str, key: str, verified: str) -> str | Problem:
         location = f"{namespace}/{name}"
         try:
             found = await self.read(namespace, name)
@@ -52,5 +55,5 @@ class Authorities:
             if not error.refused:
                 raise
             return unreadable_authority(location)
-        text = secret_value(found, location, key, holds="the certificate authority of the database")
-        return certificates_of(text, location)
+        text = secret_value(found, location, key, holds=f"the certificate authority of the {verified}")
+        return certificates_of(text, location, verified)

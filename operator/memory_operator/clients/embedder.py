@@ -11,6 +11,7 @@ import math
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from typing import Protocol
 
@@ -48,7 +49,13 @@ class Ask(Protocol):
     """Sends a request to one of the addresses of the URL's host; without any, the URL has an address itself."""
 
     async def __call__(
-        self, url: str, headers: Mapping[str, str], addresses: Sequence[str] = (), *, body: object = None
+        self,
+        url: str,
+        headers: Mapping[str, str],
+        addresses: Sequence[str] = (),
+        *,
+        body: object = None,
+        certificates: str = "",
     ) -> Answer:
         """Return the answer to a GET, or with a body to a POST of it as JSON; or raise NoAnswerError."""
         ...
@@ -75,12 +82,15 @@ class EmbedderProbe:
         found = await asyncio.gather(*(self._metrics(pod) for pod in _asked(pods)))
         return any(_UNAUTHORIZED in metrics.splitlines() for metrics in found)
 
-    async def external(self, index: MemoryIndex, api_key: str | None) -> ReportedModel | Problem:
+    async def external(
+        self, index: MemoryIndex, api_key: str | None, certificates: str = ""
+    ) -> ReportedModel | Problem:
         """Return the specified model as the external embedder describes it, or the problem that prevents its use.
 
         An embedder of another make in the cluster embeds a word of ours, since its list of models has no dimensions.
         With the API of a hosted provider, nothing is asked: it lists no models, and a word costs money. No request is
-        sent either if the embedder may not be called or may not be given the API key.
+        sent either if the embedder may not be called or may not be given the API key. `certificates` are those of an
+        authority that verifies the embedder beside the public ones; empty if there is none.
         """
         refused, external = check_external(index, self._permitted), index.spec.embedder.external
         if refused:
@@ -94,7 +104,8 @@ class EmbedderProbe:
         addresses = await self._addresses_of(index.namespace, external.host)
         if isinstance(addresses, Problem):
             return addresses
-        server = _Server(self._ask, index, options, api_key, addresses)
+        ask = partial(self._ask, certificates=certificates) if certificates else self._ask
+        server = _Server(ask, index, options, api_key, addresses)
         found = await server.listed(path)
         if isinstance(found, Problem) or _is_ours(options) or is_beyond_cluster(external.url):
             return found

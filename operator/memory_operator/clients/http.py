@@ -7,10 +7,11 @@ more when its socket is created.
 
 import asyncio
 import socket
+import ssl
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -21,6 +22,7 @@ from yarl import URL
 TIMEOUT_SECONDS = 5.0
 MOST_BYTES = 1024 * 1024
 _CHUNK = 64 * 1024
+_MOST_CONTEXTS = 64  # of authorities, each with some hundred kilobytes of certificates
 
 Permits = Callable[[str], bool]
 
@@ -49,27 +51,35 @@ class HttpClient:
 
     def __init__(self, session: aiohttp.ClientSession) -> None:
         self._session = session
+        self._tls_context = lru_cache(maxsize=_MOST_CONTEXTS)(_tls_context)
 
     async def ask(
-        self, url: str, headers: Mapping[str, str], addresses: Sequence[str] = (), *, body: object = None
+        self,
+        url: str,
+        headers: Mapping[str, str],
+        addresses: Sequence[str] = (),
+        *,
+        body: object = None,
+        certificates: str = "",
     ) -> Answer:
         """Send a request to one of the addresses of the URL's host and return the answer.
 
         The request is a GET, or with a `body` a POST of this body as JSON. Without addresses, the URL must have an IP
-        address in place of a host name.
+        address in place of a host name. `certificates` are those of an authority that verifies the server beside the
+        public ones.
 
         Raises:
             NoAnswerError: no answer came within the limits of time and size, or the address is forbidden.
         """
-        host = urlsplit(url).hostname or ""
+        host, context = urlsplit(url).hostname or "", self._tls_context(certificates)
         try:
             async with asyncio.timeout(TIMEOUT_SECONDS):
                 for address in addresses[:-1]:
                     try:
-                        return await self._send(url, headers, host, address, body)
+                        return await self._send(url, headers, host, address, body, context)
                     except aiohttp.ClientConnectorError:
                         continue
-                return await self._send(url, headers, host, addresses[-1] if addresses else host, body)
+                return await self._send(url, headers, host, addresses[-1] if addresses else host, body, context)
         except TimeoutError:
             raise NoAnswerError(f"it took longer than {TIMEOUT_SECONDS:g} s") from None
         except aiohttp.ClientConnectorError as error:
@@ -79,7 +89,9 @@ class HttpClient:
         except (aiohttp.ClientError, OSError, ValueError) as error:
             raise NoAnswerError(type(error).__name__) from None
 
-    async def _send(self, url: str, headers: Mapping[str, str], host: str, address: str, body: object) -> Answer:
+    async def _send(  # noqa: PLR0917  (called in one place, by position)
+        self, url: str, headers: Mapping[str, str], host: str, address: str, body: object, context: ssl.SSLContext
+    ) -> Answer:
         sent = {**headers, "Host": urlsplit(url).netloc, "Accept-Encoding": "identity"}
         target = URL(url).with_host(address)
         async with self._session.request(
@@ -89,8 +101,16 @@ class HttpClient:
             json=body,
             allow_redirects=False,
             server_hostname=host if target.scheme == "https" else None,
+            ssl=context,
         ) as response:
             return Answer(response.status, await _body(response))
+
+
+def _tls_context(certificates: str) -> ssl.SSLContext:
+    context = ssl.create_default_context()
+    if certificates:
+        context.load_verify_locations(cadata=certificates)
+    return context
 
 
 class _NoNames(AbstractResolver):

@@ -242,7 +242,7 @@ class Observer:
         key = await self._embedder_key(index, index.embedder_key, index.embedder_key_field)
         if isinstance(key, Problem):
             return key
-        return await self._probe.external(index, key) if index.spec.embedder.external else None
+        return await self._asked(index, key) if index.spec.embedder.external else None
 
     async def _active_external(
         self, index: MemoryIndex, database: DatabaseFacts | Problem | None, sync: Manifest | None
@@ -258,7 +258,19 @@ class Observer:
         key = await self._embedder_key(index, found.key if found else None, "")
         if isinstance(key, Problem):
             return key
-        return await self._probe.external(former, key) if former else None
+        return await self._asked(former, key) if former else None
+
+    async def _asked(self, index: MemoryIndex, key: str | None) -> ReportedModel | Problem:
+        """Return the model that an external embedder serves, verified by the authority that the object names."""
+        named = index.embedder_authority
+        place = (index.namespace, named.name, named.key) if named else None
+        certificates = await self.authorities.certificates(place, "embedder") if place else ""
+        if isinstance(certificates, Problem):
+            return certificates
+        found = await self._probe.external(index, key, certificates)
+        if place and isinstance(found, Problem):  # the authority may have rotated
+            self.authorities.forget(place)
+        return found
 
     async def _former_key_problem(self, index: MemoryIndex, sync: Manifest | None) -> Problem | None:
         """Return why the API key that the sync worker still mounts may not be used, if the object names another one."""

@@ -179,7 +179,13 @@ def _with_external(index: MemoryIndex, found: ConfiguredEmbedder) -> MemoryIndex
     """
     try:
         options = found.options
-        external = External(url=found.url, api=options.api.value, model=options.served_as, api_key=found.key)
+        external = External(
+            url=found.url,
+            api=options.api.value,
+            model=options.served_as,
+            api_key=found.key,
+            ca_secret=found.authority,
+        )
     except ValidationError:
         return None
     if found.url == _own_url(index):

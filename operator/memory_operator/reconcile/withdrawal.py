@@ -107,7 +107,9 @@ def _named_secrets(index: MemoryIndex, observed: Observed) -> frozenset[str]:
     sync = observed.children.get(("Deployment", f"{index.name}-sync"))
     former = configured_embedder(sync) if sync else None
     keys = (index.embedder_key, former.key if former else None)
-    return frozenset({index.secret_name, *(key.secret_name for key in keys if key)})
+    authorities = (index.embedder_authority, former.authority if former else None)
+    named = [*(key.secret_name for key in keys if key), *(one.name for one in authorities if one)]
+    return frozenset({index.secret_name, *named})
 
 
 def _ends_pods(sync: Manifest, writes: Iterable[Action]) -> bool:

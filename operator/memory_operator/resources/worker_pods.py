@@ -6,10 +6,12 @@ rotated value is used at the next connection or request, and `kubectl describe` 
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from memory_operator.api.embedder import SecretKey
+from memory_operator.api.embedder import CaSecret, SecretKey
 from memory_operator.api.spec import Manifest, MemoryIndex
 from memory_operator.resources.common import (
+    AUTHORITY_DIRECTORY,
     KEY_DIRECTORY,
     LABEL_COMPONENT,
     NEXT_KEY_DIRECTORY,
@@ -38,12 +40,13 @@ _OPTIONS = {
     "query_prefix": "MEMORY_EMBEDDER_QUERY_PREFIX",
     "document_prefix": "MEMORY_EMBEDDER_DOCUMENT_PREFIX",
 }
+_AUTHORITY_MOUNT: Manifest = {"name": "embedder-ca", "mountPath": AUTHORITY_DIRECTORY, "readOnly": True}
 ASKING = frozenset({"backfill", "sync", "swap"})  # the components that send texts to an embedder
 
 
 @dataclass(frozen=True)
 class ConfiguredEmbedder:
-    """The URL of the embedder that existing pods send texts to, and the Secret with its API key.
+    """The URL of the embedder that existing pods send texts to, and the Secrets with its API key and its authority.
 
     `options` name its API and the model's name there.
     """
@@ -51,6 +54,7 @@ class ConfiguredEmbedder:
     url: str
     key: SecretKey | None = None
     options: EmbedderOptions = OWN_OPTIONS
+    authority: CaSecret | None = None
 
 
 @dataclass(frozen=True)
@@ -59,7 +63,7 @@ class UsedEmbedders:
 
     A swap sends texts to the embedders of both models. `url`, `options` and `key` are then those of the active model,
     and `next_key` is the key of the next model's embedder if it is another one. `egress` says whether texts leave the
-    cluster.
+    cluster, and `authorities` are the Secrets with certificates, that of the active model's embedder first.
     """
 
     url: str = ""
@@ -67,6 +71,7 @@ class UsedEmbedders:
     egress: bool = False
     key: SecretKey | None = None
     next_key: SecretKey | None = None
+    authorities: tuple[CaSecret, ...] = ()
 
 
 def pod_template(
@@ -106,6 +111,7 @@ def pod_template(
                     "securityContext": container_security(),
                     "volumeMounts": [
                         *({"name": name, "mountPath": path, "readOnly": True} for name, (path, _) in files.items()),
+                        *([_AUTHORITY_MOUNT] if used.authorities else []),
                         *([ca_mount()] if index.has_database_ca else []),
                         {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 - a private emptyDir, the only writable path
                     ],
@@ -113,6 +119,7 @@ def pod_template(
             ],
             "volumes": [
                 *({"name": name, "secret": secret} for name, (_, secret) in files.items()),
+                *([_authority_volume(used.authorities)] if used.authorities else []),
                 *([ca_volume(index)] if index.has_database_ca else []),
                 {"name": "tmp", "emptyDir": {"sizeLimit": "64Mi"}},
             ],
@@ -126,14 +133,18 @@ def used_embedders(index: MemoryIndex, component: str, active: ConfiguredEmbedde
 
     A component that sends no texts mounts no API key, so its pods start even if the Secret does not exist.
     """
-    specified = ConfiguredEmbedder(embedder_url(index), index.embedder_key, embedder_options(index))
+    specified = ConfiguredEmbedder(
+        embedder_url(index), index.embedder_key, embedder_options(index), index.embedder_authority
+    )
     first, asks = active or specified, component in ASKING
+    authorities = tuple(one for one in dict.fromkeys((first.authority, specified.authority)) if one)
     return UsedEmbedders(
         url=first.url,
         options=first.options,
         egress=asks and any(used.options.leaves_cluster(used.url) for used in (first, specified)),
         key=first.key if asks else None,
         next_key=specified.key if asks and specified.key != first.key else None,
+        authorities=authorities if asks else (),
     )
 
 
@@ -150,7 +161,14 @@ def configured_embedder(worker: Manifest) -> ConfiguredEmbedder | None:
         for secret in sources
         for item in secret.get("items") or ()
     ]
-    return ConfiguredEmbedder(url, keys[0] if keys else None, _options_of(values))
+    authorities = [
+        CaSecret(name=source["name"], key=item["key"])
+        for source in _authority_sources(pod)
+        for item in source.get("items") or ()
+    ]
+    return ConfiguredEmbedder(
+        url, keys[0] if keys else None, _options_of(values), authorities[0] if authorities else None
+    )
 
 
 def _options_of(values: Mapping[str, str]) -> EmbedderOptions:
@@ -189,8 +207,24 @@ def destinations(template: Manifest) -> frozenset[ConfiguredEmbedder]:
 
 def mounted_secrets(template: Manifest) -> frozenset[str]:
     """Return the names of the Secrets that the pods of an existing template mount."""
-    volumes = (template.get("spec") or {}).get("volumes") or ()
-    return frozenset((volume.get("secret") or {}).get("secretName", "") for volume in volumes) - {""}
+    pod = template.get("spec") or {}
+    named = [(volume.get("secret") or {}).get("secretName", "") for volume in pod.get("volumes") or ()]
+    return frozenset([*named, *(source.get("name", "") for source in _authority_sources(pod))]) - {""}
+
+
+def _authority_volume(authorities: tuple[CaSecret, ...]) -> Manifest:
+    """Return the volume with a file of certificates from each Secret."""
+    sources = [
+        {"secret": {"name": one.name, "items": [{"key": one.key, "path": f"{number}.crt"}]}}
+        for number, one in enumerate(authorities)
+    ]
+    return {"name": _AUTHORITY_MOUNT["name"], "projected": {"defaultMode": 0o440, "sources": sources}}
+
+
+def _authority_sources(pod: Mapping[str, Any]) -> list[Manifest]:
+    """Return the Secrets of a projected volume in a pod of ours, which has certificates alone."""
+    volumes = [volume.get("projected") or {} for volume in pod.get("volumes") or ()]
+    return [source.get("secret") or {} for volume in volumes for source in volume.get("sources") or ()]
 
 
 def _secret_files(index: MemoryIndex, used: UsedEmbedders) -> dict[str, tuple[str, Manifest]]:
@@ -224,6 +258,7 @@ def settings(index: MemoryIndex, metrics_port: int, used: UsedEmbedders) -> list
         "MEMORY_DIMENSIONS": str(spec.embedding.dimensions),
         "MEMORY_EMBEDDER_URL": used.url,
         "MEMORY_EMBEDDER_API_KEY_FILE": f"{KEY_DIRECTORY}/key" if used.key else "",
+        "MEMORY_EMBEDDER_CA_FILE": AUTHORITY_DIRECTORY if used.authorities else "",
         **_option_settings(used.options),
         "MEMORY_QUERY_EGRESS": spec.embedding.query_egress.lower() if used.egress else "",
         "MEMORY_INDEX_M": str(spec.index.m),

@@ -68,7 +68,8 @@ def config_fingerprint(index: MemoryIndex, images: Images, component: str) -> st
 def _pods_fingerprint(index: MemoryIndex, images: Images, component: str) -> str:
     used = used_embedders(index, component)
     keys = [used.key.secret_name, used.key.key] if used.key else []
-    secrets = [index.spec.database.credentials.key, *keys]
+    authorities = [part for one in used.authorities for part in (one.name, one.key)]
+    secrets = [index.spec.database.credentials.key, *keys, *authorities]
     given = [section.model_dump(mode="json") for section in (index.spec.backfill, index.spec.embedder.pod_template)]
     verified = [index.database_tls_mode, index.has_database_ca]
     return fingerprint([images.operator, images.pull_policy, secrets, given, verified])

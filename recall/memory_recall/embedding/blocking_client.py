@@ -5,10 +5,13 @@ and ignores errors of a recall. No request is made for a sensitive memory, even 
 for a sensitive query if it would leave the cluster.
 """
 
+from pathlib import Path
+
 import httpx
 
 from memory_recall.embedding.address_policy import check_egress, is_beyond_cluster
 from memory_recall.embedding.bounded_answer import UnusableAnswerError, fetch_blocking
+from memory_recall.embedding.tls import EmbedderTls
 from memory_recall.embedding.wire import WireFormat
 from memory_recall.errors import InvalidInput
 
@@ -18,10 +21,11 @@ _TIMEOUT = 5.0  # the API's hook gives up after six seconds
 class HttpEmbedder:
     """Embeds memories and queries through the embedding service, one text per request. It is thread-safe.
 
-    `query_egress` says whether texts may be sent to an address beyond the cluster.
+    `query_egress` says whether texts may be sent to an address beyond the cluster. `ca_file` holds certificates of
+    authorities of one's own.
 
     Raises:
-        InvalidConfiguration: texts may not be sent to the address.
+        InvalidConfiguration: texts may not be sent to the address, or `ca_file` holds no certificates.
     """
 
     def __init__(
@@ -32,6 +36,7 @@ class HttpEmbedder:
         *,
         dimensions: int | None = None,
         query_egress: bool = False,
+        ca_file: Path | None = None,
         timeout: float = _TIMEOUT,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
@@ -44,6 +49,7 @@ class HttpEmbedder:
             base_url=self._wire.base_url,
             headers={"authorization": f"Bearer {api_key}"} if api_key else {},
             transport=transport,
+            verify=EmbedderTls.of(ca_file),
         )
 
     def close(self) -> None:

@@ -9,6 +9,7 @@ answered before, it is taken to be missing, and the request fails at once.
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 import httpx
@@ -19,6 +20,7 @@ from memory_recall.embedding.bounded_answer import Answer, Request, UnusableAnsw
 from memory_recall.embedding.http_client import HttpClient
 from memory_recall.embedding.requests import divided, estimated_tokens
 from memory_recall.embedding.served_model import ServedModel
+from memory_recall.embedding.tls import EmbedderTls
 from memory_recall.embedding.wire import EmbeddedBatch, Vectors, WireFormat
 from memory_recall.errors import EmbedderUnavailable, Resend
 from memory_recall.retrying import Backoff, retry
@@ -105,10 +107,10 @@ class EmbedderClient(AsyncEmbedder):
     With `model` None, the service may serve any model. `api_key` is the key or the path of a file that holds it. Every
     answer is checked once, here: it has one vector for each text, of `dimensions` numbers, all finite in half
     precision. With `dimensions` None, the number that `model_info` reports is expected. `query_egress` says whether
-    texts may be sent to an address beyond the cluster.
+    texts may be sent to an address beyond the cluster. `ca_file` holds certificates of authorities of one's own.
 
     Raises:
-        InvalidConfiguration: texts may not be sent to the address.
+        InvalidConfiguration: texts may not be sent to the address, or `ca_file` holds no certificates.
     """
 
     def __init__(
@@ -119,6 +121,7 @@ class EmbedderClient(AsyncEmbedder):
         *,
         dimensions: int | None = None,
         query_egress: bool = False,
+        ca_file: Path | None = None,
         timeout: httpx.Timeout | float = DEFAULT_TIMEOUT,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
@@ -130,6 +133,7 @@ class EmbedderClient(AsyncEmbedder):
         )
         self._auth = BearerKey(api_key) if api_key else None
         self._transport = transport
+        self._verify = EmbedderTls.of(ca_file)
         wire = WireFormat(base_url.rstrip("/"), model, dimensions)
         super().__init__(wire, self._connect(wire.base_url), batch=_BATCH, query_egress=query_egress)
 
@@ -196,6 +200,7 @@ class EmbedderClient(AsyncEmbedder):
             auth=self._auth,
             timeout=self._timeout,
             transport=self._transport,
+            verify=self._verify,
             limits=httpx.Limits(max_connections=32, max_keepalive_connections=8),
         )
 

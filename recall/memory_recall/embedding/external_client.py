@@ -15,6 +15,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import httpx
 
@@ -25,6 +26,7 @@ from memory_recall.embedding.canary import CANARY_DOCUMENTS, CANARY_QUERY, Canar
 from memory_recall.embedding.client import AsyncEmbedder, EmbedderClient
 from memory_recall.embedding.other_wire import OtherWire, RefusedRequestError, TooManyTextsError
 from memory_recall.embedding.served_model import ServedModel
+from memory_recall.embedding.tls import EmbedderTls
 from memory_recall.embedding.wire import EmbeddedBatch, Vectors, joined
 from memory_recall.errors import EmbedderUnauthorized, InvalidConfiguration
 
@@ -43,9 +45,11 @@ class ExternalEmbedder(AsyncEmbedder):
         options: the server's API, the model's name there, and the prefixes of texts.
         dimensions: the numbers of a vector; where it is not known, `model_info` learns it from a first vector.
         query_egress: whether texts may be sent to a hosted provider, or to an address beyond the cluster.
+        ca_file: certificates of authorities of one's own, by which the server is verified, too.
 
     Raises:
-        InvalidConfiguration: texts may not be sent to the address, or the API key is an empty text.
+        InvalidConfiguration: texts may not be sent to the address, the API key is an empty text, or `ca_file` holds no
+            certificates.
     """
 
     def __init__(
@@ -57,6 +61,7 @@ class ExternalEmbedder(AsyncEmbedder):
         options: EmbedderOptions,
         dimensions: int | None = None,
         query_egress: bool = False,
+        ca_file: Path | None = None,
         timeout: httpx.Timeout | float = _TIMEOUT,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
@@ -71,7 +76,8 @@ class ExternalEmbedder(AsyncEmbedder):
         self._canary: str | None = None
         self._measured_at = -math.inf
         self._timeout = httpx.Timeout(timeout)
-        http = httpx.AsyncClient(base_url=wire.base_url, auth=key, transport=transport)
+        verify = EmbedderTls.of(ca_file)
+        http = httpx.AsyncClient(base_url=wire.base_url, auth=key, transport=transport, verify=verify)
         hosted = options.leaves_cluster(wire.base_url)
         super().__init__(wire, http, batch=options.batch, query_egress=query_egress, hosted=hosted)
 
@@ -164,6 +170,7 @@ def embedder_client(
     options: EmbedderOptions,
     dimensions: int | None = None,
     query_egress: bool = False,
+    ca_file: Path | None = None,
 ) -> EmbedderClient | ExternalEmbedder:
     """Make the client of an embedder with the API that the options name.
 
@@ -171,7 +178,17 @@ def embedder_client(
         InvalidConfiguration: as of the client; or an embedder of another make has no model's name.
     """
     if options.api is EmbedderApi.MEMORY_INDEX:
-        return EmbedderClient(base_url, model, api_key, dimensions=dimensions, query_egress=query_egress)
+        return EmbedderClient(
+            base_url, model, api_key, dimensions=dimensions, query_egress=query_egress, ca_file=ca_file
+        )
     if model is None:
         raise InvalidConfiguration(f"An embedder with the API {options.api} needs a model's name.", "Name the model.")
-    return ExternalEmbedder(base_url, model, api_key, options=options, dimensions=dimensions, query_egress=query_egress)
+    return ExternalEmbedder(
+        base_url,
+        model,
+        api_key,
+        options=options,
+        dimensions=dimensions,
+        query_egress=query_egress,
+        ca_file=ca_file,
+    )

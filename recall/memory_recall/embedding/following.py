@@ -8,6 +8,7 @@ embedder: an address in the database must never send queries out of the cluster.
 
 import asyncio
 from collections.abc import Iterable
+from pathlib import Path
 
 from memory_recall.embedding.address_policy import is_trusted_embedder_url, may_have_key, may_receive_texts
 from memory_recall.embedding.apis import OWN_OPTIONS, EmbedderOptions
@@ -24,7 +25,7 @@ class FollowingEmbedder:
     `options` are those of the configured embedder. An embedder at another address must be a memory-embedder; of any
     other, answers are refused, unless `others` holds a client of it. Each of `others` is used while its model is
     active, and closed together with this embedder. `query_egress` says whether texts may be sent to addresses beyond
-    the cluster.
+    the cluster. `ca_file` holds certificates of authorities of one's own, by which all embedders are verified, too.
     """
 
     def __init__(
@@ -35,13 +36,17 @@ class FollowingEmbedder:
         *,
         options: EmbedderOptions = OWN_OPTIONS,
         query_egress: bool = False,
+        ca_file: Path | None = None,
         trusted_hosts: Iterable[str] = (),
         others: Iterable[ExternalEmbedder] = (),
     ) -> None:
         self._trusted_hosts = frozenset(trusted_hosts)
         self._api_key = api_key
         self._query_egress = query_egress
-        self._configured = embedder_client(base_url, model, api_key, options=options, query_egress=query_egress)
+        self._ca_file = ca_file
+        self._configured = embedder_client(
+            base_url, model, api_key, options=options, query_egress=query_egress, ca_file=ca_file
+        )
         self._others = {other.model: other for other in others}
         self._opened: dict[tuple[str, str], EmbedderClient | ExternalEmbedder] = {}
         self.current: EmbedderClient | ExternalEmbedder = self._configured
@@ -99,7 +104,9 @@ class FollowingEmbedder:
         if (url, name) not in self._opened:
             entitled = may_have_key(self._configured.base_url, url, self._trusted_hosts)
             key = self._api_key if entitled else None
-            self._opened[url, name] = EmbedderClient(url, name, key, query_egress=self._query_egress)
+            self._opened[url, name] = EmbedderClient(
+                url, name, key, query_egress=self._query_egress, ca_file=self._ca_file
+            )
         return self._opened[url, name]
 
     async def close(self) -> None:

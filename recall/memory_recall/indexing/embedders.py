@@ -46,6 +46,7 @@ def query_embedder(settings: Settings) -> Client | None:
         options=settings.embedder_options,
         dimensions=settings.dimensions,
         query_egress=settings.may_leave_cluster,
+        ca_file=settings.embedder.ca_file,
     )
 
 
@@ -94,6 +95,7 @@ def connector(settings: Settings, listener: OutageListener) -> Connect:
             options=settings.embedder_options if configured else OWN_OPTIONS,
             dimensions=settings.dimensions if configured and own.api is not EmbedderApi.MEMORY_INDEX else None,
             query_egress=settings.may_leave_cluster,
+            ca_file=own.ca_file,
         )
         return guarded(settings, client, listener)
 

@@ -44,6 +44,7 @@ class NextEmbedder:
             options=self.options,
             dimensions=self.dimensions,
             query_egress=settings.may_leave_cluster,
+            ca_file=settings.embedder.ca_file,
         )
         return guarded(settings, client, _listener())
 

@@ -13,7 +13,10 @@ from memory_recall.errors import InvalidConfiguration
 from memory_recall.postgres.tls import DatabaseTls, TlsMode, check_certificates, only_certificates
 
 _MODES = {"Require": TlsMode.REQUIRE, "VerifyCA": TlsMode.VERIFY_CA, "VerifyFull": TlsMode.VERIFY_FULL}
-_OTHERWISE = "name the certificates in spec.database.tls.caSecret, or set spec.database.tls.mode to Require"
+_OTHERWISE = {
+    "database": "name the certificates in spec.database.tls.caSecret, or set spec.database.tls.mode to Require",
+    "embedder": "name the certificates in spec.embedder.external.caSecret",
+}
 
 
 def tls_mode(index: MemoryIndex) -> TlsMode | None:
@@ -36,23 +39,27 @@ def database_tls(index: MemoryIndex, certificates: str) -> DatabaseTls:
     return DatabaseTls(tls_mode(index), certificates or None)
 
 
-def certificates_of(text: str | Problem, location: str) -> str | Problem:
-    """Return the certificates of a Secret's text, or a problem if it has none or the text itself is a problem."""
+def certificates_of(text: str | Problem, location: str, verified: str = "database") -> str | Problem:
+    """Return the certificates of a Secret's text, or a problem if it has none or the text itself is a problem.
+
+    `verified` is what they verify: "database" or "embedder".
+    """
     if isinstance(text, Problem):
-        return Problem(text.reason, text.message, f"Create it, or {_OTHERWISE}.")
+        return Problem(text.reason, text.message, f"Create it, or {_OTHERWISE[verified]}.")
     found = only_certificates(text)
     try:
         check_certificates(found)
     except InvalidConfiguration as error:
-        return Problem(Reason.SECRET_INVALID, f"Secret {location}: {error.message}", f"Correct it, or {_OTHERWISE}.")
+        remedy = f"Correct it, or {_OTHERWISE[verified]}."
+        return Problem(Reason.SECRET_INVALID, f"Secret {location}: {error.message}", remedy)
     return found
 
 
 def unreadable_authority(location: str) -> Problem:
     """Return the problem of a Secret that the operator's own rights do not let it read."""
     message = f"The operator may not read Secret {location}, which holds the certificate authority of the database."
-    remedy = f"Have it added to databaseNamespaces and cnpg.authoritySecrets of the operator's chart, or {_OTHERWISE}."
-    return Problem(Reason.NOT_PERMITTED, message, remedy)
+    permit = "Have it added to databaseNamespaces and cnpg.authoritySecrets of the operator's chart"
+    return Problem(Reason.NOT_PERMITTED, message, f"{permit}, or {_OTHERWISE['database']}.")
 
 
 def plan_database_ca(index: MemoryIndex, observed: Observed) -> tuple[Action, ...]:

@@ -1,0 +1,125 @@
+"""An embedder that an authority of one's own has signed is verified by it, and a rotated authority is followed."""
+
+import asyncio
+import base64
+import json
+import ssl
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from devcluster.node.pki import Authority
+from memory_recall import EmbedderApi, EmbedderClient, EmbedderOptions, ExternalEmbedder, HttpEmbedder
+from memory_recall.embedding.following import FollowingEmbedder
+from memory_recall.errors import EmbedderUnavailable, InvalidConfiguration
+
+VECTOR = {"index": 0, "embedding": base64.b64encode(np.array([0.6, 0.8], dtype="<f4").tobytes()).decode()}
+
+
+class TlsServer:
+    """Answers every request with a vector, one request a connection; `authority` signs its certificate."""
+
+    def __init__(self, folder: Path, authority: Authority) -> None:
+        self._folder = folder
+        self.authority = authority
+        self.requests = 0
+        self.port = 0
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[str]:
+        pair = self.authority.server("localhost")
+        certificate, key = self._folder / "tls.crt", self._folder / "tls.key"
+        certificate.write_bytes(pair.certificate)
+        key.write_bytes(pair.key)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate, key)
+        server = await asyncio.start_server(self._answer, "127.0.0.1", self.port, ssl=context)
+        self.port = server.sockets[0].getsockname()[1]
+        async with server:
+            yield f"https://localhost:{self.port}"
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
+        body = await reader.readexactly(int(head.partition("content-length: ")[2].split("\r\n")[0]))
+        self.requests += 1
+        ours = {"digest": "sha256:aa"} if b"input_type" in body else {}
+        answer = json.dumps({"data": [VECTOR], "model": "m", **ours}).encode()
+        writer.write(b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: %d\r\n\r\n" % len(answer) + answer)
+        await writer.drain()
+        writer.close()
+
+
+async def ask_ours(url: str, ca_file: Path | None) -> list[float]:
+    async with EmbedderClient(url, "m", ca_file=ca_file) as client:
+        return [float(number) for number in await client.embed_query("q")]
+
+
+async def ask_another_make(url: str, ca_file: Path | None) -> list[float]:
+    options = EmbedderOptions(EmbedderApi.OPENAI)
+    async with ExternalEmbedder(url, "m", options=options, dimensions=2, ca_file=ca_file) as client:
+        return [float(number) for number in await client.embed_query("q")]
+
+
+async def ask_following(url: str, ca_file: Path | None) -> list[float]:
+    client = FollowingEmbedder(url, "m", ca_file=ca_file)
+    try:
+        return await client.embed_query("q")
+    finally:
+        await client.close()
+
+
+async def ask_blocking(url: str, ca_file: Path | None) -> list[float]:
+    client = HttpEmbedder(url, "m", ca_file=ca_file)
+    try:
+        return await asyncio.to_thread(client.embed_query, "q")
+    finally:
+        client.close()
+
+
+@pytest.mark.parametrize("ask", [ask_ours, ask_another_make, ask_following, ask_blocking])
+async def test_an_embedder_is_verified_by_an_authority_of_ones_own(ask: Callable[..., object], tmp_path: Path) -> None:
+    """Without that authority, and with another one, nothing is sent."""
+    server, given, other = TlsServer(tmp_path, Authority()), tmp_path / "ca.crt", tmp_path / "other.crt"
+    given.write_bytes(server.authority.certificate)
+    other.write_bytes(Authority().certificate)
+    async with server.running() as url:
+        for wrong in (None, other):
+            with pytest.raises(EmbedderUnavailable):
+                await ask(url, wrong)  # type: ignore[misc]  # each is a coroutine function
+        assert server.requests == 0
+        assert await ask(url, given) == pytest.approx([0.6, 0.8])  # type: ignore[misc]
+
+
+async def test_a_rotated_authority_is_followed_without_a_new_client(tmp_path: Path) -> None:
+    """So it is in a folder of several files, as pods have them, and while a file holds none for a moment."""
+    folder = tmp_path / "authorities"
+    folder.mkdir()
+    server, file = TlsServer(tmp_path, Authority()), folder / "active.crt"
+    file.write_bytes(server.authority.certificate)
+    (folder / "..data").mkdir()
+    (folder / "next.crt").write_bytes(Authority().certificate)
+    async with server.running() as url, EmbedderClient(url, "m", ca_file=folder) as client:
+        await client.embed_query("q")
+    async with EmbedderClient(url, "m", ca_file=folder) as client:
+        server.authority = Authority()
+        async with server.running():
+            with pytest.raises(EmbedderUnavailable):
+                await client.embed_query("q")
+            file.write_bytes(server.authority.certificate)
+            assert await client.embed_query("q") == pytest.approx([0.6, 0.8])
+            file.write_text("")
+            assert await client.embed_query("q") == pytest.approx([0.6, 0.8])
+
+
+@pytest.mark.parametrize("content", [None, "", "no certificate"])
+async def test_a_file_without_certificates_is_refused_before_anything_is_sent(
+    content: str | None, tmp_path: Path
+) -> None:
+    file = tmp_path / "ca.crt"
+    if content is not None:
+        file.write_text(content)
+    with pytest.raises(InvalidConfiguration, match="MEMORY_EMBEDDER_CA_FILE"):
+        EmbedderClient("https://localhost", "m", ca_file=file)
