@@ -27,6 +27,7 @@ def embedder_flood(
     stalled: Annotated[
         float, typer.Option(min=0.01, max=1.0, help="Fraction of the clients that hold connections open.")
     ] = 1.0,
+    callers: Annotated[int, typer.Option(min=1, max=2500, help="Callers that ask at the same time.")] = 2000,
     model: Annotated[Path, typer.Option(help="The model file to serve.")] = DEFAULT_MODEL_FILE,
     output: Annotated[Path | None, typer.Option(help="The file that the outcome is written to, as JSON.")] = None,
 ) -> None:
@@ -35,7 +36,8 @@ def embedder_flood(
     Of the requests, 30 % are malformed and 1 % are made to exhaust the server. In the served copy of the model one word
     has no finite vector, and a further tenth of the requests has a text with this word in one of ten. The exit status
     is 1 if the server dies, leaves a request unanswered, answers with a server error, keeps a stalled connection open
-    too long, exceeds its memory limit, makes other callers wait too long, or fails a request for the text of another.
+    too long, exceeds its memory limit, makes other callers wait too long, fails a request for the text of another, or
+    leaves one of 2,000 callers that ask at the same time without an answer.
 
     Example: python -m memory_bench embedder-flood --count 1000
     """
@@ -45,7 +47,7 @@ def embedder_flood(
         with memory_embedder(served, Path(scratch, "log"), _OPTIONS) as server:
             openapi = httpx.get(f"{server.url}/openapi.json").raise_for_status().json()
             sys.stderr.write(f"Sending {count} requests.\n")
-            outcome = asyncio.run(flood(server, count, openapi, stalled))
+            outcome = asyncio.run(flood(server, count, openapi, stalled, callers))
     if output is not None:
         write_json(output, {"machine": describe_machine(), "outcome": outcome.line(), "details": outcome.details()})
     print(json.dumps(outcome.line()))

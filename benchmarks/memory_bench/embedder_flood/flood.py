@@ -10,6 +10,7 @@ from typing import Any
 
 import psutil
 
+from memory_bench.embedder_flood.crowd import Crowd, gather_crowd
 from memory_bench.embedder_flood.holding import Held
 from memory_bench.embedder_flood.poisoning import Poisoned, poison
 from memory_bench.embedder_flood.probing import Waits, probe_health, send_queries
@@ -33,6 +34,7 @@ class Outcome:
     queries: Waits
     held: Held
     poisoned: Poisoned
+    crowd: Crowd
     peak_bytes: int
     alive: bool
     seconds: float
@@ -47,17 +49,20 @@ class Outcome:
             "longest_query_ms_of_others": self.queries.longest_ms,
             "rss_mb": round(self.peak_bytes / 1e6),
             "innocent_failures": self.poisoned.innocent_failures,
+            "callers": self.crowd.callers,
+            "resets": self.crowd.resets,
             "half_open_survived": self.alive and self.held.all_ended and not self.health.failures,
         }
 
     def details(self) -> dict[str, object]:
-        """Return the full counts: requests sent, health probes, queries, held connections and the duration."""
+        """Return the full counts of all that was sent and held, and the duration."""
         return {
             "sent": asdict(self.sent) | {"server_errors": self.server_errors},
             "health": asdict(self.health),
             "queries": asdict(self.queries),
             "held": asdict(self.held),
             "poisoned": asdict(self.poisoned),
+            "crowd": asdict(self.crowd),
             "seconds": self.seconds,
         }
 
@@ -71,13 +76,14 @@ class Outcome:
         """Whether the server met every requirement of the benchmark.
 
         The server must answer every request without a server error, answer health probes and queries fast enough, close
-        every stalled connection in time, refuse the poisoned texts and no others, stay alive, and stay within its
-        memory limit.
+        every stalled connection in time, refuse the poisoned texts and no others, answer each of the callers that come
+        at once, stay alive, and stay within its memory limit.
         """
         return (
             self.alive
             and self.line()["unanswered"] == self.server_errors == 0
             and self.poisoned.innocent_failures == self.poisoned.poisoned_otherwise == 0
+            and self.crowd.resets == self.crowd.refused_otherwise == 0
             and self.held.all_ended
             and self.health.longest_ms <= _LONGEST_HEALTH_MS
             and self.queries.longest_ms <= _LONGEST_QUERY_MS
@@ -85,11 +91,12 @@ class Outcome:
         )
 
 
-async def flood(server: Server, count: int, openapi: dict[str, Any], share: float) -> Outcome:
+async def flood(server: Server, count: int, openapi: dict[str, Any], share: float, callers: int) -> Outcome:
     """Run the flood in another process, meanwhile measure how long other callers wait, and return the outcome.
 
     The other process sends `count` requests. It also holds connections open, with the fraction `share` of the clients.
-    Afterwards a tenth of `count` requests are sent, of which one in ten has a text without a finite vector.
+    Afterwards a tenth of `count` requests are sent, of which one in ten has a text without a finite vector. At last
+    `callers` ask at the same time.
     """
     loop = asyncio.get_running_loop()
     started = loop.time()
@@ -104,12 +111,14 @@ async def flood(server: Server, count: int, openapi: dict[str, Any], share: floa
         )
         sent, held = await attacking
     poisoned = await poison(server.url, count // 10)
+    crowd = await gather_crowd(server.url, callers)
     return Outcome(
         sent=sent,
         health=health,
         queries=queries,
         held=held,
         poisoned=poisoned,
+        crowd=crowd,
         peak_bytes=_peak_bytes(server.pid),
         alive=_alive(server.pid),
         seconds=round(loop.time() - started, 1),

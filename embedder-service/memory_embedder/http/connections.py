@@ -8,8 +8,8 @@ other clients.
 Therefore a connection waits only for a limited time until its client has sent the head of a request, has sent the body,
 has read the answer or has begun the next request. When all connections are taken, a new connection replaces one that
 has waited for its client for a second. Therefore a client that sends its request at once is still served, whoever
-holds connections. Where none has waited so long, the new request is answered by 429, since a client that is reset
-cannot tell a full service from a broken network.
+holds connections. Where none has waited so long, the new request is answered by 429, and so is that of the client that
+had to make room, if it had not sent it yet: a client that is reset cannot tell a full service from a broken network.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ from memory_embedder.http.waiting import Step, Waiting
 _CLOSING_SECONDS = 10  # in which the server itself closes an idle connection
 _UPGRADE = re.compile(rb"(?im)^upgrade(?=:)")
 _SMALL_PIECE_BYTES = 64
-_REFUSED_SECONDS = 5.0  # in which a refused client sends its request, reads the answer and closes the connection
+_REFUSED_SECONDS = 30.0  # in which a refused client sends its request, reads the answer and closes the connection
 _RETRY_SECONDS = 1
 _TICKS = 5  # of the server's tenths of a second between two looks at all connections
 
@@ -43,11 +43,11 @@ class ConnectionLimits:
 
     The head of a request is its request line and its header fields. `refused` is the number of further connections that
     are answered by 429 at one time. `held_seconds` is how long a connection may wait for its client before it makes
-    room for another. `unread_seconds` count from the moment at which the
-    client stops reading its answer, or at which the server, which has written all of it, begins to close the
-    connection. `pipelined` is the number of requests that may wait for the answer to a request before them.
-    `body_pieces` is the number of pieces that a body may have if they are small, with fewer than 64 bytes each on the
-    average: each takes about a microsecond during which no other request is served.
+    room for another. `unread_seconds` count from the moment at which the client stops reading its answer, or at
+    which the server, which has written all of it, begins to close the connection. `pipelined` is the number of
+    requests that may wait for the answer to a request before them. `body_pieces` is the number of pieces that a
+    body may have if they are small, with fewer than 64 bytes each on the average: each takes about a microsecond
+    during which no other request is served.
     """
 
     connections: int
@@ -158,19 +158,14 @@ class BoundedProtocol(HttpToolsProtocol):
         moment, the oldest of them is closed.
         """
         super().connection_made(transport)
-        if len(self.connections) - len(self._refused) <= self._limits.connections:
-            self._waiting.put(self, self._step, self._step)
-            return
-        held = self._waiting.longest(time.monotonic(), self._limits.held_seconds)
-        if held is not None:
-            held.drop()
-            self._waiting.put(self, self._step, self._step)
-            return
-        if len(self._refused) >= self._limits.refused:
-            oldest = next(iter(self._refused))
-            del self._refused[oldest]
-            oldest.drop()
-        self._refused[self] = None
+        now = time.monotonic()
+        if len(self.connections) - len(self._refused) > self._limits.connections:
+            held = self._waiting.longest(now, self._limits.held_seconds)
+            if held is None:
+                self._turn_away(now)
+                return
+            held.make_room(now)
+        self._waiting.put(self, self._step, self._step)
 
     def has_held(self, now: float, seconds: float) -> bool:
         """Return whether the connection has waited for the same for so many seconds.
@@ -178,6 +173,20 @@ class BoundedProtocol(HttpToolsProtocol):
         `now` is in seconds of the monotonic clock.
         """
         return now - self._since >= seconds
+
+    def make_room(self, now: float) -> None:
+        """Give this connection's place to another one: refuse a request that is still arriving, or close it at once.
+
+        `now` is in seconds of the monotonic clock.
+        """
+        if self._step not in {Step.HEAD, Step.BODY}:
+            self.drop()
+            return
+        self._waiting.remove(self, self._step)
+        self._turn_away(now)
+        if self._step is Step.BODY:
+            self._tell_of_disconnection()
+            self._refuse()
 
     def drop(self) -> None:
         """Close the connection at once, without what its client has not read yet."""
@@ -192,9 +201,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self.dropped = True
         self._refused.pop(self, None)
         self._waiting.remove(self, self._step)
-        if self._answered is not None and not self._answered.response_complete:
-            self._answered.disconnected = True
-            self._answered.message_event.set()
+        self._tell_of_disconnection()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -298,6 +305,21 @@ class BoundedProtocol(HttpToolsProtocol):
         if not self._answering:
             self._unread_since = None
         self._wait()
+
+    def _tell_of_disconnection(self) -> None:
+        """Tell the request that is being answered that nobody waits for its answer any more."""
+        if self._answered is not None and not self._answered.response_complete:
+            self._answered.disconnected = True
+            self._answered.message_event.set()
+
+    def _turn_away(self, now: float) -> None:
+        """Answer by 429 what the client sends from now on; where too many are refused, the oldest is closed."""
+        if len(self._refused) >= self._limits.refused:
+            oldest = next(iter(self._refused))
+            del self._refused[oldest]
+            oldest.drop()
+        self._since = now
+        self._refused[self] = None
 
     def _refuse(self) -> None:
         """Answer by 429 and end the answer, but not the connection, whose client would lose the answer with it."""

@@ -9,8 +9,8 @@ class Connection(Protocol):
 
     dropped: bool
 
-    def drop(self) -> None:
-        """Close the connection at once."""
+    def make_room(self, now: float) -> None:
+        """Give the connection's place to another one."""
         ...
 
     def has_held(self, now: float, seconds: float) -> bool:
@@ -25,8 +25,8 @@ class Step(IntEnum):
     sent the body of the request; with `REQUEST`, until the client begins the next request; with `ANSWER`, until the
     client reads the answer. With `NONE`, this server has to act: it computes the answer.
 
-    When all connections are taken, connections are closed in the order of these values: first those that wait for a
-    `HEAD`, last those that wait for an `ANSWER` to be read. A connection with `NONE` is not closed.
+    When all connections are taken, they make room in the order of these values: first those that wait for a `HEAD`,
+    last those that wait for an `ANSWER` to be read. A connection with `NONE` makes none.
     """
 
     HEAD = 0  # of a request, to be sent by the client
@@ -56,7 +56,7 @@ class Waiting:
         self._by_step[step].pop(connection, None)
 
     def longest(self, now: float, seconds: float) -> Connection | None:
-        """Return the connection to close: the first that has waited for its client for so many seconds, or None."""
+        """Return the first connection that has waited for its client for so many seconds; None if there is none."""
         for step, connections in self._by_step.items():
             if step is not Step.NONE:
                 first = next((one for one in connections if not one.dropped), None)  # each queue begins with its oldest

@@ -301,11 +301,11 @@ HOLDING: dict[str, bytes] = {
 @pytest.mark.promise("embedder-connections-bounded")
 @pytest.mark.parametrize("data", HOLDING.values(), ids=HOLDING.keys())
 async def test_a_request_is_served_while_others_hold_every_connection(application: Application, data: bytes) -> None:
-    async with serving(application, replace(PATIENT, connections=8, held_seconds=0)) as running:
+    async with serving(application, replace(PATIENT, connections=8, refused=4, held_seconds=0)) as running:
         held = [await running.open(data, window=4096) for _ in range(20)]
         for _ in range(5):
             assert await running.get() == "ok"
-        await until(lambda: running.connections <= 8)
+        await until(lambda: running.connections <= 8 + 4)
         for connection in held:
             connection.close()
 
@@ -354,6 +354,26 @@ async def test_requests_beyond_all_connections_are_answered_by_429_and_none_is_r
         application.may_answer.set()
         assert await asyncio.gather(*asked) == ["ok"] * 4
         assert await running.get() == "ok"
+
+
+BODY = b"POST /body HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\n12345"
+
+
+@pytest.mark.finding("embedder 9")
+@pytest.mark.parametrize(("begun", "left"), [(b"", GET), (HEAD, b"\r\n"), (BODY, b"67890")])
+async def test_a_slow_client_that_makes_room_is_answered_by_429_and_not_reset(
+    application: Application, begun: bytes, left: bytes
+) -> None:
+    """So it is on a busy machine, where a client connects long before it sends."""
+    async with serving(application, replace(PATIENT, connections=1, held_seconds=0)) as running:
+        slow = await running.open(begun)
+        await until(lambda: running.connections == 1)
+        if begun is BODY:
+            await until(lambda: application.asked == 1)
+        assert await running.get() == "ok"
+        await asyncio.get_running_loop().sock_sendall(slow, left)
+        assert (await rest(slow))[:12] == b"HTTP/1.1 429"
+        assert running.refusals == 1
 
 
 @pytest.mark.promise("embedder-connections-bounded")
