@@ -111,7 +111,8 @@ class EmbedderSettings(BaseModel):
         default=0.0, ge=0, le=120, description="Seconds after SIGTERM in which requests are still accepted."
     )
     api_key_file: Path | None = Field(
-        default=None, description="Require the key in this file from callers; default: no key is required."
+        default=None,
+        description="Require a key of this file, which has one a line, from callers; default: no key is required.",
     )
     otlp_endpoint: str | None = Field(
         default=None,

@@ -20,19 +20,21 @@ from memory_embedder.errors import EmbedderError, ErrorKind
 from memory_embedder.scheduling.service import EmbeddingService, State
 
 _REQUEST_ID = re.compile(rb"^[A-Za-z0-9._-]{1,64}$")
+_MOST_KEYS = 256  # each is compared with that of every request
 _QUIET_ROUTES = frozenset({"/healthz", "/readyz", "/metrics"})
 
 
-class ApiKey:
-    """The optional API key, compared in constant time. Its file is read again after each change of the file.
+class ApiKeys:
+    """The optional API keys, one a line of a file, compared in constant time. The file is read again when it changes.
 
-    The log says once if there is no key in the file, since callers then hear only that theirs is wrong.
+    With several keys callers are told apart, and a key is replaced without a moment at which neither is accepted. The
+    log says once if there is no key in the file, since callers then hear only that theirs is wrong.
     """
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
         self._modified = -1
-        self._key = b""
+        self._keys: tuple[bytes, ...] = ()
         self._missing = False
         self._logger = structlog.get_logger("memory_embedder.http")
 
@@ -42,36 +44,41 @@ class ApiKey:
         Return the SHA-256 digest of the key, or None if no key is required.
 
         Raises:
-            EmbedderError: the header is not `Bearer` with the key, or the key's file cannot be read.
+            EmbedderError: the header is not `Bearer` with one of the keys, or their file cannot be read.
         """
         if self._path is None:
             return None
-        key = self._current(self._path)
+        keys = self._current(self._path)
         scheme, _, value = (header or "").partition(" ")
         given = value.encode("latin-1")  # the bytes that came: fields of a head are decoded so
-        if not key or scheme.lower() != "bearer" or not hmac.compare_digest(given, key):
+        equal = [hmac.compare_digest(given, key) for key in keys]  # all of them, so that the time tells nothing
+        if scheme.lower() != "bearer" or not any(equal):
             raise EmbedderError(
                 ErrorKind.UNAUTHORIZED, "The API key is missing or wrong; send it as 'Authorization: Bearer <key>'."
             )
-        return hashlib.sha256(key).digest()
+        return hashlib.sha256(given).digest()
 
-    def _current(self, path: Path) -> bytes:
-        key = self._read(path)
-        if self._missing is not (missing := not key):
+    def _current(self, path: Path) -> tuple[bytes, ...]:
+        keys = self._read(path)
+        if self._missing is not (missing := not keys):
             self._missing = missing
             if missing:
                 self._logger.error("The file of the API key cannot be read or is empty; every caller is refused")
-        return key
+        return keys
 
-    def _read(self, path: Path) -> bytes:
+    def _read(self, path: Path) -> tuple[bytes, ...]:
         try:
             modified = path.stat().st_mtime_ns
             if modified != self._modified:
-                self._key = path.read_bytes().strip()
+                lines = [line.strip() for line in path.read_bytes().splitlines()]
+                found = [line for line in lines if line]
+                if len(found) > _MOST_KEYS:
+                    self._logger.error("The file has too many API keys; the last ones are refused", most=_MOST_KEYS)
+                self._keys = tuple(found[:_MOST_KEYS])
                 self._modified = modified
         except OSError:
-            return b""  # a key that cannot be read admits nobody
-        return self._key
+            return ()  # keys that cannot be read admit nobody
+        return self._keys
 
 
 class RequestGuard:

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from memory_embedder.errors import EmbedderError, ErrorKind
 from memory_embedder.http.bodies import SMALL_BYTES, MemoryBudget, MemoryShare, check_structure, read_body
-from memory_embedder.http.guards import ApiKey
+from memory_embedder.http.guards import ApiKeys
 from memory_embedder.http.schemas import ErrorEnvelope
 from memory_embedder.scheduling.service import EmbeddingService
 
@@ -41,7 +41,7 @@ _SOMETHING = re.compile(
 class Intake:
     """Takes in the requests of all routes that compute; large bodies are parsed on `parser`, one at a time."""
 
-    def __init__(self, service: EmbeddingService, api_key: ApiKey, parser: Executor) -> None:
+    def __init__(self, service: EmbeddingService, api_key: ApiKeys, parser: Executor) -> None:
         self._service = service
         self._api_key = api_key
         self._parser = parser

@@ -12,7 +12,7 @@ from fastapi import APIRouter, Request, Response
 
 from memory_embedder.errors import EmbedderError, ErrorKind, loading
 from memory_embedder.http.answers import EmbeddingAnswer
-from memory_embedder.http.guards import ApiKey
+from memory_embedder.http.guards import ApiKeys
 from memory_embedder.http.intake import (
     ERRORS,
     Intake,
@@ -41,7 +41,7 @@ Faults = dict[int, ErrorKind]
 
 def build_router(service: EmbeddingService, parser: Executor) -> APIRouter:
     """Build the routes that require the API key; large bodies are parsed on `parser`, one at a time."""
-    api_key = ApiKey(service.settings.api_key_file)
+    api_key = ApiKeys(service.settings.api_key_file)
     router = APIRouter()
     intake = Intake(service, api_key, parser)
     _add_embeddings(router, service, intake)
@@ -94,7 +94,7 @@ def _add_embeddings(router: APIRouter, service: EmbeddingService, intake: Intake
         return answer
 
 
-def _add_models(router: APIRouter, service: EmbeddingService, api_key: ApiKey) -> None:
+def _add_models(router: APIRouter, service: EmbeddingService, api_key: ApiKeys) -> None:
     @router.get("/v1/models", responses={401: ERRORS[401], 503: ERRORS[503]}, summary="List the served models")
     async def models(request: Request) -> ModelList:
         api_key.check(request.headers.get("authorization"))

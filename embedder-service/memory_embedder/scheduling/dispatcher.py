@@ -105,8 +105,8 @@ class Dispatcher:
             if worker.thread:
                 worker.thread.start()
 
-    def submit(self, lane: Lane, sequences: Sequence[TokenIds]) -> Ticket:
-        """Admit a request with one sequence of token ids per text. Only the event loop may call this method.
+    def submit(self, lane: Lane, sequences: Sequence[TokenIds], caller: bytes | None = None) -> Ticket:
+        """Admit a caller's request with one sequence of token ids per text. Only the event loop may call this method.
 
         Raises:
             EmbedderError: `DRAINING` during a shutdown, or an error of `Lanes.admit`; then no text of the request is
@@ -124,7 +124,7 @@ class Dispatcher:
                 raise EmbedderError(
                     ErrorKind.DRAINING, "This pod is shutting down; send the request again.", retry_after_seconds=1
                 )
-            self._lanes.admit(lane, items)
+            self._lanes.admit(lane, items, caller)
             self._tickets[number] = ticket
             self._lanes.start(now=time.monotonic())
             # One is enough: a worker that takes a batch and leaves something behind wakes the next.

@@ -12,8 +12,10 @@ passed in), so that its guarantees are tested in virtual time.
   one waits.
 * Queries are never starved: a general worker takes them first in all other cases, and a document batch is short.
 * No request holds up the queries of another request: requests in the query lane take turns, one text at a time, and a
-  single request may fill only a part of the lane. Documents are computed in the order of their requests, so that the
-  oldest request is finished first.
+  single request may fill only a part of the lane.
+* No caller's documents hold up those of another caller: callers take turns by tokens, and each may fill its share of
+  the lane, whatever the others have there. The documents of one caller are computed in the order of its requests, so
+  that the oldest request is finished first. Callers without an API key count as one.
 * Pairs are computed by workers of their own, which have the reranker, so no other lane ever waits for them. Requests of
   pairs take turns as those of queries do.
 * A batch is filled up to a token budget: a batch that has begun cannot be interrupted, and attention over a whole batch
@@ -86,8 +88,17 @@ class LaneLimits:
 
 
 @dataclass(slots=True)
-class _LaneState:
+class _Line:
+    """The requests of one caller that wait. `turn` counts its tokens that were taken; the least has the next turn."""
+
+    turn: int
     waiting: OrderedDict[int, deque[Item]] = field(default_factory=OrderedDict)  # by request
+    queued: int = 0
+
+
+@dataclass(slots=True)
+class _LaneState:
+    lines: dict[bytes | None, _Line] = field(default_factory=dict)  # by caller; one for other lanes than documents
     queued: int = 0
     inflight: int = 0
 
@@ -111,8 +122,8 @@ class Lanes:
         """Set the first estimate of the rate, in tokens per second."""
         self._rate = Rate(tokens_per_second)
 
-    def admit(self, lane: Lane, items: Iterable[Item]) -> None:
-        """Queue all items of a request, or none.
+    def admit(self, lane: Lane, items: Iterable[Item], caller: bytes | None = None) -> None:
+        """Queue all items of a request, or none; `caller` identifies who sends it, None if nobody is told apart.
 
         Raises:
             EmbedderError: `TOO_LARGE` if the request exceeds the limit of tokens of one request, or `OVERLOADED` if the
@@ -123,27 +134,35 @@ class Lanes:
         largest = self._limits.request_tokens[lane]
         limit = self._limits.queued_tokens[lane]
         state = self._lanes[lane]
+        known = caller if lane is Lane.DOCUMENT else None
+        line = state.lines.get(known)
         if tokens > largest:
             raise EmbedderError(
                 ErrorKind.TOO_LARGE,
                 f"The request holds more tokens than one may have ({largest}); split it into smaller requests.",
                 param=None if lane is Lane.RERANK else "input",  # whose texts have either of two names
             )
-        if state.queued + tokens > limit:
+        share = limit // (len(state.lines) + (line is None))
+        if state.queued + tokens > limit and (line.queued if line else 0) + tokens > share:
             seconds = max(1, math.ceil((state.queued + tokens - limit) / self._rate.value))
             raise EmbedderError(
                 ErrorKind.OVERLOADED,
                 f"The queue is full; send the request again in {seconds} s.",
                 retry_after_seconds=seconds,
             )
+        if not offered:
+            return
+        if line is None:
+            line = state.lines[known] = _Line(min((other.turn for other in state.lines.values()), default=0))
         for item in offered:
-            state.waiting.setdefault(item.request, deque()).append(item)
+            line.waiting.setdefault(item.request, deque()).append(item)
+        line.queued += tokens
         state.queued += tokens
 
     @property
     def waiting(self) -> bool:
         """Whether any text waits in a lane."""
-        return any(state.waiting for state in self._lanes.values())
+        return any(state.lines for state in self._lanes.values())
 
     def take(self, role: Role, *, express_free: bool) -> Batch | None:
         """Remove and return the next batch for a free worker of the given role, or None if there is no batch for it.
@@ -153,14 +172,14 @@ class Lanes:
         """
         queries, documents = self._lanes[Lane.QUERY], self._lanes[Lane.DOCUMENT]
         if role is Role.EXPRESS:
-            return self._take(Lane.QUERY) if queries.waiting else None
+            return self._take(Lane.QUERY) if queries.lines else None
         if role is Role.RERANK:
-            return self._take(Lane.RERANK) if self._lanes[Lane.RERANK].waiting else None
-        due = bool(documents.waiting) and self._streak >= self._limits.query_streak
-        if queries.waiting and not due and not express_free:
+            return self._take(Lane.RERANK) if self._lanes[Lane.RERANK].lines else None
+        due = bool(documents.lines) and self._streak >= self._limits.query_streak
+        if queries.lines and not due and not express_free:
             self._streak += 1
             return self._take(Lane.QUERY)
-        if documents.waiting:
+        if documents.lines:
             self._streak = 0
             return self._take(Lane.DOCUMENT)
         return None
@@ -183,26 +202,35 @@ class Lanes:
         """Remove the waiting items of a request and return how many tokens these items had."""
         dropped = 0
         for state in self._lanes.values():
-            removed = sum(item.tokens for item in state.waiting.pop(request, ()))
-            state.queued -= removed
-            dropped += removed
+            for caller, line in list(state.lines.items()):
+                removed = sum(item.tokens for item in line.waiting.pop(request, ()))
+                line.queued -= removed
+                state.queued -= removed
+                dropped += removed
+                if not line.waiting:
+                    del state.lines[caller]
         return dropped
 
     def _take(self, lane: Lane) -> Batch:
         state = self._lanes[lane]
         items: list[Item] = []
         used = 0
-        while state.waiting and len(items) < self._limits.batch_sequences:
-            request, texts = next(iter(state.waiting.items()))
+        while state.lines and len(items) < self._limits.batch_sequences:
+            caller, line = min(state.lines.items(), key=lambda one: one[1].turn)
+            request, texts = next(iter(line.waiting.items()))
             size = texts[0].tokens
             if items and used + size > self._limits.batch_tokens:
                 break
             items.append(texts.popleft())
             used += size
+            line.turn += size
+            line.queued -= size
             if not texts:
-                del state.waiting[request]
+                del line.waiting[request]
             elif lane is not Lane.DOCUMENT:
-                state.waiting.move_to_end(request)
+                line.waiting.move_to_end(request)
+            if not line.waiting:
+                del state.lines[caller]
         state.queued -= used
         state.inflight += used
         return Batch(lane, tuple(items))

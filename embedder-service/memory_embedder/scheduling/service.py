@@ -206,7 +206,7 @@ class EmbeddingService:
         With `truncate` False, texts longer than the model's window are refused. With `skip`, a text that is refused or
         has no usable vector is skipped instead of failing the request. `client_disconnected` returns when the
         caller has disconnected; texts whose computation has not begun are then dropped. `caller` is the digest of the
-        caller's API key; without a key, queries are not cached.
+        caller's API key; without a key, queries are not cached, and all callers' documents have one turn.
 
         Raises:
             EmbedderError: the service is not ready, a text is too long or has no usable vector, the lane is full, the
@@ -225,7 +225,7 @@ class EmbeddingService:
         vectors = np.empty((0, self.profile.dimensions), dtype=np.float32)
         if missing:
             with self.tracing.step("wait and compute"):
-                vectors = await self._compute(lane, encoded, client_disconnected)
+                vectors = await self._compute(lane, encoded, client_disconnected, caller)
         unusable = [missing[row] for row in unusable_rows(vectors)]
         if unusable and not skip:
             raise unusable_texts("input", unusable)
@@ -398,11 +398,17 @@ class EmbeddingService:
 
         return await self._tokenizers.encode(texts, encode)
 
-    async def _compute(self, lane: Lane, encoded: list[EncodedText], client_disconnected: Disconnected) -> Vectors:
+    async def _compute(
+        self,
+        lane: Lane,
+        encoded: list[EncodedText],
+        client_disconnected: Disconnected,
+        caller: bytes | None = None,
+    ) -> Vectors:
         dispatcher = self._dispatcher
         if dispatcher is None:
             raise loading()
-        ticket = dispatcher.submit(lane, [text.tokens for text in encoded])
+        ticket = dispatcher.submit(lane, [text.tokens for text in encoded], caller)
         try:
             return await _result_unless_disconnected(ticket, client_disconnected)
         except BaseException:

@@ -19,12 +19,14 @@ class BearerKey(httpx.Auth):
         self._key = key
 
     def read(self) -> str:
-        """Return the present key.
+        """Return the present key: of a file with several, as an embedder has it, the first.
 
         Raises:
             InvalidConfiguration: the key's file is missing, unreadable or empty.
         """
-        return read_secret_file(self._key, "API key") if isinstance(self._key, Path) else self._key.strip()
+        if isinstance(self._key, Path):
+            return read_secret_file(self._key, "API key").splitlines()[0].strip()
+        return self._key.strip()
 
     def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
         """Add the key to a request.

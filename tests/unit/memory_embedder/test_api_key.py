@@ -8,7 +8,7 @@ import pytest
 import structlog.testing
 
 from memory_embedder.errors import EmbedderError
-from memory_embedder.http.guards import ApiKey
+from memory_embedder.http.guards import ApiKeys
 from tests.unit.memory_embedder.conftest import Connect
 from tests.unit.memory_embedder.conftest import MakeService as Make
 
@@ -42,12 +42,35 @@ async def test_the_whole_api_key_is_required_and_is_read_again_when_it_rotates(
     service.close()
 
 
+def test_a_file_may_hold_several_keys_which_tell_callers_apart(tmp_path: Path) -> None:
+    """So an old key and a new one are accepted side by side while callers change to the new one."""
+    path = tmp_path / "keys"
+    path.write_text("one\n\n two \n")
+    keys = ApiKeys(path)
+    callers = [keys.check(f"Bearer {key}") for key in ("one", "two", "one")]
+    assert callers[0] == callers[2] != callers[1]
+    for wrong in ("Bearer one two", "Bearer one\n\n two", "Bearer "):
+        with pytest.raises(EmbedderError):
+            keys.check(wrong)
+
+
+def test_more_keys_than_are_compared_are_said_aloud(tmp_path: Path) -> None:
+    path = tmp_path / "keys"
+    path.write_text("\n".join(f"key-{number}" for number in range(300)))
+    keys = ApiKeys(path)
+    with structlog.testing.capture_logs() as logs:
+        keys.check("Bearer key-255")
+        with pytest.raises(EmbedderError):
+            keys.check("Bearer key-256")
+    assert ["too many" in log["event"] for log in logs] == [True]
+
+
 @pytest.mark.parametrize("content", [None, " \n"], ids=["no file", "an empty file"])
 def test_the_log_says_once_that_there_is_no_api_key(tmp_path: Path, content: str | None) -> None:
     path = tmp_path / "key"
     if content is not None:
         path.write_text(content)
-    key = ApiKey(path)
+    key = ApiKeys(path)
     with structlog.testing.capture_logs() as logs:
         for _ in range(3):
             with pytest.raises(EmbedderError):

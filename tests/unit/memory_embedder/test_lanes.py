@@ -231,6 +231,44 @@ def test_documents_are_computed_in_the_order_of_their_requests() -> None:
     assert list(simulation.begun) == sorted(simulation.begun)
 
 
+def test_the_documents_of_several_callers_share_the_workers_by_tokens() -> None:
+    """However many requests each has, however long its texts are, and whoever came first."""
+    simulation = Simulation(make_lanes(), [Role.GENERAL, Role.GENERAL])
+    simulation.lanes.admit(Lane.DOCUMENT, items(1, Lane.DOCUMENT, [100] * 600), b"a")
+    simulation.run_until(3 * BATCH_TOKENS)
+    for number in range(2, 42):
+        simulation.lanes.admit(Lane.DOCUMENT, items(number, Lane.DOCUMENT, [25] * 40), b"b")
+    began, ends = simulation.now, simulation.now + 40 * BATCH_TOKENS // 2
+    simulation.run_until(ends)
+    computed = {
+        caller: sum(
+            size for (request, _), time in simulation.finished.items() if (request == 1) is of_a and time > began
+        )
+        for caller, of_a, size in ((b"a", True, 100), (b"b", False, 25))
+    }
+    assert min(computed.values()) >= 0.9 * max(computed.values()) > 0
+
+
+def test_a_caller_who_comes_while_another_fills_the_lane_is_served_at_once() -> None:
+    simulation = Simulation(make_lanes(document_limit=100_000), [Role.GENERAL])
+    simulation.lanes.admit(Lane.DOCUMENT, items(1, Lane.DOCUMENT, [100] * 1000), b"bulk")
+    simulation.run_until(1000)
+    simulation.lanes.admit(Lane.DOCUMENT, items(2, Lane.DOCUMENT, [100] * 3), b"other")
+    simulation.run_until(10**9)
+    assert max(simulation.finished[2, index] for index in range(3)) - 1000 <= 4 * BATCH_TOKENS
+
+
+def test_a_caller_may_fill_its_share_of_a_full_lane_and_no_more() -> None:
+    lanes = make_lanes(document_limit=1000)
+    lanes.admit(Lane.DOCUMENT, items(1, Lane.DOCUMENT, [100] * 10), b"bulk")
+    with pytest.raises(EmbedderError, match="queue is full"):
+        lanes.admit(Lane.DOCUMENT, items(2, Lane.DOCUMENT, [100]), b"bulk")
+    lanes.admit(Lane.DOCUMENT, items(3, Lane.DOCUMENT, [100] * 5), b"other")
+    with pytest.raises(EmbedderError, match="queue is full"):
+        lanes.admit(Lane.DOCUMENT, items(4, Lane.DOCUMENT, [100]), b"other")
+    assert lanes.reading().queued[Lane.DOCUMENT] == 1500
+
+
 def test_one_request_cannot_fill_the_lane_of_queries() -> None:
     lanes = make_lanes(query_limit=1000, query_request=400)
     with pytest.raises(EmbedderError, match="split it") as refusal:

@@ -6,6 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
+from memory_recall.embedding.api_key import BearerKey
 from memory_recall.embedding.client import EmbedderClient
 from memory_recall.errors import EmbedderUnauthorized, InvalidConfiguration
 from memory_recall.indexing.embedders import connector, query_embedder
@@ -92,6 +93,12 @@ async def test_a_missing_or_empty_file_is_named_and_no_request_is_sent(
         with pytest.raises(EmbedderUnauthorized, match=str(key_file)):
             await voyage.embed_query("a question")
     assert heard == []
+
+
+def test_of_a_file_with_the_keys_of_several_callers_the_first_is_sent(key_file: Path) -> None:
+    """It is the same Secret that the embedder reads."""
+    write(key_file, "ours\ntheirs\n")
+    assert BearerKey(key_file).read() == "ours"
 
 
 def test_a_hosted_provider_without_a_key_is_refused() -> None:
