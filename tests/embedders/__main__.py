@@ -18,7 +18,7 @@ from tests.embedders.index import FAR, egress_refusals, prove_server
 from tests.embedders.servers import PLAIN, REFERENCE, SERVERS, namespace, own_objects, server_objects
 from tests.support.cluster.platform import Platform
 
-_SIDE_BY_SIDE = 2
+_SIDE_BY_SIDE = 4
 
 
 def prove() -> None:

@@ -12,6 +12,16 @@ MODEL = "bge-small-en-v1.5"
 DIMENSIONS = 384
 REFERENCE, PLAIN = "reference", "plain"  # memory-embedders; the second puts no prefixes before texts
 _OTHER_MODEL = "all-MiniLM-L6-v2"
+# The wheel of this project chooses its kernels when it is loaded, of which the package's own server knows nothing.
+_LLAMA_CPP = """\
+import ctypes, pathlib, runpy, llama_cpp
+libraries = pathlib.Path(llama_cpp.__file__).parent / "lib"
+ctypes.CDLL(str(libraries / "libggml.so")).ggml_backend_load_all_from_path(str(libraries).encode())
+runpy.run_module("llama_cpp.server", run_name="__main__", alter_sys=True)
+"""
+_ENVIRONMENT = {
+    "litellm": {"LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY": "true", "LITELLM_LOCAL_MODEL_COST_MAP": "true"}
+}
 _LITELLM = f"""\
 model_list:
   - model_name: {MODEL}
@@ -55,7 +65,7 @@ SERVERS = (
     Server(
         "llama-cpp-python",
         (
-            *("python", "-m", "llama_cpp.server", "--model", f"/models/{MODEL}.gguf", "--model_alias", "bge"),
+            *("python", "-c", _LLAMA_CPP, "--model", f"/models/{MODEL}.gguf", "--model_alias", "bge"),
             *("--embedding", "true", "--n_ctx", "512", "--n_threads", "1", "--host", "0.0.0.0", "--port", str(PORT)),  # noqa: S104
         ),
         "bge",
@@ -124,6 +134,7 @@ def _deployment(name: str, command: tuple[str, ...], image: str = IMAGE) -> Obje
         "image": image,
         "imagePullPolicy": "IfNotPresent",
         "command": list(command),
+        "env": [{"name": key, "value": value} for key, value in _ENVIRONMENT.get(name, {}).items()],
         "resources": {"requests": {"cpu": "50m", "memory": "128Mi"}},
         "readinessProbe": {"tcpSocket": {"port": PORT}, "periodSeconds": 2},
         "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],  # noqa: S108  (an emptyDir of the pod)
