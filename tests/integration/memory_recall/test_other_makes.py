@@ -1,5 +1,6 @@
 """A whole index over an embedder of another make: rows are embedded, recalled by meaning, and no text goes too far."""
 
+import asyncio
 import json
 import os
 from collections.abc import AsyncIterator, Callable
@@ -12,6 +13,7 @@ from pgvector.asyncpg import register_vector
 from memory_recall import (
     EmbeddedQuery,
     EmbedderApi,
+    EmbedderClient,
     EmbedderOptions,
     ExternalEmbedder,
     FollowingEmbedder,
@@ -22,6 +24,8 @@ from memory_recall import (
 from memory_recall.embedding import external_client
 from memory_recall.errors import ModelMismatch
 from memory_recall.indexing.backfill import backfill
+from memory_recall.indexing.embedders import EmbedderDirectory
+from memory_recall.indexing.sync import sync
 from memory_recall.postgres.connection import DsnText
 from memory_recall.schema.migrate import MigrationRequest, migrate
 from memory_recall.search.result import Degraded
@@ -138,6 +142,30 @@ async def test_a_model_that_is_exchanged_while_a_worker_runs_is_noticed_within_t
                 progress=bench.ear, stop=bench.stop,
             )  # fmt: skip
     assert await bench.embedded() < 20
+
+
+@pytest.mark.promise("hosted-provider-by-consent")
+async def test_the_address_of_another_make_is_not_recorded_and_one_of_ours_is_forgotten_for_it(
+    bench: Workbench,
+) -> None:
+    """Who follows a recorded address asks a memory-embedder there; a gateway might pass such a request on."""
+    await bench.execute("UPDATE memory_index_models SET embedder_url = 'http://embedder:8080'")
+    await bench.insert("a text")
+    options = EmbedderOptions(EmbedderApi.OPENAI, served_as=SERVED_AS)
+    server = DsnText(bench.database.dsn)
+    async with (
+        ExternalEmbedder(bench.embedder.url, MODEL, options=options) as embedder,
+        EmbedderDirectory(
+            embedder, EmbedderClient, model=MODEL, url=bench.embedder.url, api=EmbedderApi.OPENAI
+        ) as ways,
+    ):
+        working = asyncio.create_task(
+            sync(server, ways, bench.plan, poll_seconds=3600, progress=bench.ear, stop=bench.stop)
+        )
+        await bench.until_embedded(1)
+        bench.stop.set()
+        await working
+    assert await bench.value("SELECT embedder_url FROM memory_index_models") is None
 
 
 async def test_a_query_of_our_embedder_is_compared_with_vectors_of_a_model_that_is_known_by_a_canary(
