@@ -201,6 +201,10 @@ bench-embedder-gpu: setup  ## The same on a GPU; needs a CUDA build of the wheel
 flood-embedder: setup  ## 10,000 requests, 30 % malformed: it must answer all, stay up and stay small
 	$(BENCH) embedder-flood --output $(RESULTS)/embedder-flood/flood.json $(call kept,embedder-flood)
 
+.PHONY: bench-shared-embedder
+bench-shared-embedder: setup  ## What callers with keys of their own take from one another at one embedder; one line of JSON
+	$(BENCH) shared-embedder --output $(RESULTS)/shared-embedder/figures.json
+
 # CUDA=1 adds the embedder's image for GPUs.
 .PHONY: images
 images: setup  ## Both images with docker, podman or buildah; prints sizes and writes what is in them to build/sbom (CUDA=1)

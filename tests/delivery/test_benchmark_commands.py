@@ -81,6 +81,16 @@ def test_a_process_survives_a_flood_stays_small_and_serves_others(tmp_path: Path
         assert others["requests"] > others["failures"]
 
 
+def test_what_callers_take_from_one_another_is_measured_by_callers_with_keys_of_their_own(tmp_path: Path) -> None:
+    """How much it is, is not asserted."""
+    kept = tmp_path / "figures.json"
+    done = bench("shared-embedder", "--texts", "64", "--seconds", "10", "--output", str(kept))
+    line, written = json.loads(done.stdout.splitlines()[-1]), json.loads(kept.read_text())["figures"]
+    assert line == {name: written[name] for name in ("query_p50_beside_alone", "share_unequal", "documents")}
+    assert min(written["alone"]["queries"], written["beside"]["queries"]) > 0
+    assert min(written["documents"], *written["shares"]) > 0
+
+
 def test_the_command_ends_with_one_line_of_figures_and_writes_results_and_chart(tmp_path: Path) -> None:
     ran = bench(
         "backfill", "--dataset", "examples/homelab", "--output", str(tmp_path), "--real-rows", "24",

@@ -15,8 +15,9 @@ _OTHER_MODEL = "all-MiniLM-L6-v2"
 # The wheel of this project chooses its kernels when it is loaded, of which the package's own server knows nothing.
 _LLAMA_CPP = """\
 import ctypes, pathlib, runpy, llama_cpp
-libraries = pathlib.Path(llama_cpp.__file__).parent / "lib"
-ctypes.CDLL(str(libraries / "libggml.so")).ggml_backend_load_all_from_path(str(libraries).encode())
+package = pathlib.Path(llama_cpp.__file__).parent
+ggml = ctypes.CDLL(str(package / "lib" / "libggml.so.0"))
+ggml.ggml_backend_load_all_from_path(str(package.parent / "bin").encode())
 runpy.run_module("llama_cpp.server", run_name="__main__", alter_sys=True)
 """
 _ENVIRONMENT = {
