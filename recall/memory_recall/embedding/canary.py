@@ -71,6 +71,11 @@ def is_same_file(recorded: str | None, given: str | None) -> bool:
     return _same_file(recorded, given) is True
 
 
+def are_of_different_kinds(recorded: str | None, given: str | None) -> bool:
+    """Return whether one is the digest of a file and the other a canary, so that they cannot be compared."""
+    return recorded is not None and given is not None and _same_file(recorded, given) is None
+
+
 def _same_file(recorded: str | None, given: str | None) -> bool | None:
     if recorded is None or given is None:
         return None

@@ -21,11 +21,11 @@ from memory_recall.indexing.embedders import EmbedderDirectory
 from memory_recall.indexing.pipeline import FRESH, Pipeline, sleep_unless
 from memory_recall.indexing.progress import Progress, Tally
 from memory_recall.indexing.retry import wait_until_served
-from memory_recall.indexing.worker import WorkerContext, WorkerPlan, build_pipeline, worker_session, writer_session
+from memory_recall.indexing.worker import WorkerPlan, build_pipeline, confirm_context, worker_session, writer_session
 from memory_recall.postgres.connection import Connection, DsnSource
 from memory_recall.postgres.driver_errors import translated
 from memory_recall.postgres.session import Session
-from memory_recall.schema.models_sql import active_model, confirm_model, record_address
+from memory_recall.schema.models_sql import active_model, record_address
 from memory_recall.schema.revisions import require_schema
 from memory_recall.schema.table import NOTIFY_CHANNEL, describe
 
@@ -158,10 +158,11 @@ class _Sync:
         if not active.served_by(served):
             embedder = await self.directory.serving(active)
             served = await self._wait_until_served(embedder)
-        else:
+        context = await confirm_context(reader, table, embedder, served)
+        if embedder is self.directory.configured:
             await reader.run(partial(record_address, table=table, model_id=active.id, url=url))
         return build_pipeline(
-            WorkerContext(table, await reader.run(lambda connection: confirm_model(connection, table, served))),
+            context,
             embedder,
             self.plan,
             sessions=(reader, writer),

@@ -9,6 +9,7 @@ from typing import TypeVar
 from pgvector.asyncpg import register_vector
 
 from memory_recall.embedding.profiles import PROFILES
+from memory_recall.embedding.served_model import ServedModel
 from memory_recall.errors import Interrupted, InvalidConfiguration
 from memory_recall.indexing.document_embedder import DocumentEmbedder
 from memory_recall.indexing.pipeline import BULK, BatchLimits, Pipeline, PipelineOptions, WritePace
@@ -16,10 +17,11 @@ from memory_recall.indexing.progress import Progress, Tally
 from memory_recall.indexing.quarantine_sql import RetryPolicy
 from memory_recall.indexing.queue_sql import PendingQueue, WorkerShare
 from memory_recall.indexing.retry import RetryingEmbedder, wait_until_served
+from memory_recall.indexing.stored_vectors import compare_with_stored
 from memory_recall.postgres.connection import Connection, DsnSource
 from memory_recall.postgres.driver_errors import translated
 from memory_recall.postgres.session import Session
-from memory_recall.schema.models_sql import RecordedModel, confirm_model
+from memory_recall.schema.models_sql import RecordedModel, active_model, confirm_model
 from memory_recall.schema.revisions import require_schema
 from memory_recall.schema.table import ACTIVE, GUARDED, GUARDED_WRITER, MemoryTable, VectorColumn
 from memory_recall.settings import Settings
@@ -89,6 +91,20 @@ async def prepare_context(
     """
     table = await session.run(lambda connection: require_schema(connection, plan.table))
     served = await wait_until_served(embedder, progress, plan.outage_timeout)
+    return await confirm_context(session, table, embedder, served)
+
+
+async def confirm_context(
+    session: Session, table: MemoryTable, embedder: DocumentEmbedder, served: ServedModel
+) -> WorkerContext:
+    """Check that what an embedder serves is the active model, by stored vectors where digests cannot tell.
+
+    Raises:
+        ModelMismatch, DimensionMismatch: the embedder serves another model.
+    """
+    active = await session.run(lambda connection: active_model(connection, table))
+    active.require_same(served)
+    await compare_with_stored(session, table, active, served, embedder)
     return WorkerContext(table, await session.run(lambda connection: confirm_model(connection, table, served)))
 
 

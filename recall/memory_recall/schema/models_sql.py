@@ -128,6 +128,20 @@ async def record_address(connection: AnyConnection, table: MemoryTable, model_id
         )
 
 
+async def replace_digest(
+    connection: AnyConnection, table: MemoryTable, model_id: int, former: str | None, digest: str
+) -> None:
+    """Record another digest or canary of a model's file, if the former one is still what is recorded."""
+    with translated("recording the model's digest"):
+        await connection.execute(
+            f"UPDATE {table.own('memory_index_models')} SET digest = $2 "
+            "WHERE id = $1 AND digest IS NOT DISTINCT FROM $3",
+            model_id,
+            digest,
+            former,
+        )
+
+
 async def require_active(connection: AnyConnection, table: MemoryTable, model: RecordedModel) -> None:
     """Check that a model is still the active one.
 

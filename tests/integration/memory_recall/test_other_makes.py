@@ -144,6 +144,33 @@ async def test_a_model_that_is_exchanged_while_a_worker_runs_is_noticed_within_t
     assert await bench.embedded() < 20
 
 
+@pytest.mark.parametrize("salt", ["", "other: "], ids=["the same model", "another model"])
+async def test_rows_that_a_memory_embedder_embedded_are_compared_before_another_make_embeds_more(
+    bench: Workbench, salt: str
+) -> None:
+    """A file's digest and a canary cannot be compared, so that a few stored vectors are."""
+    await bench.insert("one", "two", "x" * 2000)
+    assert (await command(bench, "backfill"))[0] == 0
+    await bench.execute("UPDATE memory_index_models SET digest = 'sha256:aa'")
+    await bench.insert("three")
+    server_of(bench).salt = salt
+    code, report = await command(bench, "backfill")
+    recorded = await bench.value("SELECT digest FROM memory_index_models")
+    if salt:
+        assert (code, report["reason"], "cosine" in report["message"]) == (4, "ModelMismatch", True)
+        assert (await bench.embedded(), recorded) == (3, "sha256:aa")
+    else:
+        assert (code, await bench.embedded()) == (0, 4)
+        assert recorded.startswith("canary:"), "from now on the canary is compared"
+
+
+async def test_a_table_without_vectors_takes_whatever_make_serves_its_model(bench: Workbench) -> None:
+    await bench.execute("UPDATE memory_index_models SET digest = 'sha256:aa'")
+    await bench.insert("one")
+    assert (await command(bench, "backfill"))[0] == 0
+    assert (await bench.value("SELECT digest FROM memory_index_models")).startswith("canary:")
+
+
 @pytest.mark.promise("hosted-provider-by-consent")
 async def test_the_address_of_another_make_is_not_recorded_and_one_of_ours_is_forgotten_for_it(
     bench: Workbench,

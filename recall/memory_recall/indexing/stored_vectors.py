@@ -1,0 +1,73 @@
+"""Tells by stored vectors whether an embedder serves the model that made them, where its digest cannot tell.
+
+The digest of a file and a canary cannot be compared with one another. So it is when rows were embedded by a
+memory-embedder, and a server of another make serves a model of that name now, or the other way round. A few rows are
+then embedded once more, and their vectors compared with those that are stored.
+"""
+# ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
+
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from memory_recall.embedding.canary import LEAST_COSINE, are_of_different_kinds
+from memory_recall.embedding.served_model import ServedModel
+from memory_recall.errors import ModelMismatch
+from memory_recall.indexing.document_embedder import DocumentEmbedder
+from memory_recall.postgres.connection import Connection
+from memory_recall.postgres.driver_errors import translated
+from memory_recall.postgres.session import Session
+from memory_recall.schema.models_sql import RecordedModel, replace_digest
+from memory_recall.schema.table import ACTIVE, MemoryTable
+
+_ROWS = 4
+_LONGEST = 400  # characters; two servers may truncate longer texts in different places
+
+
+@dataclass(frozen=True)
+class _Stored:
+    text: str
+    vector: list[float]
+
+
+async def compare_with_stored(
+    session: Session, table: MemoryTable, model: RecordedModel, served: ServedModel, embedder: DocumentEmbedder
+) -> None:
+    """Compare a few stored vectors with those of the embedder, if digest and canary cannot be compared.
+
+    If they are alike, or none is stored, what the embedder says is recorded in place of the former digest.
+
+    Raises:
+        ModelMismatch: a text has another vector than the one that is stored.
+        MemoryIndexError: the embedder or the database failed.
+    """
+    if served.digest is None or not are_of_different_kinds(model.digest, served.digest):
+        return
+    stored = await session.run(partial(_stored, table=table))
+    if stored:
+        given = (await embedder.embed_documents([one.text for one in stored])).vectors
+        kept = np.array([one.vector for one in stored], dtype=np.float32)
+        cosines = (given * kept).sum(axis=1) / (np.linalg.norm(given, axis=1) * np.linalg.norm(kept, axis=1))
+        if cosines.min() < LEAST_COSINE:
+            raise ModelMismatch(
+                f"The embedder's {model.name} gives other vectors than those that are stored (cosine "
+                f"{cosines.min():.3f}): it is another model, or has another pooling, prefix or precision.",
+                "Serve the same weights in the same way, or swap models.",
+            )
+    await session.run(
+        partial(replace_digest, table=table, model_id=model.id, former=model.digest, digest=served.digest)
+    )
+
+
+async def _stored(connection: Connection, table: MemoryTable) -> list[_Stored]:
+    content, vector = table.row("m").content, f"m.{table.vector_name(ACTIVE)}"
+    with translated("reading stored vectors"):
+        rows = await connection.fetch(
+            f"SELECT {content} AS content, {vector}::real[] AS vector FROM {table.qualified} m "
+            f"WHERE {vector} IS NOT NULL AND {table.shareable('m')} AND btrim({content}) <> '' "
+            f"AND char_length({content}) <= $1 LIMIT $2",
+            _LONGEST,
+            _ROWS,
+        )
+    return [_Stored(row["content"], row["vector"]) for row in rows]
