@@ -4,9 +4,7 @@ The digest of a file and a canary cannot be compared with one another. So it is 
 memory-embedder, and a server of another make serves a model of that name now, or the other way round. A few rows are
 then embedded once more, and their vectors compared with those that are stored.
 """
-# ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
 
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -15,20 +13,13 @@ from memory_recall.embedding.canary import LEAST_COSINE, are_of_different_kinds
 from memory_recall.embedding.served_model import ServedModel
 from memory_recall.errors import ModelMismatch
 from memory_recall.indexing.document_embedder import DocumentEmbedder
-from memory_recall.postgres.connection import Connection
-from memory_recall.postgres.driver_errors import translated
+from memory_recall.indexing.stored_vectors_sql import some_stored
 from memory_recall.postgres.session import Session
 from memory_recall.schema.models_sql import RecordedModel, replace_digest
-from memory_recall.schema.table import ACTIVE, MemoryTable
+from memory_recall.schema.table import MemoryTable
 
 _ROWS = 4
 _LONGEST = 400  # characters; two servers may truncate longer texts in different places
-
-
-@dataclass(frozen=True)
-class _Stored:
-    text: str
-    vector: list[float]
 
 
 async def compare_with_stored(
@@ -44,7 +35,7 @@ async def compare_with_stored(
     """
     if served.digest is None or not are_of_different_kinds(model.digest, served.digest):
         return
-    stored = await session.run(partial(_stored, table=table))
+    stored = await session.run(partial(some_stored, table=table, longest=_LONGEST, limit=_ROWS))
     if stored:
         given = (await embedder.embed_documents([one.text for one in stored])).vectors
         kept = np.array([one.vector for one in stored], dtype=np.float32)
@@ -58,16 +49,3 @@ async def compare_with_stored(
     await session.run(
         partial(replace_digest, table=table, model_id=model.id, former=model.digest, digest=served.digest)
     )
-
-
-async def _stored(connection: Connection, table: MemoryTable) -> list[_Stored]:
-    content, vector = table.row("m").content, f"m.{table.vector_name(ACTIVE)}"
-    with translated("reading stored vectors"):
-        rows = await connection.fetch(
-            f"SELECT {content} AS content, {vector}::real[] AS vector FROM {table.qualified} m "
-            f"WHERE {vector} IS NOT NULL AND {table.shareable('m')} AND btrim({content}) <> '' "
-            f"AND char_length({content}) <= $1 LIMIT $2",
-            _LONGEST,
-            _ROWS,
-        )
-    return [_Stored(row["content"], row["vector"]) for row in rows]
