@@ -67,9 +67,9 @@ def test_an_external_embedder_that_is_away_is_named_and_ours_has_gone_for_it(ten
     tenant.store(FEW)
     tenant.apply_index()
     eventually(lambda: ours(tenant), lambda found: len(found) == 3, what="an embedder of our own")
-    url = f"http://nobody.{tenant.name}.svc:8080"
-    tenant.apply_index(embedder={"external": {"url": url}})
-    assert url in tenant.wait_condition("EmbedderReady", "ExternalEmbedderUnreachable").message
+    tenant.apply_index(embedder={"external": {"url": f"http://nobody.{tenant.name}.svc:8080"}})
+    message = tenant.wait_condition("EmbedderReady", "ExternalEmbedderUnreachable").message
+    assert f"There is no Service {tenant.name}/nobody" in message
     eventually(lambda: ours(tenant), lambda found: found == [], what="our embedder gone")
 
 

@@ -32,7 +32,7 @@ from memory_embedder.http.waiting import Step, Waiting
 _CLOSING_SECONDS = 10  # in which the server itself closes an idle connection
 _UPGRADE = re.compile(rb"(?im)^upgrade(?=:)")
 _SMALL_PIECE_BYTES = 64
-_REFUSED_SECONDS = 30.0  # in which a refused client sends its request, reads the answer and closes the connection
+_REFUSED_SECONDS = 5.0  # in which a refused client reads the answer and closes the connection
 _RETRY_SECONDS = 1
 _TICKS = 5  # of the server's tenths of a second between two looks at all connections
 
@@ -137,7 +137,7 @@ class BoundedProtocol(HttpToolsProtocol):
         """
         limits = self._limits
         if self in self._refused:
-            return now - self._since > _REFUSED_SECONDS
+            return now - self._since > (_REFUSED_SECONDS if self._answered_by_refusal else limits.head_seconds)
         if self.transport.is_closing():
             if not self._closing:
                 self._closing, self._since = True, now
@@ -162,9 +162,9 @@ class BoundedProtocol(HttpToolsProtocol):
         if len(self.connections) - len(self._refused) > self._limits.connections:
             held = self._waiting.longest(now, self._limits.held_seconds)
             if held is None:
-                self._turn_away(now)
+                self._turn_away()
                 return
-            held.make_room(now)
+            held.make_room()
         self._waiting.put(self, self._step, self._step)
 
     def has_held(self, now: float, seconds: float) -> bool:
@@ -174,16 +174,13 @@ class BoundedProtocol(HttpToolsProtocol):
         """
         return now - self._since >= seconds
 
-    def make_room(self, now: float) -> None:
-        """Give this connection's place to another one: refuse a request that is still arriving, or close it at once.
-
-        `now` is in seconds of the monotonic clock.
-        """
+    def make_room(self) -> None:
+        """Give this connection's place to another one: refuse a request that is still arriving, or close it at once."""
         if self._step not in {Step.HEAD, Step.BODY}:
             self.drop()
             return
         self._waiting.remove(self, self._step)
-        self._turn_away(now)
+        self._turn_away()
         if self._step is Step.BODY:
             self._tell_of_disconnection()
             self._refuse()
@@ -312,19 +309,18 @@ class BoundedProtocol(HttpToolsProtocol):
             self._answered.disconnected = True
             self._answered.message_event.set()
 
-    def _turn_away(self, now: float) -> None:
+    def _turn_away(self) -> None:
         """Answer by 429 what the client sends from now on; where too many are refused, the oldest is closed."""
         if len(self._refused) >= self._limits.refused:
             oldest = next(iter(self._refused))
             del self._refused[oldest]
             oldest.drop()
-        self._since = now
         self._refused[self] = None
 
     def _refuse(self) -> None:
         """Answer by 429 and end the answer, but not the connection, whose client would lose the answer with it."""
         if not self._answered_by_refusal:
-            self._answered_by_refusal = True
+            self._answered_by_refusal, self._since = True, time.monotonic()
             self._on_refusal()
             self.transport.write(_REFUSAL)
             self.transport.write_eof()

@@ -9,7 +9,7 @@ class Connection(Protocol):
 
     dropped: bool
 
-    def make_room(self, now: float) -> None:
+    def make_room(self) -> None:
         """Give the connection's place to another one."""
         ...
 

@@ -5,7 +5,9 @@ memory-embedder, and a server of another make serves a model of that name now, o
 then embedded once more, and their vectors compared with those that are stored.
 """
 
+from collections.abc import Awaitable, Callable
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -14,20 +16,28 @@ from memory_recall.embedding.served_model import ServedModel
 from memory_recall.errors import ModelMismatch
 from memory_recall.indexing.document_embedder import DocumentEmbedder
 from memory_recall.indexing.stored_vectors_sql import some_stored
-from memory_recall.postgres.session import Session
+from memory_recall.postgres.connection import Connection
 from memory_recall.schema.models_sql import RecordedModel, replace_digest
-from memory_recall.schema.table import MemoryTable
+from memory_recall.schema.table import ACTIVE, MemoryTable, VectorColumn
+
+RunStatements = Callable[[Callable[[Connection], Awaitable[Any]]], Awaitable[Any]]
 
 _ROWS = 4
 _LONGEST = 400  # characters; two servers may truncate longer texts in different places
 
 
-async def compare_with_stored(
-    session: Session, table: MemoryTable, model: RecordedModel, served: ServedModel, embedder: DocumentEmbedder
+async def compare_with_stored(  # noqa: PLR0917  (the column is said by name where it is another)
+    run: RunStatements,
+    table: MemoryTable,
+    model: RecordedModel,
+    served: ServedModel,
+    embedder: DocumentEmbedder,
+    column: VectorColumn = ACTIVE,
 ) -> None:
     """Compare a few stored vectors with those of the embedder, if digest and canary cannot be compared.
 
-    If they are alike, or none is stored, what the embedder says is recorded in place of the former digest.
+    If they are alike, or none is stored, what the embedder says is recorded in place of the former digest. `run` runs
+    statements on a connection, and `column` has the vectors of the model.
 
     Raises:
         ModelMismatch: a text has another vector than the one that is stored.
@@ -35,7 +45,7 @@ async def compare_with_stored(
     """
     if served.digest is None or not are_of_different_kinds(model.digest, served.digest):
         return
-    stored = await session.run(partial(some_stored, table=table, longest=_LONGEST, limit=_ROWS))
+    stored = await run(partial(some_stored, table=table, column=column, longest=_LONGEST, limit=_ROWS))
     if stored:
         given = (await embedder.embed_documents([one.text for one in stored])).vectors
         kept = np.array([one.vector for one in stored], dtype=np.float32)
@@ -46,6 +56,4 @@ async def compare_with_stored(
                 f"{cosines.min():.3f}): it is another model, or has another pooling, prefix or precision.",
                 "Serve the same weights in the same way, or swap models.",
             )
-    await session.run(
-        partial(replace_digest, table=table, model_id=model.id, former=model.digest, digest=served.digest)
-    )
+    await run(partial(replace_digest, table=table, model_id=model.id, former=model.digest, digest=served.digest))

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from memory_recall.postgres.connection import Connection
 from memory_recall.postgres.driver_errors import translated
-from memory_recall.schema.table import ACTIVE, MemoryTable
+from memory_recall.schema.table import MemoryTable, VectorColumn
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,9 +16,11 @@ class Stored:
     vector: list[float]
 
 
-async def some_stored(connection: Connection, table: MemoryTable, longest: int, limit: int) -> list[Stored]:
-    """Read at most `limit` texts of at most `longest` characters that have a vector of the active model."""
-    content, vector = table.row("m").content, f"m.{table.vector_name(ACTIVE)}"
+async def some_stored(
+    connection: Connection, table: MemoryTable, column: VectorColumn, longest: int, limit: int
+) -> list[Stored]:
+    """Read at most `limit` texts of at most `longest` characters that have a vector in the column."""
+    content, vector = table.row("m").content, f"m.{table.vector_name(column)}"
     with translated("reading stored vectors"):
         rows = await connection.fetch(
             f"SELECT {content} AS content, {vector}::real[] AS vector FROM {table.qualified} m "

@@ -104,7 +104,7 @@ async def confirm_context(
     """
     active = await session.run(lambda connection: active_model(connection, table))
     active.require_same(served)
-    await compare_with_stored(session, table, active, served, embedder)
+    await compare_with_stored(session.run, table, active, served, embedder)
     return WorkerContext(table, await session.run(lambda connection: confirm_model(connection, table, served)))
 
 

@@ -18,13 +18,14 @@ from memory_recall.indexing import leases_sql
 from memory_recall.indexing.backfill import backfill
 from memory_recall.indexing.embedders import Embedder
 from memory_recall.indexing.progress import WorkerMetrics
+from memory_recall.indexing.stored_vectors import compare_with_stored
 from memory_recall.indexing.worker import WorkerPlan, run_until_stopped
 from memory_recall.postgres.connection import Connection, opened
 from memory_recall.postgres.session_sql import require_session
 from memory_recall.retrying import Patience
 from memory_recall.schema.models_sql import active_model, read_roles
 from memory_recall.schema.revisions import require_schema
-from memory_recall.schema.table import MemoryTable
+from memory_recall.schema.table import STANDBY, MemoryTable
 from memory_recall.settings import LOCK_SECONDS, Settings
 from memory_recall.swap import state_sql
 from memory_recall.swap.embedders import NextEmbedder, active_embedder, directory_of, target_of
@@ -129,7 +130,10 @@ async def roll_back(
     previous = swap.to_model if swap.is_rollback and swap.stage != Stage.FLIPPED else swap.from_model
     following = NextEmbedder(previous.name, url, previous.dimensions, api_key_file, options)
     async with following.connect(settings) as client:
-        previous.require_same(await client.model_info())
+        served = await client.model_info()
+        previous.require_same(served)
+        async with _opened(settings) as (connection, table):
+            await compare_with_stored(lambda work: work(connection), table, previous, served, client, STANDBY)
         return await _carry_out(settings, following, client, None, measure=None, flip=True)
 
 

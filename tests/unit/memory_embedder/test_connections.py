@@ -381,7 +381,7 @@ async def test_refused_clients_are_few_and_are_closed_if_they_do_not_go(
     application: Application, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     application.may_answer.clear()
-    async with serving(application, replace(PATIENT, connections=1, refused=2)) as running:
+    async with serving(application, replace(PATIENT, connections=1, refused=2, head_seconds=0.5)) as running:
         asked = asyncio.create_task(running.get())
         await until(lambda: application.asked == 1)
         oldest = await running.open(GET)

@@ -132,7 +132,7 @@ swap abort --yes --json
 swap start --model small --url {next} --api-key-file key --queries all.jsonl --qrels qrels.jsonl --max-drop 1 --flip
 swap rollback --url {active} --api-key-file key
 swap start --model small --url {next} --without-gate --json
-swap rollback --url {active} --without-api-key --api OpenAI --served-as tiny --query-prefix q --document-prefix d
+swap rollback --url {active} --without-api-key --api OpenAI --served-as tiny --query-prefix q --document-prefix ""
 swap start --model small --url {next} --without-gate --api OpenAI --served-as small --query-prefix q --document-prefix d
 swap finish --yes
 swap plan --model voyage-test --url {hosted} --api Voyage --api-key-file key --dimensions 8
