@@ -17,3 +17,4 @@ compile claude-memory.txt claude-memory.in ../recall/pyproject.toml -c dev.txt
 compile claude-memory-tests.txt claude-memory-tests.in ../recall/pyproject.toml -c dev.txt
 compile adopted-stores.txt adopted-stores.in
 compile other-embedders.txt --override other-embedders-overrides.in other-embedders.in
+compile embedder-clients.txt embedder-clients.in
