@@ -70,9 +70,11 @@ def egress_refusals(platform: Platform) -> list[bool]:
         except DevclusterError as error:
             found.append("queryEgress" in str(error))
             continue
-        stalled = eventually(lambda: tenant.view().stalled, bool, what=f"{host} refused", seconds=60)
+        stalled = eventually(
+            lambda: str(tenant.view().stalled), lambda said, name=host: name in said, what=f"{host} refused", seconds=60
+        )
         workers = tenant.kubectl("get", "deployments,jobs", "-o", "name")
-        found.append("queryEgress" in str(stalled) and not workers.strip())
+        found.append("queryEgress" in stalled and not workers.strip())
     tenant.remove()
     return found
 

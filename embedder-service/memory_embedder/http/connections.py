@@ -162,7 +162,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if len(self.connections) - len(self._refused) > self._limits.connections:
             held = self._waiting.longest(now, self._limits.held_seconds)
             if held is None:
-                self._turn_away()
+                self._refuse_from_now_on()
                 return
             held.make_room()
         self._waiting.put(self, self._step, self._step)
@@ -175,15 +175,19 @@ class BoundedProtocol(HttpToolsProtocol):
         return now - self._since >= seconds
 
     def make_room(self) -> None:
-        """Give this connection's place to another one: refuse a request that is still arriving, or close it at once."""
-        if self._step not in {Step.HEAD, Step.BODY}:
-            self.drop()
-            return
-        self._waiting.remove(self, self._step)
-        self._turn_away()
-        if self._step is Step.BODY:
+        """Give this connection's place to another one: refuse a request that is still arriving, or close it at once.
+
+        It is refused only if no answer has begun and none is due before it: a 429 in the place of another answer, or
+        behind one, would be taken for that of another request.
+        """
+        if self._step is Step.HEAD and not self._answering:
+            self._refuse_from_now_on()
+        elif self._step is Step.BODY and self._answered is self.cycle and not self.cycle.response_started:
+            self._refuse_from_now_on()
             self._tell_of_disconnection()
             self._refuse()
+        else:
+            self.drop()
 
     def drop(self) -> None:
         """Close the connection at once, without what its client has not read yet."""
@@ -309,8 +313,9 @@ class BoundedProtocol(HttpToolsProtocol):
             self._answered.disconnected = True
             self._answered.message_event.set()
 
-    def _turn_away(self) -> None:
+    def _refuse_from_now_on(self) -> None:
         """Answer by 429 what the client sends from now on; where too many are refused, the oldest is closed."""
+        self._waiting.remove(self, self._step)
         if len(self._refused) >= self._limits.refused:
             oldest = next(iter(self._refused))
             del self._refused[oldest]

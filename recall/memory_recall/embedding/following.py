@@ -24,8 +24,9 @@ class FollowingEmbedder:
 
     `options` are those of the configured embedder. An embedder at another address must be a memory-embedder; of any
     other, answers are refused, unless `others` holds a client of it. Each of `others` is used while its model is
-    active, and closed together with this embedder. `query_egress` says whether texts may be sent to addresses beyond
-    the cluster. `ca_file` holds certificates of authorities of one's own, by which all embedders are verified, too.
+    active and no memory-embedder of it is recorded, and closed together with this embedder. `query_egress` says
+    whether texts may be sent to addresses beyond the cluster. `ca_file` holds certificates of authorities of one's
+    own, by which all embedders are verified, too.
     """
 
     def __init__(
@@ -84,7 +85,7 @@ class FollowingEmbedder:
         return True
 
     def _choices(self, model: str, url: str | None) -> list[EmbedderClient | ExternalEmbedder]:
-        if model in self._others:
+        if url is None and model in self._others:
             return [self._others[model]]
         found: list[EmbedderClient | ExternalEmbedder] = []
         near = self._configured.base_url

@@ -11,10 +11,10 @@ from memory_recall.errors import InvalidConfiguration
 
 
 class EmbedderTls(ssl.SSLContext):
-    """Verifies embedders by the authorities that this machine knows and by those of a file.
+    """The TLS settings of clients that trust certificate authorities of a file beside the public ones.
 
     The file is read anew for each connection, so that a rotated authority is followed without a restart; in place of a
-    file, all files of a folder are read. While no certificates can be read, those of the time before verify.
+    file, all files of a folder are read. As long as no certificates can be read, those that were read last are used.
     """
 
     _path: Path
@@ -23,7 +23,9 @@ class EmbedderTls(ssl.SSLContext):
 
     @classmethod
     def of(cls, path: Path | None) -> "EmbedderTls | bool":
-        """Return what httpx takes as `verify`: True, for the known authorities alone, if no path is given.
+        """Return the argument `verify` of an httpx client that trusts the authorities at a path.
+
+        Without a path it is True, by which httpx trusts the public authorities alone.
 
         Raises:
             InvalidConfiguration: there is no certificate at the path.
@@ -50,15 +52,20 @@ class EmbedderTls(ssl.SSLContext):
         return self._verifying().wrap_socket(*arguments, **options)
 
     def _verifying(self) -> ssl.SSLContext:
-        with contextlib.suppress(OSError, ValueError):  # those of the time before verify
+        with contextlib.suppress(OSError, ValueError):  # what was read last is used
             self._read()
         return self._present
 
     def _read(self) -> None:
-        """Read the files, and make a context of them if they have changed; two authorities may have the same name."""
+        """Read the files, and make a context of them if they have changed.
+
+        A context that is only added to would go on with a former authority of the same name.
+        """
         files = sorted(self._path.iterdir()) if self._path.is_dir() else [self._path]
         # Kubernetes keeps the former files of a volume beside the present ones, in folders that begin with a dot.
         texts = tuple(file.read_text(encoding="ascii") for file in files if not file.name.startswith("."))
+        if not texts:
+            raise ValueError
         if texts == self._texts:
             return
         context = httpx.create_ssl_context()

@@ -14,8 +14,8 @@ import numpy as np
 from memory_recall.embedding.canary import LEAST_COSINE, are_of_different_kinds
 from memory_recall.embedding.served_model import ServedModel
 from memory_recall.errors import ModelMismatch
-from memory_recall.indexing.document_embedder import DocumentEmbedder
-from memory_recall.indexing.stored_vectors_sql import some_stored
+from memory_recall.indexing.document_embedder import DocumentEmbedder, RowEmbedder
+from memory_recall.indexing.stored_vectors_sql import read_stored_vectors
 from memory_recall.postgres.connection import Connection
 from memory_recall.schema.models_sql import RecordedModel, replace_digest
 from memory_recall.schema.table import ACTIVE, MemoryTable, VectorColumn
@@ -37,15 +37,17 @@ async def compare_with_stored(  # noqa: PLR0917  (the column is said by name whe
     """Compare a few stored vectors with those of the embedder, if digest and canary cannot be compared.
 
     If they are alike, or none is stored, what the embedder says is recorded in place of the former digest. `run` runs
-    statements on a connection, and `column` has the vectors of the model.
+    statements on a connection, and `column` has the vectors of the model. Nothing is compared with an embedder beyond
+    the cluster: a text may be sent there only after its row was looked up once more.
 
     Raises:
         ModelMismatch: a text has another vector than the one that is stored.
         MemoryIndexError: the embedder or the database failed.
     """
-    if served.digest is None or not are_of_different_kinds(model.digest, served.digest):
+    beyond_cluster = isinstance(embedder, RowEmbedder)
+    if beyond_cluster or served.digest is None or not are_of_different_kinds(model.digest, served.digest):
         return
-    stored = await run(partial(some_stored, table=table, column=column, longest=_LONGEST, limit=_ROWS))
+    stored = await run(partial(read_stored_vectors, table=table, column=column, longest=_LONGEST, limit=_ROWS))
     if stored:
         given = (await embedder.embed_documents([one.text for one in stored])).vectors
         kept = np.array([one.vector for one in stored], dtype=np.float32)

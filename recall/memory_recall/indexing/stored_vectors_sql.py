@@ -9,17 +9,17 @@ from memory_recall.schema.table import MemoryTable, VectorColumn
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredVector:
     """A text that is neither sensitive nor deleted, and its vector."""
 
     text: str
     vector: list[float]
 
 
-async def some_stored(
+async def read_stored_vectors(
     connection: Connection, table: MemoryTable, column: VectorColumn, longest: int, limit: int
-) -> list[Stored]:
-    """Read at most `limit` texts of at most `longest` characters that have a vector in the column."""
+) -> list[StoredVector]:
+    """Read some texts with their vectors of a column: at most `limit`, each of at most `longest` characters."""
     content, vector = table.row("m").content, f"m.{table.vector_name(column)}"
     with translated("reading stored vectors"):
         rows = await connection.fetch(
@@ -29,4 +29,4 @@ async def some_stored(
             longest,
             limit,
         )
-    return [Stored(row["content"], row["vector"]) for row in rows]
+    return [StoredVector(row["content"], row["vector"]) for row in rows]

@@ -116,6 +116,16 @@ async def rest(connection: socket.socket) -> bytes:
     return received
 
 
+def _is_closed(connection: socket.socket) -> bool:
+    """Whether the server has closed a connection, of which nothing is read."""
+    try:
+        return not connection.recv(1, socket.MSG_PEEK)
+    except BlockingIOError:
+        return False
+    except ConnectionError:
+        return True
+
+
 async def trickle(connection: socket.socket) -> None:
     """Send a field of a head twenty times a second, for at most 20 s."""
     async with asyncio.timeout(20):
@@ -374,6 +384,29 @@ async def test_a_slow_client_that_makes_room_is_answered_by_429_and_not_reset(
         await asyncio.get_running_loop().sock_sendall(slow, left)
         assert (await rest(slow))[:12] == b"HTTP/1.1 429"
         assert running.refusals == 1
+
+
+@pytest.mark.parametrize(
+    ("begun", "answered"),
+    [(GET + HEAD, False), (b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\n12345", True)],
+    ids=["a second request behind one that is computed", "an answer before the end of the body"],
+)
+async def test_no_request_gets_a_429_in_the_place_of_its_answer_or_behind_it(
+    application: Application, begun: bytes, answered: bool
+) -> None:
+    """A client would take it for the answer to another request of the connection, so that one is closed."""
+    application.may_answer.clear()
+    async with serving(application, replace(PATIENT, connections=1, held_seconds=0)) as running:
+        slow = await running.open(begun)
+        await until(lambda: application.asked == 1)
+        if answered:
+            application.may_answer.set()
+            assert b" 200 " in await asyncio.get_running_loop().sock_recv(slow, 1 << 16)
+        other = await running.open()
+        await until(lambda: running.connections == 1 and _is_closed(slow))
+        assert b" 429 " not in await rest(slow)
+        assert running.refusals == 0
+        other.close()
 
 
 @pytest.mark.promise("embedder-connections-bounded")

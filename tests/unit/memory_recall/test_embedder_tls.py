@@ -123,3 +123,8 @@ async def test_a_file_without_certificates_is_refused_before_anything_is_sent(
         file.write_text(content)
     with pytest.raises(InvalidConfiguration, match="MEMORY_EMBEDDER_CA_FILE"):
         EmbedderClient("https://localhost", "m", ca_file=file)
+
+
+async def test_a_folder_without_files_is_refused_before_anything_is_sent(tmp_path: Path) -> None:
+    with pytest.raises(InvalidConfiguration, match="MEMORY_EMBEDDER_CA_FILE"):
+        EmbedderClient("https://localhost", "m", ca_file=tmp_path)
