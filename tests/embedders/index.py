@@ -70,13 +70,20 @@ def egress_refusals(platform: Platform) -> list[bool]:
         except DevclusterError as error:
             found.append("queryEgress" in str(error))
             continue
-        stalled = eventually(
-            lambda: str(tenant.view().stalled), lambda said, name=host: name in said, what=f"{host} refused", seconds=60
-        )
+        stalled = _refusal_of(tenant, host)
         workers = tenant.kubectl("get", "deployments,jobs", "-o", "name")
         found.append("queryEgress" in stalled and not workers.strip())
     tenant.remove()
     return found
+
+
+def _refusal_of(tenant: Tenant, host: str) -> str:
+    """Wait until the index is stalled with a message that names `host`, and return the message."""
+
+    def names_the_host(said: str) -> bool:
+        return host in said
+
+    return eventually(lambda: str(tenant.view().stalled), names_the_host, what=f"{host} refused", seconds=60)
 
 
 def _use(tenant: Tenant, server: Server, outcome: Outcome) -> None:
