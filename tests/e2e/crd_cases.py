@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.e2e.crd_objects import CUSTOM, DIGEST, EXTERNAL, REMOVED, VOYAGE
+from tests.e2e.crd_objects import CUSTOM, DIGEST, EXTERNAL, REFERENCE, REMOVED, VOYAGE
 
 
 @dataclass(frozen=True)
@@ -269,6 +269,29 @@ WORK = (
         "an external embedder with a file",
         {**EXTERNAL, "spec.embedding.source": {"image": _IMAGE}},
         "remove embedding.source",
+    ),
+    Case("two embedders", {**EXTERNAL, "spec.embedder.ref": {"name": "shared"}}, "remove embedder.ref, or remove"),
+    Case(
+        "another object's embedder with resources",
+        {**REFERENCE, "spec.embedder.resources": {"limits": {"nvidia.com/gpu": 1}}},
+        "the operator runs no embedder pod: remove image, resources",
+    ),
+    Case(
+        "another object's embedder with a file",
+        {**REFERENCE, "spec.embedding.source": {"image": _IMAGE}},
+        "remove embedding.source",
+    ),
+    Case(
+        "another object's embedder with a key in the wrong place",
+        {**REFERENCE, "spec.embedder.apiKey": {"secretName": "key"}},
+        "belongs in embedder.external.apiKey or embedder.ref.apiKey",
+    ),
+    Case("a reference to nobody", {"spec.embedder": {"ref": {"namespace": "ai"}}}, "name: Required value"),
+    Case("a reference by URL", {"spec.embedder": {"ref": {"name": "http://shared"}}}, "the name of a MemoryIndex"),
+    Case(
+        "a reference to all namespaces",
+        {"spec.embedder": {"ref": {"name": "shared", "namespace": "*"}}},
+        "the name of a namespace",
     ),
     Case(
         "an external embedder's endpoint", {"spec.embedder.external.url": "http://e:80/v1/embeddings"}, "so remove /v1"

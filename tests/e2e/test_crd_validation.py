@@ -12,7 +12,18 @@ import yaml
 from devcluster.cluster import Cluster
 from devcluster.errors import CommandError
 from tests.e2e.crd_cases import FORBIDDEN_CHANGES, MALFORMED, Case
-from tests.e2e.crd_objects import CALLERS, CUSTOM, EXTERNAL, FETCHED, GOOD, POD_TEMPLATE, REMOVED, VOYAGE, edited
+from tests.e2e.crd_objects import (
+    CALLERS,
+    CUSTOM,
+    EXTERNAL,
+    FETCHED,
+    GOOD,
+    POD_TEMPLATE,
+    REFERENCE,
+    REMOVED,
+    VOYAGE,
+    edited,
+)
 from tests.support.cluster.api import INDEXES
 from tests.support.waiting import eventually
 
@@ -142,6 +153,7 @@ def test_a_change_that_would_make_the_vectors_useless_is_refused(api: Api, case:
         pytest.param(FETCHED, id="fetched-model"),
         pytest.param(VOYAGE, id="voyage"),
         pytest.param(EXTERNAL, id="external-embedder"),
+        pytest.param(REFERENCE, id="embedder-of-another-object"),
         pytest.param({"spec.embedder.minReplicas": 0}, id="scale-to-zero"),
         pytest.param({"spec.swap.gate": {"configMap": {"name": "queries"}}}, id="gate"),
         pytest.param({"spec.embedder.tolerations": [{"operator": "Exists"}]}, id="tolerate-everything"),

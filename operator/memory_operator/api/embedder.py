@@ -1,10 +1,14 @@
 """Define the parts of a MemoryIndex that describe the embedding service and the pods that the operator creates."""
 
-from typing import Annotated, Any, Literal
+import re
+from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
+
+COMPONENT = "embedder"
+PORT = 8080
 
 
 class Section(BaseModel):
@@ -45,6 +49,7 @@ def _require_plain(url: str) -> str:
     return url
 
 
+_SERVICE_URL = re.compile(rf"http://(?P<name>[^./:@]+)-{COMPONENT}\.(?P<namespace>[^./:@]+)\.svc:{PORT}")
 HttpUrl = Annotated[str, AfterValidator(_require_plain)]
 
 
@@ -61,6 +66,17 @@ class External(Section):
     def host(self) -> str:
         """The host of the URL, in lower case."""
         return urlsplit(self.url).hostname or ""
+
+
+class EmbedderReference(Section):
+    """A MemoryIndex whose embedder is used; an empty `namespace` is that of the object with the reference.
+
+    `api_key` is the referring object's own key for that embedder.
+    """
+
+    name: str
+    namespace: str = ""
+    api_key: SecretKey | None = None
 
 
 class PodTemplate(Section):
@@ -104,3 +120,26 @@ class Embedder(Section):
     pod_annotations: dict[str, str] = Field(default_factory=dict)
     pod_template: PodTemplate = PodTemplate()
     external: External | None = None
+    ref: EmbedderReference | None = None
+
+    def resolved(self, namespace: str) -> Self:
+        """Return the embedder of an object in `namespace`, where a reference has become an external embedder.
+
+        Its URL is that of the Service which the operator makes for the named MemoryIndex.
+        """
+        if self.ref is None:
+            return self
+        ref = self.ref.model_copy(update={"namespace": self.ref.namespace or namespace})
+        external = External(url=service_url(ref.namespace, ref.name, COMPONENT), api_key=ref.api_key)
+        return self.model_copy(update={"ref": ref, "external": external})
+
+
+def service_url(namespace: str, name: str, component: str) -> str:
+    """Return the URL in the cluster of a Service that the operator makes for an embedder of a MemoryIndex."""
+    return f"http://{name}-{component}.{namespace}.svc:{PORT}"
+
+
+def embedder_owner(url: str) -> tuple[str, str] | None:
+    """Return namespace and name of the MemoryIndex whose embedder has this URL, None if it is no such URL."""
+    found = _SERVICE_URL.fullmatch(url)
+    return (found["namespace"], found["name"]) if found else None

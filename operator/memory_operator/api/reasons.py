@@ -171,6 +171,14 @@ class Reason(Enum):
         False,
         "ExternalEmbedderUnreachable",
     )
+    EMBEDDER_NOT_SHARED = ("Create that MemoryIndex, or correct spec.embedder.ref.", True)
+    EMBEDDER_IN_USE = (
+        (
+            "Have those objects use another embedder, or take their namespaces out of this object's annotation "
+            "memory-index.dev/allowed-namespaces."
+        ),
+        True,
+    )
     UNSCHEDULABLE = (
         "Free or add what the scheduler misses, or change the fields of spec that say where the pod may run.",
         True,
@@ -243,6 +251,7 @@ DELIVERED_BY_OTHERS = frozenset(
         Reason.CLUSTER_MISSING,
         Reason.CLUSTER_NOT_HEALTHY,
         Reason.CNPG_MISSING,
+        Reason.EMBEDDER_NOT_SHARED,
         Reason.DATABASE_OBJECT_FAILED,
         Reason.UNSCHEDULABLE,
         Reason.IMAGE_PULL_FAILED,

@@ -17,6 +17,7 @@ Manifest = dict[str, Any]
 FINALIZER = "memory-index.dev/cleanup"
 API_VERSION = "memory-index.dev/v1alpha1"
 ANNOTATION_RECONCILE_AT = "memory-index.dev/reconcile-at"
+ANNOTATION_ALLOWED_NAMESPACES = "memory-index.dev/allowed-namespaces"
 
 
 class ClusterRef(Section):
@@ -213,6 +214,7 @@ class MemoryIndex(BaseModel):
     server. They are taken from the status until the operator has read them from the server; a name that was never read
     is None. `cluster_namespace` is the namespace of the server's Cluster if the server is certainly one of its
     instances, else empty. `kubernetes` identifies the Kubernetes cluster, once the server is known.
+    `allowed_namespaces` are the other namespaces whose objects may use the embedder of this one.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -231,6 +233,7 @@ class MemoryIndex(BaseModel):
     finalizers: tuple[str, ...] = ()
     deleted_at: datetime | None = None
     requested_at: str = ""
+    allowed_namespaces: frozenset[str] = frozenset()
 
     @property
     def model_digest(self) -> str | None:
@@ -298,7 +301,18 @@ class MemoryIndex(BaseModel):
     @property
     def embedder_key_field(self) -> str:
         """Return the field that names the Secret with the embedder's API key."""
-        return "spec.embedder.external.apiKey" if self.spec.embedder.external else "spec.embedder.apiKey"
+        embedder = self.spec.embedder
+        section = "embedder.ref" if embedder.ref else "embedder.external" if embedder.external else "embedder"
+        return f"spec.{section}.apiKey"
+
+
+def allowed_namespaces(annotations: Manifest) -> frozenset[str]:
+    """Parse the annotation of a Cluster or a MemoryIndex that lists the namespaces which may use it.
+
+    There is no wildcard.
+    """
+    names = str(annotations.get(ANNOTATION_ALLOWED_NAMESPACES, "")).split(",")
+    return frozenset(name.strip() for name in names) - {""}
 
 
 class InvalidSpecError(Exception):
@@ -308,8 +322,10 @@ class InvalidSpecError(Exception):
 def parse(manifest: Manifest) -> MemoryIndex:
     """Parse a MemoryIndex manifest; raise InvalidSpecError with the names of the invalid fields."""
     metadata, status = manifest["metadata"], manifest.get("status") or {}
+    annotations = metadata.get("annotations") or {}
     try:
-        spec = Spec.model_validate(manifest.get("spec") or {})
+        given = Spec.model_validate(manifest.get("spec") or {})
+        spec = given.model_copy(update={"embedder": given.embedder.resolved(metadata["namespace"])})
     except ValidationError as error:
         wrong = "; ".join(
             f"spec.{'.'.join(str(part) for part in e['loc'])}: {e['msg']}" for e in error.errors(include_input=False)
@@ -327,5 +343,6 @@ def parse(manifest: Manifest) -> MemoryIndex:
         status=status,
         finalizers=tuple(metadata.get("finalizers") or ()),
         deleted_at=metadata.get("deletionTimestamp"),
-        requested_at=(metadata.get("annotations") or {}).get(ANNOTATION_RECONCILE_AT, ""),
+        requested_at=annotations.get(ANNOTATION_RECONCILE_AT, ""),
+        allowed_namespaces=allowed_namespaces(annotations),
     )

@@ -9,7 +9,7 @@ import asyncio
 import json
 import math
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import islice
@@ -18,7 +18,7 @@ from typing import Protocol
 from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import MemoryIndex
 from memory_operator.clients.http import Answer, NoAnswerError
-from memory_operator.reconcile.authorization.permissions import Permitted, check_external
+from memory_operator.reconcile.authorization.permissions import Permitted, check_external, with_consent
 from memory_operator.reconcile.facts import EmbedderLoad, PodFacts, Problem, ReportedModel
 from memory_operator.resources.embedder import PROBE_PORT, embedder_options, embedder_url
 from memory_recall.embedding.address_policy import is_beyond_cluster
@@ -83,16 +83,18 @@ class EmbedderProbe:
         return any(_UNAUTHORIZED in metrics.splitlines() for metrics in found)
 
     async def external(
-        self, index: MemoryIndex, api_key: str | None, certificates: str = ""
+        self, index: MemoryIndex, api_key: str | None, certificates: str = "", *, consented: Collection[str] = ()
     ) -> ReportedModel | Problem:
         """Return the specified model as the external embedder describes it, or the problem that prevents its use.
 
         An embedder of another make in the cluster embeds a word of ours, since its list of models has no dimensions.
         With the API of a hosted provider, nothing is asked: it lists no models, and a word costs money. No request is
         sent either if the embedder may not be called or may not be given the API key. `certificates` are those of an
-        authority that verifies the embedder beside the public ones; empty if there is none.
+        authority that verifies the embedder beside the public ones; empty if there is none. `consented` are the hosts
+        of other objects' embedders that may be used with their owners' consent.
         """
-        refused, external = check_external(index, self._permitted), index.spec.embedder.external
+        permitted, external = with_consent(self._permitted, consented), index.spec.embedder.external
+        refused = check_external(index, permitted)
         if refused:
             return Problem(refused.reason, refused.message, refused.remedy or "")
         if external is None:

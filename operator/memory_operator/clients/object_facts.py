@@ -10,8 +10,7 @@ from typing import Any
 
 from memory_operator.api.conditions import parse_timestamp
 from memory_operator.api.reasons import Reason
-from memory_operator.api.spec import Manifest
-from memory_operator.reconcile.authorization.consent import allowed_namespaces
+from memory_operator.api.spec import Manifest, allowed_namespaces
 from memory_operator.reconcile.facts import (
     ApplicationDatabase,
     ClusterFacts,

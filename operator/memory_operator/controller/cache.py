@@ -121,6 +121,17 @@ class ObjectCache:
         owners = [owner for owner in index if namespace in {"", owner[0]}]
         return [manifest for owner in owners for manifest in self.find(kind, owner) or ()]
 
+    def referring(self, namespace: str, to: Owner) -> list[str] | None:
+        """Return the names of the cached MemoryIndex objects of a namespace that use the embedder of another one.
+
+        The answer is None if the API server must be asked.
+        """
+        index, gone = self._index("MemoryIndex", namespace)
+        if index is None or namespace in self._incomplete:
+            return None
+        found = (entry for owner in index if owner[0] == namespace for entry in index[owner])
+        return [entry.name for entry in found if entry.refers_to == to and entry.uid not in gone]
+
     def remember(self, manifest: Manifest) -> None:
         """Keep an object that a write has returned, until the index contains this version or a newer one."""
         kind = manifest.get("kind", "")

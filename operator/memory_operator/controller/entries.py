@@ -47,12 +47,16 @@ _CONTROLLERS = {
 
 @dataclass(frozen=True)
 class Entry:
-    """One watched object. `version` is its resourceVersion, which changes with each write; `content` is its JSON."""
+    """One watched object. `version` is its resourceVersion, which changes with each write; `content` is its JSON.
+
+    `refers_to` is the MemoryIndex whose embedder a MemoryIndex uses instead of its own.
+    """
 
     name: str
     uid: str
     version: int
     content: bytes
+    refers_to: Owner | None = None
 
 
 def owner_of(kind: str, manifest: Manifest) -> Owner:
@@ -89,7 +93,13 @@ def entry_of(kind: str, manifest: Manifest) -> Entry | None:
     fields = ("apiVersion", "kind", *_FIELDS[kind])
     kept = {**{name: manifest[name] for name in fields if name in manifest}, "metadata": meta}
     content = json.dumps(kept, separators=(",", ":")).encode()
-    return Entry(meta["name"], meta.get("uid", ""), _version(meta), content)
+    refers_to = _refers_to(manifest) if kind == "MemoryIndex" else None
+    return Entry(meta["name"], meta.get("uid", ""), _version(meta), content, refers_to)
+
+
+def _refers_to(manifest: Manifest) -> Owner | None:
+    ref = ((manifest.get("spec") or {}).get("embedder") or {}).get("ref") or {}
+    return (ref.get("namespace") or manifest["metadata"]["namespace"], ref["name"]) if ref.get("name") else None
 
 
 def _may_belong(kind: str, manifest: Manifest) -> bool:

@@ -20,7 +20,7 @@ from typing import Any
 import kopf
 
 from memory_operator.api.conditions import ConditionType, by_type
-from memory_operator.api.spec import ANNOTATION_RECONCILE_AT
+from memory_operator.api.spec import ANNOTATION_ALLOWED_NAMESPACES, ANNOTATION_RECONCILE_AT
 from memory_operator.clients.connection import relaxed_connection
 from memory_operator.clients.kube import KINDS
 from memory_operator.controller.cache import ObjectCache
@@ -60,8 +60,10 @@ class EventRouter:
         if cluster.get("name"):
             self._clusters[key] = (cluster.get("namespace") or key[0], cluster["name"])
         finalizers = tuple(meta.get("finalizers") or ())
-        requested = (meta.get("annotations") or {}).get(ANNOTATION_RECONCILE_AT)
-        version = (meta.get("uid"), meta.get("generation"), meta.get("deletionTimestamp"), finalizers, requested)
+        annotations = meta.get("annotations") or {}
+        requested = annotations.get(ANNOTATION_RECONCILE_AT)
+        state = (meta.get("uid"), meta.get("generation"), meta.get("deletionTimestamp"), finalizers)
+        version = (*state, annotations.get(ANNOTATION_ALLOWED_NAMESPACES), requested)
         last = self._versions.get(key)
         if last != version:
             self._versions[key] = version

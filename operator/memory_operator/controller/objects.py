@@ -5,7 +5,7 @@ import asyncio
 from memory_operator.api.spec import Manifest
 from memory_operator.clients.kube import KindMissingError, Kube, KubeError
 from memory_operator.controller.cache import WATCHED_OF_CNPG, ObjectCache
-from memory_operator.controller.entries import database_key
+from memory_operator.controller.entries import Owner, database_key, entry_of
 from memory_operator.resources.common import LABEL_INSTANCE, LABEL_MANAGED_BY, MANAGER
 
 COMPARE_SECONDS = 300.0
@@ -55,6 +55,14 @@ class Objects:
         """Return the MemoryIndex objects of a namespace, or of all namespaces if `namespace` is empty."""
         found = self._cache.every("MemoryIndex", namespace)
         return await self._kube.list("MemoryIndex", namespace) if found is None else found
+
+    async def referring(self, namespace: str, to: Owner) -> list[str]:
+        """Return the names of the MemoryIndex objects of a namespace that use the embedder of another MemoryIndex."""
+        found = self._cache.referring(namespace, to)
+        if found is not None:
+            return found
+        entries = [entry_of("MemoryIndex", item) for item in await self._kube.list("MemoryIndex", namespace)]
+        return [entry.name for entry in entries if entry and entry.refers_to == to]
 
     async def compare(self) -> None:
         """Compare the cache with the API server every five minutes, and ignore cached objects that no longer exist."""

@@ -10,9 +10,11 @@ already applied an object that requests the extension, somebody has removed the 
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection, Container, Iterable
+from dataclasses import replace
+from urllib.parse import urlsplit
 
-from memory_operator.api.embedder import SecretKey
+from memory_operator.api.embedder import COMPONENT, SecretKey, embedder_owner
 from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import InvalidSpecError, Manifest, MemoryIndex, parse
 from memory_operator.clients import object_facts
@@ -24,7 +26,7 @@ from memory_operator.controller.entries import CHILDREN
 from memory_operator.controller.objects import Objects
 from memory_operator.reconcile.active_embedder import before_swap, embedder_of_active, needs_swap
 from memory_operator.reconcile.authorization.claims import holder_to_read, is_claimed_by
-from memory_operator.reconcile.authorization.consent import check_cluster, check_secret
+from memory_operator.reconcile.authorization.consent import check_cluster, check_embedder_owner, check_secret
 from memory_operator.reconcile.authorization.database_tls import (
     ca_secret,
     database_tls,
@@ -43,7 +45,7 @@ from memory_operator.reconcile.facts import (
 from memory_operator.reconcile.indexing.graph import may_have_graph
 from memory_operator.resources.cnpg import DatabaseObject, own_labels
 from memory_operator.resources.columns import column_names
-from memory_operator.resources.embedder import COMPONENT, NEXT_COMPONENT
+from memory_operator.resources.embedder import NEXT_COMPONENT, embedder_url
 from memory_operator.resources.ownership import controller_uid
 from memory_operator.resources.worker_pods import configured_embedder
 from memory_recall.errors import InvalidConfiguration
@@ -90,6 +92,10 @@ class Observer:
         credentials = dsn if isinstance(dsn, Problem) else object_facts.credentials(dsn, *_dsn_key(index))
         certificates = await self._certificates(index, cluster)
         inspection = await self._database(index, dsn, credentials, cluster, certificates)
+        sync = manifests.get(f"{index.name}-sync")
+        shared = await self._shared(index, sync)
+        reference = shared.get(embedder_url(index)) if index.spec.embedder.ref else None
+        consented = frozenset(urlsplit(url).hostname or "" for url, problem in shared.items() if problem is None)
         return Observed(
             credentials=credentials,
             cluster=cluster,
@@ -107,8 +113,11 @@ class Observer:
             key_refused=await self._probe.key_refused(
                 pod for pod in pods if pod.component == "sync" and index.embedder_key
             ),
-            external=await self._external(index),
-            active_external=await self._active_external(index, inspection.found, manifests.get(f"{index.name}-sync")),
+            external=reference or await self._external(index, consented),
+            active_external=await self._active_external(index, inspection.found, sync, consented),
+            reference=reference,
+            consented_hosts=consented,
+            referring=await self._referring(index, deployments),
             operator_namespace=self._operator_namespace,
             kubernetes=await self.objects.kubernetes(),
             children={(kind, item["metadata"]["name"]): item for kind in CHILDREN for item in children[kind]},
@@ -124,16 +133,17 @@ class Observer:
 
     async def observe_deletion(self, index: MemoryIndex) -> DeletionFacts:
         """Return the facts from which a deletion decides what to undo before the finalizer is removed."""
-        drops = index.spec.deletion_policy == "Delete"
+        drops, referring = index.spec.deletion_policy == "Delete", await self._referring(index)
         undo, terminating, observed = drops or may_have_graph(index), False, None
         try:
-            terminating = undo and await self._kube.is_terminating(index.namespace)
+            terminating = bool(undo or referring) and await self._kube.is_terminating(index.namespace)
             observed = await self.observe(index) if undo and not terminating else None
         except KubeError as error:
             if drops or not error.refused:
                 raise
         return DeletionFacts(
             database_objects=await self._own_database_objects(index),
+            referring=referring,
             namespace_terminating=terminating,
             observed=observed,
         )
@@ -234,7 +244,42 @@ class Observer:
         made = [item for item in found["ReplicaSet"] if controller_uid(item) in deployments]
         return {**own, "ReplicaSet": made, "Pod": found["Pod"]}
 
-    async def _external(self, index: MemoryIndex) -> ReportedModel | Problem | None:
+    async def _shared(self, index: MemoryIndex, sync: Manifest | None) -> dict[str, Problem | None]:
+        """Return by URL why an embedder of another MemoryIndex must not be used; None if its owner consents.
+
+        The embedders are those that the specification and the sync worker's Deployment name.
+        """
+        former = configured_embedder(sync) if sync else None
+        named = {url: embedder_owner(url) for url in (embedder_url(index), former.url if former else "")}
+        own = (index.namespace, index.name)
+        return {url: await self._consent_of(index, owner) for url, owner in named.items() if owner and owner != own}
+
+    async def _consent_of(self, index: MemoryIndex, owner: tuple[str, str]) -> Problem | None:
+        try:
+            found = await self.objects.get("MemoryIndex", *owner)
+        except KubeError as error:
+            if not error.refused:
+                raise
+            message = f"The operator may not read MemoryIndex objects of namespace {owner[0]}."
+            return Problem(Reason.NOT_PERMITTED, message, "Have it added to namespaces of the operator's chart.")
+        return check_embedder_owner(index, owner, _parsed(found) if found else None)
+
+    async def _referring(self, index: MemoryIndex, deployments: Container[str] = ()) -> tuple[str, ...]:
+        """Return the MemoryIndex objects that use the embedder of this one with its consent, as namespace/name."""
+        if not (index.runs_embedder or f"{index.name}-{COMPONENT}" in deployments):
+            return ()
+        found = []
+        for namespace in sorted({index.namespace, *index.allowed_namespaces}):
+            try:
+                names = await self.objects.referring(namespace, (index.namespace, index.name))
+            except KubeError as error:
+                if not error.refused:
+                    raise
+                continue  # the operator acts for no object of a namespace that it may not read
+            found += [f"{namespace}/{name}" for name in sorted(names)]
+        return tuple(found)
+
+    async def _external(self, index: MemoryIndex, consented: Collection[str] = ()) -> ReportedModel | Problem | None:
         """Return the model that an external embedder serves, or a problem with the embedder or its API key.
 
         For any other embedder, only its API key is checked. The result is then a problem with the key, or None.
@@ -242,10 +287,14 @@ class Observer:
         key = await self._embedder_key(index, index.embedder_key, index.embedder_key_field)
         if isinstance(key, Problem):
             return key
-        return await self._asked(index, key) if index.spec.embedder.external else None
+        return await self._asked(index, key, consented) if index.spec.embedder.external else None
 
     async def _active_external(
-        self, index: MemoryIndex, database: DatabaseFacts | Problem | None, sync: Manifest | None
+        self,
+        index: MemoryIndex,
+        database: DatabaseFacts | Problem | None,
+        sync: Manifest | None,
+        consented: Collection[str] = (),
     ) -> ReportedModel | Problem | None:
         """Return the model that the active model's external embedder serves during a swap, or a problem with it.
 
@@ -258,16 +307,19 @@ class Observer:
         key = await self._embedder_key(index, found.key if found else None, "")
         if isinstance(key, Problem):
             return key
-        return await self._asked(former, key) if former else None
+        return await self._asked(former, key, consented) if former else None
 
-    async def _asked(self, index: MemoryIndex, key: str | None) -> ReportedModel | Problem:
+    async def _asked(self, index: MemoryIndex, key: str | None, consented: Collection[str]) -> ReportedModel | Problem:
         """Return the model that an external embedder serves, verified by the authority that the object names."""
         named = index.embedder_authority
         place = (index.namespace, named.name, named.key) if named else None
         certificates = await self.authorities.certificates(place, "embedder") if place else ""
         if isinstance(certificates, Problem):
             return certificates
-        found = await self._probe.external(index, key, certificates)
+        found = await self._probe.external(index, key, certificates, consented=consented)
+        ref = index.spec.embedder.ref
+        if ref and isinstance(found, Problem) and found.reason is Reason.EXTERNAL_UNREACHABLE:
+            found = replace(found, remedy=f"See the status of MemoryIndex {ref.namespace}/{ref.name}.")
         if place and isinstance(found, Problem):  # the authority may have rotated
             self.authorities.forget(place)
         return found

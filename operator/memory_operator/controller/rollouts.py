@@ -7,13 +7,13 @@ the operator may roll out the image to a second MemoryIndex.
 
 from dataclasses import dataclass
 
+from memory_operator.api.embedder import COMPONENT
 from memory_operator.api.spec import MemoryIndex
 from memory_operator.controller.queue import Key
 from memory_operator.reconcile.facts import Observed
 from memory_operator.reconcile.plan import Apply, Plan
 from memory_operator.reconcile.rollout import has_older_image, image_of
 from memory_operator.resources.common import Images
-from memory_operator.resources.embedder import COMPONENT
 
 
 def rolls_out_default_image(index: MemoryIndex, observed: Observed, images: Images, plan: Plan) -> bool:

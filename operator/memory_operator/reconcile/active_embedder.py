@@ -9,7 +9,7 @@ embedder is called only while the operator's chart permits its host.
 from pydantic import ValidationError
 
 from memory_operator.api.conditions import ConditionStatus, Verdict
-from memory_operator.api.embedder import External
+from memory_operator.api.embedder import COMPONENT, External, service_url
 from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import Manifest, MemoryIndex
 from memory_operator.reconcile.authorization.permissions import Permitted, check_external
@@ -18,8 +18,7 @@ from memory_operator.reconcile.embedder import mismatch, scale_live
 from memory_operator.reconcile.facts import Observed, Problem
 from memory_operator.reconcile.plan import Step
 from memory_operator.reconcile.rollout import embeds, rollout_obstacle, serves
-from memory_operator.resources.common import service_url
-from memory_operator.resources.embedder import COMPONENT, NEXT_COMPONENT, PORT, embedder_url
+from memory_operator.resources.embedder import NEXT_COMPONENT, embedder_url
 from memory_operator.resources.worker_pods import ConfiguredEmbedder, configured_embedder
 from memory_recall.status import DatabaseFacts
 
@@ -88,7 +87,7 @@ def withdrawal(index: MemoryIndex, observed: Observed, facts: DatabaseFacts, per
 
 def _refusal(index: MemoryIndex, to: ConfiguredEmbedder, permitted: Permitted) -> str:
     """Return why no text may be sent to an embedder, as the end of a sentence; empty if texts may be sent."""
-    if to.url in {service_url(index, component, PORT) for component in (COMPONENT, NEXT_COMPONENT)}:
+    if to.url in {service_url(index.namespace, index.name, component) for component in (COMPONENT, NEXT_COMPONENT)}:
         return ""
     found = _with_external(index, to)
     refused = check_external(found, permitted) if found else None
@@ -190,9 +189,9 @@ def _with_external(index: MemoryIndex, found: ConfiguredEmbedder) -> MemoryIndex
         return None
     if found.url == _own_url(index):
         return None
-    embedder = index.spec.embedder.model_copy(update={"external": external})
+    embedder = index.spec.embedder.model_copy(update={"external": external, "ref": None})
     return index.model_copy(update={"spec": index.spec.model_copy(update={"embedder": embedder})})
 
 
 def _own_url(index: MemoryIndex) -> str:
-    return service_url(index, COMPONENT, PORT)
+    return service_url(index.namespace, index.name, COMPONENT)

@@ -14,7 +14,7 @@ from memory_operator.api.spec import MemoryIndex
 from memory_operator.reconcile import swap
 from memory_operator.reconcile.active_embedder import former_external, needs_swap
 from memory_operator.reconcile.authorization.identity import identified
-from memory_operator.reconcile.authorization.permissions import Permitted, permitted_part
+from memory_operator.reconcile.authorization.permissions import Permitted, permitted_part, with_consent
 from memory_operator.reconcile.authorization.refusal import refusal
 from memory_operator.reconcile.context import Context
 from memory_operator.reconcile.database import plan_database
@@ -73,7 +73,7 @@ def reconcile(
     permitted: Permitted,
 ) -> Plan:
     """Decide what to write and what to report for an object that is not being deleted."""
-    observed = with_start_problems(index, observed, now)
+    observed, permitted = with_start_problems(index, observed, now), with_consent(permitted, observed.consented_hosts)
     database = plan_database(index, observed)
     if observed.database_facts is not None and database.verdict.holds:
         index = identified(index, observed.cluster, observed.database_facts, observed.kubernetes)
@@ -83,7 +83,7 @@ def reconcile(
     refused = refusal(context, database=database.verdict)
     blocked = refused or blocking_verdict(index, observed.database_facts)
     paused = Verdict.no(Reason.SUSPENDED, "The object is suspended.") if index.spec.suspend else blocked
-    at_least = 1 if swap.gate_asks_active_embedder(context) else 0
+    at_least = 1 if observed.referring or swap.gate_asks_active_embedder(context) else 0
     replicas, recommendation = plan_replicas(index, observed, now, at_least=at_least)
     if paused and observed.embedder:
         replicas = observed.embedder.replicas
@@ -123,6 +123,8 @@ def conclude(
     What its author may not choose is left out of the objects that the deletion makes, because a refusal would keep the
     object from ever being deleted.
     """
+    if facts.observed:
+        permitted = with_consent(permitted, facts.observed.consented_hosts)
     index = permitted_part(index, images, permitted)
     if facts.observed:
         facts = replace(facts, observed=with_start_problems(index, facts.observed, now))

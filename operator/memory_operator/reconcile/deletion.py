@@ -4,7 +4,8 @@ Kubernetes collects the children in the object's own namespace. A CloudNativePG 
 deleted by the operator, and its reclaim policy keeps the database. With `deletionPolicy: Delete` the operator first
 stops the workers and drops what the migrations added. With `Retain` it pauses an enabled concept graph, whose queue of
 changed memories would grow for ever; this is tried for two minutes at most. Both are done only by the MemoryIndex that
-has claimed the table. The finalizer stays only while something is left that the operator can undo. If the namespace,
+has claimed the table. Before all of this, a deletion waits until no other MemoryIndex uses the embedder of this one.
+The finalizer stays only while something is left that the operator can undo. If the namespace,
 the Cluster or the Secret is gone for good, the finalizer is removed, and an Event says what is left behind.
 """
 
@@ -55,14 +56,16 @@ def plan_finalizer(index: MemoryIndex, observed: Observed, actions: tuple[Action
     """Return True to add our finalizer, False to remove it, or None to leave it as it is.
 
     The finalizer is removed only if the operator knows that Kubernetes will collect every Database object that the
-    operator made for the MemoryIndex, and that there is no concept graph to pause.
+    operator made for the MemoryIndex, that there is no concept graph to pause, and that no other MemoryIndex uses its
+    embedder.
     """
     applied = [one.manifest for one in actions if isinstance(one, Apply) and one.manifest["kind"] == "Database"]
     made = [item for item in observed.database_objects if cnpg.is_made_for(index, item) and not item.deleting]
     owners = [cnpg.owner_uids(manifest) for manifest in applied] + [item.owner_uids for item in made]
     facts = observed.database_facts
     graph = index.spec.graph.enabled or (facts is not None and facts.graph is not None and facts.graph.enabled)
-    wanted = index.spec.deletion_policy == "Delete" or graph or any(index.uid not in uids for uids in owners)
+    undone = index.spec.deletion_policy == "Delete" or graph or any(index.uid not in uids for uids in owners)
+    wanted = undone or bool(observed.referring)
     if wanted == (FINALIZER in index.finalizers):
         return None
     unknown = isinstance(observed.cluster, Problem) or (facts is None and may_have_graph(index))
@@ -72,8 +75,12 @@ def plan_finalizer(index: MemoryIndex, observed: Observed, actions: tuple[Action
 def plan_deletion(index: MemoryIndex, facts: DeletionFacts, context: Context | None) -> Ending:
     """Return the next step of the deletion; the last step comes with what the deletion leaves behind.
 
-    `context` has the facts that were observed for it, and is None if none were.
+    `context` has the facts that were observed for it, and is None if none were. While other objects use the embedder,
+    nothing is undone yet, and the embedder goes on as it is; but a namespace can always be deleted.
     """
+    if facts.referring and not facts.namespace_terminating:
+        message = f"The deletion waits, since its embedder is used by {', '.join(facts.referring)}."
+        return Ending(Step(Verdict.no(Reason.EMBEDDER_IN_USE, message)))
     undo = _drop_or_leave if index.spec.deletion_policy == "Delete" else _pause_or_leave
     step, left = undo(index, facts, context)
     if step is not None:

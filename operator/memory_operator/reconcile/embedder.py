@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from memory_operator.api.conditions import Verdict
+from memory_operator.api.embedder import COMPONENT
 from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import Manifest, MemoryIndex
 from memory_operator.reconcile.context import Context
@@ -138,13 +139,13 @@ def plan_embedder(context: Context, *, database: Verdict, replicas: int) -> Step
     While a model file is being fetched, no new pod starts, and existing pods keep serving their present model.
     """
     index, observed = context.index, context.observed
-    name = f"{index.name}-{resources.COMPONENT}"
+    name = f"{index.name}-{COMPONENT}"
     live = observed.children.get(("Deployment", name))
     if not database.holds:
         return _without_database(context, live, replicas)
     unneeded = delete_unneeded(index, observed)
     if not index.runs_embedder:
-        deletions = delete_embedder(index, observed, resources.COMPONENT)
+        deletions = () if observed.referring else delete_embedder(index, observed, COMPONENT)
         return Step(_unmanaged_verdict(index, observed), (*deletions, *unneeded))
     *guards, deployment = _objects(context, replicas)
     fetch = plan_fetch(context)
@@ -174,7 +175,7 @@ def scale_live(context: Context, *, replicas: int) -> tuple[Action, ...]:
     is empty.
     """
     index, observed = context.index, context.observed
-    live = observed.children.get(("Deployment", f"{index.name}-{resources.COMPONENT}"))
+    live = observed.children.get(("Deployment", f"{index.name}-{COMPONENT}"))
     if live is None:
         return ()
     *guards, deployment = _objects(context, replicas)
@@ -275,7 +276,7 @@ def _verdict(index: MemoryIndex, observed: Observed, replicas: int, *, changes: 
             Reason.GPU_NOT_USED, f"Pod {on_cpu.pod} computes on the CPU though spec.embedder.gpuLayers asks for a GPU."
         )
     note = "" if resources.serves_while_rolling_out(index) else NO_POD_MEANWHILE
-    pods = observed.pods_of(resources.COMPONENT)
+    pods = observed.pods_of(COMPONENT)
     obstacle = rollout_obstacle(name, deployment, pods, changes=changes, note=note) or mismatch(index, observed)
     if obstacle:
         return obstacle

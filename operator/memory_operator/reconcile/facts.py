@@ -236,6 +236,10 @@ class Observed:
         rollout_admitted: whether a new default image of the embedder may be rolled out now.
         key_refused: whether the sync worker reports that its embedder's API key is lost or refused.
         external: what an external embedder serves, or what is wrong with it or with the Secret of the API key.
+        reference: why the embedder that `spec.embedder.ref` names must not be used; None if it may be.
+        consented_hosts: the hosts of embedders of other MemoryIndex objects that consent to their use by this one. Only
+            those are known that its specification or its sync worker names.
+        referring: the other MemoryIndex objects that use the embedder of this one, as namespace/name, in order.
         active_external: the same of the active model's external embedder during a swap; only a problem with the Secret
             if the operator runs that embedder; None if there is none, or if it was not asked.
         database_ca: the certificates of the authority that the database server is verified by; empty if none are used.
@@ -255,6 +259,9 @@ class Observed:
     sync: DeploymentFacts | None = None
     external: ReportedModel | Problem | None = None
     active_external: ReportedModel | Problem | None = None
+    reference: Problem | None = None
+    consented_hosts: frozenset[str] = frozenset()
+    referring: tuple[str, ...] = ()
     loads: tuple[EmbedderLoad, ...] = ()
     key_refused: bool = False
     children: Mapping[tuple[str, str], Manifest] = field(default_factory=dict)
@@ -296,11 +303,13 @@ class DeletionFacts:
 
     Attributes:
         database_objects: the operator's Database objects for the MemoryIndex; None if the operator may not read them.
+        referring: the other MemoryIndex objects that use the embedder of this one, as namespace/name, in order.
         namespace_terminating: whether the MemoryIndex's namespace is being deleted, so that no Job can start there.
         observed: all facts, if the migrations are to be undone or a concept graph may have to be paused, and the
             namespace stays; None in any other case, and if the operator may not read what is needed for a pause.
     """
 
     database_objects: tuple[DatabaseObject, ...] | None
+    referring: tuple[str, ...] = ()
     namespace_terminating: bool = False
     observed: Observed | None = None

@@ -6,13 +6,13 @@ the roll-out may solve them.
 """
 
 from memory_operator.api.conditions import Verdict
+from memory_operator.api.embedder import COMPONENT
 from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import Manifest, MemoryIndex
 from memory_operator.reconcile.facts import DeploymentFacts, Observed, PodFacts, Problem
 from memory_operator.reconcile.plan import failed_step, has_drifted
 from memory_operator.resources.common import ANNOTATION_SPECIFICATION, Images, own_container
 from memory_operator.resources.drift import Difference
-from memory_operator.resources.embedder import COMPONENT
 
 
 def rollout_obstacle(

@@ -6,6 +6,7 @@ It also runs if no claim of this MemoryIndex on the table is recorded yet, becau
 from functools import partial
 
 from memory_operator.api.conditions import Verdict
+from memory_operator.api.embedder import COMPONENT
 from memory_operator.api.reasons import Reason
 from memory_operator.reconcile.authorization.claims import is_claimed_by
 from memory_operator.reconcile.authorization.database_tls import plan_database_ca
@@ -14,7 +15,7 @@ from memory_operator.reconcile.facts import Problem
 from memory_operator.reconcile.jobs import JobRequest, plan_job
 from memory_operator.reconcile.plan import Step, apply_drifted, waiting_for
 from memory_operator.resources import workers
-from memory_operator.resources.embedder import COMPONENT, NEXT_COMPONENT
+from memory_operator.resources.embedder import NEXT_COMPONENT
 from memory_operator.resources.network_policies import worker_policy
 from memory_recall.schema.requirements.faults import messages, remedies
 from memory_recall.status import DatabaseFacts

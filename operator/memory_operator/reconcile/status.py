@@ -19,13 +19,14 @@ from memory_operator.api.conditions import (
     overdue,
     render,
 )
+from memory_operator.api.embedder import COMPONENT
 from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import ANNOTATION_RECONCILE_AT, Manifest, MemoryIndex
 from memory_operator.reconcile.facts import EmbedderLoad, Observed
 from memory_operator.reconcile.jobs import active_job
 from memory_operator.reconcile.plan import Plan
 from memory_operator.resources.common import selector
-from memory_operator.resources.embedder import COMPONENT, embedder_url
+from memory_operator.resources.embedder import embedder_url
 from memory_recall.graph import GraphState
 from memory_recall.status import DatabaseFacts, RowCounts
 from memory_recall.visible_text import visible_line

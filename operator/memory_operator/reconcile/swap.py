@@ -153,6 +153,8 @@ def _swap(
     """
     index, observed = context.index, context.observed
     active, model = facts.active_name or "", index.spec.embedding.model
+    if observed.referring:
+        return _in_use(context, active)
     objects = resources.objects(index, context.images, replicas=1, component=resources.NEXT_COMPONENT)
     policy = embedder_policy(index, resources.NEXT_COMPONENT, operator_namespace=observed.operator_namespace)
     fetch = plan_fetch(context)
@@ -176,6 +178,16 @@ def _swap(
     activity = f"swaps {active} for {model}{stage}; recalls go on with {active}"
     step = plan_job(context, JobRequest("swap", build, Reason.SWAPPING, activity))
     return replace(step, actions=(*writes, *step.actions))
+
+
+def _in_use(context: Context, active: str) -> Step:
+    """Return the step of ModelActive while others use the embedder, whose model would be taken from them."""
+    running = active_job(context.observed.jobs_of("swap"))
+    stops = (Delete("Job", context.index.namespace, running.name, running.uid),) if running else ()
+    wanted, used_by = context.index.spec.embedding.model, ", ".join(context.observed.referring)
+    message = f"{active} is not exchanged for {wanted}, since its embedder is used by {used_by}."
+    remedy = f"{Reason.EMBEDDER_IN_USE.remedy} Setting spec.embedding.model to {active} keeps the model."
+    return Step(Verdict.no(Reason.EMBEDDER_IN_USE, message, remedy), stops)
 
 
 def _delete_unneeded(context: Context, active: str) -> tuple[Action, ...]:

@@ -30,6 +30,12 @@ def _specification(index: MemoryIndex) -> Verdict | None:
         column_names(index)
     except InvalidConfiguration as error:
         return Verdict.no(Reason.INVALID_SPEC, f"spec.database.columns: {error.message}", error.remedy)
+    ref = index.spec.embedder.ref
+    if ref and (ref.namespace, ref.name) == (index.namespace, index.name):
+        message = "spec.embedder.ref names this object itself, which then has no embedder."
+        return Verdict.no(
+            Reason.INVALID_SPEC, message, "Remove it, or name the MemoryIndex whose embedder is to be used."
+        )
     profile = PROFILES.get(embedding.model)
     if profile is None and (embedding.model == "custom" or embedder_options(index).api is not EmbedderApi.MEMORY_INDEX):
         return None

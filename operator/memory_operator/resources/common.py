@@ -69,11 +69,6 @@ def metadata(index: MemoryIndex, name: str, component: str) -> Manifest:
     }
 
 
-def service_url(index: MemoryIndex, component: str, port: int) -> str:
-    """Return the URL in the cluster of a Service that the operator makes for this MemoryIndex."""
-    return f"http://{index.name}-{component}.{index.namespace}.svc:{port}"
-
-
 def owner_references(index: MemoryIndex) -> list[Manifest]:
     """Return the owner reference by which Kubernetes deletes an object together with its MemoryIndex."""
     return [

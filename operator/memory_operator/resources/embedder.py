@@ -9,6 +9,7 @@ If other pods serve during a roll-out, no request is interrupted. An old pod is 
 ready for a while, and the stopped pod serves until no more requests are directed to it.
 """
 
+from memory_operator.api.embedder import COMPONENT, PORT, service_url
 from memory_operator.api.spec import Manifest, MemoryIndex
 from memory_operator.resources.common import (
     KEY_DIRECTORY,
@@ -21,7 +22,6 @@ from memory_operator.resources.common import (
     scraped,
     secret_file,
     selector,
-    service_url,
     with_fingerprint,
 )
 from memory_operator.resources.model_fetch import FETCHED_DIRECTORY, FETCHED_FILE, claim_name
@@ -29,7 +29,6 @@ from memory_operator.resources.pod_template import completed
 from memory_operator.resources.specification import record_of_specification
 from memory_recall.embedding.apis import OWN_OPTIONS, PREFIXED_APIS, EmbedderApi, EmbedderOptions
 
-PORT = 8080
 PROBE_PORT = 9090  # of health, readiness and metrics, which callers cannot exhaust
 MODEL_DIRECTORY = "/models"
 DEFAULT_RESOURCES = {"requests": {"cpu": "250m", "memory": "512Mi"}, "limits": {"memory": "2Gi"}}
@@ -38,14 +37,13 @@ STARTUP_SECONDS = 1800  # a large model from a slow volume; the probe answers as
 MIN_READY_SECONDS = 15  # for a Service's change of pods to reach every node
 SHUTDOWN_DELAY_SECONDS = 10  # for the same; it is also longer than clients keep idle connections
 DRAIN_SECONDS = 60  # of an embedder, from the end of the shutdown delay
-COMPONENT = "embedder"
 NEXT_COMPONENT = "embedder-next"  # the next model's, while a swap is under way
 
 
 def embedder_url(index: MemoryIndex, component: str = COMPONENT) -> str:
     """Return the URL at which workers and memory servers reach the embedder, or the second embedder of a swap."""
     external = index.spec.embedder.external
-    return external.url.rstrip("/") if external else service_url(index, component, PORT)
+    return external.url.rstrip("/") if external else service_url(index.namespace, index.name, component)
 
 
 def recorded_url(index: MemoryIndex) -> str | None:

@@ -9,9 +9,10 @@ contain no memory text and the scraper may run in any namespace.
 from typing import Any
 from urllib.parse import urlsplit
 
+from memory_operator.api.embedder import COMPONENT, PORT
 from memory_operator.api.spec import HttpSource, Manifest, MemoryIndex
 from memory_operator.resources.common import LABEL_COMPONENT, LABEL_NAME, MANAGER, metadata, selector, with_fingerprint
-from memory_operator.resources.embedder import COMPONENT, NEXT_COMPONENT, PORT, PROBE_PORT
+from memory_operator.resources.embedder import NEXT_COMPONENT, PROBE_PORT
 from memory_operator.resources.model_fetch import COMPONENT as FETCH_COMPONENT
 from memory_operator.resources.workers import METRICS_PORT
 
@@ -39,17 +40,18 @@ def embedder_policy(index: MemoryIndex, component: str = COMPONENT, *, operator_
     """Return the NetworkPolicy of embedder pods, which may make no connections.
 
     The embedder may be called by the pods that `spec.embedder.allowFrom` selects (by default all pods of the
-    namespace), by the workers of this MemoryIndex and by the operator. With an empty `operator_namespace`, the policy
-    does not mention the operator.
+    namespace), by the workers of this MemoryIndex, by all pods of the namespaces that it allows, and by the operator.
+    With an empty `operator_namespace`, the policy does not mention the operator.
     """
     allowed = index.spec.embedder.allow_from
     callers: list[Manifest] = [{"podSelector": {}}]
     if allowed is not None:
         callers = [*map(_as_stored, allowed), {"podSelector": _workers(index)}]
+    callers += [_namespace(name) for name in sorted(index.allowed_namespaces)]
     if operator_namespace:
         callers.append(
             {
-                "namespaceSelector": {"matchLabels": {LABEL_NAMESPACE: operator_namespace}},
+                **_namespace(operator_namespace),
                 "podSelector": {"matchLabels": {LABEL_NAME: MANAGER}},
             }
         )
@@ -98,7 +100,7 @@ def _to_host(url: str) -> Manifest:
     parts = urlsplit(url)
     *service, suffix = (parts.hostname or "").removesuffix(".cluster.local").split(".")
     if suffix == "svc" and len(service) > 1:  # a Service may map its port to any port of its pods
-        return {"to": [{"namespaceSelector": {"matchLabels": {LABEL_NAMESPACE: service[-1]}}}]}
+        return {"to": [_namespace(service[-1])]}
     port = parts.port or (HTTPS_PORT if parts.scheme == "https" else 80)
     return {"ports": [{"port": port, "protocol": "TCP"}]}
 
@@ -111,6 +113,10 @@ def _components(index: MemoryIndex, components: tuple[str, ...]) -> Manifest:
     labels = {name: value for name, value in selector(index, "").items() if name != LABEL_COMPONENT}
     expression = {"key": LABEL_COMPONENT, "operator": "In", "values": list(components)}
     return {"matchLabels": labels, "matchExpressions": [expression]}
+
+
+def _namespace(name: str) -> Manifest:
+    return {"namespaceSelector": {"matchLabels": {LABEL_NAMESPACE: name}}}
 
 
 def _as_stored(peer: Manifest) -> Manifest:

@@ -11,7 +11,7 @@ from memory_operator.resources.common import ANNOTATION_SPECIFICATION, fingerpri
 _NOT_OF_MODEL = {"query_egress"}
 _NOT_OF_PODS = {
     "min_replicas", "max_replicas", "target_queue_seconds", "scale_down_delay_seconds", "scaling", "allow_from",
-    "external",
+    "external", "ref",
 }  # fmt: skip
 
 

@@ -10,5 +10,9 @@ output "namespace" {
 
 output "embedder_url" {
   description = "URL at which pods of the namespace reach the embedder; that of an external one as it is given."
-  value       = try(var.spec.embedder.external.url, "http://${var.name}-embedder.${var.namespace}.svc:8080")
+  value = try(
+    var.spec.embedder.external.url,
+    "http://${var.spec.embedder.ref.name}-embedder.${try(var.spec.embedder.ref.namespace, var.namespace)}.svc:8080",
+    "http://${var.name}-embedder.${var.namespace}.svc:8080",
+  )
 }

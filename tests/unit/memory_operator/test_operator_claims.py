@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from memory_operator.api.spec import MemoryIndex, parse
-from memory_operator.clients.kube import KubeError
+from memory_operator.clients.kube import EVERY_NAMESPACE, KubeError
 from memory_operator.controller.cache import WATCHED, ObjectCache
 from memory_operator.controller.entries import entry_of
 from memory_operator.controller.observe import Observer
@@ -195,20 +195,20 @@ async def test_an_older_object_of_another_namespace_is_seen(bench: Bench, world:
 
 
 async def test_other_objects_are_read_only_until_the_table_is_claimed(bench: Bench) -> None:
-    listed: list[str] = []
+    listed: list[tuple[str, str]] = []
     real = bench.api.list
 
     async def recording(kind: str, namespace: str, labels: dict[str, str] | None = None) -> list[dict[str, Any]]:
-        listed.append(kind)
+        listed.append((kind, namespace))
         return await real(kind, namespace, labels)
 
     bench.api.list = recording  # type: ignore[method-assign]
     await bench.reconcile()
-    assert "MemoryIndex" in listed
+    assert ("MemoryIndex", EVERY_NAMESPACE) in listed
     listed.clear()
     bench.database = FULL
     await bench.reconcile()
-    assert "MemoryIndex" not in listed
+    assert ("MemoryIndex", EVERY_NAMESPACE) not in listed
 
 
 HOLDER = TableClaim(SERVER, "a", "x", "u-x", "2025-12-01T00:00:00Z", "k-1", cluster_name="pg")

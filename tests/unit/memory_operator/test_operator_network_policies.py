@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from memory_operator.api.embedder import PORT
 from memory_operator.api.spec import MemoryIndex
 from memory_operator.clients import object_facts
 from memory_operator.reconcile.authorization.addresses import is_forbidden
@@ -42,7 +43,7 @@ def callers(policy: Any, port: int) -> Any:
 @pytest.mark.promise("embedder-callers-named")
 @pytest.mark.finding("M1")
 def test_by_default_the_pods_of_the_objects_namespace_call_its_embedder(world: World) -> None:
-    assert callers(embedder_policy(world.index()), embedder.PORT) == [{"podSelector": {}}]
+    assert callers(embedder_policy(world.index()), PORT) == [{"podSelector": {}}]
 
 
 @pytest.mark.promise("embedder-callers-named")
@@ -52,7 +53,7 @@ def test_by_default_the_pods_of_the_objects_namespace_call_its_embedder(world: W
 )
 def test_the_peers_that_are_named_replace_the_default_and_workers_keep_access(world: World, allowed: list[Any]) -> None:
     policy = embedder_policy(world.index(embedder={"allowFrom": allowed}))
-    assert callers(policy, embedder.PORT) == [*allowed, WORKERS]
+    assert callers(policy, PORT) == [*allowed, WORKERS]
 
 
 def test_a_peer_with_empty_fields_is_no_drift_for_ever(world: World) -> None:
@@ -60,12 +61,12 @@ def test_a_peer_with_empty_fields_is_no_drift_for_ever(world: World) -> None:
         "podSelector": {"matchLabels": {}, "matchExpressions": []},
         "namespaceSelector": {"matchLabels": {"a": "b"}},
     }
-    peer, _ = callers(embedder_policy(world.index(embedder={"allowFrom": [given]})), embedder.PORT)
+    peer, _ = callers(embedder_policy(world.index(embedder={"allowFrom": [given]})), PORT)
     assert peer == {"podSelector": {}, "namespaceSelector": {"matchLabels": {"a": "b"}}}
 
 
 def test_the_operator_calls_embedders_from_its_own_namespace_alone(world: World) -> None:
-    *_, operator = callers(embedder_policy(world.index(), operator_namespace="system"), embedder.PORT)
+    *_, operator = callers(embedder_policy(world.index(), operator_namespace="system"), PORT)
     assert operator == {
         "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "system"}},
         "podSelector": {"matchLabels": {"app.kubernetes.io/name": "memory-operator"}},

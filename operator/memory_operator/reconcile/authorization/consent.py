@@ -1,34 +1,29 @@
-"""Decide whether the owners of a Cluster and of a Secret consent to their use.
+"""Decide whether the owners of a Cluster, of a Secret and of another object's embedder consent to their use.
 
 The operator may read Secrets and change the databases of every team, but the author of a MemoryIndex may lack these
-rights. Therefore a Cluster lists in an annotation the other namespaces that may use it. A Secret says by a label
+rights. Therefore a Cluster lists in an annotation the other namespaces that may use it, and so does a MemoryIndex for
+its embedder. A Secret says by a label
 whether it may be used as a connection URI or as an API key. Only somebody who may change the Cluster or the Secret can
-set the annotation or the label.
+set the annotation or the label. The consent to an embedder ends with its MemoryIndex, since its name is free then.
 
 A Secret that CloudNativePG wrote for the application user of the object's own Cluster needs no label. It is recognised
 by the Cluster's uid in its owner reference. Only somebody who may write Secrets in that namespace can forge the
 reference.
 """
 
+from collections.abc import Collection
 from typing import Any, Literal
 
 from memory_operator.api.conditions import Verdict
 from memory_operator.api.reasons import Reason
-from memory_operator.api.spec import Manifest, MemoryIndex
+from memory_operator.api.spec import ANNOTATION_ALLOWED_NAMESPACES, Manifest, MemoryIndex
 from memory_operator.reconcile.facts import ClusterFacts, Observed, Problem
 from memory_operator.reconcile.plan import failed_step
 
-ANNOTATION_ALLOWED_NAMESPACES = "memory-index.dev/allowed-namespaces"
 LABEL_ALLOW = "memory-index.dev/allow"
 SecretUse = Literal["dsn", "api-key"]
 _USER_TYPE = "cnpg.io/userType"
 _MISSING = {Reason.CONSENT_MISSING, Reason.NOT_PERMITTED}
-
-
-def allowed_namespaces(annotations: dict[str, Any]) -> frozenset[str]:
-    """Parse the annotation of a Cluster that lists the namespaces which may use it; there is no wildcard."""
-    names = str(annotations.get(ANNOTATION_ALLOWED_NAMESPACES, "")).split(",")
-    return frozenset(name.strip() for name in names) - {""}
 
 
 def check_cluster(index: MemoryIndex, cluster: ClusterFacts) -> Problem | None:
@@ -38,12 +33,35 @@ def check_cluster(index: MemoryIndex, cluster: ClusterFacts) -> Problem | None:
     """
     if index.namespace in {cluster.namespace, *cluster.allowed_namespaces}:
         return None
-    present = "PRESENT_NAMES," if cluster.allowed_namespaces else ""  # the names of other teams are not for this status
+    kind = "cluster.postgresql.cnpg.io"
+    return _not_allowed(index, str(cluster), (kind, cluster.namespace, cluster.name), cluster.allowed_namespaces)
+
+
+def check_embedder_owner(index: MemoryIndex, named: tuple[str, str], owner: MemoryIndex | None) -> Problem | None:
+    """Return why the embedder of another MemoryIndex must not be used, or None if it may be used.
+
+    `named` are namespace and name of that object, and `owner` is the object, None if there is none. Its embedder may be
+    used from its own namespace and from the namespaces that it allows.
+    """
+    namespace, name = named
+    subject = f"MemoryIndex {namespace}/{name}"
+    if owner is None:
+        message = f"{subject}, whose embedder is to be used, does not exist or has an invalid specification."
+        return Problem(Reason.EMBEDDER_NOT_SHARED, message)
+    if index.namespace not in {namespace, *owner.allowed_namespaces}:
+        return _not_allowed(index, subject, ("memoryindex", namespace, name), owner.allowed_namespaces)
+    return None
+
+
+def _not_allowed(index: MemoryIndex, subject: str, place: tuple[str, str, str], allowed: Collection[str]) -> Problem:
+    """Return the missing consent of the subject, an object whose kind, namespace and name are its `place`."""
+    kind, namespace, name = place
+    present = "PRESENT_NAMES," if allowed else ""  # the names of other teams are not for this status
     line = (
-        f"kubectl -n {cluster.namespace} annotate cluster.postgresql.cnpg.io {cluster.name} --overwrite "
+        f"kubectl -n {namespace} annotate {kind} {name} --overwrite "
         f"{ANNOTATION_ALLOWED_NAMESPACES}={present}{index.namespace}"
     )
-    message = f"{cluster} does not allow MemoryIndex objects of namespace {index.namespace}; this line does: `{line}`."
+    message = f"{subject} does not allow MemoryIndex objects of namespace {index.namespace}; this line does: `{line}`."
     return Problem(Reason.CONSENT_MISSING, message)
 
 

@@ -8,7 +8,7 @@ operator's own images, and hosts in the object's own namespace, need no permissi
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
@@ -39,6 +39,11 @@ class Permitted:
 
     def __str__(self) -> str:
         return json.dumps({name: value for name, value in asdict(self).items() if value})
+
+
+def with_consent(permitted: Permitted, hosts: Iterable[str]) -> Permitted:
+    """Return what an author may choose where these hosts are embedders whose owners consent to their use."""
+    return replace(permitted, external_hosts=(*permitted.external_hosts, *sorted(hosts)))
 
 
 class _Choice(NamedTuple):

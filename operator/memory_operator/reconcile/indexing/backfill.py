@@ -9,6 +9,7 @@ condition holds only if the sync worker runs, because otherwise the next new row
 from datetime import timedelta
 
 from memory_operator.api.conditions import Verdict
+from memory_operator.api.embedder import COMPONENT
 from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import MemoryIndex
 from memory_operator.reconcile.context import Context
@@ -18,7 +19,6 @@ from memory_operator.reconcile.jobs import JobRequest, active_job, plan_job
 from memory_operator.reconcile.plan import Step, apply_drifted, waiting_for
 from memory_operator.reconcile.rollout import pods_serve, rollout_obstacle, serves, template_drifted
 from memory_operator.resources import workers
-from memory_operator.resources.embedder import COMPONENT
 from memory_recall.status import DatabaseFacts, RowCounts
 
 BACKFILL_MIN_ROWS = 200
