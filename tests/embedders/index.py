@@ -7,7 +7,7 @@ from typing import Any
 
 from devcluster.demo import objects
 from devcluster.errors import DevclusterError
-from tests.embedders.servers import DIMENSIONS, NAMESPACE, PORT, REFERENCE, Server, impostor_objects
+from tests.embedders.servers import DIMENSIONS, NAMESPACE, PORT, REFERENCE, Server, other_model_objects
 from tests.support.cluster.memories import rows, sensitive
 from tests.support.cluster.platform import Platform
 from tests.support.cluster.tenants import Tenant
@@ -117,8 +117,8 @@ def _use(tenant: Tenant, server: Server, outcome: Outcome) -> None:
 
 def _replace_model(tenant: Tenant, server: Server, outcome: Outcome) -> None:
     """Put another model in the server's place, under the same name, and start the worker anew."""
-    tenant.cluster.apply(*impostor_objects(server))
-    where = ("rollout", "status", f"deployment/{server.name}-impostor", f"--timeout={_SECONDS:.0f}s")
+    tenant.cluster.apply(*other_model_objects(server))
+    where = ("rollout", "status", f"deployment/{server.name}-other-model", f"--timeout={_SECONDS:.0f}s")
     tenant.cluster.kubectl("-n", NAMESPACE, *where, timeout=_SECONDS + 30)
     before = tenant.embedded()
     tenant.kubectl("delete", "pod", "-l", "app.kubernetes.io/component=sync", "--wait=true")

@@ -103,9 +103,9 @@ def server_objects(server: Server) -> tuple[Object, ...]:
     return config, _deployment(server.name, server.command), _service(server.name, server.name)
 
 
-def impostor_objects(server: Server) -> tuple[Object, ...]:
+def other_model_objects(server: Server) -> tuple[Object, ...]:
     """Return another model under the name of a server's model, in its place; the vectors have the same length."""
-    name = f"{server.name}-impostor"
+    name = f"{server.name}-other-model"
     command = _llama_server(_OTHER_MODEL, "mean", server.served_as)
     return _deployment(name, command), _service(server.name, name)
 

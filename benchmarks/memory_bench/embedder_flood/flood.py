@@ -10,8 +10,8 @@ from typing import Any
 
 import psutil
 
-from memory_bench.embedder_flood.crowd import Crowd, gather_crowd
 from memory_bench.embedder_flood.holding import Held
+from memory_bench.embedder_flood.many_callers import ManyCallers, ask_at_once
 from memory_bench.embedder_flood.poisoning import Poisoned, poison
 from memory_bench.embedder_flood.probing import Waits, probe_health, send_queries
 from memory_bench.embedder_flood.sending import Sent, attack
@@ -34,7 +34,7 @@ class Outcome:
     queries: Waits
     held: Held
     poisoned: Poisoned
-    crowd: Crowd
+    many_callers: ManyCallers
     peak_bytes: int
     alive: bool
     seconds: float
@@ -49,8 +49,8 @@ class Outcome:
             "longest_query_ms_of_others": self.queries.longest_ms,
             "rss_mb": round(self.peak_bytes / 1e6),
             "innocent_failures": self.poisoned.innocent_failures,
-            "callers": self.crowd.callers,
-            "resets": self.crowd.resets,
+            "callers": self.many_callers.callers,
+            "resets": self.many_callers.resets,
             "half_open_survived": self.alive and self.held.all_ended and not self.health.failures,
         }
 
@@ -62,7 +62,7 @@ class Outcome:
             "queries": asdict(self.queries),
             "held": asdict(self.held),
             "poisoned": asdict(self.poisoned),
-            "crowd": asdict(self.crowd),
+            "many_callers": asdict(self.many_callers),
             "seconds": self.seconds,
         }
 
@@ -83,7 +83,7 @@ class Outcome:
             self.alive
             and self.line()["unanswered"] == self.server_errors == 0
             and self.poisoned.innocent_failures == self.poisoned.poisoned_otherwise == 0
-            and self.crowd.resets == self.crowd.refused_otherwise == 0
+            and self.many_callers.resets == self.many_callers.refused_otherwise == 0
             and self.held.all_ended
             and self.health.longest_ms <= _LONGEST_HEALTH_MS
             and self.queries.longest_ms <= _LONGEST_QUERY_MS
@@ -111,14 +111,14 @@ async def flood(server: Server, count: int, openapi: dict[str, Any], share: floa
         )
         sent, held = await attacking
     poisoned = await poison(server.url, count // 10)
-    crowd = await gather_crowd(server.url, callers)
+    many_callers = await ask_at_once(server.url, callers)
     return Outcome(
         sent=sent,
         health=health,
         queries=queries,
         held=held,
         poisoned=poisoned,
-        crowd=crowd,
+        many_callers=many_callers,
         peak_bytes=_peak_bytes(server.pid),
         alive=_alive(server.pid),
         seconds=round(loop.time() - started, 1),

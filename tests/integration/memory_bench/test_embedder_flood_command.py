@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from memory_bench.embedder_flood.crowd import Crowd
 from memory_bench.embedder_flood.flood import Outcome
 from memory_bench.embedder_flood.holding import KINDS, Held
+from memory_bench.embedder_flood.many_callers import ManyCallers
 from memory_bench.embedder_flood.poisoning import Poisoned
 from memory_bench.embedder_flood.probing import Waits
 from memory_bench.embedder_flood.sending import Sent
@@ -39,7 +39,7 @@ def outcome(**changes: Any) -> Outcome:
         queries=Waits(10, 1000.0),
         held=held,
         poisoned=Poisoned(1000, 0, 0),
-        crowd=Crowd(2000, {200: 512, 429: 1488}, 0),
+        many_callers=ManyCallers(2000, {200: 512, 429: 1488}, 0),
         peak_bytes=1_500_000_000,
         alive=True,
         seconds=1.0,
@@ -53,7 +53,7 @@ def test_the_figures_of_an_outcome_are_what_was_counted() -> None:
         health=Waits(1, 7.0, 2),
         queries=Waits(1, 8.0, 3),
         poisoned=Poisoned(9, 4, 0),
-        crowd=Crowd(9, {200: 4}, 5),
+        many_callers=ManyCallers(9, {200: 4}, 5),
     )
     assert lost.line() == dict(zip(FIGURES, (10, 0, 6, 7.0, 8.0, 1500, 4, 9, 5, False), strict=True))
 
@@ -75,8 +75,8 @@ LATE = Held({kind.name: 1 for kind in KINDS}, {kind.name: 60.0 for kind in KINDS
         {"held": LATE},
         {"poisoned": Poisoned(1000, 1, 0)},
         {"poisoned": Poisoned(1000, 0, 1)},
-        {"crowd": Crowd(2000, {200: 1999}, 1)},
-        {"crowd": Crowd(2000, {200: 1999, 503: 1}, 0)},
+        {"many_callers": ManyCallers(2000, {200: 1999}, 1)},
+        {"many_callers": ManyCallers(2000, {200: 1999, 503: 1}, 0)},
     ],
 )
 def test_each_thing_that_others_notice_fails_a_flood(changes: dict[str, Any]) -> None:

@@ -10,7 +10,7 @@ _SECONDS = 120
 
 
 @dataclass(frozen=True, slots=True)
-class Crowd:
+class ManyCallers:
     """How many callers asked, the answers by status, and how many were reset or never answered."""
 
     callers: int
@@ -23,7 +23,7 @@ class Crowd:
         return sum(number for status, number in self.statuses.items() if status not in {200, 429})
 
 
-async def gather_crowd(url: str, callers: int) -> Crowd:
+async def ask_at_once(url: str, callers: int) -> ManyCallers:
     """Send one query for each caller, all at once."""
     statuses: Counter[int] = Counter()
     resets = 0
@@ -41,4 +41,4 @@ async def gather_crowd(url: str, callers: int) -> Crowd:
                 resets += 1
 
         await asyncio.gather(*map(ask, range(callers)))
-    return Crowd(callers, dict(sorted(statuses.items())), resets)
+    return ManyCallers(callers, dict(sorted(statuses.items())), resets)

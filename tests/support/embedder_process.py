@@ -14,13 +14,16 @@ _SECONDS = 120
 
 
 @contextlib.contextmanager
-def running_embedder(model: Path) -> Iterator[str]:
-    """Run the embedder with the file of the default model on the CPU, and yield its URL once it is ready."""
+def running_embedder(model: Path, *options: str) -> Iterator[str]:
+    """Run the embedder with the file of the default model on the CPU, and yield its URL once it is ready.
+
+    `options` are further ones of its command line.
+    """
     ports = [_free_port(), _free_port()]
     command = [
         sys.executable, "-m", "memory_embedder", "serve", "--model", "all-MiniLM-L6-v2", "--model-file", str(model),
         "--gpu-layers", "0", "--allow-cpu", "--host", "127.0.0.1", "--port", str(ports[0]),
-        "--probe-port", str(ports[1]),
+        "--probe-port", str(ports[1]), *options,
     ]  # fmt: skip
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
