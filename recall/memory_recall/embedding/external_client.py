@@ -84,20 +84,20 @@ class ExternalEmbedder(AsyncEmbedder):
     async def model_info(self) -> ServedModel:
         """Return the model, with its canary in place of the digest of its file, which is not known.
 
-        A hosted provider is not asked if the dimensions are given; of its model there is no canary.
-
         Raises:
             MemoryIndexError: the server does not serve the model, or embeds no text.
         """
-        if self.hosted and self._wire.dimensions is not None:
-            return ServedModel(str(self.model), self._wire.dimensions)
         listing = self._other.listing(self._timeout)
         if listing is not None:
             await self._read(listing, self._other.check_listing)
         return await self._measure()
 
     async def embed_documents(self, texts: Sequence[str], *, skip: bool = False) -> EmbeddedBatch:
-        """Embed texts of memories. The batch has the canary of the model, which is at most an hour old."""
+        """Embed texts of memories. The batch has the canary of the model.
+
+        The canary is at most an hour old. That of a hosted provider is as old as the last `model_info`, since between
+        the last look at a row and the request with its text nothing else is to happen.
+        """
         if texts and not self.hosted and time.monotonic() - self._measured_at > _CANARY_SECONDS:
             await self._measure()
         return replace(await super().embed_documents(texts, skip=skip), digest=self._canary)
@@ -111,8 +111,8 @@ class ExternalEmbedder(AsyncEmbedder):
         """Embed the texts of the canary, and return the model that they tell."""
         documents = await self._embed(CANARY_DOCUMENTS, "document")
         query = await self._embed([CANARY_QUERY], "query")
-        canary = str(Canary.of([*documents.vectors.tolist(), *query.vectors.tolist()]))
-        self._canary, self._measured_at = None if self.hosted else canary, time.monotonic()
+        self._canary = str(Canary.of([*documents.vectors.tolist(), *query.vectors.tolist()]))
+        self._measured_at = time.monotonic()
         return ServedModel(str(self.model), documents.vectors.shape[1], self._canary)
 
     async def _embed(self, texts: Sequence[str], input_type: str, *, skip: bool = False) -> EmbeddedBatch:  # noqa: ARG002  (such a server fails a request whole)

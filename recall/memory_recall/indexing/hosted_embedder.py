@@ -12,6 +12,7 @@ turn has come.
 """
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -31,6 +32,7 @@ from memory_recall.schema.revisions import require_schema
 _ATTEMPTS = 6
 _BACKOFF = Backoff(first=0.1, longest=5.0, jitter=1.0)
 _LONGEST_PAUSE = 60.0
+_IDENTIFIED_SECONDS = 3600.0
 
 
 @dataclass(frozen=True)
@@ -86,9 +88,11 @@ class HostedEmbedder:
         self._pacer = Pacer()
         self._longest_pause = longest_pause
         self._egress_filter = egress_filter
+        self._identified_at: float | None = None
 
     async def model_info(self) -> ServedModel:
-        """Return the configured model, which has no digest as it is hosted."""
+        """Return the served model; what it is known by is asked of the provider with fixed texts, of no memory."""
+        self._identified_at = time.monotonic()
         return await self._client.model_info()
 
     async def embed_queries(self, texts: Sequence[str]) -> EmbeddedBatch:
@@ -103,11 +107,14 @@ class HostedEmbedder:
         """Embed the rows whose text may leave the cluster, and return these rows and their vectors.
 
         Which rows those are is looked up again before each request, and before each repetition of a request. If there
-        are none, the result is an empty list and None.
+        are none, the result is an empty list and None. A model that was identified more than an hour ago is identified
+        once more, so that the vectors say which model they are of.
 
         Raises:
             EmbedderUnavailable: the provider was unavailable at each of several attempts.
         """
+        if self._identified_at is not None and time.monotonic() - self._identified_at > _IDENTIFIED_SECONDS:
+            await self.model_info()
         left = iter(rows)
         sent: list[PendingRow] = []
         answers: list[EmbeddedBatch] = []

@@ -13,8 +13,10 @@ import numpy as np
 
 from memory_recall.embedding.canary import LEAST_COSINE, are_of_different_kinds
 from memory_recall.embedding.served_model import ServedModel
+from memory_recall.embedding.wire import Vectors
 from memory_recall.errors import ModelMismatch
 from memory_recall.indexing.document_embedder import DocumentEmbedder, RowEmbedder
+from memory_recall.indexing.queue_sql import PendingRow
 from memory_recall.indexing.stored_vectors_sql import read_stored_vectors
 from memory_recall.postgres.connection import Connection
 from memory_recall.schema.models_sql import RecordedModel, replace_digest
@@ -37,20 +39,22 @@ async def compare_with_stored(  # noqa: PLR0917  (the column is said by name whe
     """Compare a few stored vectors with those of the embedder, if digest and canary cannot be compared.
 
     If they are alike, or none is stored, what the embedder says is recorded in place of the former digest. `run` runs
-    statements on a connection, and `column` has the vectors of the model. Nothing is compared with an embedder beyond
-    the cluster: a text may be sent there only after its row was looked up once more.
+    statements on a connection, and `column` has the vectors of the model. An embedder beyond the cluster looks each row
+    up once more before its text is sent; if none may be sent, nothing is compared and nothing recorded.
 
     Raises:
         ModelMismatch: a text has another vector than the one that is stored.
         MemoryIndexError: the embedder or the database failed.
     """
-    beyond_cluster = isinstance(embedder, RowEmbedder)
-    if beyond_cluster or served.digest is None or not are_of_different_kinds(model.digest, served.digest):
+    if served.digest is None or not are_of_different_kinds(model.digest, served.digest):
         return
     stored = await run(partial(read_stored_vectors, table=table, column=column, longest=_LONGEST, limit=_ROWS))
     if stored:
-        given = (await embedder.embed_documents([one.text for one in stored])).vectors
-        kept = np.array([one.vector for one in stored], dtype=np.float32)
+        sent, given = await _embedded([one.row for one in stored], embedder)
+        if given is None:
+            return
+        vectors = {one.row: one.vector for one in stored}
+        kept = np.array([vectors[row] for row in sent], dtype=np.float32)
         cosines = (given * kept).sum(axis=1) / (np.linalg.norm(given, axis=1) * np.linalg.norm(kept, axis=1))
         if cosines.min() < LEAST_COSINE:
             raise ModelMismatch(
@@ -59,3 +63,11 @@ async def compare_with_stored(  # noqa: PLR0917  (the column is said by name whe
                 "Serve the same weights in the same way, or swap models.",
             )
     await run(partial(replace_digest, table=table, model_id=model.id, former=model.digest, digest=served.digest))
+
+
+async def _embedded(rows: list[PendingRow], embedder: DocumentEmbedder) -> tuple[list[PendingRow], Vectors | None]:
+    """Return the rows that were embedded, and their vectors; None if none may be sent to the embedder."""
+    if not isinstance(embedder, RowEmbedder):
+        return rows, (await embedder.embed_documents([row.text for row in rows])).vectors
+    sent, batch = await embedder.embed_rows(rows)
+    return sent, batch.vectors if batch else None

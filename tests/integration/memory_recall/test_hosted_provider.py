@@ -9,21 +9,25 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import asyncpg
 import pytest
 
 from memory_recall.embedding.api_key import ApiKey
 from memory_recall.embedding.client import EmbedderClient
-from memory_recall.errors import EmbedderUnauthorized, MemoryIndexError
+from memory_recall.errors import EmbedderUnauthorized, MemoryIndexError, ModelMismatch
 from memory_recall.hnsw.repair import build_index
+from memory_recall.indexing import hosted_embedder
 from memory_recall.indexing.backfill import BackfillResult, backfill
 from memory_recall.indexing.embedders import EmbedderDirectory
 from memory_recall.indexing.hosted_embedder import EgressFilter, HostedEmbedder, RateLimits
 from memory_recall.indexing.pipeline import BatchLimits
+from memory_recall.indexing.stored_vectors_sql import read_stored_vectors
 from memory_recall.indexing.sync import sync
 from memory_recall.indexing.worker import WorkerPlan
 from memory_recall.postgres.connection import DsnText, create_pool
 from memory_recall.postgres.session import Session
 from memory_recall.schema.migrate import MigrationRequest, migrate
+from memory_recall.schema.table import ACTIVE, describe
 from memory_recall.search.hybrid_recall import HybridRecall
 from memory_recall.search.options import RecallOptions
 from memory_recall.search.result import Degraded
@@ -116,6 +120,75 @@ async def test_a_row_that_changes_during_an_earlier_request_is_not_sent(
     assert b"second-canary" not in provider(bench).heard
     assert result.tally.changed == 1
     assert await bench.problems() == []
+
+
+async def test_another_hosted_model_under_the_same_name_adds_no_vector(bench: Workbench) -> None:
+    """A provider names no file, so the vectors of a few fixed texts are compared with those that were recorded."""
+    await bench.insert("one")
+    await fill(bench)
+    await bench.insert("two")
+    provider(bench).identity = "other: "
+    with pytest.raises(ModelMismatch, match="another model"):
+        await fill(bench)
+    assert await bench.embedded() == 1
+    provider(bench).identity = ""
+    await fill(bench)
+    assert await bench.embedded() == 2
+
+
+async def test_a_hosted_model_that_is_exchanged_while_a_worker_runs_is_noticed_within_the_hour(
+    bench: Workbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here each batch is an hour after the one before."""
+    monkeypatch.setattr(hosted_embedder, "_IDENTIFIED_SECONDS", -1.0)
+    await bench.insert(*map(str, range(20)))
+
+    def exchanged(_texts: list[str]) -> None:
+        provider(bench).identity = "other: "
+
+    provider(bench).behaviour = exchanged
+    with pytest.raises(ModelMismatch, match="another model"):
+        await fill(bench, bench.with_options(limits=BatchLimits(rows=4), concurrency=1))
+    assert await bench.embedded() < 20
+
+
+@pytest.mark.parametrize("salt", ["", "other: "], ids=["the same model", "another model"])
+async def test_rows_of_a_model_with_a_file_are_compared_with_the_hosted_one_before_it_embeds_more(
+    bench: Workbench, salt: str
+) -> None:
+    """Of the stored rows only those are sent that may leave, as in any other request."""
+    await bench.insert("one", "two")
+    await fill(bench)
+    await bench.execute("UPDATE memory_index_models SET digest = 'sha256:aa'")
+    await bench.execute("INSERT INTO memories (content, is_sensitive) VALUES ('sensitive-canary', true)")
+    await bench.insert("three")
+    provider(bench).salt = salt
+    provider(bench).bodies.clear()
+    if salt:
+        with pytest.raises(ModelMismatch, match="cosine"):
+            await fill(bench)
+    else:
+        await fill(bench)
+    recorded = await bench.value("SELECT digest FROM memory_index_models")
+    assert (await bench.embedded(), recorded.startswith("canary:")) == ((2, False) if salt else (3, True))
+    sent = [body["input"] for body in provider(bench).bodies]
+    assert sent == ([["one", "two"]] if salt else [["one", "two"], ["three"]])
+
+
+@pytest.mark.promise("no-sensitive-text-to-a-model")
+async def test_a_stored_row_that_becomes_sensitive_is_not_compared_with_a_hosted_model(bench: Workbench) -> None:
+    await bench.insert("second-canary")
+    await fill(bench)
+    async with hosted(bench) as embedder:
+        connection = await asyncpg.connect(bench.database.dsn)
+        table = await describe(connection, "memories")
+        stored = await read_stored_vectors(connection, table, ACTIVE, 400, 4)
+        await bench.execute("UPDATE memories SET is_sensitive = true")
+        provider(bench).heard = b""
+        assert await embedder.embed_rows([one.row for one in stored]) == ([], None)
+        await connection.close()
+    assert [one.row.text for one in stored] == ["second-canary"]
+    assert provider(bench).heard == b""
 
 
 async def test_an_answered_request_of_a_batch_is_not_repeated_when_a_later_one_is_refused(bench: Workbench) -> None:

@@ -3,13 +3,15 @@
 import json
 from typing import Any
 
-from tests.integration.memory_recall.fake_embedder import Answer, FakeEmbedder
+from memory_recall.embedding.canary import CANARY_DOCUMENTS, CANARY_QUERY
+from tests.integration.memory_recall.fake_embedder import Answer, FakeEmbedder, good_answer, vector_of
 
 
 class VoyageServer(FakeEmbedder):
     """Answers as the provider does; `heard` is all that arrived, heads and bodies.
 
-    Where `accepted_key` is set, a request with any other key is refused.
+    Where `accepted_key` is set, a request with any other key is refused. Requests with the fixed texts by which a model
+    is known are always answered, and are not among the `bodies`. Another `identity` makes another model of it.
     """
 
     def __init__(self, **options: Any) -> None:
@@ -17,6 +19,7 @@ class VoyageServer(FakeEmbedder):
         self.heard = b""
         self.bodies: list[dict[str, Any]] = []
         self.accepted_key: str | None = None
+        self.identity = ""
 
     async def _answer(self, head: bytes, body: bytes) -> Answer:
         self.heard += head + body
@@ -24,5 +27,8 @@ class VoyageServer(FakeEmbedder):
             return 404, {}, b"{}"
         if self.accepted_key is not None and f"Bearer {self.accepted_key}\r\n".encode() not in head:
             return 401, {}, json.dumps({"detail": "Provided API key is invalid."}).encode()
-        self.bodies.append(json.loads(body))
+        request = json.loads(body)
+        if {*request["input"]} <= {*CANARY_DOCUMENTS, CANARY_QUERY}:
+            return good_answer([vector_of(self.identity + text, self.dimensions) for text in request["input"]], None)
+        self.bodies.append(request)
         return await super()._answer(head, body)
