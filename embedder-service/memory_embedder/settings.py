@@ -59,7 +59,12 @@ class EmbedderSettings(BaseModel):
     )
     model_file: Path | None = Field(default=None, description="The GGUF file; default: /models/<model>.gguf.")
     digest: str | None = Field(default=None, pattern=_DIGEST, description="sha256:<hex> that the file must have.")
-    dimensions: int | None = Field(default=None, ge=1, description="Number of dimensions that the model must yield.")
+    dimensions: int | None = Field(
+        default=None,
+        ge=1,
+        description="Number of dimensions that the model must yield. Vectors of a known model that was trained for it "
+        "(Matryoshka: nomic-embed-text-v1.5, Qwen3-Embedding-0.6B) are cut to it.",
+    )
     pooling: Pooling | None = Field(
         default=None, description="How token states become one vector; default: as the known model, or the file, says."
     )
@@ -127,7 +132,7 @@ class EmbedderSettings(BaseModel):
 
         Raises:
             EmbedderError: the model is unknown and there is no file, the file cannot be read or does not state its
-                pooling, `dimensions` differs from those of the known model, or `pooling` is that of a reranker.
+                pooling, vectors of the known model may not be cut to `dimensions`, or `pooling` is that of a reranker.
         """
         known = self._described()
         if self.pooling is Pooling.RANK:
@@ -135,13 +140,8 @@ class EmbedderSettings(BaseModel):
                 "--pooling rank is that of a reranker, which yields no vectors; name its file by --reranker-file, "
                 "beside a model that embeds.",
             )
-        if self.dimensions is not None and self.dimensions != known.dimensions:
-            raise configuration_error(
-                f"--dimensions {self.dimensions} was asked for but {known.name} yields {known.dimensions}; "
-                "declare what the model yields.",
-            )
         return replace(
-            known,
+            known if self.dimensions is None else known.cut_to(self.dimensions),
             max_tokens=self.max_tokens or known.max_tokens,
             pooling=self.pooling or known.pooling,
             query_prefix=known.query_prefix if self.query_prefix is None else self.query_prefix,

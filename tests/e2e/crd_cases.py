@@ -120,6 +120,11 @@ EMBEDDING = (
     ),
     Case("dimensions of another model", {"spec.embedding.dimensions": 768}, "bge-large-en-v1.5 yields vectors of 1024"),
     Case(
+        "fewer dimensions than a model was trained for",
+        {"spec.embedding": {"model": "Qwen3-Embedding-0.6B", "dimensions": 16}},
+        "yields vectors of 32 to 1024 dimensions",
+    ),
+    Case(
         "the default dimensions for a small model",
         {"spec.embedding": {"model": "all-MiniLM-L6-v2"}},
         "all-MiniLM-L6-v2 yields vectors of 384 dimensions: set embedding.dimensions",

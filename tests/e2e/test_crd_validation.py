@@ -153,6 +153,7 @@ def test_a_change_that_would_make_the_vectors_useless_is_refused(api: Api, case:
         pytest.param(FETCHED, id="fetched-model"),
         pytest.param(VOYAGE, id="voyage"),
         pytest.param(EXTERNAL, id="external-embedder"),
+        pytest.param({"spec.embedding": {"model": "Qwen3-Embedding-0.6B", "dimensions": 512}}, id="cut-vectors"),
         pytest.param(REFERENCE, id="embedder-of-another-object"),
         pytest.param({"spec.embedder.minReplicas": 0}, id="scale-to-zero"),
         pytest.param({"spec.swap.gate": {"configMap": {"name": "queries"}}}, id="gate"),

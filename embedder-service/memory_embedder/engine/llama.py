@@ -21,7 +21,7 @@ from memory_embedder.engine.native_log import NativeLog, native_log
 from memory_embedder.engine.profile_check import check_profile
 from memory_embedder.engine.protocol import EncodedText, EngineFacts, EngineOptions, TokenIds, Vectors
 from memory_embedder.engine.tokenizer import Tokenizer
-from memory_embedder.engine.vectors import finite_scores, unit_vectors, unusable_rows
+from memory_embedder.engine.vectors import beginnings, finite_scores, unit_vectors, unusable_rows
 from memory_embedder.errors import EmbedderError, ErrorKind, configuration_error
 from memory_embedder.models.gguf_header import STRIPS_ACCENTS, GgufFacts, read_header
 from memory_embedder.models.model_file import ModelFile
@@ -79,11 +79,11 @@ class LlamaEngine:
         """Check that llama.cpp will write as many numbers for each text as are read, and not fewer."""
         rank = options.profile.pooling is Pooling.RANK
         width = (native.llama_model_n_cls_out if rank else native.llama_model_n_embd_out)(self._model)
-        if width != options.profile.dimensions:
+        if width != options.profile.width:
             self.close()
             raise configuration_error(
                 f"llama.cpp gives out {width} numbers for a text with {options.path}, not the "
-                f"{options.profile.dimensions} of {options.profile.name}; serve another file.",
+                f"{options.profile.width} of {options.profile.name}; serve another file.",
             )
 
     @property
@@ -152,7 +152,11 @@ class LlamaComputer:
                 ErrorKind.ENGINE, f"llama.cpp failed on a batch (status {status}); send the request again."
             )
         rows = self._read(len(sequences))
-        return finite_scores(rows) if self._facts.pooling is Pooling.RANK else unit_vectors(rows)
+        if self._facts.pooling is Pooling.RANK:
+            return finite_scores(rows)
+        if self._facts.width is not None:
+            rows = beginnings(rows, self._facts.dimensions, normalizes=self._facts.normalizes_cut)
+        return unit_vectors(rows)
 
     def use_threads(self, threads: int) -> None:
         """Set the number of threads for the next batches."""
@@ -165,7 +169,7 @@ class LlamaComputer:
             self._context = None
 
     def _read(self, count: int) -> Vectors:
-        out = np.empty((count, self._facts.dimensions), dtype=np.float32)
+        out = np.empty((count, self._facts.width or self._facts.dimensions), dtype=np.float32)
         address, row_bytes = out.ctypes.data, out.strides[0]
         for index in range(count):
             source = native.llama_get_embeddings_seq(self._context, index)
@@ -256,4 +260,6 @@ def _engine_facts(
         batch_capacity=capacity,
         max_sequences=_SEQUENCES,
         digest=digest,
+        width=profile.full_dimensions,
+        normalizes_cut=profile.normalizes_cut,
     )

@@ -25,9 +25,9 @@ def check_profile(header: GgufFacts, profile: ModelProfile, path: Path, *, diges
         )
     if profile.pooling is Pooling.RANK:
         check_reranker(header, path)
-    elif header.dimensions != profile.dimensions:
+    elif header.dimensions != profile.width:
         raise configuration_error(
-            f"{path} yields {header.dimensions} dimensions but {profile.name} is declared with {profile.dimensions}; "
+            f"{path} yields {header.dimensions} dimensions but {profile.name} is declared with {profile.width}; "
             "serve the right file or correct --dimensions.",
         )
     if header.output_width != header.dimensions:

@@ -52,7 +52,8 @@ class EngineFacts:
     """Facts about the loaded model and the device that it runs on, for logs and metrics.
 
     `contexts_estimate_bytes` is the part of the estimated memory that is taken after loading. `most_contexts` is how
-    many contexts there may be at once; on a GPU they share its free memory.
+    many contexts there may be at once; on a GPU they share its free memory. `width` is the number of dimensions that
+    the model itself yields, if its vectors are cut to `dimensions`; `normalizes_cut` is that of the profile.
     """
 
     dimensions: int
@@ -69,6 +70,8 @@ class EngineFacts:
     batch_capacity: int
     max_sequences: int
     digest: str
+    width: int | None = None
+    normalizes_cut: bool = False
 
 
 class Computer(Protocol):

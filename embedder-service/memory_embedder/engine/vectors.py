@@ -12,6 +12,8 @@ import numpy as np
 from memory_embedder.engine.protocol import Vectors
 from memory_embedder.errors import configuration_error
 
+_LAYER_EPSILON = 1e-5  # the default of PyTorch's layer_norm
+
 
 def unit_vectors(vectors: Vectors) -> Vectors:
     """Scale each row to length one, in place, and return the array.
@@ -26,6 +28,19 @@ def unit_vectors(vectors: Vectors) -> Vectors:
             else:
                 row.fill(np.nan)
     return vectors
+
+
+def beginnings(vectors: Vectors, dimensions: int, *, normalizes: bool) -> Vectors:
+    """Return the first `dimensions` numbers of each row, for a model that was trained to be cut.
+
+    With `normalizes`, each row is brought to mean 0 and variance 1 before (layer normalization without weights, as the
+    card of nomic-embed-text-v1.5 computes it).
+    """
+    if normalizes:
+        with np.errstate(over="ignore", invalid="ignore"):
+            vectors = vectors - vectors.mean(axis=1, keepdims=True)
+            vectors /= np.sqrt(np.square(vectors).mean(axis=1, keepdims=True) + _LAYER_EPSILON)
+    return np.ascontiguousarray(vectors[:, :dimensions])
 
 
 def finite_scores(scores: Vectors) -> Vectors:

@@ -6,7 +6,7 @@ prefix, so that queries and documents of a model always get the prefixes that ma
 the two are equal.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from memory_embedder.errors import configuration_error
@@ -28,6 +28,11 @@ class ModelProfile:
     `languages` is for people. `scripts` are the Unicode scripts of these languages by their names, such as "Latin" or
     "Cyrillic": the vectors of texts in other scripts mean little. It is None where no script is known to be beyond the
     model, as for a multilingual model or one that only its user describes.
+
+    `least_dimensions` is given where the model was trained so that the beginnings of its vectors are vectors, too
+    (Matryoshka representation learning, arXiv 2205.13147): they may be cut to this number or more. `full_dimensions` is
+    then the number that the model itself yields, or None where nothing is cut. With `normalizes_cut`, a vector is
+    brought to mean 0 and variance 1 before it is cut, as its publisher says.
     """
 
     name: str
@@ -39,7 +44,32 @@ class ModelProfile:
     licence: str = "unknown"
     languages: str = "unknown"
     scripts: tuple[str, ...] | None = None
+    least_dimensions: int | None = None
     file_digest: str | None = None  # of the file in F16 that one of the project's make targets writes
+    normalizes_cut: bool = False
+    full_dimensions: int | None = None
+
+    @property
+    def width(self) -> int:
+        """The number of dimensions that the model itself yields."""
+        return self.full_dimensions or self.dimensions
+
+    def cut_to(self, dimensions: int) -> "ModelProfile":
+        """Return the profile with vectors of this many dimensions.
+
+        Raises:
+            EmbedderError: the model yields another number, and was not trained to be cut to this one.
+        """
+        if dimensions == self.dimensions:
+            return self
+        least = self.least_dimensions
+        if least is None or not least <= dimensions < self.dimensions:
+            fewer = f", or any number from {least} on" if least is not None else ""
+            raise configuration_error(
+                f"--dimensions {dimensions} was asked for but {self.name} yields {self.dimensions}{fewer}; "
+                "declare what the model yields.",
+            )
+        return replace(self, dimensions=dimensions, full_dimensions=self.dimensions)
 
 
 _BGE_QUERY = "Represent this sentence for searching relevant passages: "
@@ -102,6 +132,8 @@ PROFILES: dict[str, ModelProfile] = {
             licence="Apache-2.0",
             languages="English",
             scripts=("Latin",),
+            least_dimensions=64,
+            normalizes_cut=True,
         ),
         ModelProfile(
             name="Qwen3-Embedding-0.6B",
@@ -111,6 +143,7 @@ PROFILES: dict[str, ModelProfile] = {
             query_prefix=_QWEN_QUERY,
             licence="Apache-2.0",
             languages="over 100 languages",
+            least_dimensions=32,
         ),
     )
 }

@@ -44,11 +44,11 @@ def _specification(index: MemoryIndex) -> Verdict | None:
             Reason.UNKNOWN_MODEL,
             f"spec.embedding.model {embedding.model} has no profile; known: {', '.join(sorted(PROFILES))}, custom.",
         )
-    if profile.dimensions != embedding.dimensions:
+    if not profile.yields(embedding.dimensions):
         return Verdict.no(
             Reason.DIMENSION_MISMATCH,
-            f"spec.embedding.dimensions is {embedding.dimensions}, but {embedding.model} yields {profile.dimensions}.",
-            f"Set spec.embedding.dimensions to {profile.dimensions}.",
+            f"spec.embedding.dimensions is {embedding.dimensions}, but {embedding.model} yields {profile.choices}.",
+            f"Set spec.embedding.dimensions to {profile.choices}.",
         )
     return None
 

@@ -130,14 +130,14 @@ def migration_request(
         raise InvalidConfiguration(
             f"There is no model profile {settings.model!r}, so its dimensions are not known.", "Set MEMORY_DIMENSIONS."
         )
-    if known and known.dimensions != dimensions:
+    if known and not known.yields(dimensions):
         raise DimensionMismatch(
-            f"Model {known.name} yields {known.dimensions} dimensions, not {dimensions}.",
-            f"Set the dimensions to {known.dimensions}.",
+            f"Model {known.name} yields {known.choices} dimensions, not {dimensions}.",
+            f"Set the dimensions to {known.choices}.",
         )
     return MigrationRequest(
         table=settings.table,
-        model=known or ModelProfile(settings.model, dimensions),
+        model=dataclasses.replace(known, dimensions=dimensions) if known else ModelProfile(settings.model, dimensions),
         migrations=MIGRATIONS,
         existing_vectors=existing_vectors or "refuse",
         lock_seconds=LOCK_SECONDS,

@@ -22,7 +22,8 @@ class ModelProfile:
 
     `languages` is for people. `scripts` are the Unicode scripts of these languages by their names, such as "Latin" or
     "Cyrillic": the vectors of texts in other scripts mean little. It is None where no script is known to be beyond the
-    model, as for a multilingual model or one that only its user describes.
+    model, as for a multilingual model or one that only its user describes. `least_dimensions` is given where the model
+    was trained so that its vectors may be cut to this number of dimensions or more (Matryoshka).
     """
 
     name: str
@@ -34,8 +35,22 @@ class ModelProfile:
     licence: str = ""
     languages: str = "unknown"
     scripts: tuple[str, ...] | None = None
+    least_dimensions: int | None = None
+
+    def yields(self, dimensions: int) -> bool:
+        """Return whether the model has vectors of this many dimensions, perhaps cut ones."""
+        least = self.dimensions if self.least_dimensions is None else self.least_dimensions
+        return least <= dimensions <= self.dimensions
+
+    @property
+    def choices(self) -> str:
+        """The numbers of dimensions that the model yields, as a part of a sentence."""
+        fewer = f", or any number from {self.least_dimensions} on" if self.least_dimensions is not None else ""
+        return f"{self.dimensions}{fewer}"
 
 
+_NOMIC = ("search_query: ", "search_document: ")
+_QWEN = ("Apache-2.0", "over 100 languages")
 _ENGLISH = ("English", ("Latin",))
 
 PROFILES: dict[str, ModelProfile] = {
@@ -45,10 +60,8 @@ PROFILES: dict[str, ModelProfile] = {
         ModelProfile("bge-small-en-v1.5", 384, 512, "cls", _BGE_QUERY, "", "MIT", *_ENGLISH),
         ModelProfile("bge-large-en-v1.5", 1024, 512, "cls", _BGE_QUERY, "", "MIT", *_ENGLISH),
         ModelProfile("multilingual-e5-small", 384, 512, "mean", "query: ", "passage: ", "MIT", "100 languages"),
-        ModelProfile(
-            "nomic-embed-text-v1.5", 768, 2048, "mean", "search_query: ", "search_document: ", "Apache-2.0", *_ENGLISH
-        ),
-        ModelProfile("Qwen3-Embedding-0.6B", 1024, 8192, "last", _QWEN_QUERY, "", "Apache-2.0", "over 100 languages"),
+        ModelProfile("nomic-embed-text-v1.5", 768, 2048, "mean", *_NOMIC, "Apache-2.0", *_ENGLISH, least_dimensions=64),
+        ModelProfile("Qwen3-Embedding-0.6B", 1024, 8192, "last", _QWEN_QUERY, "", *_QWEN, least_dimensions=32),
     )
 }
 

@@ -4,6 +4,7 @@ from dataclasses import fields
 from itertools import pairwise
 from pathlib import Path
 
+from memory_embedder.errors import EmbedderError
 from memory_embedder.models import profiles as served
 from memory_recall.embedding import profiles as known
 
@@ -18,6 +19,18 @@ def test_both_sides_agree_on_every_model() -> None:
     for name, profile in known.PROFILES.items():
         for field in fields(known.ModelProfile):
             assert getattr(profile, field.name) == getattr(served.PROFILES[name], field.name), (name, field.name)
+
+
+def test_both_sides_agree_on_the_numbers_of_dimensions_that_a_model_yields() -> None:
+    """What the library migrates for, the embedder serves, and the other way round."""
+    for name, profile in known.PROFILES.items():
+        for dimensions in (1, 16, 32, 63, 64, 256, 383, 384, 385, 512, 767, 768, 769, 1023, 1024, 1025):
+            try:
+                served.PROFILES[name].cut_to(dimensions)
+                is_served = True
+            except EmbedderError:
+                is_served = False
+            assert profile.yields(dimensions) is is_served, (name, dimensions)
 
 
 PAGE = Path(__file__).parents[3] / "docs" / "embedder.md"
