@@ -133,11 +133,11 @@ class Observer:
 
     async def observe_deletion(self, index: MemoryIndex) -> DeletionFacts:
         """Return the facts from which a deletion decides what to undo before the finalizer is removed."""
-        drops, referring = index.spec.deletion_policy == "Delete", await self._referring(index)
-        undo, terminating, observed = drops or may_have_graph(index), False, None
+        drops, referring = index.spec.deletion_policy == "Delete", await self._referring_to_deleted(index)
+        needed, terminating, observed = drops or may_have_graph(index) or bool(referring), False, None
         try:
-            terminating = bool(undo or referring) and await self._kube.is_terminating(index.namespace)
-            observed = await self.observe(index) if undo and not terminating else None
+            terminating = needed and await self._kube.is_terminating(index.namespace)
+            observed = await self.observe(index) if needed and not terminating else None
         except KubeError as error:
             if drops or not error.refused:
                 raise
@@ -278,6 +278,13 @@ class Observer:
                 continue  # the operator acts for no object of a namespace that it may not read
             found += [f"{namespace}/{name}" for name in sorted(names)]
         return tuple(found)
+
+    async def _referring_to_deleted(self, index: MemoryIndex) -> tuple[str, ...]:
+        """Return the same of an object that is being deleted, whose children are read only if it runs no embedder."""
+        if index.runs_embedder:
+            return await self._referring(index)
+        deployments = await self.objects.children("Deployment", index.namespace, index.name)
+        return await self._referring(index, {item["metadata"]["name"] for item in deployments})
 
     async def _external(self, index: MemoryIndex, consented: Collection[str] = ()) -> ReportedModel | Problem | None:
         """Return the model that an external embedder serves, or a problem with the embedder or its API key.

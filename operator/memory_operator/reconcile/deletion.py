@@ -76,7 +76,8 @@ def plan_deletion(index: MemoryIndex, facts: DeletionFacts, context: Context | N
     """Return the next step of the deletion; the last step comes with what the deletion leaves behind.
 
     `context` has the facts that were observed for it, and is None if none were. While other objects use the embedder,
-    nothing is undone yet, and the embedder goes on as it is; but a namespace can always be deleted.
+    nothing is undone yet, and the embedder goes on as it is; but the workers are stopped, and a namespace can always be
+    deleted.
     """
     if facts.referring and not facts.namespace_terminating:
         message = f"The deletion waits, since its embedder is used by {', '.join(facts.referring)}."

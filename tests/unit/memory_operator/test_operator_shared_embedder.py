@@ -241,7 +241,9 @@ def test_the_deletion_of_an_owner_waits_for_those_who_use_it_but_a_namespace_can
 
 
 async def test_a_deletion_asks_who_uses_the_embedder_and_ends_when_nobody_does(bench: Bench, world: World) -> None:
+    bench.database = replace(FULL, rows=RowCounts(total=100, embedded=90, sensitive=10))
     await bench.reconcile(2)
+    assert sorted(deployments(bench)) == ["mem-embedder", "mem-sync"]
     user = world.manifest(embedder={"ref": {"name": "mem"}})
     user["metadata"] |= {"name": "user", "uid": "u-2"}
     bench.api.objects["MemoryIndex", "team", "user"] = user
@@ -249,6 +251,7 @@ async def test_a_deletion_asks_who_uses_the_embedder_and_ends_when_nobody_does(b
     await bench.reconcile(2)
     assert bench.api.index["metadata"]["finalizers"] == [FINALIZER]
     assert "used by team/user" in bench.api.condition("Ready")["message"]
+    assert list(deployments(bench)) == ["mem-embedder"], "nothing more is embedded for an object that goes"
     del bench.api.objects["MemoryIndex", "team", "user"]
     await bench.reconcile(2)
     assert bench.api.objects["MemoryIndex", *KEY]["metadata"]["finalizers"] == []
