@@ -47,8 +47,8 @@ def shared_embedder(
 
 
 async def _measure(url: str, texts: int, seconds: float) -> dict[str, Any]:
-    alone = await ask(url, seconds)
-    beside, documents = await asyncio.gather(ask(url, seconds), fill(url, KEYS[2], texts, seconds))
+    alone = await ask(url, seconds, "alone")
+    beside, documents = await asyncio.gather(ask(url, seconds, "beside"), fill(url, KEYS[2], texts, seconds))
     shares = await asyncio.gather(*(fill(url, key, texts, seconds) for key in KEYS[2:]))
     return {
         "query_p50_beside_alone": round(beside.p50_ms / alone.p50_ms, 2),

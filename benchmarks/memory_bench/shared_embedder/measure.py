@@ -26,18 +26,19 @@ class Answered:
     queries: int
 
 
-async def ask(url: str, seconds: float) -> Answered:
-    """Have two callers ask for `seconds`, at a steady rate."""
+async def ask(url: str, seconds: float, part: str) -> Answered:
+    """Have two callers ask for `seconds`, at a steady rate.
+
+    The queries of each `part` of the measurement are others, since the embedder answers a repeated one from memory.
+    """
     waits: list[float] = []
 
     async def caller(key: str) -> None:
-        chance = random.Random(key)  # noqa: S311  (texts are no secret)
+        chance = random.Random(f"{part} {key}")  # noqa: S311  (texts are no secret)
         async with _client(url, key) as client:
             ends = time.perf_counter() + seconds
             while (began := time.perf_counter()) < ends:
-                text = (
-                    " ".join(chance.choices(_WORDS, k=12)) + f" {chance.random()}"
-                )  # no query is answered from memory
+                text = " ".join([*chance.choices(_WORDS, k=12), str(chance.random())])
                 await _embed(client, [text], "query")
                 waits.append(1000 * (time.perf_counter() - began))
                 await asyncio.sleep(max(0.0, began + 1 / _QUERIES_A_SECOND - time.perf_counter()))
