@@ -16,7 +16,7 @@ from memory_operator.api.conditions import ConditionStatus, Verdict
 from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import FINALIZER, MemoryIndex
 from memory_operator.reconcile.authorization.claims import check_claim, is_claimed_by
-from memory_operator.reconcile.authorization.consent import no_database_consent
+from memory_operator.reconcile.authorization.consent import no_database_consent, users_of
 from memory_operator.reconcile.authorization.database_tls import plan_database_ca
 from memory_operator.reconcile.authorization.identity import identified
 from memory_operator.reconcile.authorization.refusal import WRONG_DATABASE
@@ -80,7 +80,7 @@ def plan_deletion(index: MemoryIndex, facts: DeletionFacts, context: Context | N
     deleted.
     """
     if facts.referring and not facts.namespace_terminating:
-        message = f"The deletion waits, since its embedder is used by {', '.join(facts.referring)}."
+        message = f"The deletion waits, since its embedder is used by {users_of(facts.referring)}."
         return Ending(Step(Verdict.no(Reason.EMBEDDER_IN_USE, message)))
     undo = _drop_or_leave if index.spec.deletion_policy == "Delete" else _pause_or_leave
     step, left = undo(index, facts, context)

@@ -27,6 +27,7 @@ from memory_operator.reconcile.active_embedder import (
     plan_active_embedder,
     withdrawal,
 )
+from memory_operator.reconcile.authorization.consent import users_of
 from memory_operator.reconcile.context import Context
 from memory_operator.reconcile.embedder import delete_embedder
 from memory_operator.reconcile.facts import JobState, Observed, Problem
@@ -184,7 +185,7 @@ def _in_use(context: Context, active: str) -> Step:
     """Return the step of ModelActive while others use the embedder, whose model would be taken from them."""
     running = active_job(context.observed.jobs_of("swap"))
     stops = (Delete("Job", context.index.namespace, running.name, running.uid),) if running else ()
-    wanted, used_by = context.index.spec.embedding.model, ", ".join(context.observed.referring)
+    wanted, used_by = context.index.spec.embedding.model, users_of(context.observed.referring)
     message = f"{active} is not exchanged for {wanted}, since its embedder is used by {used_by}."
     remedy = f"{Reason.EMBEDDER_IN_USE.remedy} Setting spec.embedding.model to {active} keeps the model."
     return Step(Verdict.no(Reason.EMBEDDER_IN_USE, message, remedy), stops)

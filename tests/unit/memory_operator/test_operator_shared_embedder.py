@@ -201,6 +201,19 @@ def test_the_owners_swap_is_refused_by_the_names_of_those_who_use_its_model(worl
     assert condition(decide(cluster), "ModelActive")["reason"] == "Swapping"
 
 
+def test_a_message_about_thousands_of_users_stays_short(world: World) -> None:
+    """Whoever may create objects in an allowed namespace would otherwise make the owner's status too long to write."""
+    cluster = ready(world)
+    cluster.manifest["spec"]["embedding"] = {"model": "bge-small-en-v1.5", "dimensions": 384}
+    users = tuple(f"team/{'m' * 40}{number}" for number in range(5000))
+    said = condition(decide(cluster, *users), "ModelActive")["message"]
+    assert "and 4990 more" in said
+    assert len(said) < 2000
+    cluster.delete(FINALIZER)
+    plan = world.conclude(cluster.index, DeletionFacts((), referring=users))
+    assert "and 4990 more" in condition(plan, "Ready")["message"]
+
+
 def test_a_swap_that_runs_when_another_object_begins_to_use_the_embedder_is_stopped(world: World) -> None:
     cluster = ready(world)
     cluster.manifest["spec"]["embedding"] = {"model": "bge-small-en-v1.5", "dimensions": 384}

@@ -2,16 +2,16 @@
 
 The operator may read Secrets and change the databases of every team, but the author of a MemoryIndex may lack these
 rights. Therefore a Cluster lists in an annotation the other namespaces that may use it, and so does a MemoryIndex for
-its embedder. A Secret says by a label
-whether it may be used as a connection URI or as an API key. Only somebody who may change the Cluster or the Secret can
-set the annotation or the label. The consent to an embedder ends with its MemoryIndex, since its name is free then.
+its embedder. A Secret says by a label whether it may be used as a connection URI or as an API key. Only somebody who
+may change the Cluster or the Secret can set the annotation or the label. The consent to an embedder ends with its
+MemoryIndex, since its name is free then.
 
 A Secret that CloudNativePG wrote for the application user of the object's own Cluster needs no label. It is recognised
 by the Cluster's uid in its owner reference. Only somebody who may write Secrets in that namespace can forge the
 reference.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any, Literal
 
 from memory_operator.api.conditions import Verdict
@@ -23,6 +23,7 @@ from memory_operator.reconcile.plan import failed_step
 LABEL_ALLOW = "memory-index.dev/allow"
 SecretUse = Literal["dsn", "api-key"]
 _USER_TYPE = "cnpg.io/userType"
+_MOST_NAMED = 10  # objects in a message, however many there are
 _MISSING = {Reason.CONSENT_MISSING, Reason.NOT_PERMITTED}
 
 
@@ -51,6 +52,12 @@ def check_embedder_owner(index: MemoryIndex, named: tuple[str, str], owner: Memo
     if index.namespace not in {namespace, *owner.allowed_namespaces}:
         return _not_allowed(index, subject, ("memoryindex", namespace, name), owner.allowed_namespaces)
     return None
+
+
+def users_of(referring: Sequence[str]) -> str:
+    """Return the names of those who use an embedder as a part of a sentence; of many only the first ones."""
+    named, more = referring[:_MOST_NAMED], len(referring) - _MOST_NAMED
+    return ", ".join(named) + (f" and {more} more" if more > 0 else "")
 
 
 def _not_allowed(index: MemoryIndex, subject: str, place: tuple[str, str, str], allowed: Collection[str]) -> Problem:
