@@ -121,16 +121,22 @@ class ObjectCache:
         owners = [owner for owner in index if namespace in {"", owner[0]}]
         return [manifest for owner in owners for manifest in self.find(kind, owner) or ()]
 
-    def referring(self, namespace: str, to: Owner) -> list[str] | None:
-        """Return the names of the cached MemoryIndex objects of a namespace that use the embedder of another one.
+    def referring(self, to: Owner, namespaces: Collection[str]) -> list[Owner] | None:
+        """Return the cached MemoryIndex objects of these namespaces that use the embedder of another one.
 
-        The answer is None if the API server must be asked.
+        The answer is None if nothing is cached at all, so that the API server must be asked. An object that is not
+        watched is not acted for, and uses nothing. All objects are looked at once, however many namespaces are given.
         """
-        index, gone = self._index("MemoryIndex", namespace)
-        if index is None or namespace in self._incomplete:
+        if not self._scopes:
             return None
-        found = (entry for owner in index if owner[0] == namespace for entry in index[owner])
-        return [entry.name for entry in found if entry.refers_to == to and entry.uid not in gone]
+        found = set()
+        for scope in self._scopes.values():
+            gone, index = scope.deleted.get("MemoryIndex", frozenset()), scope.indexes.get("MemoryIndex", {})
+            for owner in index:
+                entries = index[owner] if owner[0] in namespaces else ()
+                if any(entry.refers_to == to and entry.uid not in gone for entry in entries):
+                    found.add(owner)
+        return sorted(found)
 
     def remember(self, manifest: Manifest) -> None:
         """Keep an object that a write has returned, until the index contains this version or a newer one."""

@@ -1,11 +1,12 @@
 """Read the Kubernetes objects that a reconcile needs from the cache, or from the API server if the cache lacks them."""
 
 import asyncio
+from collections.abc import Collection
 
 from memory_operator.api.spec import Manifest
 from memory_operator.clients.kube import KindMissingError, Kube, KubeError
 from memory_operator.controller.cache import WATCHED_OF_CNPG, ObjectCache
-from memory_operator.controller.entries import Owner, database_key, entry_of
+from memory_operator.controller.entries import Owner, database_key, entry_of, owner_of
 from memory_operator.resources.common import LABEL_INSTANCE, LABEL_MANAGED_BY, MANAGER
 
 COMPARE_SECONDS = 300.0
@@ -56,13 +57,22 @@ class Objects:
         found = self._cache.every("MemoryIndex", namespace)
         return await self._kube.list("MemoryIndex", namespace) if found is None else found
 
-    async def referring(self, namespace: str, to: Owner) -> list[str]:
-        """Return the names of the MemoryIndex objects of a namespace that use the embedder of another MemoryIndex."""
-        found = self._cache.referring(namespace, to)
+    async def referring(self, to: Owner, namespaces: Collection[str]) -> list[Owner]:
+        """Return the MemoryIndex objects of these namespaces that use the embedder of another one, in order."""
+        found = self._cache.referring(to, namespaces)
         if found is not None:
             return found
-        entries = [entry_of("MemoryIndex", item) for item in await self._kube.list("MemoryIndex", namespace)]
-        return [entry.name for entry in entries if entry and entry.refers_to == to]
+        listed = [item for one in sorted(namespaces) for item in await self._readable_indexes(one)]
+        named = [(owner_of("MemoryIndex", item), entry_of("MemoryIndex", item)) for item in listed]
+        return sorted(owner for owner, entry in named if entry and entry.refers_to == to)
+
+    async def _readable_indexes(self, namespace: str) -> list[Manifest]:
+        try:
+            return await self._kube.list("MemoryIndex", namespace)
+        except KubeError as error:
+            if not error.refused:
+                raise
+            return []  # the operator acts for no object of a namespace that it may not read
 
     async def compare(self) -> None:
         """Compare the cache with the API server every five minutes, and ignore cached objects that no longer exist."""

@@ -268,16 +268,8 @@ class Observer:
         """Return the MemoryIndex objects that use the embedder of this one with its consent, as namespace/name."""
         if not (index.runs_embedder or f"{index.name}-{COMPONENT}" in deployments):
             return ()
-        found = []
-        for namespace in sorted({index.namespace, *index.allowed_namespaces}):
-            try:
-                names = await self.objects.referring(namespace, (index.namespace, index.name))
-            except KubeError as error:
-                if not error.refused:
-                    raise
-                continue  # the operator acts for no object of a namespace that it may not read
-            found += [f"{namespace}/{name}" for name in sorted(names)]
-        return tuple(found)
+        own, namespaces = (index.namespace, index.name), {index.namespace, *index.allowed_namespaces}
+        return tuple("/".join(one) for one in await self.objects.referring(own, namespaces))
 
     async def _referring_to_deleted(self, index: MemoryIndex) -> tuple[str, ...]:
         """Return the same of an object that is being deleted, whose children are read only if it runs no embedder."""

@@ -158,13 +158,13 @@ def test_the_cache_finds_who_uses_an_embedder_without_parsing_the_other_objects(
         made = world.manifest(embedder={"ref": {"name": "shared", "namespace": "ai"}} if number else {})
         made["metadata"] |= {"name": f"m{number}", "uid": f"u-{number}"}
         index |= {key: [entry] for key, entry in cache.admit("MemoryIndex", made).items()}
-    assert cache.referring("team", ("ai", "shared")) is None, "without an index nothing is known"
+    assert cache.referring(("ai", "shared"), {"team"}) is None, "without an index nothing is known"
     cache.use((), {"MemoryIndex": index})
-    assert cache.referring("team", ("ai", "shared")) == ["m1", "m2"]
-    assert cache.referring("team", ("ai", "other")) == []
-    assert cache.referring("elsewhere", ("ai", "shared")) == []
+    assert cache.referring(("ai", "shared"), {"team", "other"}) == [("team", "m1"), ("team", "m2")]
+    assert cache.referring(("ai", "other"), {"team"}) == []
+    assert cache.referring(("ai", "shared"), {"elsewhere"}) == []
     cache.ignore("MemoryIndex", "", frozenset({"u-2"}))
-    assert cache.referring("team", ("ai", "shared")) == ["m1"]
+    assert cache.referring(("ai", "shared"), {"team"}) == [("team", "m1")]
 
 
 def decide(cluster: Cluster, *referring: str, **facts: Any) -> Plan:
