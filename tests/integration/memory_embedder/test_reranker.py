@@ -87,7 +87,7 @@ def test_a_reranker_is_refused_as_an_embedding_model(cross_encoder: CrossEncoder
 def test_a_served_reranker_orders_texts_by_the_reference(server: Any, cross_encoder: CrossEncoder) -> None:
     texts = list(TEXTS.values())
     body = {"query": QUERY, "documents": texts, "raw_scores": True}
-    answer = httpx.post(f"{server.url}/v1/rerank", json=body).raise_for_status().json()
+    answer = httpx.post(f"{server.url}/v1/rerank", json=body, timeout=60).raise_for_status().json()
     scores = {item["index"]: item["relevance_score"] for item in answer["results"]}
     expected = [cross_encoder.score(QUERY, text) for text in texts]
     assert [scores[index] for index in range(len(texts))] == pytest.approx(expected, abs=2e-3)

@@ -250,7 +250,7 @@ def test_half_sent_requests_keep_neither_the_kubelet_nor_a_caller_out_of_a_proce
 
     def served() -> bool:
         """Until one of the others has held its connection for a second, a request is told to come again."""
-        answer = httpx.post(f"{server.url}/v1/embeddings", json={"input": "x"})
+        answer = httpx.post(f"{server.url}/v1/embeddings", json={"input": "x"}, timeout=60)
         assert answer.status_code in {200, 429}
         return answer.status_code == 200
 
