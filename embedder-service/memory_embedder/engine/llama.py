@@ -21,7 +21,7 @@ from memory_embedder.engine.native_log import NativeLog, native_log
 from memory_embedder.engine.profile_check import check_profile
 from memory_embedder.engine.protocol import EncodedText, EngineFacts, EngineOptions, TokenIds, Vectors
 from memory_embedder.engine.tokenizer import Tokenizer
-from memory_embedder.engine.vectors import beginnings, finite_scores, unit_vectors, unusable_rows
+from memory_embedder.engine.vectors import cut_vectors, finite_scores, unit_vectors, unusable_rows
 from memory_embedder.errors import EmbedderError, ErrorKind, configuration_error
 from memory_embedder.models.gguf_header import STRIPS_ACCENTS, GgufFacts, read_header
 from memory_embedder.models.model_file import ModelFile
@@ -155,7 +155,7 @@ class LlamaComputer:
         if self._facts.pooling is Pooling.RANK:
             return finite_scores(rows)
         if self._facts.width is not None:
-            rows = beginnings(rows, self._facts.dimensions, normalizes=self._facts.normalizes_cut)
+            rows = cut_vectors(rows, self._facts.dimensions, normalizes=self._facts.normalizes_cut)
         return unit_vectors(rows)
 
     def use_threads(self, threads: int) -> None:

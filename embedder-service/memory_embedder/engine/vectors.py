@@ -30,7 +30,7 @@ def unit_vectors(vectors: Vectors) -> Vectors:
     return vectors
 
 
-def beginnings(vectors: Vectors, dimensions: int, *, normalizes: bool) -> Vectors:
+def cut_vectors(vectors: Vectors, dimensions: int, *, normalizes: bool) -> Vectors:
     """Return the first `dimensions` numbers of each row, for a model that was trained to be cut.
 
     With `normalizes`, each row is brought to mean 0 and variance 1 before (layer normalization without weights, as the

@@ -340,9 +340,10 @@ class BoundedProtocol(HttpToolsProtocol):
         super()._start_asgi_task(cycle, app)  # type: ignore[arg-type]  # the same
 
     def _wait(self, *, again: bool = False) -> None:
-        """Record what the connection waits for now.
+        """Record what has to happen next on this connection, and since when the server waits for that.
 
-        With `again` True, the connection moves to the end of its queue even if the server waits for the same as before.
+        Connections that wait for the same stand in a queue. With `again` True, this one moves to the end of its queue,
+        even if the server waits for the same as before.
         """
         if self.dropped:
             return

@@ -74,12 +74,12 @@ class EmbedderProbe:
 
         At most `MOST_PODS` pods are asked, and only those that a Deployment or Job of the MemoryIndex has made.
         """
-        found = await asyncio.gather(*(self._load(pod) for pod in _asked(pods)))
+        found = await asyncio.gather(*(self._load(pod) for pod in _pods_to_probe(pods)))
         return tuple(load for load in found if load is not None)
 
     async def key_refused(self, pods: Iterable[PodFacts]) -> bool:
         """Return whether a worker pod reports that its embedder's API key is lost or refused."""
-        found = await asyncio.gather(*(self._metrics(pod) for pod in _asked(pods)))
+        found = await asyncio.gather(*(self._metrics(pod) for pod in _pods_to_probe(pods)))
         return any(_UNAUTHORIZED in metrics.splitlines() for metrics in found)
 
     async def external(
@@ -130,8 +130,8 @@ class EmbedderProbe:
         return answer.body if answer.code == 200 else b""
 
 
-def _asked(pods: Iterable[PodFacts]) -> list[PodFacts]:
-    """Return the pods whose metrics are requested."""
+def _pods_to_probe(pods: Iterable[PodFacts]) -> list[PodFacts]:
+    """Return the pods whose metrics are requested: our own that have an address and stay, up to a limit."""
     return [pod for pod in pods if pod.controlled and pod.ip and not pod.deleting][:MOST_PODS]
 
 

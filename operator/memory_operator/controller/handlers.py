@@ -105,7 +105,7 @@ class EventRouter:
 
 
 def _has_answered(body: Any) -> bool:  # noqa: ANN401 - kopf's body is an untyped mapping
-    """Return whether the status of a MemoryIndex says that its database answered, as before a restart."""
+    """Return whether the status, as an earlier run of the operator wrote it, says that the database answered."""
     conditions = by_type((body.get("status") or {}).get("conditions") or ())
     return conditions.get(ConditionType.DATABASE_REACHABLE, {}).get("status") == "True"
 

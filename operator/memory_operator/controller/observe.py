@@ -59,7 +59,7 @@ NOT_INSPECTED = Inspection(None)
 
 
 class Observer:
-    """Gathers the facts about one MemoryIndex; keeps no state but what its clients keep for a while."""
+    """Gathers the facts about one MemoryIndex at a time; what is kept between two times is in its clients' caches."""
 
     def __init__(
         self,
@@ -261,7 +261,7 @@ class Observer:
             if not error.refused:
                 raise
             message = f"The operator may not read MemoryIndex objects of namespace {owner[0]}."
-            return Problem(Reason.NOT_PERMITTED, message, "Have it added to namespaces of the operator's chart.")
+            return Problem(Reason.NOT_PERMITTED, message, "Have it added to watchNamespaces of the operator's chart.")
         return check_embedder_owner(index, owner, _parsed(found) if found else None)
 
     async def _referring(self, index: MemoryIndex, deployments: Container[str] = ()) -> tuple[str, ...]:
@@ -286,7 +286,7 @@ class Observer:
         key = await self._embedder_key(index, index.embedder_key, index.embedder_key_field)
         if isinstance(key, Problem):
             return key
-        return await self._asked(index, key, consented) if index.spec.embedder.external else None
+        return await self._external_model(index, key, consented) if index.spec.embedder.external else None
 
     async def _active_external(
         self,
@@ -306,9 +306,11 @@ class Observer:
         key = await self._embedder_key(index, found.key if found else None, "")
         if isinstance(key, Problem):
             return key
-        return await self._asked(former, key, consented) if former else None
+        return await self._external_model(former, key, consented) if former else None
 
-    async def _asked(self, index: MemoryIndex, key: str | None, consented: Collection[str]) -> ReportedModel | Problem:
+    async def _external_model(
+        self, index: MemoryIndex, key: str | None, consented: Collection[str]
+    ) -> ReportedModel | Problem:
         """Return the model that an external embedder serves, verified by the authority that the object names."""
         named = index.embedder_authority
         place = (index.namespace, named.name, named.key) if named else None

@@ -73,7 +73,8 @@ def reconcile(
     permitted: Permitted,
 ) -> Plan:
     """Decide what to write and what to report for an object that is not being deleted."""
-    observed, permitted = with_start_problems(index, observed, now), with_consent(permitted, observed.consented_hosts)
+    observed = with_start_problems(index, observed, now)
+    permitted = with_consent(permitted, observed.consented_hosts)
     database = plan_database(index, observed)
     if observed.database_facts is not None and database.verdict.holds:
         index = identified(index, observed.cluster, observed.database_facts, observed.kubernetes)

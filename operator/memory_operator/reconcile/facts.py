@@ -185,7 +185,7 @@ class DeploymentFacts:
 
     @property
     def updated_and_ready(self) -> int:
-        """The number of pods of the latest template that are ready for certain.
+        """The least number of pods of the latest template that must be ready, judged from the counts alone.
 
         It is the number of ready pods minus the number of pods of older templates, all of which may be ready.
         """
@@ -236,12 +236,12 @@ class Observed:
         rollout_admitted: whether a new default image of the embedder may be rolled out now.
         key_refused: whether the sync worker reports that its embedder's API key is lost or refused.
         external: what an external embedder serves, or what is wrong with it or with the Secret of the API key.
+        active_external: the same of the active model's external embedder during a swap; only a problem with the Secret
+            if the operator runs that embedder; None if there is none, or if it was not asked.
         reference: why the embedder that `spec.embedder.ref` names must not be used; None if it may be.
         consented_hosts: the hosts of embedders of other MemoryIndex objects that consent to their use by this one. Only
             those are known that its specification or its sync worker names.
         referring: the other MemoryIndex objects that use the embedder of this one, as namespace/name, in order.
-        active_external: the same of the active model's external embedder during a swap; only a problem with the Secret
-            if the operator runs that embedder; None if there is none, or if it was not asked.
         database_ca: the certificates of the authority that the database server is verified by; empty if none are used.
         operator_namespace: where the operator itself runs; empty if it runs outside the cluster.
         admissions: by kind and name, how the API server changed what the operator sent for its objects, where known.

@@ -121,7 +121,7 @@ class ExternalEmbedder(AsyncEmbedder):
         return joined([await self._embed_part(part, input_type) for part in self.requests(texts)])
 
     async def _embed_part(self, texts: Sequence[str], input_type: str) -> EmbeddedBatch:
-        """Embed texts in one request, or in more if the server says that they are too many."""
+        """Embed texts in one request, or in several if the server refuses them as too many."""
         try:
             return await self._request(texts, input_type)
         except RefusedRequestError as refused:
@@ -134,7 +134,7 @@ class ExternalEmbedder(AsyncEmbedder):
         return joined([await self._embed_part(part, input_type) for part in (texts[:half], texts[half:])])
 
     async def _embed_shortened(self, text: str, input_type: str, refused: RefusedRequestError) -> EmbeddedBatch:
-        """Embed a beginning of a refused text that the server takes: a half of it, a quarter and so on."""
+        """Embed as much of the beginning of a refused text as the server accepts: half of it, a quarter and so on."""
         while len(text) > _SHORTEST:
             text = text[: len(text) // 2]
             try:

@@ -32,7 +32,8 @@ from memory_recall.schema.revisions import require_schema
 _ATTEMPTS = 6
 _BACKOFF = Backoff(first=0.1, longest=5.0, jitter=1.0)
 _LONGEST_PAUSE = 60.0
-_IDENTIFIED_SECONDS = 3600.0
+_IDENTIFIED_SECONDS = 3600.0  # after which the model is identified once more
+_IDENTIFYING_REQUESTS = 2  # one with documents and one with a query
 
 
 @dataclass(frozen=True)
@@ -91,9 +92,11 @@ class HostedEmbedder:
         self._identified_at: float | None = None
 
     async def model_info(self) -> ServedModel:
-        """Return the served model; what it is known by is asked of the provider with fixed texts, of no memory."""
+        """Return the served model, which the provider is asked for with a few fixed texts that are of no memory."""
+        await self._pacer.admit(_IDENTIFYING_REQUESTS * 60 / self._limits.requests)
+        found = await self._client.model_info()
         self._identified_at = time.monotonic()
-        return await self._client.model_info()
+        return found
 
     async def embed_queries(self, texts: Sequence[str]) -> EmbeddedBatch:
         """Embed many queries at once; the caller makes sure that none is marked sensitive."""

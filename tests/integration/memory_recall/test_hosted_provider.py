@@ -14,13 +14,15 @@ import pytest
 
 from memory_recall.embedding.api_key import ApiKey
 from memory_recall.embedding.client import EmbedderClient
-from memory_recall.errors import EmbedderUnauthorized, MemoryIndexError, ModelMismatch
+from memory_recall.embedding.served_model import ServedModel
+from memory_recall.errors import EmbedderUnauthorized, EmbedderUnavailable, MemoryIndexError, ModelMismatch
 from memory_recall.hnsw.repair import build_index
 from memory_recall.indexing import hosted_embedder
 from memory_recall.indexing.backfill import BackfillResult, backfill
 from memory_recall.indexing.embedders import EmbedderDirectory
 from memory_recall.indexing.hosted_embedder import EgressFilter, HostedEmbedder, RateLimits
 from memory_recall.indexing.pipeline import BatchLimits
+from memory_recall.indexing.queue_sql import PendingRow
 from memory_recall.indexing.stored_vectors_sql import read_stored_vectors
 from memory_recall.indexing.sync import sync
 from memory_recall.indexing.worker import WorkerPlan
@@ -150,6 +152,27 @@ async def test_a_hosted_model_that_is_exchanged_while_a_worker_runs_is_noticed_w
     with pytest.raises(ModelMismatch, match="another model"):
         await fill(bench, bench.with_options(limits=BatchLimits(rows=4), concurrency=1))
     assert await bench.embedded() < 20
+
+
+async def test_a_model_that_could_not_be_identified_is_asked_for_again_before_more_is_sent(
+    bench: Workbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise the vectors would go on for an hour under what was known of the model before."""
+    tried: list[str] = []
+
+    async def unavailable() -> ServedModel:
+        tried.append("model_info")
+        raise EmbedderUnavailable("The provider is away.", "Wait.")
+
+    await bench.insert("one")
+    async with hosted(bench) as embedder:
+        await embedder.model_info()
+        embedder._identified_at = -2 * hosted_embedder._IDENTIFIED_SECONDS
+        monkeypatch.setattr(embedder._client, "model_info", unavailable)
+        for _ in range(2):
+            with pytest.raises(EmbedderUnavailable):
+                await embedder.embed_rows([PendingRow(1, "one", "hash")])
+    assert (len(tried), provider(bench).bodies) == (2, [])
 
 
 @pytest.mark.parametrize("salt", ["", "other: "], ids=["the same model", "another model"])

@@ -9,6 +9,7 @@ import pytest
 from memory_operator.api.embedder import embedder_owner, service_url
 from memory_operator.api.spec import ANNOTATION_ALLOWED_NAMESPACES, FINALIZER, parse
 from memory_operator.clients.http import Answer
+from memory_operator.clients.kube import KubeError
 from memory_operator.controller.cache import ObjectCache
 from memory_operator.reconcile.deletion import plan_finalizer
 from memory_operator.reconcile.facts import DeletionFacts, JobState
@@ -116,6 +117,57 @@ async def test_an_embedder_of_the_same_namespace_needs_no_consent_and_the_namesp
     assert bench.api.index["status"]["embedder"]["url"] == "http://shared-embedder.team.svc:8080"
     assert bench.api.condition("Ready")["reason"] not in {"ConsentMissing", "NotPermitted"}
     assert bench.urls
+
+
+async def test_an_owner_that_the_operator_may_not_read_is_no_consent(bench: Bench, world: World) -> None:
+    use(bench, world, owner(world))
+    real = bench.api.get
+
+    async def refusing(kind: str, namespace: str, name: str) -> dict[str, Any] | None:
+        if (kind, namespace) == ("MemoryIndex", "ai"):
+            raise KubeError("reading MemoryIndex ai/shared", 403, "forbidden", refused=True)
+        return await real(kind, namespace, name)
+
+    bench.api.get = refusing  # type: ignore[method-assign]
+    await bench.reconcile(2)
+    ready = bench.api.condition("Ready")
+    assert ready["reason"] == "NotPermitted"
+    assert "watchNamespaces" in ready["message"]
+    assert bench.urls == []
+
+
+async def test_where_the_shared_embedder_does_not_answer_the_owners_status_is_named(bench: Bench, world: World) -> None:
+    use(bench, world, owner(world))
+
+    async def silent(url: str, *_: Any) -> Answer:
+        return Answer(503, b"")
+
+    bench.probe._ask = silent  # type: ignore[assignment]
+    await bench.reconcile(2)
+    said = bench.api.condition("EmbedderReady")
+    assert said["reason"] == "ExternalEmbedderUnreachable"
+    assert "See the status of MemoryIndex ai/shared." in said["message"]
+
+
+async def test_a_swap_away_from_a_shared_embedder_keeps_it_as_long_as_its_owner_allows_that(
+    bench: Bench, world: World
+) -> None:
+    use(bench, world, owner(world))
+    await bench.reconcile(2)
+    bench.api.index["spec"] |= {
+        "embedding": {"model": "bge-small-en-v1.5", "dimensions": 384},
+        "embedder": {"gpuLayers": 0},
+    }
+    await bench.reconcile(2)
+    assert bench.api.condition("EmbedderReady")["message"] == (
+        f"The external embedder at {URL} answers and serves {MODEL.name}."
+    )
+    assert deployments(bench)["mem-sync"]["spec"]["replicas"] == 1
+    bench.api.objects["MemoryIndex", "ai", "shared"] = owner(world, None)
+    asked = len(bench.urls)
+    await bench.reconcile(2)
+    assert deployments(bench)["mem-sync"]["spec"]["replicas"] == 0
+    assert not [url for url in bench.urls[asked:] if url.startswith(URL)]
 
 
 async def test_an_object_that_refers_to_itself_is_told_so(bench: Bench, world: World) -> None:

@@ -36,7 +36,7 @@ def plan_backfill(context: Context, *, schema: Verdict, embedder: Verdict) -> St
     if not bulk:
         changes = template_drifted(observed, sync)
         step = Step(sync_verdict(context, facts.rows, changes=changes))
-    elif active_job(observed.jobs_of("backfill")) or _may_ask(index, observed, embedder):
+    elif active_job(observed.jobs_of("backfill")) or _is_model_served(index, observed, embedder):
         request = JobRequest("backfill", workers.backfill_job, Reason.BACKFILLING, "embeds the pending rows")
         step = plan_job(context, request)
     else:
@@ -44,8 +44,8 @@ def plan_backfill(context: Context, *, schema: Verdict, embedder: Verdict) -> St
     return Step(step.verdict, (*apply_drifted(observed, sync), *step.actions))
 
 
-def _may_ask(index: MemoryIndex, observed: Observed, embedder: Verdict) -> bool:
-    """Return whether the embedder serves the model, also while something is still to be changed in its Deployment."""
+def _is_model_served(index: MemoryIndex, observed: Observed, embedder: Verdict) -> bool:
+    """Return whether the embedder serves the specified model, which it may do although a roll-out is under way."""
     if embedder.reason is not Reason.ROLLING_OUT:
         return embedder.reason is Reason.AVAILABLE
     live = observed.children.get(("Deployment", f"{index.name}-{COMPONENT}"))
