@@ -1,7 +1,7 @@
 """One cluster for these tests: real Kubernetes, CloudNativePG, Postgres, and the chart's operator.
 
-`make test` leaves out the folder `faults`, whose tests take long: they kill things and withdraw consents, and wait
-until a whole cluster has recovered. `make test` holds the decisions behind them without a cluster.
+`make test` leaves out the folder `faults`, whose tests take long: they kill things, withdraw consents, delete in every
+situation, and wait until a whole cluster has recovered. `make test` holds the decisions behind them without a cluster.
 
 A test takes as much of it as it needs: `cluster` is the bare cluster, `platform` adds Postgres and the operator,
 `tenant` is a test's own namespace and database. Tests that kill Postgres or pods have another Postgres, `fragile`.

@@ -104,7 +104,7 @@ def _delete_all(given: Surroundings) -> dict[Case, Outcome]:
     shared = given.platform.postgres
     given.say(f"{len(CASES)} cases side by side")
     try:
-        return Endings(given.platform, Postgres(shared.cluster, shared.namespace, "pg-doomed")).run()
+        return Endings(given.platform, Postgres(shared.cluster, shared.namespace, "pg-doomed"), CASES).run()
     finally:
         given.platform.install(*PERMITTED)
 

@@ -4,7 +4,7 @@ In one situation, for example, the Secret has been deleted before. All cases run
 bound to their namespaces, because Kubernetes may then delete the operator's Role in a namespace before the MemoryIndex.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -54,6 +54,11 @@ class Case:
         return f"end-{self}"
 
     @property
+    def messages(self) -> int:
+        """How many Events must name what stays: no Job can undo migrations in a namespace that is being deleted."""
+        return 1 if self.policy == "Delete" and self.situation != FOREGROUND else 0
+
+    @property
     def prepared(self) -> State:
         """The condition, with status and reason, that the MemoryIndex must reach before anything is deleted."""
         states = {"ready": READY, FOREGROUND: READY, "half-migrated": MIGRATING}
@@ -62,6 +67,13 @@ class Case:
 
 NAMESPACES = [Case(policy, situation) for situation in SITUATIONS for policy in POLICIES]
 CASES = [Case(policy, FOREGROUND) for policy in POLICIES] + NAMESPACES
+# One of each way in which a deletion goes on; none of them needs a second Postgres cluster.
+FEW_CASES = [
+    Case("Delete", FOREGROUND),
+    Case("Retain", "ready"),
+    Case("Delete", "secret-gone"),
+    Case("Retain", "role-gone-first"),
+]
 
 
 @dataclass(frozen=True)
@@ -86,38 +98,41 @@ class Outcome:
 
 @dataclass
 class Endings:
-    """Runs all cases; `doomed` is the Postgres cluster that is deleted first in the situation cluster-gone."""
+    """Runs the cases; `doomed` is the Postgres cluster that is deleted first in the situation cluster-gone."""
 
     platform: Platform
     doomed: Postgres
+    cases: Sequence[Case]
     _tenants: dict[Case, Tenant] = field(default_factory=dict)
 
     def run(self) -> dict[Case, Outcome]:
-        """Run all cases, and return the outcome of each."""
+        """Run the cases side by side, and return the outcome of each."""
         self.platform.postgres.wait_ready()
-        for case in CASES:
+        for case in self.cases:
             postgres = self.doomed if case.situation == "cluster-gone" else self.platform.postgres
             self._tenants[case] = Tenant(postgres, case.namespace, self.platform.image)
         with ThreadPoolExecutor(8) as pool:
             self._create(pool)
-            with _held_tables(pool, [self._tenants[case] for case in CASES if case.prepared == MIGRATING]):
-                for case in CASES:
+            with _held_tables(pool, [self._tenants[case] for case in self.cases if case.prepared == MIGRATING]):
+                for case in self.cases:
                     self._apply(case)
-                self._await({case: case.prepared for case in CASES})
+                self._await({case: case.prepared for case in self.cases})
                 self._disturb()
-                self._await({case: DISTURBED[case.situation] for case in CASES if case.situation in DISTURBED})
+                self._await({case: DISTURBED[case.situation] for case in self.cases if case.situation in DISTURBED})
                 left = self._delete()
-            outcomes = dict(zip(CASES, pool.map(lambda case: self._outcome(case, left[case]), CASES), strict=True))
-            list(pool.map(self._remove, CASES))
+            outcomes = dict(
+                zip(self.cases, pool.map(lambda case: self._outcome(case, left[case]), self.cases), strict=True)
+            )
+            list(pool.map(self._remove, self.cases))
         return outcomes
 
     def _create(self, pool: ThreadPoolExecutor) -> None:
         """Create the cases' namespaces and databases, and bind the operator to the namespaces once they exist."""
         cluster, shared = self.platform.postgres.cluster, self.platform.postgres
-        doomed = pool.submit(create_postgres, cluster, namespace=shared.namespace, name=self.doomed.name, cpu="100m")
-        cluster.apply(*(objects.namespace(case.namespace) for case in CASES))
+        doomed = pool.submit(self._create_doomed)
+        cluster.apply(*(objects.namespace(case.namespace) for case in self.cases))
         settings = (
-            f"watchNamespaces={{{','.join(case.namespace for case in CASES)}}}",
+            f"watchNamespaces={{{','.join(case.namespace for case in self.cases)}}}",
             f"databaseNamespaces={{{shared.namespace}}}",
         )
         bound = pool.submit(self.platform.install, *settings)
@@ -125,6 +140,12 @@ class Endings:
         doomed.result()
         list(pool.map(_fill, (tenant for tenant in self._tenants.values() if tenant.postgres is not shared)))
         bound.result()
+
+    def _create_doomed(self) -> None:
+        """Create the Postgres cluster that is deleted, where a case needs it."""
+        if any(case.situation == "cluster-gone" for case in self.cases):
+            shared = self.platform.postgres
+            create_postgres(shared.cluster, namespace=shared.namespace, name=self.doomed.name, cpu="100m")
 
     def _apply(self, case: Case) -> None:
         resources = SMALL if case.prepared == READY else NOWHERE
@@ -158,7 +179,7 @@ class Endings:
             elif case.situation == "role-gone-first":
                 tenant.kubectl("delete", *roles)
         named = ("clusters.postgresql.cnpg.io", self.doomed.name)
-        self.doomed.cluster.kubectl("-n", self.doomed.namespace, "delete", *named)
+        self.doomed.cluster.kubectl("-n", self.doomed.namespace, "delete", *named, "--ignore-not-found")
 
     def _delete(self) -> dict[Case, str]:
         """Delete all namespaces and objects at once, and wait at most a minute.
@@ -167,22 +188,26 @@ class Endings:
         empty text if both are gone.
         """
         kubectl = self.platform.postgres.cluster.kubectl
-        kubectl("delete", "namespace", *(case.namespace for case in NAMESPACES), "--wait=false")
-        for case in CASES:
+        kubectl("delete", "namespace", *(case.namespace for case in self._namespaces()), "--wait=false")
+        for case in self.cases:
             if case.situation == FOREGROUND:
                 self._tenants[case].kubectl("delete", "memoryindex", INDEX, "--cascade=foreground", "--wait=false")
 
         def left() -> set[str]:
             found = self.platform.cluster.read("/api/v1/namespaces")["items"]
-            deleted = {case.namespace for case in NAMESPACES} & {item["metadata"]["name"] for item in found}
+            deleted = {case.namespace for case in self._namespaces()} & {item["metadata"]["name"] for item in found}
             return deleted | {item["metadata"]["namespace"] for item in self._objects()}
 
         try:
             eventually(left, lambda found: not found, what="all gone", seconds=GONE_SECONDS, poll=1)
         except AssertionError:
             stuck = left()
-            return {case: self._left(case) if case.namespace in stuck else "" for case in CASES}
-        return dict.fromkeys(CASES, "")
+            return {case: self._left(case) if case.namespace in stuck else "" for case in self.cases}
+        return dict.fromkeys(self.cases, "")
+
+    def _namespaces(self) -> list[Case]:
+        """Return the cases in which the whole namespace is deleted."""
+        return [case for case in self.cases if case.situation != FOREGROUND]
 
     def _outcome(self, case: Case, left: str) -> Outcome:
         tenant, namespace = self._tenants[case], self.platform.postgres.namespace
@@ -208,7 +233,7 @@ class Endings:
 
     def _objects(self) -> Iterable[Mapping[str, Any]]:
         found = self.platform.cluster.read(f"{INDEXES}/memoryindexes")["items"]
-        ours = {case.namespace for case in CASES}
+        ours = {case.namespace for case in self.cases}
         return [item for item in found if item["metadata"]["namespace"] in ours]
 
     def _left(self, case: Case) -> str:
