@@ -21,21 +21,21 @@ if TYPE_CHECKING:
     from memory_recall.postgres.connection import Connection
     from memory_recall.schema.table import MemoryTable
 
-curate_app = typer.Typer(
-    no_args_is_help=True,
-    help="Find memories that newer ones say again or replace, and let recalls put the newer ones first.",
-)
 _OF_JUDGING = ("judged", "unusable", "not_judged", "left_out")
 FileArgument = Annotated[Path, typer.Argument(metavar="FILE", help="The file of proposals.")]
 
 
 def register(app: typer.Typer) -> None:
     """Add `memory curate` to the command line."""
-    curate_app.command("find")(find_command)
-    curate_app.command("apply")(apply_command)
-    curate_app.command("undo")(undo_command)
-    curate_app.command("log")(log_command)
-    app.add_typer(curate_app, name="curate")
+    group = typer.Typer(
+        no_args_is_help=True,
+        help="Find memories that newer ones say again or replace, and let recalls put the newer ones first.",
+    )
+    group.command("find")(find_command)
+    group.command("apply")(apply_command)
+    group.command("undo")(undo_command)
+    group.command("log")(log_command)
+    app.add_typer(group, name="curate")
 
 
 def find_command(  # noqa: PLR0917  (typer makes options of them; nobody calls this by position)

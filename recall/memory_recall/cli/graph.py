@@ -14,16 +14,15 @@ if TYPE_CHECKING:
     from memory_recall.postgres.connection import AnyConnection
     from memory_recall.schema.table import MemoryTable
 
-graph_app = typer.Typer(no_args_is_help=True, help="The concept graph: which memories share a name or a term.")
-
 
 def register(app: typer.Typer) -> None:
     """Add `memory graph` to the command line."""
-    graph_app.command("enable")(enable_command)
-    graph_app.command("disable")(disable_command)
-    graph_app.command("status")(status_command)
-    graph_app.command("show")(show_command)
-    app.add_typer(graph_app, name="graph")
+    group = typer.Typer(no_args_is_help=True, help="The concept graph: which memories share a name or a term.")
+    group.command("enable")(enable_command)
+    group.command("disable")(disable_command)
+    group.command("status")(status_command)
+    group.command("show")(show_command)
+    app.add_typer(group, name="graph")
 
 
 def enable_command(

@@ -13,15 +13,15 @@ from memory_recall.schema.columns.keys import MemoryId
 from memory_recall.schema.revisions import require_schema
 from memory_recall.settings import Settings
 
-quarantine_app = typer.Typer(no_args_is_help=True, help="Rows whose embedding failed.")
-
 
 def register(app: typer.Typer) -> None:
     """Add `memory quarantine` to the command line."""
-    app.add_typer(quarantine_app, name="quarantine")
+    group = typer.Typer(no_args_is_help=True, help="Rows whose embedding failed.")
+    group.command("list")(list_command)
+    group.command("retry")(retry_command)
+    app.add_typer(group, name="quarantine")
 
 
-@quarantine_app.command("list")
 def list_command(
     limit: Annotated[int, typer.Option(min=1, max=100_000, help="How many rows to list at most.")] = 1000,
     json: JsonOption = False,
@@ -42,7 +42,6 @@ def list_command(
     Console().print(table)
 
 
-@quarantine_app.command("retry")
 def retry_command(
     ids: Annotated[list[str] | None, typer.Argument(help="The rows' ids; none means all.", metavar="[ID]...")] = None,
     json: JsonOption = False,

@@ -21,9 +21,6 @@ _APPLICATION = "memory-questions"
 _CONNECTIONS = 4
 _RECALL_SECONDS = 60.0
 
-questions_app = typer.Typer(
-    no_args_is_help=True, help="Label questions about your own memories, and write them for evaluate, tune and swap."
-)
 LabelsArgument = Annotated[Path, typer.Argument(metavar="LABELS", help="The file that holds the state of this work.")]
 OutputOption = Annotated[
     Path | None, typer.Option(help="The file of judged questions (LABELS with the suffix .questions.jsonl).")
@@ -32,11 +29,15 @@ OutputOption = Annotated[
 
 def register(app: typer.Typer) -> None:
     """Add `memory questions` to the command line."""
-    questions_app.command("collect")(collect_command)
-    questions_app.command("judge")(judge_command)
-    questions_app.command("pool")(pool_command)
-    questions_app.command("export")(export_command)
-    app.add_typer(questions_app, name="questions")
+    group = typer.Typer(
+        no_args_is_help=True,
+        help="Label questions about your own memories, and write them for evaluate, tune and swap.",
+    )
+    group.command("collect")(collect_command)
+    group.command("judge")(judge_command)
+    group.command("pool")(pool_command)
+    group.command("export")(export_command)
+    app.add_typer(group, name="questions")
 
 
 def collect_command(  # noqa: PLR0917  (typer makes options of them; nobody calls this by position)

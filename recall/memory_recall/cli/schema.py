@@ -26,13 +26,14 @@ if TYPE_CHECKING:
 _PROGRESS_SECONDS = 1.0
 ExistingVectorsChoice = Literal["refuse", "keep", "discard"]
 
-index_app = typer.Typer(no_args_is_help=True, help="Build and check the vector index.")
-
 
 def register(app: typer.Typer) -> None:
     """Add `memory migrate` and `memory index` to the command line."""
+    group = typer.Typer(no_args_is_help=True, help="Build and check the vector index.")
     app.command("migrate")(migrate_command)
-    app.add_typer(index_app, name="index")
+    group.command("build")(index_build_command)
+    group.command("check")(index_check_command)
+    app.add_typer(group, name="index")
 
 
 def migrate_command(  # noqa: PLR0917  (typer passes options by name)
@@ -75,7 +76,6 @@ def migrate_command(  # noqa: PLR0917  (typer passes options by name)
     emit(result, as_json=json, title="Schema")
 
 
-@index_app.command("build")
 def index_build_command(json: JsonOption = False) -> None:
     """Build the vector index without blocking readers or writers. An interrupted build is started again.
 
@@ -89,7 +89,6 @@ def index_build_command(json: JsonOption = False) -> None:
     emit(execute(_build, as_json=json), as_json=json, title="Vector index")
 
 
-@index_app.command("check")
 def index_check_command(
     sample: Annotated[int, typer.Option(min=1, max=10_000, help="How many stored vectors to look up.")] = 50,
     repair_below: Annotated[

@@ -9,10 +9,6 @@ from memory_recall.cli.output import JsonOption, emit, execute
 from memory_recall.embedding.apis import EmbedderApi, EmbedderOptions
 from memory_recall.settings import Settings
 
-swap_app = typer.Typer(
-    help="Replace the embedding model without downtime and behind a quality gate.", no_args_is_help=True
-)
-
 ModelOption = Annotated[str, typer.Option(help="Name of the next model, as its embedder serves it.")]
 UrlOption = Annotated[str, typer.Option(help="Where the next model is served, such as http://127.0.0.1:8081.")]
 DimensionsOption = Annotated[
@@ -46,13 +42,16 @@ YesOption = Annotated[bool, typer.Option("--yes", help="Confirm; vectors are dro
 
 def register(app: typer.Typer) -> None:
     """Add `memory swap` to the command line."""
-    swap_app.command("plan")(plan_command)
-    swap_app.command("start")(start_command)
-    swap_app.command("status")(status_command)
-    swap_app.command("rollback")(rollback_command)
-    swap_app.command("abort")(abort_command)
-    swap_app.command("finish")(finish_command)
-    app.add_typer(swap_app, name="swap")
+    group = typer.Typer(
+        help="Replace the embedding model without downtime and behind a quality gate.", no_args_is_help=True
+    )
+    group.command("plan")(plan_command)
+    group.command("start")(start_command)
+    group.command("status")(status_command)
+    group.command("rollback")(rollback_command)
+    group.command("abort")(abort_command)
+    group.command("finish")(finish_command)
+    app.add_typer(group, name="swap")
 
 
 def plan_command(  # noqa: PLR0917  (typer makes options of them; nobody calls this by position)

@@ -16,6 +16,18 @@ def test_each_part_registers_the_commands_under_which_it_is_found(part: str) -> 
     assert commands | groups == set(PARTS[part])
 
 
+def test_a_command_line_that_is_made_again_has_each_command_once() -> None:
+    """Otherwise each of hundreds of command lines in one process would be slower than the one before."""
+    create_app()
+    registered = [
+        (group.name, command.name)
+        for group in create_app().registered_groups
+        if group.typer_instance
+        for command in group.typer_instance.registered_commands
+    ]
+    assert len(registered) == len(set(registered)) > 10
+
+
 @pytest.mark.parametrize(("command", "unneeded"), [("roles", "numpy"), ("migrate", "httpx"), ("import", "alembic")])
 def test_a_command_does_not_import_what_others_need(command: str, unneeded: str) -> None:
     program = (
