@@ -280,3 +280,27 @@ def test_the_readme_states_the_figures_of_the_set(dataset: Dataset) -> None:
         f"{sum(len(dataset.grades[q['query_id']]) for q in dataset.queries if q['stratum'] != 'exact'):,} pairs",
     ]
     assert [figure for figure in stated if figure not in text] == []
+
+
+def test_questions_without_an_answer_are_of_the_documented_kinds_and_name_the_memory_that_they_nearly_hit(
+    dataset: Dataset,
+) -> None:
+    found = read("unanswerable.jsonl")
+    assert Counter(one["kind"] for one in found) == {"near_miss": 100, "missing": 30, "elsewhere": 20}
+    nearly = Counter(one["near_id"] for one in found if one["near_id"] is not None)
+    assert set(nearly) <= set(dataset.memories)
+    assert max(nearly.values()) <= 2, "they are about many memories"
+    assert all(one["near_id"] is not None for one in found if one["kind"] == "near_miss")
+    assert all(one["why"] for one in found)
+    asked = [plain(one["text"]) for one in (*found, *dataset.queries)]
+    assert len(asked) == len(set(asked)), "no question is also one that has an answer"
+    assert all(3 <= len(one["text"].split()) <= 25 for one in found)
+
+
+def test_everyday_prompts_are_300_different_ones_in_three_languages() -> None:
+    text = (DATASET.parent / "everyday" / "prompts.jsonl").read_text(encoding="utf-8")
+    found = [json.loads(line) for line in text.splitlines()]
+    kinds = {"short": 20, "code": 35, "text": 15, "knowledge": 20, "other": 10}
+    for language in ("en", "de", "es"):
+        assert Counter(one["kind"] for one in found if one["language"] == language) == kinds
+    assert len(found) == len({one["query_id"] for one in found}) == len({one["text"].lower() for one in found}) == 300
