@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import io
 import os
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,6 +28,12 @@ MINILM = PROFILES["all-MiniLM-L6-v2"]
 
 def _cache() -> Path:
     return Path(os.environ.get("MEMORY_INDEX_CACHE", Path.home() / ".cache" / "memory-index"))
+
+
+@pytest.fixture(scope="session")
+def openai() -> Any:
+    """OpenAI's client. To import it takes seconds, which only the worker of these tests is to spend."""
+    return importlib.import_module("openai")
 
 
 @pytest.fixture(scope="session")

@@ -7,13 +7,14 @@ from typing import Any
 
 import httpx
 import numpy as np
-import openai
 import pytest
 
 TEXT = "The NAS is backed up to the second disk every night at three."
 
 
-def test_the_openai_client_gets_the_reference_vector_in_either_encoding(server: Any, reference: Any) -> None:
+def test_the_openai_client_gets_the_reference_vector_in_either_encoding(
+    server: Any, reference: Any, openai: Any
+) -> None:
     client = openai.OpenAI(base_url=f"{server.url}/v1", api_key="none")
     for encoding in ("float", "base64", None):
         extra: dict[str, Any] = {} if encoding is None else {"encoding_format": encoding}
@@ -26,7 +27,7 @@ def test_the_openai_client_gets_the_reference_vector_in_either_encoding(server: 
     assert client.models.retrieve("all-MiniLM-L6-v2").owned_by == "memory-index"
 
 
-async def test_the_async_openai_client_embeds_queries_and_documents(server: Any) -> None:
+async def test_the_async_openai_client_embeds_queries_and_documents(server: Any, openai: Any) -> None:
     async with openai.AsyncOpenAI(base_url=f"{server.url}/v1", api_key="none") as client:
         answers = await asyncio.gather(
             *(
@@ -40,7 +41,7 @@ async def test_the_async_openai_client_embeds_queries_and_documents(server: Any)
     assert all(len(answer.data[0].embedding) == 384 for answer in answers)
 
 
-def test_the_openai_client_raises_its_own_errors_for_ours(server: Any) -> None:
+def test_the_openai_client_raises_its_own_errors_for_ours(server: Any, openai: Any) -> None:
     client = openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0)
     with pytest.raises(openai.NotFoundError) as unknown:
         client.embeddings.create(model="text-embedding-3-small", input="x")

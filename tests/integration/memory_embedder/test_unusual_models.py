@@ -6,11 +6,11 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import httpx
 import numpy as np
 import pytest
-from openai import OpenAI, UnprocessableEntityError
 
 from memory_embedder.engine.llama import LlamaEngine
 from memory_embedder.engine.protocol import EngineOptions
@@ -57,7 +57,9 @@ def test_the_other_texts_of_a_batch_have_the_vectors_that_they_have_alone(poison
 
 @pytest.mark.promise("bad-vector-costs-itself")
 @pytest.mark.finding("embedder 1")
-def test_a_poisoned_text_fails_its_own_request_alone_and_no_sdk_repeats_it(poisoned_server: Served) -> None:
+def test_a_poisoned_text_fails_its_own_request_alone_and_no_sdk_repeats_it(
+    poisoned_server: Served, openai: Any
+) -> None:
     """Forty clients at once, of which one in ten sends it; each request is sent once."""
     sent, lock = [0], threading.Lock()
 
@@ -66,13 +68,13 @@ def test_a_poisoned_text_fails_its_own_request_alone_and_no_sdk_repeats_it(poiso
             sent[0] += 1
 
     http = httpx.Client(event_hooks={"request": [count]})
-    client = OpenAI(base_url=f"{poisoned_server.url}/v1", api_key="none", http_client=http)
+    client = openai.OpenAI(base_url=f"{poisoned_server.url}/v1", api_key="none", http_client=http)
 
     def ask(number: int) -> str:
         texts = [f"note {number} about the garden", "a zebra" if number % 10 == 0 else "a horse"]
         try:
             answer = client.embeddings.create(model=MINILM.name, input=texts)
-        except UnprocessableEntityError as error:
+        except openai.UnprocessableEntityError as error:
             return str(error.param)
         return str(len(answer.data))
 
