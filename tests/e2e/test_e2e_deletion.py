@@ -3,26 +3,19 @@
 These are the ways in which a deletion goes on; `tests/e2e/faults` has every situation under both policies.
 """
 
-from collections.abc import Iterator
-
 import pytest
 
-from devcluster.postgres import Postgres
-from tests.support.cluster.deletions import FEW_CASES, FOREGROUND, Case, Endings, Outcome
-from tests.support.cluster.platform import PERMITTED, Platform
+from tests.support.cluster.deletions import FEW_CASES, FOREGROUND, Case, Outcome, delete_cases
+from tests.support.cluster.platform import Platform
 
 pytestmark = [pytest.mark.cluster, pytest.mark.exclusive]
 each = pytest.mark.parametrize("case", FEW_CASES, ids=str)
 
 
 @pytest.fixture(scope="module")
-def outcomes(platform: Platform) -> Iterator[dict[Case, Outcome]]:
-    """What became of the cases, run side by side; the operator is cluster-wide again afterwards."""
-    shared = platform.postgres
-    try:
-        yield Endings(platform, Postgres(shared.cluster, shared.namespace, "pg-doomed"), FEW_CASES).run()
-    finally:
-        platform.install(*PERMITTED)
+def outcomes(platform: Platform) -> dict[Case, Outcome]:
+    """What became of the cases."""
+    return delete_cases(platform, FEW_CASES)
 
 
 @pytest.mark.finding("D3")

@@ -6,18 +6,17 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from devcluster.errors import DevclusterError
-from devcluster.postgres import Postgres
 from memory_bench.operator.scale.measure import measure_scale
 from tests.support.cluster.api import Api
 from tests.support.cluster.consent.withdrawals import run_withdrawals
-from tests.support.cluster.deletions import CASES, NAMESPACES, Case, Endings, Outcome
+from tests.support.cluster.deletions import CASES, NAMESPACES, delete_cases
 from tests.support.cluster.environment.admission import MUTATIONS, run_admission
 from tests.support.cluster.environment.copies import SITUATIONS, run_copies
 from tests.support.cluster.environment.tls import measure_tls
 from tests.support.cluster.faults.run import run_fault_points, run_recoveries
 from tests.support.cluster.hostile.objects import HOSTILE, TakenOverError, opened_scene, refuse
 from tests.support.cluster.hostile.tenants import measure_harm
-from tests.support.cluster.platform import PERMITTED, Platform
+from tests.support.cluster.platform import Platform
 from tests.support.cluster.situations.run import run_situations
 
 KEYS = (
@@ -94,19 +93,11 @@ def _refuse_all(given: Surroundings) -> dict[str, str]:
 
 
 async def _deletions(given: Surroundings) -> PartResult:
-    found = await asyncio.to_thread(_delete_all, given)
+    given.say(f"{len(CASES)} cases side by side")
+    found = await asyncio.to_thread(delete_cases, given.platform, CASES)
     gone = sum(outcome.gone for case, outcome in found.items() if case in NAMESPACES)
     details = {str(case): asdict(outcome) for case, outcome in found.items()}
     return PartResult({"namespaces_deleted": f"{gone}/{len(NAMESPACES)}"}, details)
-
-
-def _delete_all(given: Surroundings) -> dict[Case, Outcome]:
-    shared = given.platform.postgres
-    given.say(f"{len(CASES)} cases side by side")
-    try:
-        return Endings(given.platform, Postgres(shared.cluster, shared.namespace, "pg-doomed"), CASES).run()
-    finally:
-        given.platform.install(*PERMITTED)
 
 
 async def _situations(given: Surroundings) -> PartResult:

@@ -186,7 +186,10 @@ class _Server:
 
 
 def served_model(index: MemoryIndex, options: EmbedderOptions, body: bytes) -> ReportedModel | Problem:
-    """Return the specified model as a list of models describes it, or why the list forbids its use."""
+    """Return what a server's list of models says of the specified model, or why it must not be used.
+
+    `body` is the list as the server sent it.
+    """
     wanted, where = index.spec.embedding, f"The embedder at {embedder_url(index)}"
     try:
         listing = options.listing(json.loads(body), wanted.model)

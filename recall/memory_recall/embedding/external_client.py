@@ -108,7 +108,7 @@ class ExternalEmbedder(AsyncEmbedder):
         return vector
 
     async def _measure(self) -> ServedModel:
-        """Embed the texts of the canary, and return the model that they tell."""
+        """Embed the fixed texts of the canary, and return the served model, which their vectors identify."""
         documents = await self._embed(CANARY_DOCUMENTS, "document")
         query = await self._embed([CANARY_QUERY], "query")
         self._canary = str(Canary.of([*documents.vectors.tolist(), *query.vectors.tolist()]))

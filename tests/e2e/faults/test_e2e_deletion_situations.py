@@ -1,24 +1,17 @@
 """Whatever could hang a deletion, under both policies: it ends within a minute, and an event says what stays."""
 
-from collections.abc import Iterator
-
 import pytest
 
-from devcluster.postgres import Postgres
-from tests.support.cluster.deletions import CASES, FOREGROUND, Case, Endings, Outcome
-from tests.support.cluster.platform import PERMITTED, Platform
+from tests.support.cluster.deletions import CASES, FOREGROUND, Case, Outcome, delete_cases
+from tests.support.cluster.platform import Platform
 
 pytestmark = [pytest.mark.cluster, pytest.mark.exclusive]
 
 
 @pytest.fixture(scope="module")
-def outcomes(platform: Platform) -> Iterator[dict[Case, Outcome]]:
-    """What became of all cases, run side by side; the operator is cluster-wide again afterwards."""
-    shared = platform.postgres
-    try:
-        yield Endings(platform, Postgres(shared.cluster, shared.namespace, "pg-doomed"), CASES).run()
-    finally:
-        platform.install(*PERMITTED)
+def outcomes(platform: Platform) -> dict[Case, Outcome]:
+    """What became of the cases."""
+    return delete_cases(platform, CASES)
 
 
 @pytest.mark.finding("D3")

@@ -14,7 +14,7 @@ from devcluster.demo import follow, objects
 from devcluster.postgres import Postgres, create_postgres, database_object
 from tests.support.cluster.api import INDEXES
 from tests.support.cluster.memories import rows
-from tests.support.cluster.platform import Platform
+from tests.support.cluster.platform import PERMITTED, Platform
 from tests.support.cluster.tenants import INDEX, SECRET, SMALL, Tenant, manifest
 from tests.support.waiting import eventually
 
@@ -241,6 +241,15 @@ class Endings:
 
     def _described(self, case: Case) -> str:
         return self._tenants[case].kubectl("get", "memoryindex", INDEX, "--ignore-not-found", "-o", "yaml")
+
+
+def delete_cases(platform: Platform, cases: Sequence[Case]) -> dict[Case, Outcome]:
+    """Run the cases side by side, and return the outcome of each; the operator is cluster-wide again afterwards."""
+    shared = platform.postgres
+    try:
+        return Endings(platform, Postgres(shared.cluster, shared.namespace, "pg-doomed"), cases).run()
+    finally:
+        platform.install(*PERMITTED)
 
 
 def _own_database_object(tenant: Tenant) -> dict[str, Any]:
