@@ -34,14 +34,6 @@ wildcard.
 - apiGroups: [policy]
   resources: [poddisruptionbudgets]
   verbs: [get, list, watch, create, patch, delete]
-{{- include "memory-index.rules.events" . }}
-{{- end }}
-
-{{/* Events say what the operator did or what it leaves behind. */}}
-{{- define "memory-index.rules.events" }}
-- apiGroups: [""]
-  resources: [events]
-  verbs: [create]
 {{- end }}
 
 {{/*
@@ -61,7 +53,8 @@ the MemoryIndex objects.
 {{/*
 What it may do in the namespaces of databases: request the extension, unless that is withheld; Clusters are only read,
 and so are the Services that connection URIs name and the certificate authority of a Cluster, whose Secret also holds the
-authority's key. Bound to namespaces, it polls these objects in place of watching them.
+authority's key. Bound to namespaces, it polls these objects in place of watching them. Events say what the operator did
+or leaves behind; these rules are also granted where MemoryIndex objects are, so no other rule names Events.
 */}}
 {{- define "memory-index.rules.databases" -}}
 - apiGroups: [postgresql.cnpg.io]
@@ -91,7 +84,9 @@ authority's key. Bound to namespaces, it polls these objects in place of watchin
   {{- end }}
   verbs: [get]
 {{- end }}
-{{- include "memory-index.rules.events" . }}
+- apiGroups: [""]
+  resources: [events]
+  verbs: [create]
 {{- end }}
 
 {{/* The Lease by which one of several replicas is elected, in the release's namespace. A new one has no name to grant. */}}

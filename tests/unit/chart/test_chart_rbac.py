@@ -21,7 +21,6 @@ NEEDED: Rights = {
     ("batch", "jobs"): {"get", "list", "watch", "create", "patch", "delete"},
     ("networking.k8s.io", "networkpolicies"): {"get", "list", "watch", "create", "patch", "delete"},
     ("policy", "poddisruptionbudgets"): {"get", "list", "watch", "create", "patch", "delete"},
-    ("", "events"): {"create"},
 }
 DATABASES: Rights = {
     ("", "services"): {"get"},
@@ -33,6 +32,7 @@ DATABASES: Rights = {
 WATCHED_DATABASES: Rights = {
     ("postgresql.cnpg.io", "clusters"): {"get", "list", "watch"},
     ("postgresql.cnpg.io", "databases"): {"get", "list", "watch", "create", "patch", "delete"},
+    ("", "events"): {"create"},
 }
 DELETION: Rights = {
     ("", "namespaces"): {"get"},
@@ -95,6 +95,15 @@ def test_watched_namespaces_replace_every_cluster_wide_right_but_that_to_let_a_n
         for namespace in ("memory", "dbaas")
     }
     assert by_namespace == {"memory": DATABASES | NEEDED, "dbaas": DATABASES}
+
+
+def test_no_right_but_reading_services_and_secrets_is_granted_twice_where_memory_indexes_are(render: Render) -> None:
+    """The audit log names only one of the roles that grant a request, so an unused second grant could not be found."""
+    objects = roles(render({"watchNamespaces": ["memory"]}), "Role")
+    found = {body["metadata"]["name"]: rights(body) for body in objects if body["metadata"]["namespace"] == "memory"}
+    workloads, databases = found["memory-operator"], found["memory-operator-databases"]
+    twice = {resource: workloads[resource] & databases[resource] for resource in workloads.keys() & databases.keys()}
+    assert twice == {("", "services"): {"get"}, ("", "secrets"): {"get"}}
 
 
 def test_the_secrets_that_may_be_read_beside_databases_can_be_named(render: Render) -> None:
