@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import os
 import resource
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -56,7 +57,7 @@ class FakeEngine:
 
     `gate` blocks computation while it is not set; `failures` is how many batches fail, with `crash` if it is set;
     `refused_contexts` is how many contexts cannot be made; `seen` records the lengths of each batch's sequences and
-    `threads_used` its number of threads.
+    `threads_used` its number of threads, and `niceness` the priority of the thread that computes it.
     """
 
     facts: EngineFacts = FACTS
@@ -66,6 +67,7 @@ class FakeEngine:
     crash: type[Exception] | None = None
     seen: list[list[int]] = field(default_factory=list)
     threads_used: list[int] = field(default_factory=list)
+    niceness: list[int] = field(default_factory=list)
     computers: int = 0
     closed: bool = False
 
@@ -111,6 +113,7 @@ class FakeComputer:
                 raise EmbedderError(ErrorKind.ENGINE, "The fake engine failed.")
             self.engine.seen.append([len(sequence) for sequence in sequences])
             self.engine.threads_used.append(self.threads)
+            self.engine.niceness.append(os.getpriority(os.PRIO_PROCESS, threading.get_native_id()))
         out = np.empty((len(sequences), self.engine.facts.dimensions), dtype=np.float32)
         if self.engine.facts.pooling is Pooling.RANK:
             scores = [[np.nan if number_of(POISON) in tokens else len(tokens) - 10.0] for tokens in sequences]

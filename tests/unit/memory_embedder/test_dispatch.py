@@ -75,6 +75,13 @@ async def test_a_query_beside_documents_takes_the_threads_that_they_leave_and_al
     assert sorted(engine.threads_used) == [1, 1, 2, 4]
 
 
+async def test_threads_that_compute_documents_leave_the_cores_to_everything_else(run: Any, engine: Any) -> None:
+    async with run(cores=2) as running:
+        await running.embed(Lane.DOCUMENT, LONG, LONG)
+        await running.embed(Lane.QUERY, "q")
+    assert engine.niceness == [19, 19, os.getpriority(os.PRIO_PROCESS, 0)]
+
+
 @pytest.mark.parametrize(
     ("free", "threads"), [(4, 4), (3, 3), (1, 1), (0, 1), (16, 4)], ids=["all", "one taken", "one", "none", "more"]
 )
