@@ -14,6 +14,7 @@ What the objects of one namespace may take of the memory is limited, so that nob
 namespace fills the operator's memory. In a namespace beyond the limit nothing is reconciled until it is below.
 """
 
+import itertools
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -21,7 +22,7 @@ from time import monotonic
 
 from memory_operator.api.spec import Manifest
 from memory_operator.clients.kube import KubeError
-from memory_operator.controller.entries import CHILDREN, Entry, Owner, entry_of, owner_of
+from memory_operator.controller.entries import CHILDREN, REFERRING, Entry, Owner, entry_of, owner_of
 
 WATCHED = ("MemoryIndex", *CHILDREN, "Job", "ReplicaSet", "Pod")
 WATCHED_OF_CNPG = ("Cluster", "Database")
@@ -124,19 +125,20 @@ class ObjectCache:
     def referring(self, to: Owner, namespaces: Collection[str]) -> list[Owner] | None:
         """Return the cached MemoryIndex objects of these namespaces that use the embedder of another one.
 
-        The answer is None if nothing is cached at all, so that the API server must be asked. An object that is not
-        watched is not acted for, and uses nothing. All objects are looked at once, however many namespaces are given.
+        One uses it if it names it, or if its sync worker still calls it. The answer is None if nothing is cached at
+        all, so that the API server must be asked. An object that is not watched is not acted for, and uses nothing. All
+        objects are looked at once, however many namespaces are given.
         """
         if not self._scopes:
             return None
         found = set()
-        for scope in self._scopes.values():
-            gone, index = scope.deleted.get("MemoryIndex", frozenset()), scope.indexes.get("MemoryIndex", {})
+        for scope, kind in itertools.product(self._scopes.values(), REFERRING):
+            gone, index = scope.deleted.get(kind, frozenset()), scope.indexes.get(kind, {})
             for owner in index:
                 entries = index[owner] if owner[0] in namespaces else ()
                 if any(entry.refers_to == to and entry.uid not in gone for entry in entries):
                     found.add(owner)
-        return sorted(found)
+        return sorted(found - {to})
 
     def remember(self, manifest: Manifest) -> None:
         """Keep an object that a write has returned, until the index contains this version or a newer one."""

@@ -10,10 +10,13 @@ An entry is JSON, which takes a tenth of the memory of dictionaries.
 import json
 from dataclasses import dataclass
 
+from memory_operator.api.embedder import embedder_owner
 from memory_operator.api.spec import API_VERSION, Manifest
 from memory_operator.resources.common import LABEL_INSTANCE
 from memory_operator.resources.ownership import controller
+from memory_operator.resources.worker_pods import configured_embedder
 
+REFERRING = ("MemoryIndex", "Deployment")  # the kinds of objects that tell whose embedder is used
 CHILDREN = ("Deployment", "Service", "NetworkPolicy", "PodDisruptionBudget", "PersistentVolumeClaim", "ConfigMap")
 Owner = tuple[str, str]  # the namespace, and the name of the MemoryIndex, or what stands for it
 
@@ -49,7 +52,8 @@ _CONTROLLERS = {
 class Entry:
     """One watched object. `version` is its resourceVersion, which changes with each write; `content` is its JSON.
 
-    `refers_to` is the MemoryIndex whose embedder a MemoryIndex uses instead of its own.
+    `refers_to` is the MemoryIndex whose embedder a MemoryIndex names instead of its own. In the entry of a Deployment
+    it is the one whose embedder the sync worker still calls, as during a swap away from it.
     """
 
     name: str
@@ -93,11 +97,15 @@ def entry_of(kind: str, manifest: Manifest) -> Entry | None:
     fields = ("apiVersion", "kind", *_FIELDS[kind])
     kept = {**{name: manifest[name] for name in fields if name in manifest}, "metadata": meta}
     content = json.dumps(kept, separators=(",", ":")).encode()
-    refers_to = _refers_to(manifest) if kind == "MemoryIndex" else None
-    return Entry(meta["name"], meta.get("uid", ""), _version(meta), content, refers_to)
+    return Entry(meta["name"], meta.get("uid", ""), _version(meta), content, _refers_to(kind, manifest))
 
 
-def _refers_to(manifest: Manifest) -> Owner | None:
+def _refers_to(kind: str, manifest: Manifest) -> Owner | None:
+    if kind == "Deployment":
+        found = configured_embedder(manifest) if manifest["metadata"]["name"].endswith("-sync") else None
+        return embedder_owner(found.url) if found else None
+    if kind != "MemoryIndex":
+        return None
     ref = ((manifest.get("spec") or {}).get("embedder") or {}).get("ref") or {}
     return (ref.get("namespace") or manifest["metadata"]["namespace"], ref["name"]) if ref.get("name") else None
 

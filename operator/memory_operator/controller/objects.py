@@ -1,12 +1,13 @@
 """Read the Kubernetes objects that a reconcile needs from the cache, or from the API server if the cache lacks them."""
 
 import asyncio
+import itertools
 from collections.abc import Collection
 
 from memory_operator.api.spec import Manifest
 from memory_operator.clients.kube import KindMissingError, Kube, KubeError
 from memory_operator.controller.cache import WATCHED_OF_CNPG, ObjectCache
-from memory_operator.controller.entries import Owner, database_key, entry_of, owner_of
+from memory_operator.controller.entries import REFERRING, Owner, database_key, entry_of, owner_of
 from memory_operator.resources.common import LABEL_INSTANCE, LABEL_MANAGED_BY, MANAGER
 
 COMPARE_SECONDS = 300.0
@@ -58,17 +59,24 @@ class Objects:
         return await self._kube.list("MemoryIndex", namespace) if found is None else found
 
     async def referring(self, to: Owner, namespaces: Collection[str]) -> list[Owner]:
-        """Return the MemoryIndex objects of these namespaces that use the embedder of another one, in order."""
+        """Return the MemoryIndex objects of these namespaces that use the embedder of another one, in order.
+
+        One uses it if it names it, or if its sync worker still calls it.
+        """
         found = self._cache.referring(to, namespaces)
         if found is not None:
             return found
-        listed = [item for one in sorted(namespaces) for item in await self._readable_indexes(one)]
-        named = [(owner_of("MemoryIndex", item), entry_of("MemoryIndex", item)) for item in listed]
-        return sorted(owner for owner, entry in named if entry and entry.refers_to == to)
+        using = set()
+        for namespace, kind in itertools.product(sorted(namespaces), REFERRING):
+            for item in await self._readable(kind, namespace):
+                entry = entry_of(kind, item)
+                if entry and entry.refers_to == to:
+                    using.add(owner_of(kind, item))
+        return sorted(using - {to})
 
-    async def _readable_indexes(self, namespace: str) -> list[Manifest]:
+    async def _readable(self, kind: str, namespace: str) -> list[Manifest]:
         try:
-            return await self._kube.list("MemoryIndex", namespace)
+            return await self._kube.list(kind, namespace, watched_labels(kind))
         except KubeError as error:
             if not error.refused:
                 raise

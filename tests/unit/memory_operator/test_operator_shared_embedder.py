@@ -6,14 +6,15 @@ from typing import Any
 
 import pytest
 
-from memory_operator.api.embedder import embedder_owner, service_url
-from memory_operator.api.spec import ANNOTATION_ALLOWED_NAMESPACES, FINALIZER, parse
+from memory_operator.api.embedder import COMPONENT, embedder_owner, service_url
+from memory_operator.api.spec import ANNOTATION_ALLOWED_NAMESPACES, API_VERSION, FINALIZER, parse
 from memory_operator.clients.http import Answer
 from memory_operator.clients.kube import KubeError
 from memory_operator.controller.cache import ObjectCache
 from memory_operator.reconcile.deletion import plan_finalizer
 from memory_operator.reconcile.facts import DeletionFacts, JobState
 from memory_operator.reconcile.plan import Apply, Delete, Plan
+from memory_operator.resources.common import LABEL_INSTANCE, LABEL_MANAGED_BY, MANAGER
 from memory_operator.resources.network_policies import embedder_policy, worker_policy
 from memory_recall.status import RowCounts
 from tests.unit.memory_operator.conftest import FULL, MODEL, Cluster, World, condition
@@ -163,6 +164,8 @@ async def test_a_swap_away_from_a_shared_embedder_keeps_it_as_long_as_its_owner_
         f"The external embedder at {URL} answers and serves {MODEL.name}."
     )
     assert deployments(bench)["mem-sync"]["spec"]["replicas"] == 1
+    seen_by_owner = await bench.observer.observe(parse(owner(world)))
+    assert seen_by_owner.referring == ("team/mem",), "its worker still calls the embedder that spec names no longer"
     bench.api.objects["MemoryIndex", "ai", "shared"] = owner(world, None)
     asked = len(bench.urls)
     await bench.reconcile(2)
@@ -217,6 +220,33 @@ def test_the_cache_finds_who_uses_an_embedder_without_parsing_the_other_objects(
     assert cache.referring(("ai", "shared"), {"elsewhere"}) == []
     cache.ignore("MemoryIndex", "", frozenset({"u-2"}))
     assert cache.referring(("ai", "shared"), {"team"}) == [("team", "m1")]
+
+
+def test_the_cache_finds_those_whose_worker_still_calls_an_embedder_but_not_its_own_object() -> None:
+    cache = ObjectCache()
+    cache.use((), {"Deployment": {key: [one] for key, one in cache.admit("Deployment", sync_worker(URL)).items()}})
+    assert cache.referring(("ai", "shared"), {"team"}) == [("team", "mem")]
+    assert cache.referring(("ai", "shared"), {"other"}) == []
+    own = cache.admit("Deployment", sync_worker(service_url("team", "mem", COMPONENT)))
+    cache.use((), {"Deployment": {key: [one] for key, one in own.items()}})
+    assert cache.referring(("team", "mem"), {"team"}) == []
+
+
+def sync_worker(url: str) -> dict[str, Any]:
+    """A sync worker of team/mem that calls this embedder."""
+    container = {"name": "worker", "env": [{"name": "MEMORY_EMBEDDER_URL", "value": url}]}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {
+            "namespace": "team",
+            "name": "mem-sync",
+            "uid": "u-sync",
+            "labels": {LABEL_INSTANCE: "mem", LABEL_MANAGED_BY: MANAGER},
+            "ownerReferences": [{"apiVersion": API_VERSION, "kind": "MemoryIndex", "name": "mem", "controller": True}],
+        },
+        "spec": {"template": {"spec": {"containers": [container]}}},
+    }
 
 
 def decide(cluster: Cluster, *referring: str, **facts: Any) -> Plan:
