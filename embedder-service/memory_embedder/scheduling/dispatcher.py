@@ -23,7 +23,7 @@ from memory_embedder.scheduling.lanes import Batch, Item, Lane, Lanes, Role
 from memory_embedder.scheduling.plan import WorkerPlan
 from memory_embedder.telemetry.metrics import Metrics, QueueReading
 
-_BULK_NICENESS = 19  # the least: at 5, a query beside documents took half as long again
+_BULK_NICENESS = 19  # the least priority, so that queries and the HTTP loop go first; at 5 they had to share
 _LONGEST_RETRY_DELAY = 10.0
 
 

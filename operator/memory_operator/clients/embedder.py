@@ -259,7 +259,7 @@ def _with_sample(load: EmbedderLoad, series: str, labels: Mapping[str, str], val
 
 
 def _number(text: str) -> float | None:
-    """Return the number, or None if the text is none or the number is negative or not finite."""
+    """Return the number that the text is; None if it is no number, or a negative or infinite one."""
     try:
         value = float(text)
     except ValueError:

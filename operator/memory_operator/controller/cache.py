@@ -59,7 +59,7 @@ class _Usage:
 
 
 class NamespaceFullError(KubeError):
-    """The objects of a namespace take more memory than one namespace may have."""
+    """The objects of a namespace take more of the operator's memory than those of one namespace may."""
 
     def __init__(self, namespace: str) -> None:
         """Name the namespace and the limit."""
@@ -87,7 +87,7 @@ class ObjectCache:
         return {owner_of(kind, manifest): entry} if entry and not usage.exceeded else {}
 
     def forget(self, kind: str, namespace: str, uid: str) -> None:
-        """Count an object no longer, because it was deleted."""
+        """Take a deleted object out of what its namespace is counted to take of the memory."""
         if namespace in self._usage:
             self._usage[namespace].set((kind, uid), 0)
 
@@ -125,20 +125,21 @@ class ObjectCache:
     def referring(self, to: Owner, namespaces: Collection[str]) -> list[Owner] | None:
         """Return the cached MemoryIndex objects of these namespaces that use the embedder of another one.
 
-        One uses it if it names it, or if its sync worker still calls it. The answer is None if nothing is cached at
-        all, so that the API server must be asked. An object that is not watched is not acted for, and uses nothing. All
-        objects are looked at once, however many namespaces are given.
+        One uses it if it names it, or if its sync worker still calls it. A worker whose MemoryIndex does not exist is
+        nobody's. The answer is None if nothing is cached at all, so that the API server must be asked. An object that
+        is not watched is not acted for, and uses nothing. All objects are looked at once, however many namespaces are
+        given.
         """
         if not self._scopes:
             return None
-        found = set()
+        existing, using = set(), set()
         for scope, kind in itertools.product(self._scopes.values(), REFERRING):
             gone, index = scope.deleted.get(kind, frozenset()), scope.indexes.get(kind, {})
             for owner in index:
-                entries = index[owner] if owner[0] in namespaces else ()
-                if any(entry.refers_to == to and entry.uid not in gone for entry in entries):
-                    found.add(owner)
-        return sorted(found - {to})
+                entries = [entry for entry in index[owner] if entry.uid not in gone] if owner[0] in namespaces else []
+                existing |= {owner} if entries and kind == "MemoryIndex" else set()
+                using |= {owner for entry in entries if entry.refers_to == to}
+        return sorted(using & existing - {to})
 
     def remember(self, manifest: Manifest) -> None:
         """Keep an object that a write has returned, until the index contains this version or a newer one."""

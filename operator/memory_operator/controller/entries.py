@@ -14,7 +14,7 @@ from memory_operator.api.embedder import embedder_owner
 from memory_operator.api.spec import API_VERSION, Manifest
 from memory_operator.resources.common import LABEL_INSTANCE
 from memory_operator.resources.ownership import controller
-from memory_operator.resources.worker_pods import configured_embedder
+from memory_operator.resources.worker_pods import called_embedder
 
 REFERRING = ("MemoryIndex", "Deployment")  # the kinds of objects that tell whose embedder is used
 CHILDREN = ("Deployment", "Service", "NetworkPolicy", "PodDisruptionBudget", "PersistentVolumeClaim", "ConfigMap")
@@ -102,8 +102,9 @@ def entry_of(kind: str, manifest: Manifest) -> Entry | None:
 
 def _refers_to(kind: str, manifest: Manifest) -> Owner | None:
     if kind == "Deployment":
-        found = configured_embedder(manifest) if manifest["metadata"]["name"].endswith("-sync") else None
-        return embedder_owner(found.url) if found else None
+        of_sync = manifest["metadata"]["name"] == f"{owner_of(kind, manifest)[1]}-sync"
+        url = called_embedder(manifest) if of_sync else None
+        return embedder_owner(url) if url else None
     if kind != "MemoryIndex":
         return None
     ref = ((manifest.get("spec") or {}).get("embedder") or {}).get("ref") or {}

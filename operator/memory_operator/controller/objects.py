@@ -61,18 +61,19 @@ class Objects:
     async def referring(self, to: Owner, namespaces: Collection[str]) -> list[Owner]:
         """Return the MemoryIndex objects of these namespaces that use the embedder of another one, in order.
 
-        One uses it if it names it, or if its sync worker still calls it.
+        One uses it if it names it, or if its sync worker still calls it. A worker whose MemoryIndex does not exist is
+        nobody's.
         """
         found = self._cache.referring(to, namespaces)
         if found is not None:
             return found
-        using = set()
+        existing, using = set(), set()
         for namespace, kind in itertools.product(sorted(namespaces), REFERRING):
             for item in await self._readable(kind, namespace):
-                entry = entry_of(kind, item)
-                if entry and entry.refers_to == to:
-                    using.add(owner_of(kind, item))
-        return sorted(using - {to})
+                entry, owner = entry_of(kind, item), owner_of(kind, item)
+                existing |= {owner} if kind == "MemoryIndex" else set()
+                using |= {owner} if entry and entry.refers_to == to else set()
+        return sorted(using & existing - {to})
 
     async def _readable(self, kind: str, namespace: str) -> list[Manifest]:
         try:

@@ -34,6 +34,7 @@ from memory_recall.postgres.identity_sql import DatabaseIdentity
 
 DSN_DIRECTORY = "/var/run/memory-index"
 _TLS_MODES = {"Require": "require", "VerifyCA": "verify-ca", "VerifyFull": "verify-full"}  # as libpq names them
+_EMBEDDER_URL = "MEMORY_EMBEDDER_URL"
 _OPTIONS = {
     "api": "MEMORY_EMBEDDER_API",
     "served_as": "MEMORY_EMBEDDER_SERVED_AS",
@@ -151,8 +152,8 @@ def used_embedders(index: MemoryIndex, component: str, active: ConfiguredEmbedde
 def configured_embedder(worker: Manifest) -> ConfiguredEmbedder | None:
     """Return the embedder that a worker's existing Deployment is configured for; None if it names none."""
     pod = worker["spec"]["template"]["spec"]
-    values = {item["name"]: plain(item.get("value") or "") for item in own_container(pod).get("env") or ()}
-    url = values.get("MEMORY_EMBEDDER_URL")
+    values = _values(pod)
+    url = values.get(_EMBEDDER_URL)
     if not url:
         return None
     sources = [volume.get("secret") or {} for volume in pod.get("volumes") or () if volume["name"] == "key"]
@@ -169,6 +170,18 @@ def configured_embedder(worker: Manifest) -> ConfiguredEmbedder | None:
     return ConfiguredEmbedder(
         url, keys[0] if keys else None, _options_of(values), authorities[0] if authorities else None
     )
+
+
+def called_embedder(worker: Manifest) -> str | None:
+    """Return the URL of the embedder that a worker's existing Deployment names; None if it names none.
+
+    Nothing else of the Deployment is read, so one that somebody else has made does no harm here.
+    """
+    return _values(worker["spec"]["template"]["spec"]).get(_EMBEDDER_URL) or None
+
+
+def _values(pod: Manifest) -> dict[str, str]:
+    return {item["name"]: plain(item.get("value") or "") for item in own_container(pod).get("env") or ()}
 
 
 def _options_of(values: Mapping[str, str]) -> EmbedderOptions:
@@ -198,7 +211,7 @@ def destinations(template: Manifest) -> frozenset[ConfiguredEmbedder]:
     values = {item["name"]: plain(item.get("value") or "") for item in container.get("env") or ()}
     apis = [part.removeprefix("--api=") for part in command if part.startswith("--api=")]
     following = _options_of({_OPTIONS["api"]: apis[0] if apis else ""})
-    found = [ConfiguredEmbedder(values.get("MEMORY_EMBEDDER_URL", ""), options=_options_of(values))]
+    found = [ConfiguredEmbedder(values.get(_EMBEDDER_URL, ""), options=_options_of(values))]
     found += [
         ConfiguredEmbedder(command[at + 1], options=following) for at, one in enumerate(command) if one == "--url"
     ]
@@ -256,7 +269,7 @@ def settings(index: MemoryIndex, metrics_port: int, used: UsedEmbedders) -> list
         "MEMORY_TABLE": spec.database.table,
         "MEMORY_MODEL": spec.embedding.model,
         "MEMORY_DIMENSIONS": str(spec.embedding.dimensions),
-        "MEMORY_EMBEDDER_URL": used.url,
+        _EMBEDDER_URL: used.url,
         "MEMORY_EMBEDDER_API_KEY_FILE": f"{KEY_DIRECTORY}/key" if used.key else "",
         "MEMORY_EMBEDDER_CA_FILE": AUTHORITY_DIRECTORY if used.authorities else "",
         **_option_settings(used.options),

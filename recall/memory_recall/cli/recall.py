@@ -129,24 +129,30 @@ def recall(
         )
         if sqlite is not None:
             return _recall_sqlite(sqlite, request)
-        from memory_recall.cli.reading import opened_recall
-
-        opened = opened_recall(
-            settings,
-            dense=request.mode != "lexical",
-            embedding_budget=_EMBEDDING_BUDGET,
-            expand_url=expand,
-            expand_model=expand_model,
-            expand_key_file=expand_key_file,
-        )
-        async with opened as (hybrid, _):
-            return await hybrid.recall(request)
+        return await _recall_postgres(settings, request, expand, expand_model, expand_key_file)
 
     result = execute(action, as_json=as_json)
     if as_json:
         emit(as_dictionary(result, explain=explain), as_json=True)
     else:
         _show(result, explain=explain)
+
+
+async def _recall_postgres(
+    settings: Settings, query: RecallQuery, expand_url: str | None, expand_model: str, expand_key_file: Path | None
+) -> RecallResult:
+    from memory_recall.cli.reading import opened_recall
+
+    opened = opened_recall(
+        settings,
+        dense=query.mode != "lexical",
+        embedding_budget=_EMBEDDING_BUDGET,
+        expand_url=expand_url,
+        expand_model=expand_model,
+        expand_key_file=expand_key_file,
+    )
+    async with opened as (hybrid, _):
+        return await hybrid.recall(query)
 
 
 def _recall_sqlite(file: Path, query: RecallQuery) -> RecallResult:

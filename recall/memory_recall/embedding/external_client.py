@@ -36,7 +36,9 @@ _CANARY_SECONDS = 3600.0  # after which the vectors of the fixed texts are compa
 
 
 class ExternalEmbedder(AsyncEmbedder):
-    """Asynchronous client of an embedder of another make; safe for concurrent use. It must be closed.
+    """Asynchronous client of an embedder that is not ours, such as llama-server. It must be closed.
+
+    It is safe for concurrent use.
 
     Args:
         base_url: the server's address, without `/v1`.
@@ -82,7 +84,7 @@ class ExternalEmbedder(AsyncEmbedder):
         super().__init__(wire, http, batch=options.batch, query_egress=query_egress, hosted=hosted)
 
     async def model_info(self) -> ServedModel:
-        """Return the model, with its canary in place of the digest of its file, which is not known.
+        """Return the model; in place of its file's digest, which no such server tells, it has a canary (ADR 40).
 
         Raises:
             MemoryIndexError: the server does not serve the model, or embeds no text.
@@ -175,7 +177,8 @@ def embedder_client(
     """Make the client of an embedder with the API that the options name.
 
     Raises:
-        InvalidConfiguration: as of the client; or an embedder of another make has no model's name.
+        InvalidConfiguration: the client refuses its arguments, or `options` give no name for the model at an embedder
+            that is not ours.
     """
     if options.api is EmbedderApi.MEMORY_INDEX:
         return EmbedderClient(

@@ -1,6 +1,7 @@
 """One embedder for many: an object uses the embedder of another one, with its consent, and the other keeps it."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -25,6 +26,7 @@ __all__ = ["bench"]  # the fixture
 URL = "http://shared-embedder.ai.svc:8080"
 REF = {"ref": {"name": "shared", "namespace": "ai"}}
 CARD = {"id": MODEL.name, "dimensions": MODEL.dimensions, "digest": MODEL.digest, "pooling": MODEL.pooling}
+MALFORMED = {"name": "key", "secret": {"items": [{"key": "k", "path": "p"}]}}  # of which secret, it does not say
 OTHERS = ("crm/mem", "shop/mem")
 
 
@@ -222,30 +224,49 @@ def test_the_cache_finds_who_uses_an_embedder_without_parsing_the_other_objects(
     assert cache.referring(("ai", "shared"), {"team"}) == [("team", "m1")]
 
 
-def test_the_cache_finds_those_whose_worker_still_calls_an_embedder_but_not_its_own_object() -> None:
+OWN = service_url("team", "mem", COMPONENT)
+
+
+@pytest.mark.parametrize(
+    ("worker", "owner", "namespaces", "found"),
+    [
+        ({}, ("ai", "shared"), {"team"}, [("team", "mem")]),
+        ({}, ("ai", "shared"), {"other"}, []),
+        ({"url": OWN}, ("team", "mem"), {"team"}, []),
+        ({"name": "forged-sync"}, ("ai", "shared"), {"team"}, []),
+        ({"instance": "nobody", "name": "nobody-sync"}, ("ai", "shared"), {"team"}, []),
+        ({"volumes": [MALFORMED]}, ("ai", "shared"), {"team"}, [("team", "mem")]),
+    ],
+    ids=["calls it", "without consent", "its own", "other name", "without object", "other volumes"],
+)
+def test_the_cache_finds_those_whose_worker_still_calls_an_embedder(
+    world: World, worker: dict[str, Any], owner: tuple[str, str], namespaces: set[str], found: list[tuple[str, str]]
+) -> None:
+    """Whoever may create Deployments in a namespace can neither invent a user nor break the search for users."""
     cache = ObjectCache()
-    cache.use((), {"Deployment": {key: [one] for key, one in cache.admit("Deployment", sync_worker(URL)).items()}})
-    assert cache.referring(("ai", "shared"), {"team"}) == [("team", "mem")]
-    assert cache.referring(("ai", "shared"), {"other"}) == []
-    own = cache.admit("Deployment", sync_worker(service_url("team", "mem", COMPONENT)))
-    cache.use((), {"Deployment": {key: [one] for key, one in own.items()}})
-    assert cache.referring(("team", "mem"), {"team"}) == []
+    kept = {"MemoryIndex": world.manifest(), "Deployment": sync_worker(**worker)}
+    indexes = {kind: {key: [one] for key, one in cache.admit(kind, item).items()} for kind, item in kept.items()}
+    cache.use((), indexes)
+    assert cache.referring(owner, namespaces) == found
 
 
-def sync_worker(url: str) -> dict[str, Any]:
-    """A sync worker of team/mem that calls this embedder."""
+def sync_worker(
+    url: str = URL, name: str = "mem-sync", instance: str = "mem", volumes: Sequence[dict[str, Any]] = ()
+) -> dict[str, Any]:
+    """A Deployment of the namespace `team` that names this embedder, as the operator's sync worker does."""
     container = {"name": "worker", "env": [{"name": "MEMORY_EMBEDDER_URL", "value": url}]}
+    controller = {"apiVersion": API_VERSION, "kind": "MemoryIndex", "name": instance, "controller": True}
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
         "metadata": {
             "namespace": "team",
-            "name": "mem-sync",
+            "name": name,
             "uid": "u-sync",
-            "labels": {LABEL_INSTANCE: "mem", LABEL_MANAGED_BY: MANAGER},
-            "ownerReferences": [{"apiVersion": API_VERSION, "kind": "MemoryIndex", "name": "mem", "controller": True}],
+            "labels": {LABEL_INSTANCE: instance, LABEL_MANAGED_BY: MANAGER},
+            "ownerReferences": [controller],
         },
-        "spec": {"template": {"spec": {"containers": [container]}}},
+        "spec": {"template": {"spec": {"containers": [container], "volumes": list(volumes)}}},
     }
 
 
