@@ -10,9 +10,11 @@ import pytest
 from pydantic_core import from_json
 
 from memory_embedder.errors import EmbedderError
-from memory_embedder.http.bodies import with_whole_characters
+from memory_embedder.http import bodies
+from memory_embedder.http.bodies import SMALL_BYTES, with_whole_characters
 from memory_embedder.http.schemas import EmbeddingRequest, parse_request
 
+HALF = bodies._HALF
 PARTS = [
     "\ud83d",
     "\ude00",
@@ -58,6 +60,25 @@ def test_only_lone_halves_are_replaced_whatever_stands_beside_them() -> None:
         expected = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
         assert parsed(body) == [expected]
         assert from_json(with_whole_characters(body))["input"] == [expected]
+        for part in range(32, 48):
+            assert with_whole_characters(body * 3, part) == with_whole_characters(body) * 3
+
+
+def test_no_more_than_a_small_body_is_searched_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """During a search no other thread runs, so that of a large body held up everybody's queries and health probes."""
+    searched: list[int] = []
+
+    class Recorded:
+        def sub(self, by: bytes, text: bytes) -> bytes:
+            searched.append(len(text))
+            return HALF.sub(by, text)
+
+    monkeypatch.setattr(bodies, "_HALF", Recorded())
+    for body in (rb"\ud83d" * 100_000, rb"\ud83d\ude00" * 50_000, rb"\u0061" + b"a" * 600_000):
+        searched.clear()
+        with_whole_characters(body)
+        assert sum(searched) == len(body)
+        assert SMALL_BYTES // 2 < max(searched) <= SMALL_BYTES
 
 
 @pytest.mark.finding("embedder 7")
