@@ -44,10 +44,10 @@ def normalize(text: str) -> str:
     The cost grows with the text's length alone, whatever the text is.
     """
     if not text.isascii():
-        text = _rules().accents.sub("", _decompose(text))
+        text = normalizing_rules().accents.sub("", _decompose(text))
     text = _NO_SPACES.sub("", text).replace(_WORD_START, _UNKNOWN)
     if max(map(len, text.split()), default=0) > _LONGEST_WORD:
-        rules = _rules()
+        rules = normalizing_rules()
         text = rules.long_words.sub(f" {_UNKNOWN} ", rules.dropped.sub("", text))
     return text
 
@@ -63,7 +63,8 @@ def _decompose(text: str) -> str:
 
 
 @cache
-def _rules() -> _Rules:
+def normalizing_rules() -> _Rules:
+    """Return the patterns. To find them in Unicode's tables takes half a second, during which no other thread runs."""
     categories = [unicodedata.category(chr(code)) for code in range(sys.maxunicode + 1)]
     spaces = "\t\n\r "
     alone = {code for code, category in enumerate(categories) if category[0] == "P"}

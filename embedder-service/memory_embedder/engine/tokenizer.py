@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from llama_cpp import llama_cpp as native
 
-from memory_embedder.engine.normalizing import normalize
+from memory_embedder.engine.normalizing import normalize, normalizing_rules
 from memory_embedder.engine.protocol import EncodedText, TokenIds
 from memory_embedder.errors import EmbedderError, ErrorKind
 
@@ -26,6 +26,8 @@ class Tokenizer:
         self._vocabulary = vocabulary
         self._max_tokens = max_tokens
         self._normalizes = normalizes
+        if normalizes:
+            normalizing_rules()  # while the model loads, so that no text waits for them
         self._doubles_separator = native.llama_vocab_get_add_eos(vocabulary) and native.llama_vocab_get_add_sep(
             vocabulary
         )

@@ -36,6 +36,13 @@ def test_marks_are_sorted_in_short_pieces_since_sorting_many_takes_their_square(
     assert normalize("한국어 é") == decompose("NFD", "한국어") + " e"
 
 
+def test_the_patterns_that_take_half_a_second_are_found_while_a_model_loads(f32_engine: LlamaEngine) -> None:
+    """Otherwise the first text with an accent holds up everybody's queries and health probes."""
+    normalizing.normalizing_rules.cache_clear()
+    Tokenizer(f32_engine._tokenizer._vocabulary, MINILM.max_tokens, normalizes=True)
+    assert normalizing.normalizing_rules.cache_info().currsize == 1
+
+
 @pytest.mark.parametrize("filling", [" ", "\u0301", "\x00", "\u200b"], ids=["blanks", "marks", "NUL", "zero width"])
 def test_of_a_text_that_does_not_fill_the_window_only_a_bounded_part_is_read(
     f32_engine: LlamaEngine, monkeypatch: pytest.MonkeyPatch, filling: str
