@@ -128,7 +128,9 @@ CREATE TABLE public.memory_index_models (
     document_prefix text DEFAULT ''::text NOT NULL,
     created_at timestamp with time zone DEFAULT now() NOT NULL,
     embedder_url text,
-    CONSTRAINT memory_index_models_dimensions_check CHECK ((dimensions > 0))
+    usual_cosine double precision,
+    CONSTRAINT memory_index_models_dimensions_check CHECK ((dimensions > 0)),
+    CONSTRAINT memory_index_models_usual_cosine_check CHECK (((usual_cosine >= ('-1'::integer)::double precision) AND (usual_cosine < (1)::double precision)))
 );
 
 ALTER TABLE public.memory_index_models ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (

@@ -17,6 +17,7 @@ from memory_recall.cli.output import JsonOption, emit, execute, shown
 from memory_recall.errors import InvalidInput
 from memory_recall.search.fusion import SortBy
 from memory_recall.search.query import MAX_QUERY_CHARACTERS, RecallQuery, mode_named
+from memory_recall.search.relevance import RelevanceBasis, least_relevance_named
 from memory_recall.search.result import Expansion, RecallResult
 from memory_recall.search.sql.filters import FILTER_TYPES, Filters, filter_condition
 from memory_recall.search.sql.visibility import Everyone
@@ -30,6 +31,13 @@ ExpandOption = Annotated[
     str | None,
     typer.Option("--expand", metavar="URL", help="Also search words that the language model at this address names."),
 ]
+LeastRelevanceOption = Annotated[
+    str, typer.Option(metavar="LEVEL", help="Hold back memories of less: everything, likely, certain, or 0 to 1.")
+]
+_UNKNOWN_RELEVANCE = {
+    RelevanceBasis.NOT_FOUND_YET: "the usual cosine of this table is not found yet; backfill and sync find it",
+    RelevanceBasis.NO_WORD_SCORES: "relevance is only known of hybrid and lexical recalls that are ordered by score",
+}
 ModelNameOption = Annotated[str, typer.Option(help="Name of the language model, as its server knows it.")]
 ModelKeyOption = Annotated[
     Path | None, typer.Option(metavar="FILE", help="File that holds the API key of the language model.")
@@ -101,6 +109,7 @@ def recall(
             "--sensitive", help="Send this query to no hosted embedder and no language model; go lexical if need be."
         ),
     ] = False,
+    least_relevance: LeastRelevanceOption = "everything",
     expand: ExpandOption = None,
     expand_model: ModelNameOption = "default",
     expand_key_file: ModelKeyOption = None,
@@ -126,6 +135,7 @@ def recall(
             sensitive=sensitive,
             explain=explain,
             expand=expand is not None,
+            least_relevance=least_relevance_named(least_relevance),
         )
         if sqlite is not None:
             return _recall_sqlite(sqlite, request)
@@ -159,12 +169,15 @@ def _recall_sqlite(file: Path, query: RecallQuery) -> RecallResult:
     """Recall from a SQLite file, whose only leg is lexical.
 
     Raises:
-        InvalidInput: the query asks for the dense leg alone or for further words, or the file cannot be searched.
+        InvalidInput: the query asks for the dense leg alone, for relevance or for further words, or the file cannot be
+            searched.
     """
     from memory_recall.contrib.sqlite import opened_sqlite
 
     if query.mode == "dense":
         raise InvalidInput("A SQLite file is searched by words alone.", "Leave out --mode dense.")
+    if query.least_relevance != "everything":
+        raise InvalidInput("A SQLite file does not tell how relevant a memory is.", "Leave out --least-relevance.")
     if query.expand:
         raise InvalidInput("A SQLite file is searched by the query's own words alone.", "Leave out --expand.")
     with opened_sqlite(file) as recall:
@@ -199,13 +212,15 @@ def as_dictionary(result: RecallResult, *, explain: bool) -> dict[str, Any]:
 
     `reason` says why the recall was degraded, and is None if it was not. Only a superseded memory has
     `superseded_by`. What each leg found is left out unless `explain` is set, and `graph_score` with it unless the
-    concept graph reached the memory. `expansion` is there if it
-    was asked for.
+    concept graph reached the memory. `expansion` is there if it was asked for. If relevance was asked for, there are
+    `held_back` and `relevance_basis`, with `explain` also `relevance_scale`, and each memory has its `relevance` if it
+    is known.
     """
     memories = [dataclasses.asdict(memory) for memory in result.memories]
     for memory in memories:
-        if memory["superseded_by"] is None:
-            del memory["superseded_by"]
+        for name in ("superseded_by", "relevance"):
+            if memory[name] is None:
+                del memory[name]
         if memory["evidence"]["graph_score"] is None:
             del memory["evidence"]["graph_score"]
     milliseconds = dataclasses.asdict(result.timings)
@@ -220,20 +235,46 @@ def as_dictionary(result: RecallResult, *, explain: bool) -> dict[str, Any]:
         "degraded": result.degraded,
         "reason": result.reason,
         **({"expansion": result.expansion} if asked else {}),
+        **_held_back(result, explain=explain),
         "milliseconds": milliseconds,
     }
+
+
+def _held_back(result: RecallResult, *, explain: bool) -> dict[str, Any]:
+    if result.relevance_basis is RelevanceBasis.NOT_ASKED:
+        return {}
+    scale = dataclasses.asdict(result.relevance_scale) if explain and result.relevance_scale else None
+    basis = {"held_back": result.held_back, "relevance_basis": result.relevance_basis}
+    return basis if scale is None else {**basis, "relevance_scale": scale}
+
+
+def _note_relevance(notes: Console, result: RecallResult, *, explain: bool) -> None:
+    """Print how many memories were held back, or why none was."""
+    basis, scale = result.relevance_basis, result.relevance_scale
+    if result.held_back:
+        notes.print(f"[yellow]Held back[/]: {result.held_back} of less relevance")
+    elif basis is not RelevanceBasis.NOT_ASKED and not basis.known:
+        notes.print(f"[yellow]Nothing held back[/]: {_UNKNOWN_RELEVANCE[basis]}")
+    if explain and scale is not None:
+        best = [f"best words {scale.most_lexical or 0.0:.2f} of {scale.max_lexical_score or 0.0:.2f}"]
+        if scale.most_dense is not None and scale.usual_cosine is not None:
+            best.insert(0, f"best cosine {scale.most_dense:.2f}, usual cosine {scale.usual_cosine:.2f}")
+        notes.print(f"relevance: {'; '.join(best)}")
 
 
 def _show(result: RecallResult, *, explain: bool) -> None:
     table = Table(box=None, pad_edge=False)
     by_graph = explain and any(memory.evidence.graph_score is not None for memory in result.memories)
     legs_shown = (*(("lexical", "dense") if explain else ()), *(("graph",) if by_graph else ()))
-    for heading in ("#", "score", *legs_shown, "category"):
+    relevance_shown = ("relevance",) if result.relevance_basis.known else ()
+    for heading in ("#", "score", *relevance_shown, *legs_shown, "category"):
         table.add_column(heading, justify="right" if heading != "category" else "left", no_wrap=True)
     table.add_column("memory", overflow="fold")
     for memory in result.memories:
         evidence = memory.evidence
-        ranks = [str(rank or "-") for rank in (evidence.lexical_rank, evidence.dense_rank)] if explain else []
+        ranks = [] if memory.relevance is None else [f"{memory.relevance:.2f}"]
+        if explain:
+            ranks += [str(rank or "-") for rank in (evidence.lexical_rank, evidence.dense_rank)]
         if by_graph:
             ranks.append("-" if evidence.graph_score is None else f"{evidence.graph_score:.2f}")
         content = shown(memory.content)
@@ -247,6 +288,7 @@ def _show(result: RecallResult, *, explain: bool) -> None:
     notes = Console(stderr=True, highlight=False)
     if result.degraded:
         notes.print(f"[yellow]Lexical only[/]: {result.reason}")
+    _note_relevance(notes, result, explain=explain)
     if result.expansion not in {Expansion.OFF, Expansion.NOT_ASKED, Expansion.DONE}:
         notes.print(f"[yellow]Without further words[/]: {result.expansion}")
     if explain:

@@ -16,7 +16,7 @@ import logging
 import traceback
 from collections.abc import Callable, Coroutine
 from datetime import datetime
-from typing import Any, Literal, get_type_hints
+from typing import Annotated, Any, Literal, get_type_hints
 from uuid import UUID
 
 from pydantic import BaseModel, Field, create_model, field_serializer
@@ -32,6 +32,7 @@ from memory_recall.schema.columns.keys import MemoryId
 from memory_recall.search.fusion import SortBy
 from memory_recall.search.query import MAX_LIMIT, RecallQuery
 from memory_recall.search.recall import Recall
+from memory_recall.search.relevance import Level, RelevanceBasis
 from memory_recall.search.result import MEMORY_FIELDS, RecalledMemory
 from memory_recall.search.sql.filters import FILTER_TYPES, NO_FILTERS, Filters
 from memory_recall.search.sql.visibility import Everyone
@@ -60,6 +61,7 @@ class RecallRequest(_FilterFields):  # type: ignore[misc]  # the filters of `Fil
     limit: int = Field(default=30, ge=1, le=MAX_LIMIT)
     is_sensitive: bool = False
     expand: bool = False
+    least_relevance: Level | Annotated[float, Field(ge=0, le=1)] = "everything"
 
     def query(self, user_id: str | Everyone) -> RecallQuery:
         """Return the query over the memories of one user or of everyone. A filter that is an empty text is ignored."""
@@ -73,18 +75,21 @@ class RecallRequest(_FilterFields):  # type: ignore[misc]  # the filters of `Fil
             sort_by=self.sort_by,
             sensitive=self.is_sensitive,
             expand=self.expand,
+            least_relevance=self.least_relevance,
         )
 
 
 class RecalledEntry(_MemoryFields):  # type: ignore[misc]  # the fields of `RecalledMemory` are listed there alone
     """One memory in the response. `shared_by` is the owner, or None if the caller is the owner.
 
-    Only an entry that the concept graph reached has `graph_score`, and only one of a superseded memory `superseded_by`.
+    Only an entry that the concept graph reached has `graph_score`, only one of a superseded memory `superseded_by`, and
+    only one whose relevance was asked for and is known `relevance`.
     """
 
     shared_by: str | None
     graph_score: float | None = None
     superseded_by: MemoryId | None = None
+    relevance: float | None = None
 
     @field_serializer("created_at", "updated_at")
     def _as_text(self, moment: datetime | None) -> str | None:
@@ -92,9 +97,15 @@ class RecalledEntry(_MemoryFields):  # type: ignore[misc]  # the fields of `Reca
 
 
 class RecallResponse(BaseModel):
-    """The body of the response."""
+    """The body of the response.
+
+    If relevance was asked for, `held_back` is how many memories of the page were less relevant than demanded, and
+    `relevance_basis` what relevance was computed from, or why it was not.
+    """
 
     memories: list[RecalledEntry]
+    held_back: int | None = None
+    relevance_basis: RelevanceBasis | None = None
 
 
 def create_recall_router(
@@ -118,7 +129,12 @@ def create_recall_router(
         user = _authenticated(identity)
         try:
             result = await recall.recall(body.query(user if scope == "owner" else Everyone(reader=user)))
-            return RecallResponse(memories=[_entry(memory, result.reader) for memory in result.memories])
+            response = RecallResponse(memories=[_entry(memory, result.reader) for memory in result.memories])
+            if result.relevance_basis is RelevanceBasis.NOT_ASKED:
+                return response
+            return RecallResponse(
+                memories=response.memories, held_back=result.held_back, relevance_basis=result.relevance_basis
+            )
         except Exception as error:  # noqa: BLE001  (any of them may quote a text)
             refusal = _refusal(error)
         raise refusal  # after the except block, or the error would hang on it as its context
@@ -175,4 +191,6 @@ def _entry(memory: RecalledMemory, reader: str | None) -> RecalledEntry:
         fields["graph_score"] = memory.evidence.graph_score
     if memory.superseded_by is not None:
         fields["superseded_by"] = memory.superseded_by
+    if memory.relevance is not None:
+        fields["relevance"] = memory.relevance
     return RecalledEntry(**fields, shared_by=None if memory.owner == reader else memory.owner)

@@ -34,6 +34,12 @@ class RecallMetrics:
             "memory_recall_expansion", "Recalls that asked for further words, by whether they got them or why not.",
             ["outcome"], registry=registry,
         )  # fmt: skip
+        self._empty = Counter(
+            "memory_recall_empty", "Recalls that returned no memory, by mode.", ["mode"], registry=registry,
+        )  # fmt: skip
+        self._held_back = Counter(
+            "memory_recall_held_back", "Memories that were held back for their little relevance.", registry=registry,
+        )  # fmt: skip
         self._seconds = Histogram(
             "memory_recall_seconds", "Time of a recall's parts: embedding, expansion, database, reranking, everything.",
             ["part"], buckets=_SECONDS, registry=registry,
@@ -42,6 +48,9 @@ class RecallMetrics:
     def __call__(self, result: RecallResult) -> None:
         """Count and time one recall."""
         self._recalls.labels(result.mode, result.reason or NOT_DEGRADED).inc()
+        if not result.memories:
+            self._empty.labels(result.mode).inc()
+        self._held_back.inc(result.held_back)
         timings = result.timings
         parts = {"embedding": timings.embedding, "database": timings.database, "total": timings.total}
         if result.reranking is not Reranking.OFF:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from memory_recall.indexing import leases_sql, quarantine_sql
 from memory_recall.indexing.document_embedder import DocumentEmbedder
 from memory_recall.indexing.progress import Progress, Tally
+from memory_recall.indexing.usual_cosine import find_usual_cosine
 from memory_recall.indexing.words_sql import fill_words
 from memory_recall.indexing.worker import WorkerPlan, build_pipeline, prepare_context, worker_session, writer_session
 from memory_recall.postgres.connection import Connection, DsnSource
@@ -80,4 +81,7 @@ async def backfill(
             await asyncio.sleep(min(max(state.seconds_until_due or 0.0, 0.0), _POLL_SECONDS))
         await reader.run(lambda connection: quarantine_sql.forget_settled(connection, context.table))
         await reader.run(lambda connection: require_active(connection, context.table, context.model))
-        return BackfillResult(pipeline.tally, time.monotonic() - began, complete=not stop.is_set())
+        result = BackfillResult(pipeline.tally, time.monotonic() - began, complete=not stop.is_set())
+        if result.complete and (result.tally.embedded or context.model.usual_cosine is None):
+            await find_usual_cosine(reader.run, context.table, context.model, embedder)
+        return result

@@ -9,13 +9,17 @@ from memory_recall.indexing.queue_sql import PendingRow
 
 
 class DocumentEmbedder(Protocol):
-    """Embeds texts of memories, and reports which model it serves."""
+    """Embeds texts of memories and queries, and reports which model it serves."""
 
     async def embed_documents(self, texts: Sequence[str], *, skip: bool = False) -> EmbeddedBatch:
         """Embed texts; return their vectors in the same order. Every failure is a `MemoryIndexError`.
 
         With `skip`, the batch may name texts that have no vector instead of failing.
         """
+        ...
+
+    async def embed_queries(self, texts: Sequence[str]) -> EmbeddedBatch:
+        """Embed texts as queries; return their vectors in the same order. Every failure is a `MemoryIndexError`."""
         ...
 
     async def model_info(self) -> ServedModel:

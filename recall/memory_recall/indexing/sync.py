@@ -21,6 +21,7 @@ from memory_recall.indexing.embedders import EmbedderDirectory
 from memory_recall.indexing.pipeline import FRESH, Pipeline, sleep_unless
 from memory_recall.indexing.progress import Progress, Tally
 from memory_recall.indexing.retry import wait_until_served
+from memory_recall.indexing.usual_cosine import UsualCosineKeeper
 from memory_recall.indexing.worker import WorkerPlan, build_pipeline, confirm_context, worker_session, writer_session
 from memory_recall.postgres.connection import Connection, DsnSource
 from memory_recall.postgres.driver_errors import translated
@@ -108,6 +109,14 @@ async def sync(
     return worker.tally
 
 
+@dataclass(frozen=True)
+class _Prepared:
+    """What a sync worker does for the active model."""
+
+    pipeline: Pipeline
+    usual_cosine: UsualCosineKeeper
+
+
 @dataclass
 class _Sync:
     """One sync worker. `tally` counts over all models that were active while the worker ran."""
@@ -125,15 +134,16 @@ class _Sync:
         reader = worker_session(self.source, self.plan, self.progress, name="memory-sync", prepare=self._prepare)
         async with reader, writer_session(self.source, self.plan, self.progress) as writer:
             while not self.stop.is_set():
-                await self._serve(await self._pipeline(reader, writer), reader, poll_seconds)
+                await self._serve(await self._prepared(reader, writer), reader, poll_seconds)
 
     async def _prepare(self, connection: Connection) -> None:
         table = await describe(connection, self.plan.table)
         await leases_sql.lease_sync(connection, table, self.progress)
         await self.wakeup.listen(connection, table.name)
 
-    async def _serve(self, pipeline: Pipeline, reader: Session, poll_seconds: float) -> None:
+    async def _serve(self, prepared: _Prepared, reader: Session, poll_seconds: float) -> None:
         """Embed pending rows until another model becomes active or `stop` is set."""
+        pipeline = prepared.pipeline
         share = self.plan.options.share
         while not self.stop.is_set():
             if await reader.run(partial(leases_sql.backfill_runs, table=pipeline.table)):
@@ -144,12 +154,13 @@ class _Sync:
                 state = await reader.run(lambda connection: pipeline.queue.state(connection, share))
                 if not state.current:
                     return
+                await prepared.usual_cosine.keep(self.tally.embedded)
                 due = state.seconds_until_due
                 seconds = poll_seconds if due is None else min(poll_seconds, max(due, 0.05))
             await sleep_unless(self.stop, _REST_SECONDS)
             await self.wakeup.wait(seconds, self.stop)
 
-    async def _pipeline(self, reader: Session, writer: Session) -> Pipeline:
+    async def _prepared(self, reader: Session, writer: Session) -> _Prepared:
         """Find an embedder of the active model, record its address, and build the pipeline for that model."""
         table = await reader.run(lambda connection: require_schema(connection, self.plan.table))
         active = await reader.run(lambda connection: active_model(connection, table))
@@ -161,7 +172,7 @@ class _Sync:
         context = await confirm_context(reader, table, embedder, served)
         if embedder is self.directory.configured:
             await reader.run(partial(record_address, table=table, model_id=active.id, url=url))
-        return build_pipeline(
+        pipeline = build_pipeline(
             context,
             embedder,
             self.plan,
@@ -171,6 +182,7 @@ class _Sync:
             tally=self.tally,
             writes=FRESH,
         )
+        return _Prepared(pipeline, UsualCosineKeeper(reader.run, table, context.model, embedder))
 
     async def _wait_until_served(self, embedder: DocumentEmbedder) -> ServedModel:
         return await wait_until_served(

@@ -13,13 +13,21 @@ from memory_recall.postgres.connection import AnyConnection
 from memory_recall.postgres.driver_errors import translated
 from memory_recall.schema.table import MemoryTable
 
-RECORDED_COLUMNS = "m.id, m.name, m.digest, m.dimensions, m.pooling, m.embedder_url"
+# A recall may be newer than the schema, before which there was no usual cosine.
+RECORDED_COLUMNS = (
+    "m.id, m.name, m.digest, m.dimensions, m.pooling, m.embedder_url, "
+    "(to_jsonb(m) ->> 'usual_cosine')::float8 AS usual_cosine"
+)
 """The columns of a row `m` of memory_index_models."""
 
 
 @dataclass(frozen=True)
 class RecordedModel:
-    """A model as the database records it; the first backfill adds the digest of its weights."""
+    """A model as the database records it; the first backfill adds the digest of its weights.
+
+    `usual_cosine` (-1 to below 1) is the median cosine of the nearest memory to everyday prompts, to which none fits;
+    None until a worker has found it.
+    """
 
     id: int
     name: str
@@ -27,11 +35,20 @@ class RecordedModel:
     dimensions: int
     embedder_url: str | None = None
     pooling: str | None = None
+    usual_cosine: float | None = None
 
     @classmethod
     def from_row(cls, row: Mapping[str, Any]) -> Self:
         """Make a model from a row that has the columns RECORDED_COLUMNS."""
-        return cls(row["id"], row["name"], row["digest"], row["dimensions"], row["embedder_url"], row["pooling"])
+        return cls(
+            row["id"],
+            row["name"],
+            row["digest"],
+            row["dimensions"],
+            row["embedder_url"],
+            row["pooling"],
+            row["usual_cosine"],
+        )
 
     def describes(self, model: ModelProfile) -> bool:
         """Return whether this is the record of a model of that name and length."""

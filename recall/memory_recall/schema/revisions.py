@@ -10,7 +10,7 @@ from memory_recall.schema.requirements.reading import table_faults
 from memory_recall.schema.rules.differences import describe_differences, has_own_tables
 from memory_recall.schema.table import MemoryTable, describe
 
-HEAD_REVISION = "0001"
+HEAD_REVISION = "0002"
 
 
 def version_table(table: MemoryTable) -> str:

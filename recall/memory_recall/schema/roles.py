@@ -94,7 +94,7 @@ def _worker_rights(table: MemoryTable, role: str) -> list[str]:
         f"GRANT SELECT ({', '.join(read)}), UPDATE ({', '.join(written)})",
         f"    ON {table.qualified} TO {role};",
         f"GRANT SELECT ON {own} TO {role};",
-        f"GRANT UPDATE (digest, embedder_url) ON {table.own('memory_index_models')} TO {role};",
+        f"GRANT UPDATE (digest, embedder_url, usual_cosine) ON {table.own('memory_index_models')} TO {role};",
         f"GRANT SELECT, INSERT, UPDATE, DELETE ON {records} TO {role};",
         f"GRANT SELECT, UPDATE (text_hash, successor_hash, undone_at) ON {table.own(SUPERSESSIONS)} TO {role};",
         f"GRANT EXECUTE ON FUNCTION {table.own(TEXT_HASH)}(text) TO {role};",

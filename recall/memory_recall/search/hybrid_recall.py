@@ -27,6 +27,7 @@ from memory_recall.postgres.connection import AnyConnection, Pool
 from memory_recall.postgres.driver_errors import translated
 from memory_recall.search.cached_value import CachedValue
 from memory_recall.search.fusion import default_fusion
+from memory_recall.search.judging import judge
 from memory_recall.search.options import DEFAULT_OPTIONS, RecallOptions
 from memory_recall.search.period import Period
 from memory_recall.search.query import EmbeddedQuery, RecallQuery
@@ -134,10 +135,18 @@ class HybridRecall(Recall):
         timings = Timings(total * 1e3, finding.embedding_seconds * 1e3, (total - finding.embedding_seconds) * 1e3)
         if plan.query.explain:
             timings = replace(timings, legs=await self._explain(finding))
-        memories = tuple(memory_from(row) for row in found)
-        reader = reader_of(plan.query.user_id, plan.table)
-        result = RecallResult(memories, plan.query.mode, finding.answer.reason, timings, reader=reader)
-        return Recalled(result, [own_row(plan.table, row) for row in found] if plan.own_columns else ())
+        judged = judge(plan, finding.answer, found)
+        result = RecallResult(
+            tuple(memory_from(row) for row in judged.rows),
+            plan.query.mode,
+            finding.answer.reason,
+            timings,
+            reader=reader_of(plan.query.user_id, plan.table),
+            relevance_basis=judged.basis,
+            relevance_scale=judged.scale,
+            held_back=judged.held_back,
+        )
+        return Recalled(result, [own_row(plan.table, row) for row in judged.rows] if plan.own_columns else ())
 
     def note_demand(self, finding: Finding, primary: Pool) -> None:
         """Start a task that records that an embedder is wanted, if none answered and a connection is idle."""

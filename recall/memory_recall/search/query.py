@@ -12,6 +12,7 @@ from pydantic_core import PydanticCustomError
 from memory_recall.embedding.direction import has_direction
 from memory_recall.errors import InvalidInput
 from memory_recall.search.fusion import Fusion, SortBy
+from memory_recall.search.relevance import Level
 from memory_recall.search.sql.filters import NO_FILTERS, Filters
 from memory_recall.search.sql.visibility import Everyone, Owner
 from memory_recall.search.validation import check_fields
@@ -74,6 +75,10 @@ class RecallQuery:
     already. `fusion` replaces that of the recall's options. With `explain` True, the time of each leg is measured. With
     `expand` True, a `QueryExpansion` asks its language model for further words, unless the query is `sensitive`.
 
+    `least_relevance` is a level or a number from 0 to 1. Unless it is `everything`, each memory of the page has a
+    relevance, and those with less are held back, so that a page may be empty. Nothing is held back where relevance is
+    not known, and the result says why.
+
     Raises:
         InvalidInput: a field is of the wrong type or out of range, a time has no time zone, `user_id` is empty, or
             `vector` has the length zero.
@@ -88,6 +93,7 @@ class RecallQuery:
     mode: Mode = "hybrid"
     sort_by: Annotated[SortBy, Field(strict=False)] = SortBy.RELEVANCE
     sensitive: bool = False
+    least_relevance: Level | Annotated[float, Field(ge=0, le=1)] = "everything"
     now: AwareDatetime | None = None
     vector: Annotated[EmbeddedQuery | None, AfterValidator(_directed)] = None
     fusion: Fusion | None = None

@@ -84,9 +84,9 @@ class Recall(ABC):
         """Recall memories as rows of the caller's table, best first, for an API that ranks further by itself.
 
         A row maps the names of the table's columns, as the table has them, to their values, except vectors and search
-        vectors. It also has the score of the fusion (`rank`), the fields of `Evidence` and, if the memory is
-        superseded, `superseded_by`, which replace columns of the same names. In the row of a sensitive memory the text
-        is masked if it is one column, and the values of all columns but the key, category, tags, owner, numbers,
+        vectors. It also has the score of the fusion (`rank`), the fields of `Evidence` and, where they are known,
+        `superseded_by` and `relevance`, which replace columns of the same names. In the row of a sensitive memory the
+        text is masked if it is one column, and the values of all columns but the key, category, tags, owner, numbers,
         booleans, UUIDs and times are None. A column of type json or jsonb is None, too, even if a category or an owner
         is inside it. Errors are those of `recall`.
         """

@@ -9,6 +9,7 @@ from typing import Any
 
 from memory_recall.schema.columns.keys import MemoryId
 from memory_recall.search.query import Mode
+from memory_recall.search.relevance import RelevanceBasis, RelevanceScale
 
 
 class Degraded(StrEnum):
@@ -84,6 +85,8 @@ class RecalledMemory:
 
     `id` is an integer if the table's key is one, and else a text; that of a key of type `uuid` is in lower case.
     `superseded_by` is the id of the newest memory that supersedes this one according to `memory curate`, or None.
+    `relevance` (0 to 1) says how likely the memory answers the query at all; it is None unless the query asked for it
+    and it is known.
     """
 
     id: MemoryId
@@ -98,23 +101,27 @@ class RecalledMemory:
     updated_at: datetime | None
     evidence: Evidence
     superseded_by: MemoryId | None = None
+    relevance: float | None = None
 
 
 EVIDENCE_FIELDS = tuple(one.name for one in fields(Evidence) if one.name != "graph_score")
 """The evidence that every recall has; `graph_score` comes from a recall with the graph leg only."""
-MEMORY_FIELDS = tuple(one.name for one in fields(RecalledMemory) if one.name not in {"evidence", "superseded_by"})
+_NOT_SELECTED = {"evidence", "superseded_by", "relevance"}
+MEMORY_FIELDS = tuple(one.name for one in fields(RecalledMemory) if one.name not in _NOT_SELECTED)
 
 
 def memory_from(row: Mapping[str, Any]) -> RecalledMemory:
     """Make a memory from a row with the columns `MEMORY_FIELDS` and `EVIDENCE_FIELDS`.
 
-    It may have the columns `graph_score` and `superseded_by`, too.
+    It may have the columns `graph_score`, `superseded_by` and `relevance`, too.
     """
     evidence = Evidence(**{name: row[name] for name in EVIDENCE_FIELDS}, graph_score=row.get("graph_score"))
     memory = {name: row[name] for name in MEMORY_FIELDS}
     if isinstance(memory["importance"], Decimal):
         memory["importance"] = float(memory["importance"])
-    return RecalledMemory(**memory, evidence=evidence, superseded_by=row.get("superseded_by"))
+    return RecalledMemory(
+        **memory, evidence=evidence, superseded_by=row.get("superseded_by"), relevance=row.get("relevance")
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +145,8 @@ class RecallResult:
 
     `reranking` says whether a second stage ordered the memories, or why not, and `expansion` whether the words of a
     language model were searched, too. `reader` is the user who asked, written like the owners of the memories; it is
-    None if nobody is named.
+    None if nobody is named. `held_back` is how many memories of the page were less relevant than the query demands.
+    `relevance_basis` says what relevance was computed from, or why it was not, and `relevance_scale` what by.
     """
 
     memories: tuple[RecalledMemory, ...]
@@ -148,6 +156,9 @@ class RecallResult:
     reranking: Reranking = Reranking.OFF
     expansion: Expansion = Expansion.OFF
     reader: str | None = None
+    relevance_basis: RelevanceBasis = RelevanceBasis.NOT_ASKED
+    relevance_scale: RelevanceScale | None = None
+    held_back: int = 0
 
     @property
     def degraded(self) -> bool:

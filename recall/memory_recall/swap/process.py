@@ -23,13 +23,14 @@ from memory_recall.indexing import leases_sql
 from memory_recall.indexing.embedders import EmbedderDirectory
 from memory_recall.indexing.pipeline import sleep_unless
 from memory_recall.indexing.progress import LogProgress, Progress, ShownBar, WorkerMetrics
+from memory_recall.indexing.usual_cosine import find_usual_cosine
 from memory_recall.indexing.worker import WorkerPlan, worker_session
 from memory_recall.postgres.connection import Connection, DsnSource
 from memory_recall.postgres.session import Session
 from memory_recall.retrying import Awaited, Backoff, Patience, retry_outage
 from memory_recall.schema.models_sql import RecordedModel, active_model
 from memory_recall.schema.revisions import require_schema
-from memory_recall.schema.table import MemoryTable, describe
+from memory_recall.schema.table import STANDBY, MemoryTable, describe
 from memory_recall.swap import state_sql
 from memory_recall.swap.gate import Verdict
 from memory_recall.swap.machine import OPEN_STAGES, Action, Fill, GateOutcome, Stage, SwapFacts, decide, path
@@ -230,6 +231,8 @@ class SwapProcess:
             limit = self._request.lock_seconds
             await state_sql.complete_standby_column(connection, table, lock_seconds=limit)
             await state_sql.build_standby_index(connection, table, self._request.index, lock_seconds=limit)
+            configured = self._directory.configured
+            await find_usual_cosine(lambda work: work(connection), table, swap.to_model, configured, STANDBY)
         elif action is Action.MEASURE and self._measure is not None:
             swap = await self._reach(connection, table, swap, Stage.GATING)
             self._verdict = await self._measure(swap, self._patiently)

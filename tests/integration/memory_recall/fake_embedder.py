@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from memory_recall.indexing.usual_cosine import everyday_prompts
 from tests.support.loopback_server import LoopbackServer
 
 Answer = tuple[int, dict[str, str], bytes]
@@ -46,6 +47,7 @@ class FakeEmbedder(LoopbackServer):
         self.behaviour: Behaviour = lambda _texts: None
         self.delay = 0.0
         self.received: Counter[str] = Counter()
+        self.prompts: Counter[str] = Counter()  # by which workers find the usual cosine; nothing else counts them
         self.requests = 0
         self.held = asyncio.Event()
         self._hold_after: int | None = None
@@ -84,6 +86,9 @@ class FakeEmbedder(LoopbackServer):
             return 200, {}, json.dumps({"data": [model]}).encode()
         request = json.loads(body)
         texts = request["input"]
+        if asks_for_prompts(texts):
+            self.prompts.update(texts)
+            return good_answer([vector_of(self.salt + text, self.dimensions) for text in texts], self.digest)
         self.requests += 1
         if self._hold_after is not None and self.requests > self._hold_after:
             self.held.set()
@@ -101,6 +106,11 @@ class FakeEmbedder(LoopbackServer):
         truncated = {place for place, text in enumerate(texts) if self.window is not None and len(text) > self.window}
         digest = self.digest if "input_type" in request else None  # what else would ask is another make's client
         return good_answer(vectors, digest, truncated, skipped)
+
+
+def asks_for_prompts(texts: Collection[str]) -> bool:
+    """Return whether a request is one of those by which a worker finds the usual cosine."""
+    return set(texts) <= set(everyday_prompts())
 
 
 def good_answer(

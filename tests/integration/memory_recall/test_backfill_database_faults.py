@@ -97,6 +97,9 @@ async def test_a_row_that_changes_while_it_is_embedded_does_not_get_the_old_vect
             await changed.wait()
             return answer
 
+        async def embed_queries(self, texts: list[str]) -> object:
+            return await embed.embed_queries(texts)
+
     task = asyncio.create_task(
         backfill(DsnText(bench.database.dsn), Slow(), bench.plan, progress=bench.ear, stop=bench.stop)  # type: ignore[arg-type]
     )

@@ -61,7 +61,7 @@ async def _objects(database: Database) -> str:
 
 async def test_an_empty_database_reaches_head_and_stays_there(database: Database, request_for: Requests) -> None:
     result = await migrate(DsnText(database.dsn), request_for())
-    assert (result.revision, result.applied) == (HEAD_REVISION, [HEAD_REVISION])
+    assert (result.revision, result.applied) == (HEAD_REVISION, ["0001", HEAD_REVISION])
     before = await _objects(database)
     again = await migrate(DsnText(database.dsn), request_for())
     assert again.applied == []
@@ -122,7 +122,7 @@ async def test_without_the_extension_only_the_table_of_memories_is_created(
         await migrate(source, request_for())
     assert "memory_index_state" not in await _objects(bare_database)
     await bare_database.create_extension()
-    assert (await migrate(source, request_for())).applied == [HEAD_REVISION]
+    assert (await migrate(source, request_for())).applied == ["0001", HEAD_REVISION]
 
 
 async def test_a_database_whose_extension_was_dropped_is_migrated_again(

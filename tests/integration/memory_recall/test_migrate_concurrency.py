@@ -15,6 +15,7 @@ from memory_recall.errors import LockNotAvailable, PoolerRefused
 from memory_recall.hnsw.repair import IndexParameters, build_index
 from memory_recall.postgres.connection import DsnText
 from memory_recall.schema.migrate import MigrationRequest, migrate
+from memory_recall.schema.revisions import HEAD_REVISION
 from memory_recall.schema.table_locks import LOCK_TIMEOUT_MS
 from memory_recall.status import inspect
 from tests.integration.conftest import Database
@@ -38,8 +39,8 @@ async def test_two_migrators_at_once_both_succeed_and_one_does_the_work(
 ) -> None:
     source = DsnText(database.dsn)
     results = await asyncio.gather(*(migrate_and_index(source, request_for()) for _ in range(3)))
-    assert [result.revision for result in results] == ["0001"] * 3
-    assert sorted(len(result.applied) for result in results) == [0, 0, 1]
+    assert [result.revision for result in results] == [HEAD_REVISION] * 3
+    assert sorted(len(result.applied) for result in results) == [0, 0, 2]
 
 
 async def test_a_migration_that_cannot_take_the_lock_fails_with_a_clear_error(
@@ -76,7 +77,7 @@ async def test_an_index_left_invalid_by_an_interrupted_build_is_rebuilt(
     async with database.connection() as connection:
         broken = (await inspect(connection, "memories")).index
         assert (broken.exists, broken.valid) == (True, False)
-    assert (await migrate_and_index(source, request_for())).revision == "0001"
+    assert (await migrate_and_index(source, request_for())).revision == HEAD_REVISION
     async with database.connection() as connection:
         assert (await inspect(connection, "memories")).index.valid
         await connection.execute("DROP INDEX idx_memories_embedding")
@@ -131,7 +132,7 @@ async def test_a_migration_killed_at_any_stage_succeeds_when_run_again(
         await holder.close()
     await _as_superuser(database, "DROP EVENT TRIGGER hold", "DROP FUNCTION hold")
     result = await migrate_and_index(source, request_for())
-    assert result.revision == "0001"
+    assert result.revision == HEAD_REVISION
     async with database.connection() as connection:
         facts = await inspect(connection, "memories")
         assert facts.index.valid

@@ -13,6 +13,7 @@ from memory_recall.errors import (
 )
 from memory_recall.postgres.connection import DsnText
 from memory_recall.schema.migrate import MigrationRequest, migrate, remove
+from memory_recall.schema.revisions import HEAD_REVISION
 from memory_recall.status import inspect
 from tests.integration.conftest import Database
 from tests.integration.memory_recall.workbench import migrate_and_index
@@ -66,7 +67,7 @@ async def test_the_apis_table_is_extended_and_otherwise_left_alone(
     async with database.connection() as connection:
         facts = await inspect(connection, "memories")
         assert await connection.fetchval("SELECT version_num FROM alembic_version") == "006"
-        assert facts.schema_revision == "0001"
+        assert facts.schema_revision == HEAD_REVISION
         assert (facts.rows.total, facts.rows.pending, facts.rows.sensitive) == (2, 1, 1)
         await connection.execute("UPDATE memories SET embedding = array_fill(0.5::real, ARRAY[8])::halfvec")
         assert await connection.fetchval("SELECT count(*) FROM memories WHERE embedding IS NOT NULL") == 1
@@ -206,7 +207,7 @@ async def test_a_table_in_another_schema_is_not_mistaken_for_ours(database: Data
     async with database.connection() as connection:
         assert await connection.fetchval("SELECT 'public.memories'::regclass::text") == "memories"
         facts = await inspect(connection, "memories")
-    assert facts.schema_revision == "0001"
+    assert facts.schema_revision == HEAD_REVISION
 
 
 async def test_a_table_named_with_its_schema_is_migrated_there(database: Database, request_for: Requests) -> None:

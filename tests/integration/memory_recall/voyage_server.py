@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from memory_recall.embedding.canary import CANARY_DOCUMENTS, CANARY_QUERY
-from tests.integration.memory_recall.fake_embedder import Answer, FakeEmbedder, good_answer, vector_of
+from tests.integration.memory_recall.fake_embedder import Answer, FakeEmbedder, asks_for_prompts, good_answer, vector_of
 
 
 class VoyageServer(FakeEmbedder):
@@ -30,5 +30,6 @@ class VoyageServer(FakeEmbedder):
         request = json.loads(body)
         if {*request["input"]} <= {*CANARY_DOCUMENTS, CANARY_QUERY}:
             return good_answer([vector_of(self.identity + text, self.dimensions) for text in request["input"]], None)
-        self.bodies.append(request)
+        if not asks_for_prompts(request["input"]):
+            self.bodies.append(request)
         return await super()._answer(head, body)

@@ -3,6 +3,7 @@
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from typer.testing import CliRunner
 from memory_recall.cli import reading
 from memory_recall.cli.app import create_app
 from memory_recall.search.query import RecallQuery
+from memory_recall.search.relevance import RelevanceBasis, RelevanceScale
 from memory_recall.search.result import Evidence, RecalledMemory, RecallResult, Timings
 from memory_recall.search.sql.visibility import EVERYONE, Everyone
 
@@ -20,6 +22,7 @@ class OneMemory:
 
     def __init__(self, content: str = "kettle", category: str = "facts", *, graph_score: float | None = None) -> None:
         self.asked: list[RecallQuery] = []
+        self.answer: dict[str, Any] = {}
         self._memory = RecalledMemory(
             id=1, content=content, category=category, tags=None, importance=0.5, is_sensitive=False, rank=0.5,
             owner=None, created_at=None, updated_at=None, evidence=Evidence(1, None, None, None, graph_score),
@@ -27,7 +30,7 @@ class OneMemory:
 
     async def recall(self, query: RecallQuery) -> RecallResult:
         self.asked.append(query)
-        return RecallResult((self._memory,), "hybrid", None, Timings(0.0))
+        return replace(RecallResult((self._memory,), "hybrid", None, Timings(0.0)), **self.answer)
 
 
 @pytest.fixture
@@ -53,6 +56,57 @@ def test_brackets_in_memories_and_categories_are_shown_as_they_are(
     shown = CliRunner().invoke(create_app(), ["recall", "anything", "--everyone"])
     assert shown.exit_code == 0
     assert shown.stdout.count(text) == 2
+
+
+@pytest.mark.parametrize(("given", "asked"), [("likely", "likely"), ("0.5", 0.5), ("everything", "everything")])
+def test_the_least_relevance_is_a_level_or_a_number(
+    given: str, asked: str | float, recalls: Callable[[OneMemory], None]
+) -> None:
+    memory = OneMemory()
+    recalls(memory)
+    assert CliRunner().invoke(create_app(), ["recall", "x", "--everyone", "--least-relevance", given]).exit_code == 0
+    assert memory.asked[0].least_relevance == asked
+
+
+@pytest.mark.parametrize("given", ["often", "1.5", "nan", ""])
+def test_another_least_relevance_is_refused_with_what_there_is(given: str) -> None:
+    refused = CliRunner().invoke(create_app(), ["recall", "x", "--everyone", "--least-relevance", given])
+    assert refused.exit_code == 1
+    assert "everything, likely, certain" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("basis", "said"),
+    [
+        (RelevanceBasis.MEANING_AND_WORDS, "Held back: 3"),
+        (RelevanceBasis.WORDS, "Held back: 3"),
+        (RelevanceBasis.NOT_FOUND_YET, "backfill and sync find it"),
+        (RelevanceBasis.NO_WORD_SCORES, "ordered by score"),
+    ],
+)
+def test_what_was_held_back_is_said_or_why_nothing_was(
+    basis: RelevanceBasis, said: str, recalls: Callable[[OneMemory], None]
+) -> None:
+    """In words, and in the JSON; --explain says what relevance was measured by."""
+    memory = OneMemory()
+    held_back = 3 if basis.known else 0
+    scale = RelevanceScale(0.61, 2.5, 5.0, 0.23) if basis is RelevanceBasis.MEANING_AND_WORDS else None
+    memory.answer = {"relevance_basis": basis, "relevance_scale": scale, "held_back": held_back}
+    recalls(memory)
+    command = ["recall", "x", "--everyone", "--least-relevance", "likely", "--explain"]
+    result = CliRunner().invoke(create_app(), command)
+    assert said in " ".join(result.stderr.split())
+    assert ("usual cosine 0.23" in result.stderr) is (scale is not None)
+    printed = json.loads(CliRunner().invoke(create_app(), [*command, "--json"]).stdout)
+    assert (printed["held_back"], printed["relevance_basis"]) == (held_back, basis)
+    assert ("relevance_scale" in printed) is (scale is not None)
+
+
+def test_a_recall_that_asked_for_no_relevance_shows_nothing_of_it(recalls: Callable[[OneMemory], None]) -> None:
+    recalls(OneMemory())
+    printed = CliRunner().invoke(create_app(), ["recall", "x", "--everyone", "--json"]).stdout
+    assert "relevance" not in printed
+    assert "held_back" not in printed
 
 
 @pytest.mark.parametrize("graph_score", [None, 0.75])

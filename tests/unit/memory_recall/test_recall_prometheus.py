@@ -55,6 +55,16 @@ def test_recalls_that_asked_for_further_words_are_counted_and_timed() -> None:
     assert registry.get_sample_value("memory_recall_seconds_count", {"part": "expansion"}) == 3
 
 
+def test_recalls_without_a_memory_and_memories_held_back_are_counted() -> None:
+    registry = CollectorRegistry()
+    observe = RecallMetrics(registry)
+    observe(result("hybrid", None))
+    observe(replace(result("hybrid", None), memories=(), held_back=5))
+    observe(replace(result("hybrid", None), held_back=2))
+    assert registry.get_sample_value("memory_recall_empty_total", {"mode": "hybrid"}) == 1
+    assert registry.get_sample_value("memory_recall_held_back_total") == 7
+
+
 def test_metrics_name_no_text_and_no_owner_and_have_our_prefix() -> None:
     registry = CollectorRegistry()
     RecallMetrics(registry)(result("lexical", None, content="hunter2"))

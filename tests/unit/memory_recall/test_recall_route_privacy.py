@@ -35,6 +35,8 @@ MALFORMED: list[dict[str, Any]] = [
     {"json": {"context": "x", "category": [CANARY]}},
     {"json": {"context": "x", "is_sensitive": CANARY}},
     {"json": {"context": CANARY, "limit": 0}},
+    {"json": {"context": "x", "least_relevance": CANARY}},
+    {"json": {"context": CANARY, "least_relevance": 2}},
     {"json": {CANARY: CANARY}},
     {"json": [CANARY]},
     {"json": CANARY},

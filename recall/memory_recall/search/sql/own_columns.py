@@ -32,11 +32,12 @@ def own_select_list(table: MemoryTable) -> str:
 def own_row(table: MemoryTable, found: Mapping[str, Any]) -> dict[str, Any]:
     """Return a result row under the table's column names instead of aliases, with `rank` and `EVIDENCE_FIELDS`.
 
-    A memory that the concept graph reached also has `graph_score`, and one that is superseded `superseded_by`.
+    A memory that the concept graph reached also has `graph_score`, one that is superseded `superseded_by`, and one
+    whose relevance is known `relevance`.
     """
     fields = {column: found[name] for name, column in _fields(table).items()}
     others = {name: found[alias] for name, alias in _aliases(table).items()}
-    if_known = {name: found.get(name) for name in ("graph_score", "superseded_by")}
+    if_known = {name: found.get(name) for name in ("graph_score", "superseded_by", "relevance")}
     known = {name: value for name, value in if_known.items() if value is not None}
     return {**fields, **others, **{name: found[name] for name in ("rank", *EVIDENCE_FIELDS)}, **known}
 

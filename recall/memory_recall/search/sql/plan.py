@@ -67,6 +67,16 @@ class RecallPlan:
         object.__setattr__(self, "depth", self._depth())
         object.__setattr__(self, "has_graph_leg", self._has_graph_leg())
 
+    @property
+    def has_word_scores(self) -> bool:
+        """Whether the lexical leg yields scores that relevance can be computed from: by BM25, for a ranked query."""
+        return not self.lexical_is_final and (self.query.mode != "dense" or self.dense is None)
+
+    @property
+    def computes_relevance(self) -> bool:
+        """Whether the query asks for relevance, and it can be computed."""
+        return self.query.least_relevance != "everything" and self.has_word_scores
+
     def without_dense(self, refusal: Degraded) -> "RecallPlan":
         """Return the same plan with the lexical leg alone, for the reason `refusal`."""
         return replace(self, dense=None, refusal=refusal)

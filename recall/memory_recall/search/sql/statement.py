@@ -133,7 +133,7 @@ def dense_leg(plan: RecallPlan, where: str, vector: str) -> str:
         return no_dense_leg(plan.table)
     m, hnsw, key = plan.table.row("m"), plan.dense.hnsw, plan.table.key
     column = m.vector(plan.dense.column)
-    distance = f"{column} {_cosine_distance(plan.table)} {vector}"
+    distance = f"{column} {cosine_distance(plan.table)} {vector}"
     scanned = hnsw.filtered_depth(plan.depth) if plan.selective else plan.depth
     number = key.hashed(m.id) if key.name not in {"integer", "bigint"} else m.id  # no series is of smallint
     scan = where if plan.selective or not hnsw.exists else f"{where} AND {_INFLATE_SCAN_COST.format(number)}"
@@ -184,10 +184,11 @@ def lexical_leg(plan: RecallPlan, arguments: Arguments, rows: SearchedRows) -> s
 
 def cosine_similarity(dense: DenseLeg, table: MemoryTable, vector: str) -> str:
     """Return SQL for the cosine similarity, -1 to 1, of row `m` and the query's vector; NULL without a vector."""
-    return f"nullif(1 - ({table.row('m').vector(dense.column)} {_cosine_distance(table)} {vector}), 'NaN')"
+    return f"nullif(1 - ({table.row('m').vector(dense.column)} {cosine_distance(table)} {vector}), 'NaN')"
 
 
-def _cosine_distance(table: MemoryTable) -> str:
+def cosine_distance(table: MemoryTable) -> str:
+    """Return pgvector's operator of the cosine distance, which need not be in the search path."""
     return f"OPERATOR({quoted(table.vector_schema or 'public')}.<=>)"
 
 
@@ -252,12 +253,21 @@ def page(plan: RecallPlan, rows: SearchedRows) -> str:
     if plan.superseding:
         evidence += f", {plan.table.key.shown('o.successor')} AS superseded_by"
     return f"""
-SELECT gate.active, gate.open, gate.in_recovery, p.*
+SELECT gate.active, gate.open, gate.in_recovery, p.*{_relevance_scale(plan)}
   FROM gate LEFT JOIN (
     SELECT {_shown_columns(plan)}, o.place, {evidence}
       FROM (SELECT * FROM ordered ORDER BY place LIMIT {query.limit} OFFSET {query.offset}) o,
            {row_again(plan.table, "o.id", rows)}) p ON true
  ORDER BY p.place"""
+
+
+def _relevance_scale(plan: RecallPlan) -> str:
+    """Return a select list of `SCALE_FIELDS` after a comma, or nothing if no relevance is computed."""
+    if not plan.computes_relevance:
+        return ""
+    return """,
+       (SELECT max(dense_score) FROM pool) AS most_dense, (SELECT max(lexical_score) FROM pool) AS most_lexical,
+       (SELECT max_lexical_score FROM reach) AS max_lexical_score"""
 
 
 def present_statement(plan: RecallPlan, found: Sequence[Mapping[str, Any]]) -> Statement:

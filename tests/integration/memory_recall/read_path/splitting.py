@@ -40,6 +40,13 @@ class Fetched:
 
 def judged(result: Any) -> list[tuple[Any, ...]]:
     return [
-        (one.id, one.content, pytest.approx(one.rank), one.evidence.lexical_rank, one.evidence.dense_rank)
+        (
+            one.id,
+            one.content,
+            pytest.approx(one.rank),
+            one.evidence.lexical_rank,
+            one.evidence.dense_rank,
+            pytest.approx(one.relevance),
+        )
         for one in result.memories
     ]

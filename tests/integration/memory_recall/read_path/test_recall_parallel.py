@@ -27,6 +27,8 @@ RECALLS: dict[str, dict[str, Any]] = {
     "one user": {"user_id": "ana"},
     "category and time": {"filters": Filters(category="facts", since=datetime(2020, 1, 1, tzinfo=UTC))},
     "reciprocal ranks": {"fusion": Fusion(method="rrf")},
+    "with their relevance": {"least_relevance": 0.0},
+    "likely ones": {"least_relevance": "likely"},
     "scaled by the list": {"fusion": Fusion(lexical_scale="list", importance=False)},
 }
 
@@ -45,6 +47,7 @@ async def test_parallel_legs_give_the_answer_of_the_single_statement(
     filled: Any, embedder: Any, fetched: Fetched, query: str, options: Any
 ) -> None:
     """The same rows in the same order with the same scores."""
+    await filled.pool.execute("UPDATE memory_index_models SET usual_cosine = 0.2")
     one = await filled.recalling(embedder, parallel_legs=False).recall(make_query(query, **options))
     assert len(fetched.sessions) == 1
     fetched.sessions.clear()
@@ -52,6 +55,7 @@ async def test_parallel_legs_give_the_answer_of_the_single_statement(
     assert fetched.split
     assert two.reason is None
     assert judged(two) == judged(one)
+    assert (two.relevance_basis, two.held_back) == (one.relevance_basis, one.held_back)
     assert "hunter2" not in repr(two)
 
 

@@ -12,6 +12,7 @@ from memory_recall.contrib.query_expansion import QueryExpansion
 from tests.integration.memory_recall.chat_server import ChatServer
 from tests.integration.memory_recall.queries import make_query
 from tests.integration.memory_recall.read_path.conftest import PATIENT
+from tests.integration.memory_recall.read_path.vectors import axis
 
 FIELDS = {
     "id", "content", "category", "tags", "importance", "is_sensitive", "rank", "owner", "created_at",
@@ -43,6 +44,21 @@ async def test_the_answer_has_the_form_of_the_api(memories: Any, embedder: Any) 
     assert memory["created_at"].endswith("+00:00")
     assert isinstance(memory["rank"], float)
     assert embedder.calls == ["zigbee dongle usb"]
+
+
+async def test_a_request_says_how_relevant_a_memory_must_be(memories: Any, embedder: Any) -> None:
+    """Then the answer says how many were held back, and what their relevance was computed from."""
+    await memories.pool.execute("UPDATE memory_index_models SET usual_cosine = 0.3")
+    await memories.add("zigbee dongle", user_id="ana", vector=axis(1.0))
+    embedder.vectors["go on"] = axis(0.0, 1.0)
+    async with client(memories.recalling(embedder)) as http:
+        nothing, found = [
+            (await http.post("/api/memories/recall", json={"context": context, "least_relevance": level})).json()
+            for context, level in (("go on", "likely"), ("zigbee", 0.5))
+        ]
+    assert nothing == {"memories": [], "held_back": 1, "relevance_basis": "MeaningAndWords"}
+    assert (len(found["memories"]), found["held_back"]) == (1, 0)
+    assert set(found["memories"][0]) == FIELDS | {"relevance"}
 
 
 async def test_a_query_is_expanded_if_the_request_asks_for_it_and_is_not_sensitive(memories: Any) -> None:

@@ -13,6 +13,7 @@ from memory_recall.status import inspect
 from memory_recall.swap import state_sql
 from memory_recall.swap.gate import Scores, Verdict, judge
 from tests.integration.memory_recall.swap.conftest import SwapBench
+from tests.integration.memory_recall.test_usual_cosine import nearest_in_the_median
 
 _HEAP_ONLY_UPDATES = "SELECT n_tup_hot_upd FROM pg_stat_user_tables WHERE relname = 'memories'"
 
@@ -37,6 +38,20 @@ async def test_a_swap_replaces_every_vector_and_keeps_the_old_ones_for_a_rollbac
     connection.terminate()
     assert (facts.index.name, facts.index.valid) == ("idx_memories_embedding", True)
     assert not any("canary" in text for text in swaps.following.received)
+
+
+async def test_the_next_model_s_usual_cosine_is_known_before_the_flip(swaps: SwapBench) -> None:
+    """Its vectors lie differently, so that of the active model says nothing."""
+    recorded = "SELECT usual_cosine FROM memory_index_models WHERE name = '{}'"
+    await swaps.work.backfill()
+    await swaps.swap(flip=False)
+    connection = await connect(swaps.source)
+    texts = [row["content"] for row in await connection.fetch("SELECT content FROM memories")]
+    active, following = [await connection.fetchval(recorded.format(name)) for name in ("tiny", "small")]
+    await connection.close()
+    assert active == pytest.approx(nearest_in_the_median(texts), abs=2e-3)
+    assert following == pytest.approx(nearest_in_the_median(texts, swaps.following.salt), abs=2e-3)
+    assert abs(active - following) > 5e-3
 
 
 async def test_a_model_of_other_dimensions_becomes_active(swaps: SwapBench) -> None:
