@@ -1,8 +1,7 @@
 """Fits the weights and the threshold of `memory curate` on some pairs, so that they can be judged on others.
 
-The weights are those of a logistic regression with a quadratic penalty, found by Newton's method. The threshold is
-chosen by scores that were computed without the chain that they judge, since the scores of the pairs that the weights
-were fitted to are too good.
+The weights are those of a logistic regression. The threshold is chosen by scores that were computed without the chain
+that they judge, since the scores of the pairs that the weights were fitted to are too good.
 """
 
 from collections.abc import Iterator, Sequence
@@ -12,16 +11,14 @@ import numpy as np
 import numpy.typing as npt
 
 from memory_bench.curation.truth import PairOfIds, Truth
+from memory_bench.harness.regression import Array, logistic, regress
 from memory_recall.contrib.curation.decisions import Action, Judgement, choose
 from memory_recall.contrib.curation.features import Features, Frequencies, Pair
 
-Array = npt.NDArray[np.float64]
 Chosen = npt.NDArray[np.bool_]
 """One boolean for each pair."""
 
 NAMES = tuple(one.name for one in fields(Features))
-_PENALTY = 3.0
-_STEPS = 30
 _FOLDS = 5
 _LEAST_THRESHOLD = 0.02
 
@@ -59,30 +56,9 @@ class Material:
         return np.array([pair in self.truth.closure for pair in self.ids], dtype=np.float64)
 
 
-def logistic(value: Array) -> Array:
-    """Return the logistic function of each element."""
-    result: Array = 1 / (1 + np.exp(-value))
-    return result
-
-
 def as_array(features: Sequence[Features]) -> Array:
     """Return features as an array of shape (pairs, features), in the order of `NAMES`."""
     return np.array([[getattr(one, name) for name in NAMES] for one in features], dtype=np.float64)
-
-
-def regress(features: Array, labels: Array) -> tuple[float, Array]:
-    """Return the bias and the weights of a logistic regression. The penalty applies to standardised features."""
-    mean, deviation = features.mean(axis=0), features.std(axis=0) + 1e-9
-    columns = np.column_stack([np.ones(len(labels)), (features - mean) / deviation])
-    penalties = np.diag([0.0, *[_PENALTY] * features.shape[1]])
-    found = np.zeros(columns.shape[1])
-    for _ in range(_STEPS):
-        likely = logistic(columns @ found)
-        gradient = columns.T @ (labels - likely) - penalties @ found
-        curvature = (columns.T * (likely * (1 - likely))) @ columns + penalties
-        found = found + np.linalg.solve(curvature, gradient)
-    slopes = found[1:] / deviation
-    return float(found[0] - slopes @ mean), slopes
 
 
 def fit(material: Material, chosen: Chosen) -> Fit:

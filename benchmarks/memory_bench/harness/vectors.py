@@ -106,8 +106,21 @@ async def embed_dataset(dataset: Dataset, url: str) -> EmbeddedSet:
         MemoryIndexError: the embedder at `url` returned no vectors.
     """
     texts, questions = [one.content for one in dataset.memories], [one.text for one in dataset.queries]
+    return await _embed(dataset.name, texts, questions, url)
+
+
+async def embed_texts(name: str, queries: Sequence[str], url: str) -> Vectors:
+    """Return the vectors of queries, as an array of shape (queries, dimensions), from the cache or the embedder.
+
+    Raises:
+        MemoryIndexError: the embedder at `url` returned no vectors.
+    """
+    return (await _embed(f"what is asked of {name}", [], queries, url)).queries
+
+
+async def _embed(name: str, memories: Sequence[str], queries: Sequence[str], url: str) -> EmbeddedSet:
     with Progress(console=console, transient=True) as bar:
-        task = bar.add_task(f"embedding {dataset.name}", total=len(texts) + len(questions))
+        task = bar.add_task(f"embedding {name}", total=len(memories) + len(queries))
         async with EmbedderClient(url) as client:
             cache = VectorCache(client, CACHE / "vectors", lambda done: bar.advance(task, done))
-            return await cache.embed(texts, questions)
+            return await cache.embed(memories, queries)

@@ -23,6 +23,15 @@ from memory_bench.recall.long_texts import SET, measure_long_texts, rows
 from memory_bench.recall.model_table import model_by_model
 from memory_bench.recall.production import BY_IMPORTANCE, HYBRID
 from memory_bench.recall.prompts import in_prompts
+from memory_bench.recall.relevance.measure import (
+    Floor,
+    measure_all_languages,
+    measure_fitted,
+    measure_other,
+    without_details,
+    write_relevance,
+)
+from memory_bench.recall.relevance.stores import can_be_judged
 from memory_bench.recall.tables import SetMeasurements, figures, write
 from memory_bench.report import REPOSITORY, OutputOption, console, results_directory
 from memory_bench.servers import Server, ServerDidNotStartError, memory_embedder
@@ -69,6 +78,7 @@ def recall(  # noqa: PLR0917  (typer makes options of them; nobody calls this by
 
     Example: python -m memory_bench recall ../shared/datasets --model all-MiniLM-L6-v2 --model bge-small-en-v1.5
     """
+    output_of_relevance = output / "relevance" if output else results_directory("relevance", None)
     output = results_directory("recall", output)
     files = _files(model or [DEFAULT_MODEL], model_file or [])
     every = [one for one in _load(datasets) if not only or one.name in only]
@@ -82,13 +92,16 @@ def recall(  # noqa: PLR0917  (typer makes options of them; nobody calls this by
         measured = {name: _measure_model(sets, name, file, directories[name], seed) for name, file in files.items()}
         languages = _measure_languages([one for one in every if is_of_languages(one)])
         long_texts = _measure_long_texts([one for one in sets if one.name == SET], first, files[first], seed)
+        floor = _measure_relevance(every, files, seed)
     except (MemoryIndexError, ServerDidNotStartError) as error:
         console.print(str(error), markup=False)
         raise typer.Exit(1) from None
     for name, found in measured.items():
         compared = model_by_model(measured, seed=seed) if others and name == first else None
         write(found, directories[name], model=name, seed=seed, compared=compared)
-    more = {"languages": languages, "long_texts": long_texts}
+    if floor:
+        write_relevance(floor, output_of_relevance)
+    more = {"languages": languages, "long_texts": long_texts, "floor": without_details(floor)}
     print(json.dumps(figures(measured[first], seed=seed) | {name: found for name, found in more.items() if found}))
 
 
@@ -148,6 +161,25 @@ def _measure_languages(sets: list[Dataset]) -> Figures:
     console.print(f"[bold]{MODEL}[/]")
     with _served(MODEL, file) as server:
         return {name: found for one in sets for name, found in measure_languages(one, server.url).items()}
+
+
+def _measure_relevance(sets: list[Dataset], files: dict[str, Path], seed: int) -> Floor:
+    """Measure relevance with the first two models and the multilingual one; no figures unless each family has a set."""
+    if not can_be_judged(sets):
+        console.print("Relevance is not judged: a family of ADR 41 has no set here.", markup=False)
+        return {}
+    names = list(files)
+    console.print("[bold]relevance[/]")
+    with _served(names[0], files[names[0]]) as server:
+        found = measure_fitted(sets, server.url, seed=seed)
+    for name in names[1:2]:
+        with _served(name, files[name]) as server:
+            found["second_model"] = measure_other(sets, server.url, seed=seed)
+    multilingual = CACHE / "models" / f"{MODEL}.gguf"
+    if multilingual.is_file():
+        with _served(MODEL, multilingual) as server:
+            found["multilingual"] = measure_all_languages(sets, server.url, seed=seed)
+    return found
 
 
 def _load(directory: Path) -> list[Dataset]:

@@ -5,7 +5,7 @@ import asyncpg
 import numpy as np
 
 from memory_recall.errors import DatabaseRejected
-from memory_recall.postgres.connection import Connection
+from memory_recall.postgres.connection import AnyConnection
 from memory_recall.postgres.driver_errors import translated
 from memory_recall.schema.rules.expected import COLUMN_MODEL
 from memory_recall.schema.table import ACTIVE, MemoryTable, VectorColumn, quoted
@@ -14,7 +14,7 @@ _STATEMENT_TIMEOUT_MS = 30_000  # without the index, each prompt takes a scan of
 
 
 async def write_usual_cosine(
-    connection: Connection, table: MemoryTable, model_id: int, column: VectorColumn, prompts: np.ndarray
+    connection: AnyConnection, table: MemoryTable, model_id: int, column: VectorColumn, prompts: np.ndarray
 ) -> None:
     """Record the median of the greatest cosines that the prompts have with any memory; nothing if none has a vector.
 

@@ -26,8 +26,8 @@ from memory_recall.errors import InvalidInput
 Level = Literal["everything", "likely", "certain"]
 
 _OWN_SHARE = 0.25
-_INTERCEPT, _CLOSENESS_WEIGHT, _WORDS_WEIGHT = -6.332, 22.035, 4.076
-_WORDS_ALONE_INTERCEPT, _WORDS_ALONE_WEIGHT = -3.806, 7.559
+_INTERCEPT, _CLOSENESS_WEIGHT, _WORDS_WEIGHT = -5.805, 19.325, 4.155
+_WORDS_ALONE_INTERCEPT, _WORDS_ALONE_WEIGHT = -4.584, 9.27
 
 
 class RelevanceBasis(StrEnum):
@@ -55,7 +55,7 @@ class LeastRelevance:
 
 LEVELS: Mapping[Level, LeastRelevance | None] = {
     "everything": None,
-    "likely": LeastRelevance(0.2, 0.1),
+    "likely": LeastRelevance(0.15, 0.1),
     "certain": LeastRelevance(0.8, 0.8),
 }
 """The named levels; with `everything` no relevance is computed. `likely` keeps about as much on either basis."""
@@ -80,20 +80,29 @@ class RelevanceScale:
 
         Words alone decide if the row or the recall has no cosine.
         """
-        words = _blend(row["lexical_score"] or 0.0, self.most_lexical or 0.0)
-        words = words / self.max_lexical_score if self.max_lexical_score else 0.0
-        if self._by_words(row):
+        closeness, words = self.closeness_of(row), self.words_of(row)
+        if closeness is None:
             return _logistic(_WORDS_ALONE_INTERCEPT + _WORDS_ALONE_WEIGHT * words)
-        cosine, usual = _blend(row["dense_score"], self.most_dense or 0.0), self.usual_cosine or 0.0
-        nearness = (cosine - usual) / (1.0 - usual)
-        return _logistic(_INTERCEPT + _CLOSENESS_WEIGHT * nearness + _WORDS_WEIGHT * words)
+        return _logistic(_INTERCEPT + _CLOSENESS_WEIGHT * closeness + _WORDS_WEIGHT * words)
+
+    def closeness_of(self, row: Mapping[str, Any]) -> float | None:
+        """Return how far the cosines are on the way from the usual cosine to 1; None if the row or the recall has none.
+
+        It is below 0 for what is farther than the nearest memory usually is.
+        """
+        if row["dense_score"] is None or self.most_dense is None or self.usual_cosine is None:
+            return None
+        cosine: float = _blend(row["dense_score"], self.most_dense)
+        return (cosine - self.usual_cosine) / (1.0 - self.usual_cosine)
+
+    def words_of(self, row: Mapping[str, Any]) -> float:
+        """Return the BM25 scores as a share of that of a memory of mean length with every word of the query."""
+        words = _blend(row["lexical_score"] or 0.0, self.most_lexical or 0.0)
+        return words / self.max_lexical_score if self.max_lexical_score else 0.0
 
     def suffices(self, row: Mapping[str, Any], least: LeastRelevance) -> bool:
         """Return whether a row is relevant enough. It has `dense_score` and `relevance`, as this scale computed it."""
-        return bool(row["relevance"] >= (least.by_words if self._by_words(row) else least.by_meaning))
-
-    def _by_words(self, row: Mapping[str, Any]) -> bool:
-        return row["dense_score"] is None or self.most_dense is None or self.usual_cosine is None
+        return bool(row["relevance"] >= (least.by_words if self.closeness_of(row) is None else least.by_meaning))
 
 
 SCALE_FIELDS = tuple(one.name for one in fields(RelevanceScale) if one.name != "usual_cosine")

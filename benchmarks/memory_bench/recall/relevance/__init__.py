@@ -1,0 +1,1 @@
+"""Judges the relevance of recalled memories by the rules of ADR 41."""
