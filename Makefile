@@ -88,7 +88,7 @@ MODEL_FILE ?=
 
 .PHONY: bench-recall
 bench-recall: setup  ## Every table of the recall report from the sets in SETS=dir (MODEL=names, MODEL_FILE=paths); one line of JSON
-	$(BENCH) recall $(SETS) $(MODEL:%=--model %) $(MODEL_FILE:%=--model-file %) $(call kept,recall)
+	$(BENCH) recall $(SETS) $(MODEL:%=--model %) $(MODEL_FILE:%=--model-file %) $(call kept,recall) $(call kept,relevance)
 
 .PHONY: bench-curation
 bench-curation: setup  ## What memory curate finds of the restatements in examples/homelab, and what recalls make of it; one line of JSON

@@ -103,8 +103,28 @@ def _curation(written: Written) -> Figures:
     return {name: figure for name, figure in written.items() if name != "undone"}
 
 
+def _relevance(written: Written) -> Figures:
+    details = written["details"]
+    others = {name: written[name] for name in ("second_model", "multilingual") if name in written}
+    return {
+        **{name: value for name, value in written.items() if name not in {"details", *others}},
+        **{name: details[name] for name in ("weights", "weights of words alone", "usual cosines")},
+        "kept and empty by family": details["by family"],
+        "the same as served": details["as served"],
+        "the same by words alone": details["words alone"],
+        **{name: {key: value for key, value in one.items() if key != "details"} for name, one in others.items()},
+        **{f"{name}, kept and empty by family": one["details"]["by family"] for name, one in others.items()},
+    }
+
+
 KEPT: Mapping[str, Kept] = {
     "recall": Kept("summary.json", _recall, (f"{_BENCH}/recall", f"{_BENCH}/harness", _SEARCH)),
+    "relevance": Kept(
+        "relevance.json",
+        _relevance,
+        (f"{_BENCH}/recall/relevance", f"{_SEARCH}/relevance.py", "examples/everyday", "examples/homelab"),
+        ("reliability.png",),
+    ),
     "latency": Kept("latency.json", _latency, (f"{_BENCH}/latency", _SEARCH)),
     "backfill": Kept("results.json", _backfill, (f"{_BENCH}/backfill", "recall/memory_recall/indexing")),
     "swap": Kept("results.json", _swap, _SWAPS, ("swap.png",)),

@@ -26,7 +26,7 @@ from memory_recall.errors import InvalidInput
 Level = Literal["everything", "likely", "certain"]
 
 _OWN_SHARE = 0.25
-_INTERCEPT, _CLOSENESS_WEIGHT, _WORDS_WEIGHT = -5.805, 19.325, 4.155
+_INTERCEPT, _CLOSENESS_WEIGHT, _WORDS_WEIGHT = -5.803, 19.336, 4.152
 _WORDS_ALONE_INTERCEPT, _WORDS_ALONE_WEIGHT = -4.584, 9.27
 
 
