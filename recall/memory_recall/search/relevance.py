@@ -45,6 +45,13 @@ class RelevanceBasis(StrEnum):
         return self in {RelevanceBasis.MEANING_AND_WORDS, RelevanceBasis.WORDS}
 
 
+UNKNOWN_RELEVANCE: Mapping[RelevanceBasis, str] = {
+    RelevanceBasis.NOT_FOUND_YET: "the usual cosine of this table is not found yet; backfill and sync find it",
+    RelevanceBasis.NO_WORD_SCORES: "relevance is only known of hybrid and lexical recalls that are ordered by score",
+}
+"""Why relevance is not known although it was asked for, to be shown to a person."""
+
+
 @dataclass(frozen=True, slots=True)
 class LeastRelevance:
     """The least relevance (0 to 1) of a memory that is returned, by meaning and words, and by words alone."""
@@ -82,7 +89,7 @@ class RelevanceScale:
         """
         words = _blend(row["lexical_score"] or 0.0, self.most_lexical or 0.0)
         words = words / self.max_lexical_score if self.max_lexical_score else 0.0
-        if self._by_words(row):
+        if self.by_words(row):
             return _logistic(_WORDS_ALONE_INTERCEPT + _WORDS_ALONE_WEIGHT * words)
         cosine, usual = _blend(row["dense_score"], self.most_dense or 0.0), self.usual_cosine or 0.0
         nearness = (cosine - usual) / (1.0 - usual)
@@ -90,9 +97,10 @@ class RelevanceScale:
 
     def suffices(self, row: Mapping[str, Any], least: LeastRelevance) -> bool:
         """Return whether a row is relevant enough. It has `dense_score` and `relevance`, as this scale computed it."""
-        return bool(row["relevance"] >= (least.by_words if self._by_words(row) else least.by_meaning))
+        return bool(row["relevance"] >= (least.by_words if self.by_words(row) else least.by_meaning))
 
-    def _by_words(self, row: Mapping[str, Any]) -> bool:
+    def by_words(self, row: Mapping[str, Any]) -> bool:
+        """Return whether words alone decide the relevance of a row with `dense_score`."""
         return row["dense_score"] is None or self.most_dense is None or self.usual_cosine is None
 
 
