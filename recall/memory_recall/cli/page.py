@@ -33,7 +33,7 @@ def register(app: typer.Typer) -> None:
 
 def page_command(  # noqa: PLR0917  (typer passes options by name)
     labels: Annotated[
-        Path | None, typer.Argument(metavar="[LABELS]", help="Judge the questions of this file, too.")
+        Path | None, typer.Argument(metavar="LABELS", help="Judge the questions of this file, too.")
     ] = None,
     user: Annotated[str | None, typer.Option(help="Recall this user's memories.")] = None,
     everyone: Annotated[

@@ -4,6 +4,11 @@ import {call, isBusy, part, say} from "./requests.js";
 
 let current = null;  // as the server has described it
 
+// Whoever moves among the views by the arrow keys keeps the focus there.
+function focusText() {
+  if (document.activeElement.closest('[role="tab"]') === null) part("text").focus();
+}
+
 const display = (id, shown) => { part(id).hidden = !shown; };
 
 function offer(grades) {
@@ -47,7 +52,7 @@ function draw(found) {
   window.scrollTo(0, 0);
   part("about").textContent = [task.memory.created, task.memory.category, task.memory.tags].filter(Boolean).join(" · ");
   part("text").value = "";
-  if (writing) part("text").focus();
+  if (writing) focusText();
   else part("text").blur();
 }
 
@@ -93,5 +98,5 @@ export function begin() {
 
 export async function show() {
   if (current === null) draw(await call(part("judge"), "screen"));
-  else if (!part("write").hidden) part("text").focus();
+  else if (!part("write").hidden) focusText();
 }

@@ -40,7 +40,9 @@ async function begin() {
   const found = await call(document.body, "begin");
   if (found === null) return;
   part("tab-judge").hidden = !found.judging;
-  for (const tab of tabs()) tab.addEventListener("click", () => choose(tab));
+  for (const tab of tabs()) {
+    tab.addEventListener("click", () => { tab.blur(); choose(tab); });
+  }
   part("tabs").addEventListener("keydown", onTabKey);
   part("finish").addEventListener("click", end);
   recall.begin(found);

@@ -1,6 +1,6 @@
 // Tries a recall. It is asked once without a least relevance; the level then decides here what is held back.
 
-import {call, part} from "./requests.js";
+import {call, isBusy, part} from "./requests.js";
 
 const WORDS_ALONE = "WordsAlone";
 let levels = [];  // of names, as the server has them
@@ -34,14 +34,15 @@ function scored({leg, rank, score}) {
 function drawn(memory) {
   const item = document.createElement("li");
   item.dataset.memory = memory.id;
-  item.value = memory.place;
+  const legs = memory.legs.map(scored);
+  if (memory.graph_score !== null) legs.push(`graph: score ${memory.graph_score.toFixed(3)}`);
   const facts = [
     `place ${memory.place}`,
     `score ${memory.score.toFixed(4)}`,
     memory.relevance === null ? "relevance not known" : `relevance ${two(memory.relevance)}`,
   ];
   item.append(element("p", "content", memory.content), element("p", "about", memory.about));
-  item.append(element("p", "facts", facts.join(" · ")), element("p", "facts", memory.legs.map(scored).join(" · ")));
+  item.append(element("p", "facts", facts.join(" · ")), element("p", "facts", legs.join(" · ")));
   item.append(element("p", "why", ""));
   return item;
 }
@@ -86,18 +87,20 @@ function draw(question, found) {
   part("notes").textContent = found.notes.join("\n");
   part("times").textContent = Object.entries(found.milliseconds)
     .map(([name, milliseconds]) => `${name} ${milliseconds.toFixed(1)} ms`).join(" · ");
-  part("level").disabled = !found.relevance_known;
+  for (const control of [part("level"), ...part("levels").children]) control.disabled = !found.relevance_known;
   wordsAlone = found.basis === WORDS_ALONE;
   mark();
-  hold();
   part("found").hidden = false;
+  hold();
 }
 
 async function ask(event) {
   event.preventDefault();
+  if (isBusy(part("recall"))) return;
   const text = part("query").value;
   const found = await call(part("recall"), "recall", {text});
-  if (found !== null) draw(text, found);
+  if (found === null) part("found").hidden = true;
+  else draw(text, found);
 }
 
 function choose(named) {

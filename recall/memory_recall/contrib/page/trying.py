@@ -27,9 +27,9 @@ class NamedLevel:
 
 @dataclass(frozen=True, slots=True)
 class TriedLeg:
-    """The rank (from 1) and the score of a memory in a leg, each None where the leg has none.
+    """The rank (from 1) and the score of a memory in a leg.
 
-    The graph gives scores and no ranks.
+    The rank is None if the leg did not find the memory, and the score if it was not computed.
     """
 
     leg: str
@@ -41,8 +41,9 @@ class TriedLeg:
 class TriedMemory:
     """A memory of a tried recall. `place` counts from 1, and `score` is that of the fusion.
 
-    `relevance` (0 to 1) is None where it is not known, and `measured` is then empty. `by_words` says whether words
-    alone decided it. The content of a sensitive memory is masked.
+    `graph_score` (above 0 to 1) is None if the concept graph did not reach the memory. `relevance` (0 to 1) is None
+    where it is not known, and `measured` is then empty. `by_words` says whether words alone decided it. The content of
+    a sensitive memory is masked.
     """
 
     place: int
@@ -51,6 +52,7 @@ class TriedMemory:
     about: str
     score: float
     legs: tuple[TriedLeg, ...]
+    graph_score: float | None
     relevance: float | None
     by_words: bool
     measured: str
@@ -119,7 +121,11 @@ def _tried(place: int, memory: RecalledMemory, scale: RelevanceScale | None) -> 
         content=memory.content,
         about=_about(memory),
         score=memory.rank,
-        legs=_legs(evidence),
+        legs=(
+            TriedLeg("lexical", evidence.lexical_rank, evidence.lexical_score),
+            TriedLeg("dense", evidence.dense_rank, evidence.dense_score),
+        ),
+        graph_score=evidence.graph_score,
         relevance=memory.relevance,
         by_words=scale is not None and scale.by_words(asdict(evidence)),
         measured="" if scale is None else measured(evidence, scale),
@@ -137,14 +143,6 @@ def _about(memory: RecalledMemory) -> str:
         None if memory.superseded_by is None else f"superseded by {memory.superseded_by}",
     )
     return " · ".join(part for part in parts if part)
-
-
-def _legs(evidence: Evidence) -> tuple[TriedLeg, ...]:
-    legs = (
-        TriedLeg("words", evidence.lexical_rank, evidence.lexical_score),
-        TriedLeg("meaning", evidence.dense_rank, evidence.dense_score),
-    )
-    return legs if evidence.graph_score is None else (*legs, TriedLeg("graph", None, evidence.graph_score))
 
 
 def _milliseconds(result: RecallResult) -> Mapping[str, float]:

@@ -93,7 +93,7 @@ def try_a_recall(address: str) -> None:
         assert MARKUP in everything
         assert page.contents("held") == []
         item = page.item(TEXTS[0])
-        assert re.search(r"place 1 · score 0\.\d{4} · relevance 1\.00\nwords: rank 1, score .* · meaning: rank 1", item)
+        assert re.search(r"place 1 · score 0\.\d{4} · relevance 1\.00\nlexical: rank 1, score .* · dense: rank 1", item)
         assert "total" in page.text("times")
         page.send(Keys.TAB + Keys.ARROW_RIGHT)
         assert page.level() == "0.01 or more"
@@ -125,6 +125,13 @@ def try_without_the_embedder(address: str) -> None:
         assert "Words alone decided, since the recall was by words alone" not in page.text("recalled")
         page.send(Keys.TAB + Keys.END)
         assert "Words alone decided, since the recall was by words alone" in page.text("held")
+        end(page)
+
+
+def end(page: Trying) -> None:
+    """Press the last button of the page."""
+    page.send(Keys.TAB + Keys.TAB + Keys.TAB + Keys.TAB + Keys.ENTER)
+    page.wait("return document.body.textContent.startsWith('This page has ended.')")
 
 
 def look_at_the_index_and_end(address: str) -> None:
@@ -147,13 +154,20 @@ def look_at_the_index_and_end(address: str) -> None:
 async def test_a_memory_is_held_back_by_the_level_that_the_keyboard_chooses_and_the_page_says_why(
     bench: Workbench,
 ) -> None:
-    """The table's usual cosine lets only the memory pass whose text is the question; a sensitive one is masked."""
+    """The table's usual cosine lets only the memory pass whose text is the question.
+
+    A sensitive memory is masked, and no question is in what the command prints and logs.
+    """
     await fill(bench)
     await bench.execute(ROWS)
-    async with page_process(bench, "--user", "c1") as (address, _):
+    async with page_process(bench, "--user", "c1") as (address, process):
         await asyncio.to_thread(try_a_recall, address)
         bench.embedder.behaviour = lambda _texts: (500, {}, b"")
         await asyncio.to_thread(try_without_the_embedder, address)
+        async with asyncio.timeout(60):
+            out, errors = await process.communicate()
+    assert (process.returncode, out) == (0, b"")
+    assert b"zigbee" not in errors
 
 
 async def test_the_view_of_the_index_shows_the_counts_and_the_page_ends_its_server(bench: Workbench) -> None:
@@ -165,6 +179,23 @@ async def test_the_view_of_the_index_shows_the_counts_and_the_page_ends_its_serv
             out, errors = await process.communicate()
     assert (process.returncode, out) == (0, b"")
     assert b"Traceback" not in errors
+
+
+def try_before_relevance_is_known(address: str) -> None:
+    with driven() as driver:
+        page = Trying(driver, address)
+        page.ask(TEXTS[0])
+        assert page.text("notes").startswith("Nothing is held back: the usual cosine of this table is not found yet")
+        assert "relevance not known" in page.item(TEXTS[0])
+        assert page.run(
+            "return [...document.querySelectorAll('#demand input, #demand button')].every((one) => one.disabled)"
+        )
+
+
+async def test_before_the_usual_cosine_is_found_no_level_can_be_chosen_and_the_page_says_why(bench: Workbench) -> None:
+    await fill(bench)
+    async with page_process(bench, "--everyone") as (address, _):
+        await asyncio.to_thread(try_before_relevance_is_known, address)
 
 
 def ask_in_vain(address: str) -> None:

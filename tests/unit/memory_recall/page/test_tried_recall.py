@@ -58,9 +58,8 @@ def test_each_memory_has_its_place_its_relevance_and_its_legs() -> None:
     assert [(one.place, one.id, one.relevance, one.by_words) for one in shown.memories] == [
         (1, "7", 0.25, False), (2, "8", 0.5, True)
     ]  # fmt: skip
-    assert shown.memories[0].legs == (
-        TriedLeg("words", 2, 1.5), TriedLeg("meaning", 1, 0.42), TriedLeg("graph", None, 0.5)
-    )  # fmt: skip
+    assert shown.memories[0].legs == (TriedLeg("lexical", 2, 1.5), TriedLeg("dense", 1, 0.42))
+    assert [one.graph_score for one in shown.memories] == [0.5, None]
     assert "superseded by 7" in shown.memories[1].about
     assert (shown.relevance_known, shown.notes) == (True, ())
 
