@@ -27,6 +27,7 @@ PARTS = {
     "evaluate": ("evaluate",),
     "tune": ("tune",),
     "questions": ("questions",),
+    "page": ("page",),
     "status": ("status",),
     "quarantine": ("quarantine",),
     "curate": ("curate",),

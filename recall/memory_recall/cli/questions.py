@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
-from memory_recall.cli.output import JsonOption, announce_page, emit, execute, progress_bar, show
+from memory_recall.cli.output import JsonOption, emit, execute, progress_bar, show
 from memory_recall.contrib.labelling.label_file import LabelFile
-from memory_recall.errors import InvalidInput, importing_extra
+from memory_recall.errors import InvalidInput
 from memory_recall.settings import Settings
 
 if TYPE_CHECKING:
@@ -95,51 +95,28 @@ def collect_command(  # noqa: PLR0917  (typer makes options of them; nobody call
     emit(execute(action, as_json=json), as_json=json, title="Questions")
 
 
-def judge_command(
-    labels: LabelsArgument,
-    terminal: Annotated[
-        bool, typer.Option("--terminal", help="Judge here instead of on a page in the browser.")
-    ] = False,
-    port: Annotated[
-        int, typer.Option(min=0, max=65_535, help="Port of the page on 127.0.0.1; 0 takes a free one.")
-    ] = 0,
-    output: OutputOption = None,
-    json: JsonOption = False,
-) -> None:
-    """Write questions for the drawn memories, and judge what every leg and fusion finds, on a page or in the terminal.
+def judge_command(labels: LabelsArgument, json: JsonOption = False) -> None:
+    """Write questions for the drawn memories, and judge what every leg and fusion finds, in the terminal.
 
-    The page is served on 127.0.0.1, and its address with a random token is printed. The page does not show which leg
-    found a memory, nor its rank. Every answer is stored at once, so the command can be ended and started again at any
-    time.
+    It does not show which leg found a memory, nor its rank. Every answer is stored at once, so the command can be ended
+    and started again at any time. memory page LABELS does the same in a browser.
 
     Examples:
         memory questions judge labels.json
-        memory questions judge labels.json --terminal
     """
-    file = _existing(labels, as_json=json)
+    file = existing_labels(labels, as_json=json)
 
     async def action(settings: Settings) -> None:
         from memory_recall.contrib.labelling.labeller import Labeller
+        from memory_recall.contrib.labelling.terminal import label_in_terminal
 
-        chosen = _output(labels, output)
-        async with _opened_store(settings, pooling=True) as store:
-            labeller = Labeller(file, store)
-            if terminal:
-                from memory_recall.contrib.labelling.terminal import label_in_terminal
-
-                await label_in_terminal(
-                    labeller, read=sys.stdin.readline, show=lambda line: show([line], to_stderr=True)
-                )
-            else:
-                with importing_extra("page", "The page on which answers are judged"):
-                    from memory_recall.contrib.labelling.page.app import page_app
-                    from memory_recall.contrib.local_page.server import serve_locally
-                await serve_locally(
-                    lambda stop: page_app(labeller, chosen, stop=stop), port=port, announce=announce_page
-                )
+        async with opened_store(settings, pooling=True) as store:
+            await label_in_terminal(
+                Labeller(file, store), read=sys.stdin.readline, show=lambda line: show([line], to_stderr=True)
+            )
 
     execute(action, as_json=json)
-    _summarise(file, as_json=json)
+    summarise_labels(file, as_json=json)
 
 
 def pool_command(labels: LabelsArgument, json: JsonOption = False) -> None:
@@ -151,12 +128,12 @@ def pool_command(labels: LabelsArgument, json: JsonOption = False) -> None:
     Examples:
         memory questions pool labels.json
     """
-    file = _existing(labels, as_json=json)
+    file = existing_labels(labels, as_json=json)
 
     async def action(settings: Settings) -> dict[str, Any]:
         from memory_recall.contrib.labelling.labeller import Labeller
 
-        async with _opened_store(settings, pooling=True) as store:
+        async with opened_store(settings, pooling=True) as store:
             with progress_bar() as bar:
                 task = bar.add_task("Pooling", total=len(file.labels.questions))
                 added = await Labeller(file, store).pool_all(progress=lambda: bar.advance(task))
@@ -176,23 +153,29 @@ def export_command(labels: LabelsArgument, output: OutputOption = None, json: Js
         memory questions export labels.json
         memory questions export labels.json --output questions.jsonl
     """
-    file = _existing(labels, as_json=json)
+    file = existing_labels(labels, as_json=json)
 
     async def action(settings: Settings) -> None:
         from memory_recall.contrib.labelling.export import as_json_lines, exported_questions
         from memory_recall.contrib.labelling.labeller import Labeller
         from memory_recall.private_file import write_private_file
 
-        chosen = _output(labels, output)
-        async with _opened_store(settings, pooling=False) as store:
+        chosen = exported_file(labels, output)
+        async with opened_store(settings, pooling=False) as store:
             await Labeller(file, store).withdraw_hidden()
         write_private_file(chosen, as_json_lines(exported_questions(file.labels)))
 
     execute(action, as_json=json)
-    _summarise(file, as_json=json)
+    summarise_labels(file, as_json=json)
 
 
-def _existing(labels: Path, *, as_json: bool) -> LabelFile:
+def existing_labels(labels: Path, *, as_json: bool) -> LabelFile:
+    """Return the file of a labelling.
+
+    Raises:
+        typer.Exit: it does not exist or cannot be read; the error has been reported.
+    """
+
     async def action(_: Settings) -> LabelFile:
         file = LabelFile(labels)
         if not file.exists:
@@ -202,7 +185,7 @@ def _existing(labels: Path, *, as_json: bool) -> LabelFile:
     return execute(action, as_json=as_json)
 
 
-def _output(labels: Path, output: Path | None) -> Path:
+def exported_file(labels: Path, output: Path | None) -> Path:
     """Return the file to write judged questions to.
 
     Raises:
@@ -214,7 +197,8 @@ def _output(labels: Path, output: Path | None) -> Path:
     return chosen
 
 
-def _summarise(file: LabelFile, *, as_json: bool) -> None:
+def summarise_labels(file: LabelFile, *, as_json: bool) -> None:
+    """Print what has been judged so far, and how well the two judgements of the same memories agree."""
     from memory_recall.contrib.labelling.export import summarise
 
     summary = dataclasses.asdict(summarise(file.labels))
@@ -227,7 +211,7 @@ def _summarise(file: LabelFile, *, as_json: bool) -> None:
 async def _draw(settings: Settings, file: LabelFile, count: int, *, seed: int, user: str | None, stratum: str) -> int:
     from memory_recall.contrib.labelling.labels import Drawn
 
-    async with _opened_store(settings, pooling=False) as store:
+    async with opened_store(settings, pooling=False) as store:
         ids = await store.draw(count, seed=seed, user=user, without=file.labels.drawn)
     file.save(file.labels.after(Drawn(memory_ids=ids, stratum=stratum, conv=user)))
     return len(ids)
@@ -250,7 +234,7 @@ def _import_log(file: LabelFile, source: Path, sample: int, *, seed: int, stratu
 
 
 @asynccontextmanager
-async def _opened_store(settings: Settings, *, pooling: bool) -> AsyncIterator["PostgresStore"]:
+async def opened_store(settings: Settings, *, pooling: bool) -> AsyncIterator["PostgresStore"]:
     """Open a store of the memories in the database; with `pooling`, it also has both lexical legs and the embedder."""
     from memory_recall.contrib.labelling.store import PostgresStore
     from memory_recall.indexing.embedders import query_embedder

@@ -17,14 +17,14 @@ from memory_recall.cli.output import JsonOption, emit, execute, shown
 from memory_recall.errors import InvalidInput
 from memory_recall.search.fusion import SortBy
 from memory_recall.search.query import MAX_QUERY_CHARACTERS, RecallQuery, mode_named
-from memory_recall.search.relevance import RelevanceBasis, least_relevance_named
+from memory_recall.search.relevance import UNKNOWN_RELEVANCE, RelevanceBasis, least_relevance_named
 from memory_recall.search.result import Expansion, RecallResult
 from memory_recall.search.sql.filters import FILTER_TYPES, Filters, filter_condition
 from memory_recall.search.sql.visibility import Everyone
 from memory_recall.search.validation import parse_fields
 from memory_recall.settings import Settings
 
-_EMBEDDING_BUDGET = 5.0  # whoever types a query would rather wait for the dense leg than not get it
+EMBEDDING_BUDGET = 5.0  # seconds; whoever types a query would rather wait for the dense leg than not get it
 _LONGEST_INPUT = 4 * MAX_QUERY_CHARACTERS  # bytes; a character has at most four in UTF-8
 
 ExpandOption = Annotated[
@@ -34,10 +34,6 @@ ExpandOption = Annotated[
 LeastRelevanceOption = Annotated[
     str, typer.Option(metavar="LEVEL", help="Hold back memories of less: everything, likely, certain, or 0 to 1.")
 ]
-_UNKNOWN_RELEVANCE = {
-    RelevanceBasis.NOT_FOUND_YET: "the usual cosine of this table is not found yet; backfill and sync find it",
-    RelevanceBasis.NO_WORD_SCORES: "relevance is only known of hybrid and lexical recalls that are ordered by score",
-}
 ModelNameOption = Annotated[str, typer.Option(help="Name of the language model, as its server knows it.")]
 ModelKeyOption = Annotated[
     Path | None, typer.Option(metavar="FILE", help="File that holds the API key of the language model.")
@@ -127,7 +123,7 @@ def recall(
     async def action(settings: Settings) -> RecallResult:
         request = RecallQuery(
             _query_text(query),
-            user_id=_search_scope(user, everyone=everyone),
+            user_id=search_scope(user, everyone=everyone),
             filters=parse_fields(Filters, filters),
             limit=limit,
             sort_by=sort_by,
@@ -156,7 +152,7 @@ async def _recall_postgres(
     opened = opened_recall(
         settings,
         dense=query.mode != "lexical",
-        embedding_budget=_EMBEDDING_BUDGET,
+        embedding_budget=EMBEDDING_BUDGET,
         expand_url=expand_url,
         expand_model=expand_model,
         expand_key_file=expand_key_file,
@@ -194,7 +190,7 @@ def _query_text(argument: str) -> str:
     return sys.stdin.buffer.read(_LONGEST_INPUT).decode("utf-8", "ignore")
 
 
-def _search_scope(user: str | None, *, everyone: bool) -> str | Everyone:
+def search_scope(user: str | None, *, everyone: bool) -> str | Everyone:
     """Return whose memories are searched: one user's, or everyone's.
 
     Raises:
@@ -254,7 +250,7 @@ def _note_relevance(notes: Console, result: RecallResult, *, explain: bool) -> N
     if result.held_back:
         notes.print(f"[yellow]Held back[/]: {result.held_back} of less relevance")
     elif basis is not RelevanceBasis.NOT_ASKED and not basis.known:
-        notes.print(f"[yellow]Nothing held back[/]: {_UNKNOWN_RELEVANCE[basis]}")
+        notes.print(f"[yellow]Nothing held back[/]: {UNKNOWN_RELEVANCE[basis]}")
     if explain and scale is not None:
         best = [f"best words {scale.most_lexical or 0.0:.2f} of {scale.max_lexical_score or 0.0:.2f}"]
         if scale.most_dense is not None and scale.usual_cosine is not None:

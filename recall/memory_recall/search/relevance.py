@@ -45,6 +45,13 @@ class RelevanceBasis(StrEnum):
         return self in {RelevanceBasis.MEANING_AND_WORDS, RelevanceBasis.WORDS}
 
 
+UNKNOWN_RELEVANCE: Mapping[RelevanceBasis, str] = {
+    RelevanceBasis.NOT_FOUND_YET: "the usual cosine of this table is not found yet; backfill and sync find it",
+    RelevanceBasis.NO_WORD_SCORES: "relevance is only known of hybrid and lexical recalls that are ordered by score",
+}
+"""Why relevance is not known although it was asked for, to be shown to a person."""
+
+
 @dataclass(frozen=True, slots=True)
 class LeastRelevance:
     """The least relevance (0 to 1) of a memory that is returned, by meaning and words, and by words alone."""

@@ -12,6 +12,7 @@ from selenium.webdriver import ActionChains
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 
+_IDLE = "document.querySelector('[aria-busy]') === null"
 _SECONDS = 60.0  # a machine on which others work starts a browser slowly
 
 
@@ -22,7 +23,7 @@ def _program(name: str) -> str:
 
 
 class Browser:
-    """A browser that shows a page whose script says by `busy` whether it waits for the server."""
+    """A browser that shows a page, which says by `aria-busy` whether it waits for the server."""
 
     def __init__(self, driver: webdriver.Chrome, address: str) -> None:
         self.driver = driver
@@ -37,7 +38,11 @@ class Browser:
 
     def said(self) -> str:
         """What the page says, once it says something."""
-        return str(self.wait("return !busy && document.getElementById('said').textContent"))
+        return str(self.answered("document.getElementById('said').textContent"))
+
+    def answered(self, expression: str, *arguments: object) -> Any:
+        """What an expression of the page yields, once that is true and the page waits for no answer."""
+        return self.wait(f"return {_IDLE} && {expression}", *arguments)
 
     def loaded(self) -> list[str]:
         """The addresses of all that the page has loaded."""

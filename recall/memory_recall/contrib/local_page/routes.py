@@ -1,14 +1,15 @@
 """The routes of a page: the files of its package, and actions that take and return JSON.
 
-A page's files are index.html, page.js and page.css, and all pages share requests.js. The answer to an error contains
-its message and remedy, which never quote a text. The answer to an unexpected error contains only its class.
+The file index.html is the page itself. The answer to an error contains its message and remedy, which never quote a
+text. The answer to an unexpected error contains only its class.
 """
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from importlib import resources
+from pathlib import PurePath
 from typing import Any, TypeAlias
 
 from starlette.applications import Starlette
@@ -18,28 +19,24 @@ from starlette.routing import Route
 
 from memory_recall.errors import InvalidInput, MemoryIndexError
 
-_SCRIPT = "text/javascript"
-_SHARED = "requests.js"
-_FILES = {
-    "": ("index.html", "text/html"),
-    "page.js": ("page.js", _SCRIPT),
-    "page.css": ("page.css", "text/css"),
-}
+_INDEX = "index.html"
+_MEDIA_TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
 _LARGEST_BODY = 16_384  # bytes
 _BODY_SECONDS = 10.0
 Action: TypeAlias = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
 
 
-def page_routes(package: str, *, reads: Mapping[str, Action], actions: Mapping[str, Action]) -> Starlette:
-    """Return the application of a page whose files are in `package`.
+def page_routes(
+    package: str, files: Iterable[str], *, reads: Mapping[str, Action], actions: Mapping[str, Action]
+) -> Starlette:
+    """Return the application of a page that consists of these files of `package`, of which one is index.html.
 
     `reads` answer GET requests and are given an empty object; `actions` answer POST requests, which only the page
     itself may send, and are given the object in the request's body, of at most 16 KiB.
     """
     return Starlette(
         routes=[
-            *(Route(f"/{name}", partial(_serve_file, package, *found)) for name, found in _FILES.items()),
-            Route(f"/{_SHARED}", partial(_serve_file, __package__, _SHARED, _SCRIPT)),
+            *(Route(f"/{name.removesuffix(_INDEX)}", partial(_serve_file, package, name)) for name in files),
             *(Route(f"/{name}", partial(_run, action)) for name, action in reads.items()),
             *(Route(f"/{name}", partial(_run, action), methods=["POST"]) for name, action in actions.items()),
         ]
@@ -70,9 +67,9 @@ def number_of(given: dict[str, Any], name: str) -> int:
     return value
 
 
-async def _serve_file(package: str, name: str, media_type: str, _: Request) -> Response:
+async def _serve_file(package: str, name: str, _: Request) -> Response:
     content = resources.files(package).joinpath(name).read_bytes()
-    return Response(content, media_type=media_type)
+    return Response(content, media_type=_MEDIA_TYPES[PurePath(name).suffix])
 
 
 async def _run(action: Action, request: Request) -> Response:

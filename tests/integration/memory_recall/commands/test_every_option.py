@@ -96,9 +96,10 @@ questions collect labels.json --import mine.jsonl --json
 questions collect labels.json --logged-queries requests.jsonl --consent --sample 1
 questions pool labels.json
 questions pool labels.json --json
-questions judge labels.json --terminal --output judged.jsonl
-questions judge labels.json --terminal --json
-questions judge labels.json --port 0
+questions judge labels.json
+questions judge labels.json --json
+page labels.json --everyone --output judged.jsonl --json
+page --user c1 --port 0
 questions export labels.json --output exported-questions.jsonl
 questions export labels.json --json
 """
@@ -145,8 +146,8 @@ STORIES = {
     "reading": READING, "adopting": ADOPTING, "writing": WRITING, "labelling": LABELLING, "relations": RELATIONS,
     "swapping": SWAPPING,
 }  # fmt: skip
-UNTIL_INTERRUPTED = ("sync", "questions judge labels.json --port")
-EXPECTED = {"adopt notes --json": 4, "status --kube": 3, "questions judge labels.json --port": 130}  # others end with 0
+UNTIL_INTERRUPTED = ("sync", "page")
+EXPECTED = {"adopt notes --json": 4, "status --kube": 3, "page": 130}  # others end with 0
 WITH_SIGNALS = ("backfill --json", "swap start", "swap rollback")  # which a thread cannot take
 ROWS = """
 UPDATE memories SET category = 'facts', tags = 'home,other', created_at = '2026-01-01' WHERE id = 1;
@@ -188,7 +189,7 @@ class Shell:
                 code, out, errors = done.exit_code, done.stdout, done.stderr
             assert code == expected, (line, out, errors)
             assert not set(out + errors) & set(OBEYED) - set("\n\t"), line
-            if "--json" in words and "judge" not in words:
+            if "--json" in words and words[0] != "page" and "judge" not in words:
                 json.loads(out)
 
     def _invoke(self, words: list[str]) -> Result:

@@ -16,7 +16,7 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from memory_recall.cli import questions, tune
+from memory_recall.cli import page, tune
 from memory_recall.cli.app import create_app
 from memory_recall.contrib.labelling import store
 from memory_recall.search.fusion import Fusion
@@ -86,17 +86,17 @@ async def test_every_command_of_the_page_runs_and_no_sensitive_text_is_in_what_t
     await bench.execute(SENSITIVE % CANARY)
     write_sources()
     addresses: Queue[str] = Queue()
-    monkeypatch.setattr(questions, "announce_page", addresses.put)
+    monkeypatch.setattr(page, "announce_page", addresses.put)
     answers = "".join(f"what about {number}?\n" for number in range(4)) + "3\n" * 200
     results: dict[str, Result] = {}
     for words in documented():
-        running = asyncio.create_task(asyncio.to_thread(memory, *words, given=answers if "--terminal" in words else ""))
-        if words[1:] == ["judge", "labels.json"]:
+        running = asyncio.create_task(asyncio.to_thread(memory, *words, given=answers))
+        if words[0] == "page":
             await asyncio.to_thread(end_page, addresses)
         done = results[" ".join(words)] = await running
         assert done.exit_code == 0, (words, done.output)
         assert CANARY not in done.output
-    said = results["questions judge labels.json --terminal"].output
+    said = results["questions judge labels.json"].output
     assert "Everything is judged." in said
     assert "Stratum paraphrase has 4 questions" in said
     check_files()
@@ -125,20 +125,20 @@ def test_what_has_to_be_said_is_asked_for(options: list[str], said: str, tmp_pat
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("command", ["judge", "pool", "export"])
+@pytest.mark.parametrize("command", ["questions judge", "questions pool", "questions export", "page --everyone"])
 def test_a_file_that_nothing_was_collected_in_is_named(command: str, tmp_path: Path) -> None:
-    done = memory("questions", command, str(tmp_path / "labels.json"), "--json")
+    done = memory(*command.split(), str(tmp_path / "labels.json"), "--json")
     assert done.exit_code == 1
     assert "memory questions collect" in json.loads(done.stderr)["message"]
 
 
-@pytest.mark.parametrize("command", ["judge", "export"])
+@pytest.mark.parametrize("command", ["questions export", "page --everyone"])
 def test_an_export_does_not_replace_the_labels(command: str, tmp_path: Path) -> None:
     labels, mine = tmp_path / "labels.json", tmp_path / "mine.jsonl"
     mine.write_text('{"text": "zigbee"}')
     memory("questions", "collect", str(labels), "--import", str(mine))
     before = labels.read_bytes()
-    done = memory("questions", command, str(labels), "--output", f"{tmp_path}/./labels.json", "--json")
+    done = memory(*command.split(), str(labels), "--output", f"{tmp_path}/./labels.json", "--json")
     assert "holds the labels" in json.loads(done.stderr)["message"]
     assert labels.read_bytes() == before
 
@@ -154,6 +154,6 @@ async def test_questions_cannot_be_pooled_without_the_dense_leg(
     )
     assert json.loads(imported.stdout) == {"imported": {"added": 25, "repeated": 0}, "questions": 25}
     monkeypatch.delenv("MEMORY_EMBEDDER_URL")
-    done = await asyncio.to_thread(memory, "questions", "judge", "labels.json", "--terminal", "--json")
+    done = await asyncio.to_thread(memory, "questions", "judge", "labels.json", "--json")
     assert done.exit_code == 1
     assert "MEMORY_EMBEDDER_URL" in done.stderr

@@ -1,24 +1,41 @@
 // Shows one task at a time and sends each answer to the server, which stores it before it answers with the next task.
-// Texts are set as text, never as markup, and nothing is requested from any other server.
-"use strict";
+
+import {call, isBusy, part, say} from "./requests.js";
 
 let current = null;  // as the server has described it
 
-const show = (id, shown) => { part(id).hidden = !shown; };
+// Whoever moves among the views by the arrow keys keeps the focus there.
+function focusText() {
+  if (document.activeElement.closest('[role="tab"]') === null) part("text").focus();
+}
+
+const display = (id, shown) => { part(id).hidden = !shown; };
+
+function offer(grades) {
+  for (const [grade, meaning] of Object.entries(grades)) {
+    const button = document.createElement("button");
+    const key = document.createElement("kbd");
+    key.textContent = grade;
+    button.append(key, meaning);
+    button.addEventListener("click", () => { answer({kind: "grade", grade: Number(grade)}); button.blur(); });
+    part("grades").append(button);
+  }
+}
 
 function draw(found) {
   if (found === null) return;
+  if (current === null) offer(found.grades);
   current = found;
   const {task, progress} = current;
   const writing = task !== null && task.question === null;
   const judging = task !== null && task.question !== null;
-  show("judging", judging);
-  show("grades", judging);
-  show("writing", writing);
-  show("write", writing);
-  show("memory", task !== null);
-  show("done", task === null);
-  show("commands", !writing);
+  display("judging", judging);
+  display("grades", judging);
+  display("writing", writing);
+  display("write", writing);
+  display("memory", task !== null);
+  display("done", task === null);
+  display("commands", !writing);
   part("progress").textContent = writing
     ? `Memory ${progress.written + 1} of ${progress.to_write}`
     : judging
@@ -27,6 +44,7 @@ function draw(found) {
   part("bar").value = writing
     ? progress.written / progress.to_write
     : (progress.questions + (progress.pooled ? progress.memories / progress.pooled : 0)) / (progress.to_judge || 1);
+  part("judge").dataset.task = task?.id ?? "";
   if (task === null) return;
   part("question").textContent = task.question ?? "";
   part("stratum").textContent = task.stratum ?? "";
@@ -34,14 +52,14 @@ function draw(found) {
   window.scrollTo(0, 0);
   part("about").textContent = [task.memory.created, task.memory.category, task.memory.tags].filter(Boolean).join(" · ");
   part("text").value = "";
-  if (writing) part("text").focus();
+  if (writing) focusText();
   else part("text").blur();
 }
 
-const answer = async (given) => draw(await call("answer", {task: current?.task?.id ?? "", ...given}));
+const answer = async (given) => draw(await call(part("judge"), "answer", {task: current?.task?.id ?? "", ...given}));
 
 async function write() {
-  const found = await call("export", {});
+  const found = await call(part("judge"), "export", {});
   if (found === null) return;
   const kappa = found.kappa.grades === null ? "not known yet" : found.kappa.grades.toFixed(2);
   say([
@@ -51,13 +69,10 @@ async function write() {
   ].join("\n"));
 }
 
-async function end() {
-  if (await call("finish", {}) === null) return;
-  document.body.textContent = "This labelling has ended. Everything is stored.";
-}
-
 function onKey(event) {
-  if (current === null || event.ctrlKey || event.metaKey || event.altKey || event.repeat) return;
+  const view = part("judge");
+  if (current === null || view === null || view.hidden || isBusy(view)) return;
+  if (event.ctrlKey || event.metaKey || event.altKey || event.repeat) return;
   const writing = current.task !== null && current.task.question === null;
   const key = event.key;
   if (writing) {
@@ -68,27 +83,20 @@ function onKey(event) {
   else if ((key === "u" || key === "Backspace") && current.can_undo) answer({kind: "undo"});
   else if (key === "x" && current.task !== null) answer({kind: "leave_out"});
   else if (key === "e") write();
-  else if (key === "q") end();
+  else if (key === "q") part("finish").click();
   else return;
   event.preventDefault();
 }
 
-function begin(found) {
-  if (found === null) return;
-  for (const [grade, meaning] of Object.entries(found.grades)) {
-    const button = document.createElement("button");
-    const key = document.createElement("kbd");
-    key.textContent = grade;
-    button.append(key, meaning);
-    button.addEventListener("click", () => { answer({kind: "grade", grade: Number(grade)}); button.blur(); });
-    part("grades").append(button);
-  }
+export function begin() {
   document.addEventListener("keydown", onKey);
   part("write").addEventListener("submit", (event) => {
     event.preventDefault();
     answer({kind: "write", text: part("text").value});
   });
-  draw(found);
 }
 
-call("screen").then(begin);
+export async function show() {
+  if (current === null) draw(await call(part("judge"), "screen"));
+  else if (!part("write").hidden) focusText();
+}

@@ -1,8 +1,6 @@
 """A person labels questions by keyboard alone, in a real browser."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -12,11 +10,11 @@ from selenium.webdriver.common.keys import Keys
 from memory_recall.contrib.labelling.label_file import LabelFile
 from memory_recall.contrib.labelling.labeller import Labeller
 from memory_recall.contrib.labelling.labels import Asked, Drawn
-from memory_recall.contrib.labelling.page.app import page_app
 from memory_recall.contrib.labelling.store import ShownMemory
-from memory_recall.contrib.local_page.server import serve_locally
+from memory_recall.contrib.page.judging import Judging as JudgingView
 from memory_recall.evaluation.evaluate import parse_questions
-from tests.integration.memory_recall.labelling.judging import Judging, judging
+from tests.integration.memory_recall.page.judging import Judging, judging
+from tests.integration.memory_recall.page.serving import served
 from tests.unit.memory_recall.labelling.fake_store import FakeStore, state
 
 MARKUP = "<img src=x onerror=alert(1)> & <b>bold</b>"
@@ -32,20 +30,8 @@ class WithMarkup(FakeStore):
         return ShownMemory(MARKUP) if memory_id == 3 else await super().read(memory_id, user=user)
 
 
-@asynccontextmanager
-async def served(path: Path) -> AsyncIterator[tuple[str, asyncio.Task[None]]]:
-    """The page's address, and the server, which ends with the block if it has not ended by then."""
-    addresses: asyncio.Queue[str] = asyncio.Queue()
-    labeller = Labeller(LabelFile(path), WithMarkup())
-    output = path.with_suffix(".questions.jsonl")
-    server = asyncio.create_task(
-        serve_locally(lambda stop: page_app(labeller, output, stop=stop), port=0, announce=addresses.put_nowait)
-    )
-    try:
-        yield await addresses.get(), server
-    finally:
-        server.cancel()
-        await asyncio.wait({server})
+def view(path: Path) -> JudgingView:
+    return JudgingView(Labeller(LabelFile(path), WithMarkup()), path.with_suffix(".questions.jsonl"))
 
 
 def grade(page: Judging) -> str:
@@ -73,7 +59,7 @@ def judge_the_rest(address: str, output: Path) -> None:
     with judging(address) as page:
         page.press("x")
         shown = []
-        while page.task is not None:
+        while page.task:
             shown.append(page.content)
             page.press(grade(page))
         assert MARKUP in shown
@@ -89,12 +75,15 @@ def judge_the_rest(address: str, output: Path) -> None:
 
 @pytest.mark.promise("page-loads-nothing")
 async def test_twenty_questions_are_labelled_by_keyboard_across_two_sessions_and_exported(tmp_path: Path) -> None:
-    """Browser and server end in the middle. Two questions are written on the page, and one of 21 is left out."""
+    """The page begins with this view.
+
+    Browser and server end in the middle. Two questions are written on the page, and one of 21 is left out.
+    """
     path, output = tmp_path / "labels.json", tmp_path / "labels.questions.jsonl"
     LabelFile(path).save(state(19).after(Drawn(memory_ids=[5, 6, 7], stratum="written")))
-    async with served(path) as (address, _):
+    async with served(judging=view(path)) as (address, _):
         await asyncio.to_thread(write_and_judge_the_first_questions, address)
-    async with served(path) as (address, server):
+    async with served(judging=view(path)) as (address, server):
         await asyncio.to_thread(judge_the_rest, address, output)
         async with asyncio.timeout(60):
             await server
