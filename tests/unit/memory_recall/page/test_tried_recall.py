@@ -47,7 +47,7 @@ def test_a_sentence_says_what_a_relevance_was_measured_by(evidence: Evidence, sc
 
 def test_the_levels_are_those_of_a_query() -> None:
     assert named_levels() == (
-        NamedLevel("everything", 0.0, 0.0), NamedLevel("likely", 0.2, 0.1), NamedLevel("certain", 0.8, 0.8)
+        NamedLevel("everything", 0.0, 0.0), NamedLevel("likely", 0.15, 0.1), NamedLevel("certain", 0.8, 0.8)
     )  # fmt: skip
 
 
