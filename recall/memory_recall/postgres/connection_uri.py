@@ -47,9 +47,25 @@ WITHOUT_EFFECT = frozenset(
         "tcp_user_timeout",
     }
 )
+# Of other clients, such as Prisma and node-postgres: sizes of pools and caches, which providers put into what they
+# offer for copying. A pooler is found out by itself.
+OF_OTHER_CLIENTS = frozenset(
+    {
+        "connection_limit",
+        "pgbouncer",
+        "pool_timeout",
+        "prepared_statement_cache_size",
+        "prepareThreshold",
+        "socket_timeout",
+        "statement_cache_size",
+        "supa",
+        "uselibpqcompat",
+    }
+)
+_ACCEPTED = WITHOUT_EFFECT | OF_OTHER_CLIENTS
 _TAKEN = frozenset({"dbname", "host", "password", "port", "sslmode", "target_session_attrs", "user"})
 _ONLY = {  # parameters of which some values ask for nothing that we lack
-    "channel_binding": frozenset({"disable", "prefer"}),
+    "channel_binding": frozenset({"disable", "prefer", "require"}),
     "client_encoding": frozenset({"auto", "utf8", "UTF8"}),
     "gssencmode": frozenset({"disable", "prefer"}),
     "sslnegotiation": frozenset({"postgres"}),
@@ -59,15 +75,18 @@ _OTHERS = "Take it out."
 _CLIENT = "Take it out and use a password: certificates of clients are not supported."
 _REVOKED = "Take it out: lists of revoked certificates are not supported."
 _REFUSED = {
-    "channel_binding": "Take it out and verify the server instead: sslmode=verify-full refuses an impostor, too.",
+    "channel_binding": "Use require, prefer or disable.",
     "sslrootcert": "Take it out, and put the certificates of the certificate authority into the Secret that "
     "spec.database.tls.caSecret names (outside of Kubernetes, into the file that MEMORY_DATABASE_CA_FILE names).",
-    "options": "Take it out, and set what it sets for the role: ALTER ROLE ... SET.",
+    "options": "Take it out, and set what it sets for the role: ALTER ROLE ... SET. An endpoint or a project of Neon "
+    "need not be named: the server is told the name of the host.",
+    **dict.fromkeys(("schema", "currentSchema"), "Take it out, and write the schema before the table: SCHEMA.TABLE."),
+    **dict.fromkeys(("ssl", "sslaccept"), "Write sslmode=require instead, or verify-full to refuse an impostor."),
     "passfile": "Take it out, and write the password into the connection string.",
     "service": "Take it out, and write what the service stands for into the connection string.",
     "servicefile": "Take it out, and write what the service stands for into the connection string.",
     "hostaddr": "Take it out, and write the address in place of the host.",
-    **dict.fromkeys(("sslcert", "sslkey", "sslpassword", "sslcertmode"), _CLIENT),
+    **dict.fromkeys(("sslcert", "sslidentity", "sslkey", "sslpassword", "sslcertmode"), _CLIENT),
     **dict.fromkeys(("sslcrl", "sslcrldir"), _REVOKED),
     **dict.fromkeys(
         (
@@ -182,7 +201,7 @@ def _parameters(query: str, faults: _Faults) -> dict[str, str]:
         name = faults.decoded(name)
         if not equals or not name:
             faults.add("a parameter in it has no name or no value", "Write each parameter as NAME=VALUE.")
-        elif name in found and name in {*_TAKEN, *_REFUSED, *WITHOUT_EFFECT}:
+        elif name in found and name in {*_TAKEN, *_REFUSED, *_ACCEPTED}:
             faults.add(f"it has the parameter {name} twice", "Write each parameter once.")
         found[name] = faults.decoded(value)
     return found
@@ -191,7 +210,7 @@ def _parameters(query: str, faults: _Faults) -> dict[str, str]:
 def _check_parameters(given: Mapping[str, str], faults: _Faults) -> None:
     unknown = 0
     for name, value in given.items():
-        if name in _TAKEN or name in WITHOUT_EFFECT or value in _ONLY.get(name, ()):
+        if name in _TAKEN or name in _ACCEPTED or value in _ONLY.get(name, ()):
             continue
         if name in _REFUSED:
             shown = " with this value" if name in _ONLY else ""
@@ -219,6 +238,8 @@ def _mode(given: Mapping[str, str], faults: _Faults) -> TlsMode | None:
     written = given.get("sslmode")
     if written is not None and written not in _MODES:
         faults.add("sslmode has a value that is not supported", f"Use {', '.join(_MODES)}.")
+    if given.get("channel_binding") == "require":  # the driver has none; this refuses an impostor, too
+        return TlsMode.VERIFY_FULL
     if given.get("sslrootcert") == "system":  # as in libpq, which trusts the public authorities with full names only
         return TlsMode.VERIFY_FULL
     return _MODES.get(written) if written is not None else None

@@ -73,7 +73,12 @@ def test_what_names_a_file_a_service_or_a_plugin_is_refused_by_its_name(name: st
     [
         ("sslmode=verify-full&sslrootcert=/path/ca.crt", "spec.database.tls.caSecret"),
         ("sslmode=verify-ca&sslrootcert=/path/ca.crt", "MEMORY_DATABASE_CA_FILE"),
-        ("channel_binding=require", "sslmode=verify-full"),
+        ("channel_binding=always", "Use require"),
+        ("schema=notes", "SCHEMA.TABLE"),
+        ("currentSchema=notes", "SCHEMA.TABLE"),
+        ("ssl=true", "sslmode=require"),
+        ("sslaccept=strict", "verify-full"),
+        ("options=endpoint%3Dep-cool-1", "the name of the host"),
         ("options=-c%20search_path%3Dx", "ALTER ROLE"),
         ("hostaddr=10.0.0.1", "in place of the host"),
         ("sslnegotiation=direct", "sslnegotiation: Take it out"),
@@ -93,6 +98,9 @@ def test_a_parameter_that_is_not_supported_is_named_with_its_own_remedy(query: s
         ("sslrootcert=system", TlsMode.VERIFY_FULL),
         ("sslmode=require&sslrootcert=system", TlsMode.VERIFY_FULL),
         ("application_name=x&keepalives_idle=30&connect_timeout=5&tcp_user_timeout=9", None),
+        ("sslmode=require&channel_binding=require", TlsMode.VERIFY_FULL),
+        ("pgbouncer=true&connection_limit=1&pool_timeout=20&socket_timeout=30&statement_cache_size=0", None),
+        ("uselibpqcompat=true&sslmode=require&supa=base-pooler.x", TlsMode.REQUIRE),
         ("channel_binding=prefer&gssencmode=disable&client_encoding=utf8&sslnegotiation=postgres", None),
     ],
 )
