@@ -34,7 +34,7 @@ ExpandOption = Annotated[
 LeastRelevanceOption = Annotated[
     str, typer.Option(metavar="LEVEL", help="Hold back memories of less: everything, likely, certain, or 0 to 1.")
 ]
-_UNKNOWN_RELEVANCE = {
+UNKNOWN_RELEVANCE = {
     RelevanceBasis.NOT_FOUND_YET: "the usual cosine of this table is not found yet; backfill and sync find it",
     RelevanceBasis.NO_WORD_SCORES: "relevance is only known of hybrid and lexical recalls that are ordered by score",
 }
@@ -254,7 +254,7 @@ def _note_relevance(notes: Console, result: RecallResult, *, explain: bool) -> N
     if result.held_back:
         notes.print(f"[yellow]Held back[/]: {result.held_back} of less relevance")
     elif basis is not RelevanceBasis.NOT_ASKED and not basis.known:
-        notes.print(f"[yellow]Nothing held back[/]: {_UNKNOWN_RELEVANCE[basis]}")
+        notes.print(f"[yellow]Nothing held back[/]: {UNKNOWN_RELEVANCE[basis]}")
     if explain and scale is not None:
         best = [f"best words {scale.most_lexical or 0.0:.2f} of {scale.max_lexical_score or 0.0:.2f}"]
         if scale.most_dense is not None and scale.usual_cosine is not None:

@@ -82,7 +82,7 @@ class RelevanceScale:
         """
         words = _blend(row["lexical_score"] or 0.0, self.most_lexical or 0.0)
         words = words / self.max_lexical_score if self.max_lexical_score else 0.0
-        if self._by_words(row):
+        if self.by_words(row["dense_score"]):
             return _logistic(_WORDS_ALONE_INTERCEPT + _WORDS_ALONE_WEIGHT * words)
         cosine, usual = _blend(row["dense_score"], self.most_dense or 0.0), self.usual_cosine or 0.0
         nearness = (cosine - usual) / (1.0 - usual)
@@ -90,10 +90,11 @@ class RelevanceScale:
 
     def suffices(self, row: Mapping[str, Any], least: LeastRelevance) -> bool:
         """Return whether a row is relevant enough. It has `dense_score` and `relevance`, as this scale computed it."""
-        return bool(row["relevance"] >= (least.by_words if self._by_words(row) else least.by_meaning))
+        return bool(row["relevance"] >= (least.by_words if self.by_words(row["dense_score"]) else least.by_meaning))
 
-    def _by_words(self, row: Mapping[str, Any]) -> bool:
-        return row["dense_score"] is None or self.most_dense is None or self.usual_cosine is None
+    def by_words(self, dense_score: float | None) -> bool:
+        """Return whether words alone decide the relevance of a row, since it or the recall has no cosine."""
+        return dense_score is None or self.most_dense is None or self.usual_cosine is None
 
 
 SCALE_FIELDS = tuple(one.name for one in fields(RelevanceScale) if one.name != "usual_cosine")
