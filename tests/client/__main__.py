@@ -18,6 +18,7 @@ from devcluster.install import OPERATOR_NAMESPACE
 from devcluster.progress import ConsoleReporter
 from devcluster.retrying import until
 from devcluster.settings import REPOSITORY, Settings
+from memory_recall.indexing.usual_cosine import everyday_prompts
 from tests.client.change import PATCH, read_change
 from tests.client.conversation import Stored
 from tests.client.figures import Observed, Span, shortcomings, summarize
@@ -30,6 +31,8 @@ from tests.support.cluster.platform import OPERATOR, OPERATOR_PODS, Platform
 _CALM_SECONDS = 20.0
 _OTHERS = REPOSITORY / "examples" / "homelab" / "corpus.jsonl"
 _OTHER_MEMORIES = 200
+_EVERYDAY = REPOSITORY / "examples" / "everyday" / "prompts.jsonl"
+_EVERY_NTH_PROMPT = 8
 _REQUESTS = REPOSITORY / "build" / "e2e-client" / "requests.jsonl"
 _EMBEDDER_PODS = "app.kubernetes.io/component=embedder"
 
@@ -100,8 +103,17 @@ def _observe(api: ApiOnCluster, reporter: ConsoleReporter, own_tests: OwnTests) 
         output.seek(0)
         requests = [Request(**orjson.loads(line)) for line in output.read().splitlines()]
     rounds = (first, api.converse(stored))
+    with reporter.step("Ask prompts that no memory answers"):
+        rows = api.rows_for_unanswerable(unanswerable_prompts())
     lines_changed = read_change(PATCH.read_text()).lines
-    return Observed(requests, calm, failover, rounds, elsewhere, lines_changed, own_tests)
+    return Observed(requests, calm, failover, rounds, elsewhere, lines_changed, rows, own_tests)
+
+
+def unanswerable_prompts() -> list[str]:
+    """Return everyday prompts, in three languages, from none of which a worker finds the usual cosine of a table."""
+    texts = [str(orjson.loads(line)["text"]) for line in _EVERYDAY.read_bytes().splitlines()]
+    known = frozenset(everyday_prompts())
+    return [text for text in texts if text not in known][::_EVERY_NTH_PROMPT]
 
 
 def _disturb(

@@ -9,7 +9,7 @@ from pathlib import Path
 from devcluster.settings import REPOSITORY
 
 PATCH = REPOSITORY / "examples" / "claude-memory" / "memory-index.patch"
-MOST_LINES = 25
+MOST_LINES = 30
 _HUNK = re.compile(r"^@@ -\d+(?:,(\d+))? \+\d+(?:,(\d+))? @@")
 
 

@@ -10,6 +10,9 @@ import orjson
 from tests.client import memories
 from tests.client.api import Memories, MemoryApi
 
+HOOK_LIMIT = 5  # memories that a hook asks for before a prompt
+LEVELS = ("everything", "likely")
+
 Recall = Callable[[str], Coroutine[Any, Any, Memories]]
 
 
@@ -65,6 +68,19 @@ async def converse(url: str, stored: Stored) -> Findings:
     finally:
         await asyncio.gather(api.close(), other.close())
     return Findings(found, asked, kept, seen)
+
+
+async def rows_for_unanswerable(url: str, prompts: list[str]) -> dict[str, float]:
+    """Ask prompts that no memory answers, and return the mean number of memories of an answer at each level."""
+    api = MemoryApi(url)
+    try:
+        rows = {
+            level: [len(await api.recall(prompt, limit=HOOK_LIMIT, least_relevance=level)) for prompt in prompts]
+            for level in LEVELS
+        }
+    finally:
+        await api.close()
+    return {level: round(sum(counts) / len(counts), 2) for level, counts in rows.items()}
 
 
 async def _redirects(recall: Recall, stored: Stored) -> bool:

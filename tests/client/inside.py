@@ -1,8 +1,9 @@
 """The program that runs inside the cluster's network: `python -m tests.client.inside WHAT URL JSON`.
 
 `store` stores the memories, with those in JSON, and prints ids. `converse` asks every question and prints what was
-found. `load` recalls through the route and the tool without end, and prints one line for each request, until SIGTERM
-ends it. Everything that is read or printed is JSON.
+found. `unanswerable` asks prompts that no memory answers, and prints how many memories they get. `load` recalls through
+the route and the tool without end, and prints one line for each request, until SIGTERM ends it. Everything that is read
+or printed is JSON.
 """
 
 import asyncio
@@ -16,7 +17,15 @@ import orjson
 
 from tests.client import memories
 from tests.client.api import ApiError, MemoryApi
-from tests.client.conversation import Recall, Stored, converse, ids, sensitive_texts, store_all
+from tests.client.conversation import (
+    Recall,
+    Stored,
+    converse,
+    ids,
+    rows_for_unanswerable,
+    sensitive_texts,
+    store_all,
+)
 
 PAUSE = 0.1  # seconds between two requests of one caller; a prompt comes far less often
 
@@ -72,6 +81,9 @@ def _print(value: object) -> None:
 async def _main(what: str, url: str, *given: str) -> None:
     if what == "store":
         _print(asdict(await store_all(url, orjson.loads(given[0]))))
+        return
+    if what == "unanswerable":
+        _print(await rows_for_unanswerable(url, orjson.loads(given[0])))
         return
     fields = orjson.loads(given[0])
     stored = Stored(tuple(fields["answers"]), fields["superseded"], fields["successor"])

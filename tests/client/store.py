@@ -76,6 +76,10 @@ class ApiOnCluster:
         """Ask every question through the API."""
         return Findings(**orjson.loads(self._inside("converse", _json(stored))))
 
+    def rows_for_unanswerable(self, prompts: list[str]) -> dict[str, float]:
+        """Return the mean number of memories that prompts without an answer get at each level of relevance."""
+        return dict(orjson.loads(self._inside("unanswerable", orjson.dumps(prompts).decode())))
+
     @contextmanager
     def recalled(self, stored: Stored, output: IO[bytes]) -> Iterator["subprocess.Popen[bytes]"]:
         """Recall without end until the block ends; each request becomes a line of `output`."""

@@ -106,6 +106,9 @@ def recall(
         ),
     ] = False,
     least_relevance: LeastRelevanceOption = "everything",
+    max_tokens: Annotated[
+        int | None, typer.Option(help="Let the memories together have at most about so many tokens.")
+    ] = None,
     expand: ExpandOption = None,
     expand_model: ModelNameOption = "default",
     expand_key_file: ModelKeyOption = None,
@@ -132,6 +135,7 @@ def recall(
             explain=explain,
             expand=expand is not None,
             least_relevance=least_relevance_named(least_relevance),
+            max_tokens=max_tokens,
         )
         if sqlite is not None:
             return _recall_sqlite(sqlite, request)
@@ -210,7 +214,7 @@ def as_dictionary(result: RecallResult, *, explain: bool) -> dict[str, Any]:
     `superseded_by`. What each leg found is left out unless `explain` is set, and `graph_score` with it unless the
     concept graph reached the memory. `expansion` is there if it was asked for. If relevance was asked for, there are
     `held_back` and `relevance_basis`, with `explain` also `relevance_scale`, and each memory has its `relevance` if it
-    is known.
+    is known. `left_out` is there if memories did not fit into the tokens that were allowed.
     """
     memories = [dataclasses.asdict(memory) for memory in result.memories]
     for memory in memories:
@@ -232,6 +236,7 @@ def as_dictionary(result: RecallResult, *, explain: bool) -> dict[str, Any]:
         "reason": result.reason,
         **({"expansion": result.expansion} if asked else {}),
         **_held_back(result, explain=explain),
+        **({"left_out": result.left_out} if result.left_out else {}),
         "milliseconds": milliseconds,
     }
 
@@ -285,6 +290,8 @@ def _show(result: RecallResult, *, explain: bool) -> None:
     if result.degraded:
         notes.print(f"[yellow]Lexical only[/]: {result.reason}")
     _note_relevance(notes, result, explain=explain)
+    if result.left_out:
+        notes.print(f"[yellow]Left out[/]: {result.left_out} that did not fit into the tokens")
     if result.expansion not in {Expansion.OFF, Expansion.NOT_ASKED, Expansion.DONE}:
         notes.print(f"[yellow]Without further words[/]: {result.expansion}")
     if explain:

@@ -33,7 +33,7 @@ from memory_recall.search.fusion import SortBy
 from memory_recall.search.query import MAX_LIMIT, RecallQuery
 from memory_recall.search.recall import Recall
 from memory_recall.search.relevance import Level, RelevanceBasis
-from memory_recall.search.result import MEMORY_FIELDS, RecalledMemory
+from memory_recall.search.result import MEMORY_FIELDS, RecalledMemory, RecallResult
 from memory_recall.search.sql.filters import FILTER_TYPES, NO_FILTERS, Filters
 from memory_recall.search.sql.visibility import Everyone
 
@@ -62,6 +62,7 @@ class RecallRequest(_FilterFields):  # type: ignore[misc]  # the filters of `Fil
     is_sensitive: bool = False
     expand: bool = False
     least_relevance: Level | Annotated[float, Field(ge=0, le=1)] = "everything"
+    max_tokens: int | None = Field(default=None, ge=1)
 
     def query(self, user_id: str | Everyone) -> RecallQuery:
         """Return the query over the memories of one user or of everyone. A filter that is an empty text is ignored."""
@@ -76,6 +77,7 @@ class RecallRequest(_FilterFields):  # type: ignore[misc]  # the filters of `Fil
             sensitive=self.is_sensitive,
             expand=self.expand,
             least_relevance=self.least_relevance,
+            max_tokens=self.max_tokens,
         )
 
 
@@ -100,12 +102,14 @@ class RecallResponse(BaseModel):
     """The body of the response.
 
     If relevance was asked for, `held_back` is how many memories of the page were less relevant than demanded, and
-    `relevance_basis` what relevance was computed from, or why it was not.
+    `relevance_basis` what relevance was computed from, or why it was not. If `max_tokens` was given, `left_out` is how
+    many memories did not fit.
     """
 
     memories: list[RecalledEntry]
     held_back: int | None = None
     relevance_basis: RelevanceBasis | None = None
+    left_out: int | None = None
 
 
 def create_recall_router(
@@ -129,12 +133,7 @@ def create_recall_router(
         user = _authenticated(identity)
         try:
             result = await recall.recall(body.query(user if scope == "owner" else Everyone(reader=user)))
-            response = RecallResponse(memories=[_entry(memory, result.reader) for memory in result.memories])
-            if result.relevance_basis is RelevanceBasis.NOT_ASKED:
-                return response
-            return RecallResponse(
-                memories=response.memories, held_back=result.held_back, relevance_basis=result.relevance_basis
-            )
+            return _response(result, body)
         except Exception as error:  # noqa: BLE001  (any of them may quote a text)
             refusal = _refusal(error)
         raise refusal  # after the except block, or the error would hang on it as its context
@@ -183,6 +182,16 @@ def _refusal(error: Exception) -> HTTPException:
     frames = "".join(traceback.format_tb(error.__traceback__))  # places and source lines, no values
     _log.error("A recall failed with %s:\n%s", type(error).__name__, frames)
     return HTTPException(500, detail=MemoryIndexError.reason)
+
+
+def _response(result: RecallResult, body: RecallRequest) -> RecallResponse:
+    """Return the response, which has only those fields beside the memories that the request asks for."""
+    response = RecallResponse(memories=[_entry(memory, result.reader) for memory in result.memories])
+    if result.relevance_basis is not RelevanceBasis.NOT_ASKED:
+        response.held_back, response.relevance_basis = result.held_back, result.relevance_basis
+    if body.max_tokens is not None:
+        response.left_out = result.left_out
+    return response
 
 
 def _entry(memory: RecalledMemory, reader: str | None) -> RecalledEntry:

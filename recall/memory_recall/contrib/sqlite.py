@@ -21,6 +21,7 @@ from memory_recall.search.result import RecalledMemory, RecallResult, Timings, m
 from memory_recall.search.sql.expressions import blended, memory_columns
 from memory_recall.search.sql.filters import sqlite_conditions
 from memory_recall.search.sql.visibility import Everyone, sqlite_rows
+from memory_recall.search.token_budget import only, places_that_fit
 
 _TABLES = ("memories", "memories_fts")
 
@@ -75,7 +76,8 @@ class SqliteRecall:
         milliseconds = (time.perf_counter() - began) * 1e3
         timings = Timings(total=milliseconds, database=milliseconds)
         reader = query.user_id.reader if isinstance(query.user_id, Everyone) else query.user_id
-        return RecallResult(tuple(found), "lexical", None, timings, reader=reader)
+        result = RecallResult(tuple(found), "lexical", None, timings, reader=reader)
+        return result if query.max_tokens is None else only(result, places_that_fit(found, query.max_tokens))
 
     def _search(self, query: RecallQuery) -> list[RecalledMemory]:
         """Return the memories of the requested page and of all pages before it."""

@@ -77,7 +77,9 @@ class RecallQuery:
 
     `least_relevance` is a level or a number from 0 to 1. Unless it is `everything`, each memory of the page has a
     relevance, and those with less are held back, so that a page may be empty. Nothing is held back where relevance is
-    not known, and the result says why.
+    not known, and the result says why. With `max_tokens` (1 or more), the contents of the page together have at most
+    about so many tokens, each estimated as four bytes of UTF-8: memories are taken in order of relevance if it is
+    known, else in their order, as long as they still fit, and keep their places.
 
     Raises:
         InvalidInput: a field is of the wrong type or out of range, a time has no time zone, `user_id` is empty, or
@@ -94,6 +96,7 @@ class RecallQuery:
     sort_by: Annotated[SortBy, Field(strict=False)] = SortBy.RELEVANCE
     sensitive: bool = False
     least_relevance: Level | Annotated[float, Field(ge=0, le=1)] = "everything"
+    max_tokens: Annotated[int, Field(ge=1)] | None = None
     now: AwareDatetime | None = None
     vector: Annotated[EmbeddedQuery | None, AfterValidator(_directed)] = None
     fusion: Fusion | None = None

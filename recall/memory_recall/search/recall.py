@@ -20,6 +20,7 @@ from memory_recall.postgres.connection import AnyConnection, Pool, borrowed
 from memory_recall.search.options import RecallOptions
 from memory_recall.search.query import FurtherWords, RecallQuery, require_query
 from memory_recall.search.result import RecallResult
+from memory_recall.search.token_budget import only, places_that_fit
 
 Rows = list[dict[str, Any]]
 
@@ -88,7 +89,7 @@ class Recall(ABC):
         `superseded_by` and `relevance`, which replace columns of the same names. In the row of a sensitive memory the
         text is masked if it is one column, and the values of all columns but the key, category, tags, owner, numbers,
         booleans, UUIDs and times are None. A column of type json or jsonb is None, too, even if a category or an owner
-        is inside it. Errors are those of `recall`.
+        is inside it. `max_tokens` counts the content alone. Errors are those of `recall`.
         """
         return list((await self._within_budget(query, own_columns=True)).rows)
 
@@ -113,10 +114,19 @@ class Recall(ABC):
                 f"The recall was not answered within its {budget:g} seconds.",
                 "Check that the database answers and that the pool has connections to spare, or raise `time_budget`.",
             )
-        recalled = answering.result()
+        recalled = _fitted(answering.result(), query.max_tokens)
         if self.options.observe is not None:
             self.options.observe(recalled.result)
         return recalled
+
+
+def _fitted(recalled: Recalled, max_tokens: int | None) -> Recalled:
+    """Leave out the memories that do not fit, after whatever wraps the recall has put them in their order."""
+    if max_tokens is None:
+        return recalled
+    places = places_that_fit(recalled.result.memories, max_tokens)
+    rows = [recalled.rows[place] for place in places] if recalled.rows else ()
+    return Recalled(only(recalled.result, places), rows)
 
 
 class WrappingRecall(Recall):

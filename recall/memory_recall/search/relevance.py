@@ -109,7 +109,11 @@ class RelevanceScale:
 
     def suffices(self, row: Mapping[str, Any], least: LeastRelevance) -> bool:
         """Return whether a row is relevant enough. It has `dense_score` and `relevance`, as this scale computed it."""
-        return bool(row["relevance"] >= (least.by_words if self.closeness_of(row) is None else least.by_meaning))
+        return bool(row["relevance"] >= (least.by_words if self.by_words(row["dense_score"]) else least.by_meaning))
+
+    def by_words(self, dense_score: float | None) -> bool:
+        """Return whether words alone decide the relevance of a row, since it or the recall has no cosine."""
+        return dense_score is None or self.most_dense is None or self.usual_cosine is None
 
 
 SCALE_FIELDS = tuple(one.name for one in fields(RelevanceScale) if one.name != "usual_cosine")

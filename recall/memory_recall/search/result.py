@@ -147,6 +147,7 @@ class RecallResult:
     language model were searched, too. `reader` is the user who asked, written like the owners of the memories; it is
     None if nobody is named. `held_back` is how many memories of the page were less relevant than the query demands.
     `relevance_basis` says what relevance was computed from, or why it was not, and `relevance_scale` what by.
+    `left_out` is how many memories did not fit into the tokens that the query allows.
     """
 
     memories: tuple[RecalledMemory, ...]
@@ -159,6 +160,7 @@ class RecallResult:
     relevance_basis: RelevanceBasis = RelevanceBasis.NOT_ASKED
     relevance_scale: RelevanceScale | None = None
     held_back: int = 0
+    left_out: int = 0
 
     @property
     def degraded(self) -> bool:

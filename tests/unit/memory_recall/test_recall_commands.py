@@ -47,6 +47,17 @@ def recalls(monkeypatch: pytest.MonkeyPatch) -> Callable[[OneMemory], None]:
     return use
 
 
+def test_what_did_not_fit_into_the_tokens_is_counted(recalls: Callable[[OneMemory], None]) -> None:
+    memory = OneMemory()
+    memory.answer = {"left_out": 3}
+    recalls(memory)
+    command = ["recall", "x", "--everyone", "--max-tokens", "7"]
+    shown = CliRunner().invoke(create_app(), command)
+    assert "Left out: 3" in shown.stderr
+    assert json.loads(CliRunner().invoke(create_app(), [*command, "--json"]).stdout)["left_out"] == 3
+    assert [one.max_tokens for one in memory.asked] == [7, 7]
+
+
 @pytest.mark.parametrize("text", ["[bold]", "[/bold]", "a\\[b]"])
 def test_brackets_in_memories_and_categories_are_shown_as_they_are(
     text: str, recalls: Callable[[OneMemory], None]

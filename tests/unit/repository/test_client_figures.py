@@ -23,7 +23,8 @@ FINE = Observed(
     failover=Span(50, 60),
     rounds=[ROUND, ROUND],
     elsewhere=0,
-    patch_lines=25,
+    patch_lines=30,
+    rows_for_unanswerable={"everything": 5.0, "likely": 0.2},
     own_tests=GREEN,
 )
 
@@ -45,7 +46,8 @@ def test_a_refusal_within_the_failover_is_no_error() -> None:
         (replace(FINE, rounds=[ROUND, replace(ROUND, links_kept=False)]), "links kept"),
         (replace(FINE, rounds=[replace(ROUND, sensitive_texts=1)]), "sensitive"),
         (replace(FINE, elsewhere=1), "sensitive"),
-        (replace(FINE, patch_lines=26), "a patch"),
+        (replace(FINE, patch_lines=31), "a patch"),
+        (replace(FINE, rows_for_unanswerable={"everything": 5.0, "likely": 5.0}), "fewer memories"),
         (replace(FINE, own_tests=OwnTests(frozenset({"a"}), frozenset({"b"}))), "own tests"),
     ],
 )

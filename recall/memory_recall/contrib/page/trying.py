@@ -4,7 +4,7 @@ It demands no relevance, so that every memory has one and none is held back. The
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from memory_recall.errors import InvalidInput
 from memory_recall.search.query import RecallQuery
@@ -106,7 +106,7 @@ def measured(evidence: Evidence, scale: RelevanceScale) -> str:
     full = scale.max_lexical_score or 0.0
     words = f"the score of its words is {evidence.lexical_score or 0.0:.2f}"
     words = f"{words} and the best {scale.most_lexical or 0.0:.2f}, where {full:.2f} is a full match"
-    if scale.closeness_of(asdict(evidence)) is not None:
+    if not scale.by_words(evidence.dense_score):
         cosine = f"Its cosine is {evidence.dense_score or 0.0:.3f} and the best {scale.most_dense or 0.0:.3f}"
         return f"{cosine}, where {scale.usual_cosine or 0.0:.3f} is usual for a prompt that no memory fits; {words}."
     without = "the memory has no vector" if scale.most_dense is not None else "the recall was by words alone"
@@ -127,7 +127,7 @@ def _tried(place: int, memory: RecalledMemory, scale: RelevanceScale | None) -> 
         ),
         graph_score=evidence.graph_score,
         relevance=memory.relevance,
-        by_words=scale is not None and scale.closeness_of(asdict(evidence)) is None,
+        by_words=scale is not None and scale.by_words(evidence.dense_score),
         measured="" if scale is None else measured(evidence, scale),
     )
 

@@ -197,6 +197,27 @@ async def test_tune_prints_the_gain_with_its_interval_and_writes_only_to_the_giv
     assert Fusion(**json.loads(written.read_text())) == Fusion()
 
 
+async def test_tune_says_what_each_level_of_relevance_keeps_once_the_usual_cosine_is_found(bench: Any) -> None:
+    """Every question is the text of its memory, so that all are kept; before, relevance is not known."""
+    await fill(bench)
+    code, out, err = await run(bench.environment(), "tune", "--json", stdin=many(32))
+    assert code == 0, err
+    assert json.loads(out)["relevance"] == {"unknown": "UsualCosineNotFoundYet"}
+    async with bench.database.connection() as connection:
+        await connection.execute("UPDATE memory_index_models SET usual_cosine = 0.3")
+    code, out, err = await run(bench.environment(), "tune", "--json", stdin=many(32))
+    assert code == 0, err
+    relevance = json.loads(out)["relevance"]
+    assert (relevance["relevant_memories"], relevance["prompts"], relevance["recommended"]) == (32, 75, "certain")
+    assert {one["kept"] for one in relevance["levels"]} == {1.0}
+    in_vain = [one["in_vain"] for one in relevance["levels"]]
+    assert in_vain[0] > in_vain[-1]
+    code, out, err = await run(bench.environment(), "tune", stdin=many(32))
+    assert code == 0, err
+    assert "Use least_relevance='certain'" in out
+    assert "half of them lie below it" in out.replace("\n", " ")
+
+
 async def test_tune_refuses_too_few_questions_before_the_first_recall(bench: Any) -> None:
     """Its interval would say nothing."""
     code, out, err = await run(bench.environment(), "tune", "--json", stdin=many(29))

@@ -46,6 +46,19 @@ async def test_the_answer_has_the_form_of_the_api(memories: Any, embedder: Any) 
     assert embedder.calls == ["zigbee dongle usb"]
 
 
+async def test_a_request_says_how_many_tokens_its_memories_may_have(memories: Any, embedder: Any) -> None:
+    """Then the answer says how many memories did not fit; rows of the caller's own table are left out alike."""
+    for content in ("zigbee dongle", "zigbee"):
+        await memories.add(content, user_id="ana")
+    recall = memories.recalling(embedder)
+    async with client(recall) as http:
+        answer = (await http.post("/api/memories/recall", json={"context": "zigbee", "max_tokens": 5})).json()
+    rows = await recall.recall_rows(make_query("zigbee", user_id="ana", max_tokens=5))
+    assert answer["left_out"] == 1
+    assert len(rows) == len(answer["memories"]) == 1
+    assert rows[0]["content"] == answer["memories"][0]["content"]
+
+
 async def test_a_request_says_how_relevant_a_memory_must_be(memories: Any, embedder: Any) -> None:
     """Then the answer says how many were held back, and what their relevance was computed from."""
     await memories.pool.execute("UPDATE memory_index_models SET usual_cosine = 0.3")
