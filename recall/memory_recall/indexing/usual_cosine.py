@@ -9,6 +9,7 @@ import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import cache, partial
 from importlib.resources import files
 
@@ -18,13 +19,22 @@ import structlog
 from memory_recall.errors import MemoryIndexError, ModelMismatch
 from memory_recall.indexing.document_embedder import DocumentEmbedder
 from memory_recall.indexing.stored_vectors import RunStatements
-from memory_recall.indexing.usual_cosine_sql import write_usual_cosine
+from memory_recall.indexing.usual_cosine_sql import has_vectors, write_usual_cosine
 from memory_recall.schema.models_sql import RecordedModel
 from memory_recall.schema.table import ACTIVE, MemoryTable, VectorColumn
 
 _TEXTS_PER_REQUEST = 5  # a recall's query waits for one such request at most
 _EVERY_SECONDS = 600.0
+_EMPTY_SECONDS = 30.0  # in a table without a vector, where looking costs nothing
 _log = structlog.get_logger("memory_recall.usual-cosine")
+
+
+class Outcome(StrEnum):
+    """What came of looking for the usual cosine."""
+
+    FOUND = "found"
+    NO_VECTORS = "no vectors"
+    FAILED = "failed"
 
 
 @cache
@@ -40,19 +50,20 @@ async def find_usual_cosine(
     model: RecordedModel,
     embedder: DocumentEmbedder,
     column: VectorColumn = ACTIVE,
-) -> bool:
+) -> Outcome:
     """Find the usual cosine of a model, whose vectors are in `column`, and record it. `run` runs statements.
 
-    A failure is logged, and harms nobody: recalls go on with what is recorded, or hold nothing back. Return whether
-    there was none.
+    A failure is logged, and harms nobody: recalls go on with what is recorded, or hold nothing back.
     """
     try:
+        if not await run(partial(has_vectors, table=table, column=column)):
+            return Outcome.NO_VECTORS
         prompts = await _embedded(everyday_prompts(), model, embedder)
         await run(partial(write_usual_cosine, table=table, model_id=model.id, column=column, prompts=prompts))
     except MemoryIndexError as error:
         _log.warning("usual cosine not found", reason=error.reason, message=error.message)
-        return False
-    return True
+        return Outcome.FAILED
+    return Outcome.FOUND
 
 
 async def _embedded(texts: tuple[str, ...], model: RecordedModel, embedder: DocumentEmbedder) -> np.ndarray:
@@ -91,10 +102,11 @@ class UsualCosineKeeper:
     async def keep(self, embedded: int) -> None:
         """Find it at the first call, and then at most every ten minutes if rows were embedded since.
 
-        `embedded` is how many rows the worker has embedded by now.
+        `embedded` is how many rows the worker has embedded by now. In a table without a vector it is looked for
+        every half minute.
         """
         if embedded == self._embedded or self.clock() < self._due:
             return
-        self._due = self.clock() + _EVERY_SECONDS
-        if await find_usual_cosine(self.run, self.table, self.model, self.embedder):
-            self._embedded = embedded
+        outcome = await find_usual_cosine(self.run, self.table, self.model, self.embedder)
+        self._due = self.clock() + (_EMPTY_SECONDS if outcome is Outcome.NO_VECTORS else _EVERY_SECONDS)
+        self._embedded = embedded if outcome is Outcome.FOUND else None

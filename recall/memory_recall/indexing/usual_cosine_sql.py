@@ -13,6 +13,15 @@ from memory_recall.schema.table import ACTIVE, MemoryTable, VectorColumn, quoted
 _STATEMENT_TIMEOUT_MS = 30_000  # without the index, each prompt takes a scan of the table
 
 
+async def has_vectors(connection: AnyConnection, table: MemoryTable, column: VectorColumn) -> bool:
+    """Return whether any memory has a vector in this column."""
+    with translated("looking for vectors"):
+        found: bool = await connection.fetchval(
+            f"SELECT EXISTS (SELECT FROM {table.qualified} m WHERE {table.row('m').vector(column)} IS NOT NULL)"
+        )
+    return found
+
+
 async def write_usual_cosine(
     connection: AnyConnection, table: MemoryTable, model_id: int, column: VectorColumn, prompts: np.ndarray
 ) -> None:

@@ -8,7 +8,7 @@ import pytest
 from memory_recall.errors import MemoryIndexError
 from memory_recall.hnsw.repair import IndexParameters, build_index
 from memory_recall.indexing import usual_cosine_sql
-from memory_recall.indexing.usual_cosine import UsualCosineKeeper, everyday_prompts, find_usual_cosine
+from memory_recall.indexing.usual_cosine import Outcome, UsualCosineKeeper, everyday_prompts, find_usual_cosine
 from memory_recall.indexing.usual_cosine_sql import write_usual_cosine
 from memory_recall.postgres.connection import Connection, DsnText, connect
 from memory_recall.schema.models_sql import RecordedModel, active_model
@@ -69,9 +69,10 @@ async def test_a_backfill_that_embeds_nothing_asks_only_for_what_is_not_known(be
     assert await usual_cosine(bench) is not None
 
 
-async def test_of_an_empty_table_nothing_is_recorded(bench: Workbench) -> None:
+async def test_of_an_empty_table_nothing_is_recorded_nor_asked_for(bench: Workbench) -> None:
     await bench.backfill()
     assert await usual_cosine(bench) is None
+    assert not bench.embedder.prompts
 
 
 async def test_no_memory_s_text_is_read_for_it(bench: Workbench) -> None:
@@ -95,6 +96,39 @@ async def test_a_sync_worker_finds_it_at_its_start_and_again_when_the_table_has_
     await connection.close()
 
 
+async def test_after_a_failure_a_sync_worker_asks_no_sooner_again(bench: Workbench) -> None:
+    """Where the right to record it is missing it would ask in vain for ever."""
+    now = 0.0
+    await bench.insert(*TEXTS)
+    await bench.backfill()
+    bench.embedder.digest = "sha256:bb"
+    connection = await connect(DsnText(bench.database.dsn))
+    table, model = await context(connection)
+    async with bench.client() as client:
+        keeper = UsualCosineKeeper(lambda work: work(connection), table, model, client, clock=lambda: now)
+        for now, asked in ((0.0, 2), (31.0, 2), (601.0, 3)):
+            await keeper.keep(0)
+            assert bench.embedder.prompts[everyday_prompts()[0]] == asked, now
+    await connection.close()
+
+
+async def test_a_sync_worker_of_an_empty_table_finds_it_soon_after_the_first_rows(bench: Workbench) -> None:
+    now = 0.0
+    connection = await connect(DsnText(bench.database.dsn))
+    table, model = await context(connection)
+    async with bench.client() as client:
+        keeper = UsualCosineKeeper(lambda work: work(connection), table, model, client, clock=lambda: now)
+        await keeper.keep(0)
+        assert not bench.embedder.prompts
+        await bench.insert(*TEXTS)
+        await bench.execute("UPDATE memories SET embedding = (ARRAY[id, 1, 2, 3, 4, 5, 6, 7])::real[]::halfvec")
+        for now, asked in ((1.0, set()), (31.0, {1}), (100.0, {1})):
+            await keeper.keep(len(TEXTS))
+            assert set(bench.embedder.prompts.values()) == asked, now
+    await connection.close()
+    assert await usual_cosine(bench) is not None
+
+
 async def test_without_the_right_to_record_it_a_worker_goes_on(bench: Workbench) -> None:
     """A role of before may not record it; the rows are embedded all the same."""
     await bench.insert(*TEXTS)
@@ -115,7 +149,7 @@ async def test_an_answer_of_another_file_of_the_model_is_not_used(bench: Workben
     async with bench.client() as client:
         found = await find_usual_cosine(lambda work: work(connection), table, model, client)
     await connection.close()
-    assert not found
+    assert found is Outcome.FAILED
     assert await usual_cosine(bench) is None
 
 
