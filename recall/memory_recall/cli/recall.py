@@ -109,6 +109,7 @@ def recall(
     max_tokens: Annotated[
         int | None, typer.Option(help="Let the memories together have at most about so many tokens.")
     ] = None,
+    distinct: Annotated[bool, typer.Option("--distinct", help="Leave out near-copies of a better memory.")] = False,
     expand: ExpandOption = None,
     expand_model: ModelNameOption = "default",
     expand_key_file: ModelKeyOption = None,
@@ -136,6 +137,7 @@ def recall(
             expand=expand is not None,
             least_relevance=least_relevance_named(least_relevance),
             max_tokens=max_tokens,
+            distinct=distinct,
         )
         if sqlite is not None:
             return _recall_sqlite(sqlite, request)

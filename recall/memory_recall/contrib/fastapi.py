@@ -63,6 +63,7 @@ class RecallRequest(_FilterFields):  # type: ignore[misc]  # the filters of `Fil
     expand: bool = False
     least_relevance: Level | Annotated[float, Field(ge=0, le=1)] = "everything"
     max_tokens: int | None = Field(default=None, ge=1)
+    distinct: bool = False
 
     def query(self, user_id: str | Everyone) -> RecallQuery:
         """Return the query over the memories of one user or of everyone. A filter that is an empty text is ignored."""
@@ -78,6 +79,7 @@ class RecallRequest(_FilterFields):  # type: ignore[misc]  # the filters of `Fil
             expand=self.expand,
             least_relevance=self.least_relevance,
             max_tokens=self.max_tokens,
+            distinct=self.distinct,
         )
 
 

@@ -68,11 +68,13 @@ class SqliteRecall:
         The only leg is lexical, so the query's `mode` and `fusion` are ignored.
 
         Raises:
-            InvalidInput: the argument is no RecallQuery, or the table lacks a column that a filter or the user's id
-                needs.
+            InvalidInput: the argument is no RecallQuery, or is `distinct`, or the table lacks a column that a filter or
+                the user's id needs.
         """
         began = time.perf_counter()
-        found = self._search(require_query(query))[query.offset :]
+        if require_query(query).distinct:
+            raise InvalidInput("A SQLite file has no vectors to tell copies by.", "Leave out `distinct`.")
+        found = self._search(query)[query.offset :]
         milliseconds = (time.perf_counter() - began) * 1e3
         timings = Timings(total=milliseconds, database=milliseconds)
         reader = query.user_id.reader if isinstance(query.user_id, Everyone) else query.user_id

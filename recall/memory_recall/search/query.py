@@ -79,7 +79,9 @@ class RecallQuery:
     relevance, and those with less are held back, so that a page may be empty. Nothing is held back where relevance is
     not known, and the result says why. With `max_tokens` (1 or more), the contents of the page together have at most
     about so many tokens, each estimated as four bytes of UTF-8: memories are taken in order of relevance if it is
-    known, else in their order, as long as they still fit, and keep their places.
+    known, else in their order, as long as they still fit, and keep their places. With `distinct` True, a near-copy of a
+    memory placed before it takes no place: one whose vector is nearly the same, or whose content is. Only the first 50
+    to 200 places are compared, four times as many as the page needs; a sensitive memory is never a copy.
 
     Raises:
         InvalidInput: a field is of the wrong type or out of range, a time has no time zone, `user_id` is empty, or
@@ -97,6 +99,7 @@ class RecallQuery:
     sensitive: bool = False
     least_relevance: Level | Annotated[float, Field(ge=0, le=1)] = "everything"
     max_tokens: Annotated[int, Field(ge=1)] | None = None
+    distinct: bool = False
     now: AwareDatetime | None = None
     vector: Annotated[EmbeddedQuery | None, AfterValidator(_directed)] = None
     fusion: Fusion | None = None

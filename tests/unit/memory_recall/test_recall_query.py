@@ -52,6 +52,7 @@ CANARY = "zebra-7731"
         {"least_relevance": float("nan")},
         {"least_relevance": True},
         {"least_relevance": None},
+        {"distinct": 1},
         {"max_tokens": 0},
         {"max_tokens": 1.5},
         {"max_tokens": True},

@@ -19,6 +19,7 @@ from memory_recall.schema.rules.expected import COLUMN_MODEL
 from memory_recall.schema.table import ACTIVE, MemoryTable, quoted
 from memory_recall.search.result import EVIDENCE_FIELDS
 from memory_recall.search.sql.bm25 import bm25_leg
+from memory_recall.search.sql.distinct import copies
 from memory_recall.search.sql.expressions import MOMENT_FIELDS, memory_columns
 from memory_recall.search.sql.filters import Arguments, postgres_conditions
 from memory_recall.search.sql.fusion import closeness, fused
@@ -243,6 +244,8 @@ def ordered(plan: RecallPlan, arguments: Arguments, rows: SearchedRows, vector: 
 def page(plan: RecallPlan, rows: SearchedRows) -> str:
     """Return the final SELECT: the memories of the page in order, each with the columns of the CTE `gate`.
 
+    For a `distinct` query, the CTE of the copies that the page leaves out stands before it.
+
     With `own_columns`, each also has the other columns of the table under their aliases. If no memory is found, it
     returns one row, in which only the columns of `gate` are set.
     """
@@ -252,11 +255,14 @@ def page(plan: RecallPlan, rows: SearchedRows) -> str:
         evidence += ", o.graph_score"
     if plan.superseding:
         evidence += f", {plan.table.key.shown('o.successor')} AS superseded_by"
-    return f"""
+    leading, originals = "", ""
+    if query.distinct:
+        leading, originals = copies(plan, rows), " WHERE place NOT IN (SELECT place FROM copies)"
+    return f"""{leading}
 SELECT gate.active, gate.open, gate.in_recovery, p.*{_relevance_scale(plan)}
   FROM gate LEFT JOIN (
     SELECT {_shown_columns(plan)}, o.place, {evidence}
-      FROM (SELECT * FROM ordered ORDER BY place LIMIT {query.limit} OFFSET {query.offset}) o,
+      FROM (SELECT * FROM ordered{originals} ORDER BY place LIMIT {query.limit} OFFSET {query.offset}) o,
            {row_again(plan.table, "o.id", rows)}) p ON true
  ORDER BY p.place"""
 

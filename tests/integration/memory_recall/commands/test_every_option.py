@@ -110,7 +110,7 @@ curate apply by-rules.jsonl
 curate apply by-rules.jsonl --consent --json
 curate log
 curate log --json
-recall zigbee --everyone --least-relevance everything --max-tokens 1 --json
+recall zigbee --everyone --least-relevance everything --max-tokens 1 --distinct --json
 curate undo --run 1
 curate apply by-rules.jsonl --consent
 curate undo --all --json

@@ -29,6 +29,7 @@ RECALLS: dict[str, dict[str, Any]] = {
     "reciprocal ranks": {"fusion": Fusion(method="rrf")},
     "with their relevance": {"least_relevance": 0.0},
     "likely ones": {"least_relevance": "likely"},
+    "without copies": {"distinct": True, "limit": 7},
     "scaled by the list": {"fusion": Fusion(lexical_scale="list", importance=False)},
 }
 

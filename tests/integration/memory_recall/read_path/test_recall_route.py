@@ -59,6 +59,17 @@ async def test_a_request_says_how_many_tokens_its_memories_may_have(memories: An
     assert rows[0]["content"] == answer["memories"][0]["content"]
 
 
+async def test_a_request_asks_for_distinct_memories(memories: Any, embedder: Any) -> None:
+    for _ in range(3):
+        await memories.add("zigbee dongle", user_id="ana", vector=axis(1.0))
+    async with client(memories.recalling(embedder)) as http:
+        counts = [
+            len((await http.post("/api/memories/recall", json={"context": "zigbee", **asked})).json()["memories"])
+            for asked in ({}, {"distinct": True})
+        ]
+    assert counts == [3, 1]
+
+
 async def test_a_request_says_how_relevant_a_memory_must_be(memories: Any, embedder: Any) -> None:
     """Then the answer says how many were held back, and what their relevance was computed from."""
     await memories.pool.execute("UPDATE memory_index_models SET usual_cosine = 0.3")

@@ -40,6 +40,15 @@ def _either_form(request: pytest.FixtureRequest) -> None:
         request.getfixturevalue("fetched")
 
 
+@pytest.mark.usefixtures("_either_form")
+async def test_it_is_no_copy_of_any_memory(spoiled: tuple[Memories, int], embedder: ChosenEmbedder) -> None:
+    """The other five, which are alike, are copies of one of them."""
+    memories, zero = spoiled
+    found = await memories.recalling(embedder).recall(make_query(_TEXT, distinct=True))
+    assert zero in found.ids
+    assert len(found.ids) < 6
+
+
 @pytest.mark.finding("database F11")
 @pytest.mark.usefixtures("_either_form")
 @pytest.mark.parametrize("mode", ["dense", "hybrid"])
