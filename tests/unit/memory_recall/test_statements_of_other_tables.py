@@ -73,7 +73,9 @@ def plans(table: MemoryTable) -> Iterator[RecallPlan]:
     orders = (SortBy.RELEVANCE, SortBy.RECENCY)
     for owner, mode, sort_by, text in product((EVERYONE, Everyone(reader=ANA), ANA), modes, orders, ("a", "")):
         for statistics, leg, filters in product(STATISTICS, (dense, None), (Filters(), ALL_FILTERS)):
-            query = RecallQuery(text, user_id=owner, filters=filters, mode=mode, sort_by=sort_by)
+            query = RecallQuery(
+                text, user_id=owner, filters=filters, mode=mode, sort_by=sort_by, distinct=filters.selective
+            )
             added = more if filters.selective else {}
             yield RecallPlan(query, table, dense=leg, statistics=statistics, has_state=True, **added)
 
@@ -102,7 +104,7 @@ def test_no_statement_has_a_column_by_our_name_if_the_table_has_another_one(name
     made = statements(name)
     kinds = (
         "AS weights", "ORDER BY dense_rank), ", "given AS", "graph AS", "successors AS", "own_0", "broadened AS",
-        "listed AS", "generate_series(", f"attname = '{NAMES['search_vector']}'",
+        "copies AS", "listed AS", "generate_series(", f"attname = '{NAMES['search_vector']}'",
     )  # fmt: skip
     assert [kind for kind in kinds if not any(kind in one for one in made)] == []
     for one in made:

@@ -25,18 +25,19 @@ def compared_places(query: RecallQuery) -> int:
 def copies(plan: RecallPlan, rows: SearchedRows) -> str:
     """Return the CTE `copies(place)` after a comma: the places of the CTE `ordered` that hold a copy.
 
-    Sensitive rows are neither copies nor copied. Without a dense leg, vectors are not compared.
+    Sensitive rows are neither copies nor copied. Vectors are compared only if the dense leg takes part.
     """
     table, m = plan.table, plan.table.row("m")
     vector, near = "NULL", ""
     if plan.dense is not None:
         operator = f"OPERATOR({_vector_schema(table)}.<=>)"
         # Of long vectors and texts a row holds only where they are kept; both expressions read them once.
-        vector = f"{_vector_schema(table)}.l2_normalize({m.vector(plan.dense.column)})"
+        normalized = f"{_vector_schema(table)}.l2_normalize({m.vector(plan.dense.column)})"
+        vector = f"CASE WHEN (SELECT open FROM gate) THEN {normalized} END"
         near = f"(earlier.vector {operator} later.vector) <= {1 - COPY_COSINE:.2f} OR "  # false for NaN
     return f""",
 compared AS MATERIALIZED (
-  SELECT o.place, {vector} AS vector, {m.optional("content")} || '' AS content
+  SELECT o.place, {vector} AS vector, {m.optional("content")} || '' AS body
     FROM (SELECT id, place FROM ordered ORDER BY place LIMIT {compared_places(plan.query)}) o,
          {row_again(table, "o.id", rows)}
    WHERE NOT {table.sensitive("m")}
@@ -44,7 +45,7 @@ compared AS MATERIALIZED (
 copies AS MATERIALIZED (
   SELECT DISTINCT later.place
     FROM compared later JOIN compared earlier ON earlier.place < later.place
-   WHERE {near}earlier.content = later.content
+   WHERE {near}earlier.body = later.body
 )"""
 
 

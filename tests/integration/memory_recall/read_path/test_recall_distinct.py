@@ -64,3 +64,12 @@ async def test_without_vectors_memories_of_equal_content_are_copies_unless_they_
     recall = memories.recalling(None)
     result = await recall.recall(make_query(QUERY, user_id="ana", distinct=True))
     assert sorted(one.is_sensitive for one in result.memories) == [False, False, True, True]
+
+
+async def test_where_another_model_is_active_vectors_are_not_compared(memories: Any, embedder: Any) -> None:
+    """The dense leg takes no part, so that only equal contents are copies."""
+    for content in ("boiler service", "boiler service", "boiler service in May"):
+        await memories.add(content, vector=axis(1.0))
+    await memories.pool.execute("UPDATE memory_index_models SET name = 'another'")
+    result = await memories.recalling(embedder).recall(make_query(QUERY, distinct=True))
+    assert (result.degraded, len(result.ids)) == (True, 2)
