@@ -171,15 +171,13 @@ def _recall_sqlite(file: Path, query: RecallQuery) -> RecallResult:
     """Recall from a SQLite file, whose only leg is lexical.
 
     Raises:
-        InvalidInput: the query asks for the dense leg alone, for relevance or for further words, or the file cannot be
-            searched.
+        InvalidInput: the query asks for the dense leg alone, for further words or for what a file cannot tell, or the
+            file cannot be searched.
     """
     from memory_recall.contrib.sqlite import opened_sqlite
 
     if query.mode == "dense":
         raise InvalidInput("A SQLite file is searched by words alone.", "Leave out --mode dense.")
-    if query.least_relevance != "everything":
-        raise InvalidInput("A SQLite file does not tell how relevant a memory is.", "Leave out --least-relevance.")
     if query.expand:
         raise InvalidInput("A SQLite file is searched by the query's own words alone.", "Leave out --expand.")
     with opened_sqlite(file) as recall:

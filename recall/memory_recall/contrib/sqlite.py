@@ -68,12 +68,14 @@ class SqliteRecall:
         The only leg is lexical, so the query's `mode` and `fusion` are ignored.
 
         Raises:
-            InvalidInput: the argument is no RecallQuery, or is `distinct`, or the table lacks a column that a filter or
-                the user's id needs.
+            InvalidInput: the argument is no RecallQuery, is `distinct` or demands relevance, or the table lacks a
+                column that a filter or the user's id needs.
         """
         began = time.perf_counter()
         if require_query(query).distinct:
             raise InvalidInput("A SQLite file has no vectors to tell copies by.", "Leave out `distinct`.")
+        if query.least_relevance != "everything":
+            raise InvalidInput("A SQLite file does not tell how relevant a memory is.", "Leave out `least_relevance`.")
         found = self._search(query)[query.offset :]
         milliseconds = (time.perf_counter() - began) * 1e3
         timings = Timings(total=milliseconds, database=milliseconds)

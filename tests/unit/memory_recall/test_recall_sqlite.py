@@ -75,6 +75,23 @@ def test_one_statement_fetches_all_memories_and_its_time_is_reported(connection:
     assert result.timings.total == result.timings.database > 0
 
 
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"distinct": True}, "no vectors"),
+        ({"least_relevance": "likely"}, "how relevant"),
+        ({"least_relevance": 0.0}, ""),
+    ],
+    ids=str,
+)
+def test_what_a_file_cannot_tell_is_refused(
+    connection: sqlite3.Connection, asked: dict[str, object], said: str
+) -> None:
+    """By the library, and so by the command."""
+    with pytest.raises(InvalidInput, match=said):
+        SqliteRecall(connection).recall(make_query("zigbee", **asked))
+
+
 def test_filters_hold_as_over_postgres(connection: sqlite3.Connection) -> None:
     """Category, tags (whatever stands around the commas), user and time."""
     connection.execute("UPDATE memories SET tags = 'map,  mesh', category = 'ops', user_id = 'ana' WHERE id = 4")
