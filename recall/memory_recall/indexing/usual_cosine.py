@@ -61,7 +61,7 @@ async def find_usual_cosine(
         prompts = await _embedded(everyday_prompts(), model, embedder)
         await run(partial(write_usual_cosine, table=table, model_id=model.id, column=column, prompts=prompts))
     except MemoryIndexError as error:
-        _log.warning("usual cosine not found", reason=error.reason, message=error.message)
+        _log.warning("usual cosine not found", reason=error.reason, message=str(error))
         return Outcome.FAILED
     return Outcome.FOUND
 

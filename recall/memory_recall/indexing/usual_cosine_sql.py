@@ -61,3 +61,7 @@ UPDATE {models} SET usual_cosine = greatest(-1, least(0.999, cosine)) FROM usual
                 f"{_STATEMENT_TIMEOUT_MS // 1000} s.",
                 "Build the vector index (memory index build).",
             ) from None
+        except asyncpg.InsufficientPrivilegeError:
+            raise DatabaseRejected(
+                "This role may not record the usual cosine.", "Run the script of memory roles again."
+            ) from None

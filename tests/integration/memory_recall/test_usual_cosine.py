@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import structlog
 
 from memory_recall.errors import MemoryIndexError
 from memory_recall.hnsw.repair import IndexParameters, build_index
@@ -130,12 +131,14 @@ async def test_a_sync_worker_of_an_empty_table_finds_it_soon_after_the_first_row
 
 
 async def test_without_the_right_to_record_it_a_worker_goes_on(bench: Workbench) -> None:
-    """A role of before may not record it; the rows are embedded all the same."""
+    """A role of before may not record it; the rows are embedded all the same, and the log says what to do."""
     await bench.insert(*TEXTS)
     async with least_rights(bench) as roles:
         await bench.execute(f"REVOKE UPDATE (usual_cosine) ON memory_index_models FROM {bench.database.name}_worker")
-        result = await replace(bench, database=roles.worker).backfill()
+        with structlog.testing.capture_logs() as logged:
+            result = await replace(bench, database=roles.worker).backfill()
     assert (result.tally.embedded, result.complete) == (len(TEXTS), True)
+    assert "Run the script of memory roles again." in next(one["message"] for one in logged if "usual" in one["event"])
     assert await usual_cosine(bench) is None
 
 
