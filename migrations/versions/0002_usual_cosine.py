@@ -9,7 +9,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Add a column to the table of models, which only holds a few rows."""
+    """Add the column, NULL until a worker has found it; the table of models has a few rows, so the lock is short."""
     with context.config.attributes["steps"]() as steps:
         steps.run(
             'ALTER TABLE {schema}."memory_index_models{suffix}" ADD COLUMN IF NOT EXISTS usual_cosine double precision '

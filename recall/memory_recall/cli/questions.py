@@ -170,7 +170,7 @@ def export_command(labels: LabelsArgument, output: OutputOption = None, json: Js
 
 
 def existing_labels(labels: Path, *, as_json: bool) -> LabelFile:
-    """Return the file of a labelling.
+    """Open the file that holds the questions and judgements, which must exist.
 
     Raises:
         typer.Exit: it does not exist or cannot be read; the error has been reported.

@@ -34,7 +34,7 @@ class Rated:
 
     def suffices(self, least: LeastRelevance) -> bool:
         """Return whether the memory is relevant enough."""
-        return self.relevance >= (least.by_words if self.by_words else least.by_meaning)
+        return least.met_by(self.relevance, by_words=self.by_words)
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,12 +27,12 @@ from memory_recall.postgres.connection import AnyConnection, Pool
 from memory_recall.postgres.driver_errors import translated
 from memory_recall.search.cached_value import CachedValue
 from memory_recall.search.fusion import default_fusion
-from memory_recall.search.judging import judge
 from memory_recall.search.options import DEFAULT_OPTIONS, RecallOptions
 from memory_recall.search.period import Period
 from memory_recall.search.query import EmbeddedQuery, RecallQuery
 from memory_recall.search.query_embedding import BudgetedQueryEmbedder, QueryEmbedder
 from memory_recall.search.recall import CLEANUP_SECONDS, Recall, Recalled, Request
+from memory_recall.search.relevant_rows import relevant_rows
 from memory_recall.search.result import Degraded, RecallResult, Timings, memory_from
 from memory_recall.search.sql.bm25 import CollectionStatistics
 from memory_recall.search.sql.collection_statistics import measure_collection
@@ -135,18 +135,18 @@ class HybridRecall(Recall):
         timings = Timings(total * 1e3, finding.embedding_seconds * 1e3, (total - finding.embedding_seconds) * 1e3)
         if plan.query.explain:
             timings = replace(timings, legs=await self._explain(finding))
-        judged = judge(plan, finding.answer, found)
+        relevant = relevant_rows(plan, finding.answer, found)
         result = RecallResult(
-            tuple(memory_from(row) for row in judged.rows),
+            tuple(memory_from(row) for row in relevant.rows),
             plan.query.mode,
             finding.answer.reason,
             timings,
             reader=reader_of(plan.query.user_id, plan.table),
-            relevance_basis=judged.basis,
-            relevance_scale=judged.scale,
-            held_back=judged.held_back,
+            relevance_basis=relevant.basis,
+            relevance_scale=relevant.scale,
+            held_back=relevant.held_back,
         )
-        return Recalled(result, [own_row(plan.table, row) for row in judged.rows] if plan.own_columns else ())
+        return Recalled(result, [own_row(plan.table, row) for row in relevant.rows] if plan.own_columns else ())
 
     def note_demand(self, finding: Finding, primary: Pool) -> None:
         """Start a task that records that an embedder is wanted, if none answered and a connection is idle."""

@@ -1,4 +1,4 @@
-"""The relevance of a recalled memory: how likely it answers the query at all, comparable between tables and models.
+"""The relevance of a recalled memory: how likely it answers the query at all, comparable between tables.
 
 The scores of a fusion order the memories of one recall, and say nothing about whether any of them fits. Relevance is a
 logistic function of two numbers that the recall's statement has anyway. Each is a quarter the memory's own and three
@@ -11,8 +11,9 @@ quarters that of the best memory of the recall, since a query to which one memor
 Where the dense leg took no part, and for a memory without a vector, such as a sensitive one, words alone decide. They
 tell less, so that more has to be let through.
 
-Relevance is calibrated for as many relevant memories as there are memories that a prompt without an answer recalls. ADR
-41 says how the weights were found, what they keep and what they hold back.
+Relevance is calibrated with all-MiniLM-L6-v2, for as many relevant memories as there are memories that a prompt without
+an answer recalls. With other models it is lower than it should be. ADR 41 says how the weights were found, what they
+keep and what they hold back.
 """
 
 import math
@@ -58,6 +59,10 @@ class LeastRelevance:
 
     by_meaning: float
     by_words: float
+
+    def met_by(self, relevance: float, *, by_words: bool) -> bool:
+        """Return whether a memory of this relevance is returned; `by_words` says whether words alone decided it."""
+        return relevance >= (self.by_words if by_words else self.by_meaning)
 
 
 LEVELS: Mapping[Level, LeastRelevance | None] = {
@@ -109,7 +114,7 @@ class RelevanceScale:
 
     def suffices(self, row: Mapping[str, Any], least: LeastRelevance) -> bool:
         """Return whether a row is relevant enough. It has `dense_score` and `relevance`, as this scale computed it."""
-        return bool(row["relevance"] >= (least.by_words if self.by_words(row["dense_score"]) else least.by_meaning))
+        return least.met_by(row["relevance"], by_words=self.by_words(row["dense_score"]))
 
     def by_words(self, dense_score: float | None) -> bool:
         """Return whether words alone decide the relevance of a row, since it or the recall has no cosine."""

@@ -8,7 +8,7 @@ from memory_recall.search.result import RecalledMemory, RecallResult
 _BYTES_PER_TOKEN = 4  # of UTF-8, so that a text of two or three bytes a character counts as what it costs
 
 
-def estimated_tokens(content: str) -> int:
+def content_tokens(content: str) -> int:
     """Estimate the tokens of a text: a quarter of its bytes in UTF-8, rounded up."""
     return -(-len(content.encode("utf-8", "surrogatepass")) // _BYTES_PER_TOKEN)
 
@@ -20,7 +20,7 @@ def places_that_fit(memories: Sequence[RecalledMemory], max_tokens: int) -> list
     """
     left, places = max_tokens, []
     for place in sorted(range(len(memories)), key=lambda place: -(memories[place].relevance or 0.0)):
-        tokens = estimated_tokens(memories[place].content)
+        tokens = content_tokens(memories[place].content)
         if tokens <= left:
             left -= tokens
             places.append(place)

@@ -11,7 +11,7 @@ from memory_recall.contrib.sqlite import SqliteRecall
 from memory_recall.search.query import RecallQuery
 from memory_recall.search.result import RecalledMemory
 from memory_recall.search.sql.visibility import EVERYONE
-from memory_recall.search.token_budget import estimated_tokens, places_that_fit
+from memory_recall.search.token_budget import content_tokens, places_that_fit
 from tests.support.sqlite_schema import create_schema
 from tests.unit.memory_recall.fake_recall import FakeRecall, memory
 from tests.unit.memory_recall.test_second_stage import FakeReranker
@@ -21,7 +21,7 @@ PAGE = [memory(number, "x" * length) for number, length in enumerate((40, 80, 20
 
 @pytest.mark.parametrize(("text", "tokens"), [("", 0), ("a", 1), ("abcd", 1), ("abcde", 2), ("äöü", 2), ("語", 1)])
 def test_a_token_is_four_bytes_of_utf_8(text: str, tokens: int) -> None:
-    assert estimated_tokens(text) == tokens
+    assert content_tokens(text) == tokens
 
 
 @pytest.mark.parametrize(

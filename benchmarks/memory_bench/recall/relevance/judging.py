@@ -59,7 +59,7 @@ class Judged:
         return float(np.mean([abs(expected - observed) for expected, observed in self.reliability]))
 
     def figures(self) -> dict[str, float]:
-        """Return the main figures, rounded."""
+        """Return the figures of the benchmark's last line, to four digits, without those that were not measured."""
         kept, empty = list(self.kept.values()), list(self.empty.values())
         found = {
             "kept": float(np.mean(kept)),

@@ -9,7 +9,7 @@ from memory_recall.status import DatabaseFacts
 
 @dataclass(frozen=True, slots=True)
 class ShownFact:
-    """A fact under its name, both as texts for people."""
+    """A fact about the index: what it is called on the page, and its value as the page shows it."""
 
     name: str
     value: str

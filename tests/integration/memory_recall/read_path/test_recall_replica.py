@@ -65,6 +65,22 @@ async def everything_shown(recall: Any) -> list[set[tuple[Any, ...]]]:
     return shown
 
 
+async def test_what_a_replica_found_is_held_back_as_what_the_primary_finds(
+    replicated: Replicated, embedder: ChosenEmbedder
+) -> None:
+    await replicated.memories.pool.execute("UPDATE memory_index_models SET usual_cosine = 0.2")
+    await add_secret(replicated)
+    await replicated.catch_up()
+    primary, replica = replicated.memories.recalling(embedder), replicated.recalling(embedder)
+    rated = await primary.recall(make_query("kettle", least_relevance=0.0))
+    least = max(one.relevance for one in rated.memories)
+    for query in (make_query("kettle", least_relevance=0.0), make_query("kettle", least_relevance=least)):
+        found, wanted = await replica.recall(query), await primary.recall(query)
+        assert judged(found) == judged(wanted)
+        assert (found.held_back, found.relevance_basis) == (wanted.held_back, wanted.relevance_basis)
+    assert found.held_back > 0
+
+
 @pytest.mark.promise("replica-answers-checked")
 @pytest.mark.parametrize(("change", "readable"), CHANGES.values(), ids=CHANGES)
 async def test_a_memory_that_changed_a_moment_ago_is_shown_as_the_primary_has_it(
