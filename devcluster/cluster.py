@@ -93,6 +93,12 @@ class Cluster(AbstractContextManager["Cluster"], ABC):
         """Give an image that the nodes have another name, as if another registry had it as well."""
         raise UnsupportedError(f"the {self.driver} driver cannot call {name} {other}", remedy="use the node driver")
 
+    def trust_registry(self, host: str, authority: Path) -> None:
+        """Have the nodes pull from a registry (`host:port`) over TLS that is verified by this authority's certificate."""
+        raise UnsupportedError(
+            f"the {self.driver} driver cannot trust {host} by {authority}", remedy="use the node driver"
+        )
+
     def await_image(self, name: str) -> None:
         """Wait until the nodes have the image `name`, which the driver provides: `cnpg` or `postgresql`."""
 

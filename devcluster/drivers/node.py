@@ -100,6 +100,14 @@ class NodeCluster(Cluster):
         """Give an image that the node has another name, as if another registry had it as well."""
         processes.run(self.exec_command([*_CTR_IMAGES, "tag", "--force", name, other]))
 
+    def trust_registry(self, host: str, authority: Path) -> None:
+        """Have the node pull from a registry (`host:port`) over TLS that is verified by this authority's certificate."""
+        directory = self.layout.registries / host
+        directory.mkdir(parents=True, exist_ok=True)
+        shutil.copy(authority, directory / "ca.crt")
+        inside = Layout(INSIDE).registries / host / "ca.crt"
+        (directory / "hosts.toml").write_text(f'server = "https://{host}"\nca = "{inside}"\n', encoding="utf-8")
+
     def await_image(self, name: str) -> None:
         """Wait until the background import of the image `name` has ended."""
         launch.wait_until_ready(self.layout, f"image-{name}")

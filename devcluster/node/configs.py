@@ -55,6 +55,8 @@ state = "/run/containerd"
   [plugins."io.containerd.grpc.v1.cri".cni]
     bin_dir = "{cni_plugins}"
     conf_dir = "{layout.config}/cni"
+  [plugins."io.containerd.grpc.v1.cri".registry]
+    config_path = "{layout.registries}"
 """
 
 

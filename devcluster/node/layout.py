@@ -76,6 +76,11 @@ class Layout:
         """Directory of the components' configuration files."""
         return self.data / "config"
 
+    @property
+    def registries(self) -> Path:
+        """Directory in which containerd looks, at each pull, how to reach a registry, by the registry's host."""
+        return self.config / "registries"
+
     def internal_kubeconfig(self, who: str) -> Path:
         """Return the path of the kubeconfig that the component `who` uses inside the node's network namespace."""
         return self.config / f"{who}.kubeconfig"

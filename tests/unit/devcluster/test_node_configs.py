@@ -25,6 +25,7 @@ def test_containerd_reads_its_file_as_toml_with_our_pause_image(files: dict[str,
     cri = tomllib.loads(files["containerd.toml"])["plugins"]["io.containerd.grpc.v1.cri"]
     assert cri["sandbox_image"] == "localhost/pause:1"
     assert cri["containerd"]["snapshotter"] == "native"
+    assert cri["registry"]["config_path"] == str(Layout(INSIDE).registries)
     assert cri["cni"]["bin_dir"] == "/opt/cni/bin"
 
 
