@@ -127,7 +127,10 @@ class Controller:
             index = parse(manifest)
         except InvalidSpecError as error:
             return await self._refuse(manifest, error)
-        plan = acknowledge(index, self.clock()) or await self._decide(index, manifest, history)
+        plan = acknowledge(index, self.clock())
+        if plan is None:
+            index = await self.observer.resolved(index)
+            plan = await self._decide(index, manifest, history)
         if plan.recommendation:
             history.record_recommendation(
                 plan.recommendation, keep_seconds=index.spec.embedder.scale_down_delay_seconds
