@@ -16,7 +16,7 @@ from memory_operator.clients.kube import Kube, KubeError
 from memory_operator.controller.objects import Objects
 from memory_operator.reconcile.authorization.consent import check_embedder_owner
 from memory_operator.reconcile.embedder_tls import has_copy
-from memory_operator.reconcile.facts import Problem, ServingCertificate
+from memory_operator.reconcile.facts import DeploymentFacts, Problem, ServingCertificate
 from memory_operator.resources.embedder import embedder_url
 from memory_operator.resources.embedder_ca import copied_authority
 from memory_operator.resources.worker_pods import configured_embedder
@@ -80,8 +80,15 @@ class EmbedderTlsObserver:
         unusable = isinstance(authority, Problem) and authority.reason is Reason.SECRET_INVALID
         return authority if isinstance(authority, Problem) and unusable and not isinstance(found, Problem) else found
 
-    async def unverified(self, index: MemoryIndex, copies: Mapping[str, str | Problem]) -> Problem | None:
-        """Return why callers do not accept the certificate that the object's own embedder shows; None if they do."""
+    async def unverified(
+        self, index: MemoryIndex, copies: Mapping[str, str | Problem], served: DeploymentFacts | None
+    ) -> Problem | None:
+        """Return why callers do not accept the certificate that the object's own embedder shows; None if they do.
+
+        The result is also None if the embedder speaks no TLS or has no ready pod.
+        """
+        if not index.serves_tls or served is None or not served.ready:
+            return None
         named = index.embedder_authority
         certificates = copies.get(named.key, "") if named else ""
         return None if isinstance(certificates, Problem) else await self._probe.unverified(index, certificates)

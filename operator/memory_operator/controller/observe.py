@@ -40,6 +40,7 @@ from memory_operator.reconcile.facts import (
     JobFacts,
     Observed,
     Peers,
+    PodFacts,
     Problem,
     ReportedModel,
 )
@@ -90,21 +91,13 @@ class Observer:
         )
         manifests = {item["metadata"]["name"]: item for item in children["Deployment"]}
         deployments = {name: object_facts.deployment_facts(item) for name, item in manifests.items()}
-        controllers = _uids(item for kind in ("Job", "ReplicaSet") for item in children[kind])
-        pods = tuple(object_facts.pod_facts(pod, controllers) for pod in children["Pod"])
-        dsn = _dsn(index, secret, cluster)
-        credentials = dsn if isinstance(dsn, Problem) else object_facts.credentials(dsn, *_dsn_key(index))
-        certificates = await self._certificates(index, cluster)
-        inspection = await self._database(index, dsn, credentials, cluster, certificates)
+        pods = _pods(children)
+        credentials, certificates, inspection = await self._inspected(index, secret, cluster)
         sync = manifests.get(f"{index.name}-sync")
-        shared = await self._shared(index, sync)
+        shared, authorities = await asyncio.gather(self._shared(index, sync), self._tls.copied(index, sync))
         reference = shared.get(embedder_url(index)) if index.spec.embedder.ref else None
-        authorities = await self._tls.copied(index, sync)
         consented = frozenset(urlsplit(url).hostname or "" for url, problem in shared.items() if problem is None)
         served = deployments.get(f"{index.name}-{COMPONENT}")
-        external = reference or await self._external(index, consented, authorities)
-        if external is None and index.serves_tls and served and served.ready:
-            external = await self._tls.unverified(index, authorities)
         return Observed(
             credentials=credentials,
             cluster=cluster,
@@ -122,7 +115,9 @@ class Observer:
             key_refused=await self._probe.key_refused(
                 pod for pod in pods if pod.component == "sync" and index.embedder_key
             ),
-            external=external,
+            external=reference
+            or await self._external(index, consented, authorities)
+            or await self._tls.unverified(index, authorities, served),
             active_external=await self._active_external(index, inspection.found, sync, consented, authorities),
             certificate=await self._tls.certificate(index),
             embedder_authorities=authorities,
@@ -194,6 +189,15 @@ class Observer:
         """
         place = ca_secret(index, cluster if isinstance(cluster, ClusterFacts) else None)
         return "" if place is None else await self.authorities.certificates(place)
+
+    async def _inspected(
+        self, index: MemoryIndex, secret: Manifest | None, cluster: ClusterFacts | Problem | None
+    ) -> tuple[Credentials | Problem, str | Problem, Inspection]:
+        """Return what the connection URI says, the certificates that verify the server, and what the database says."""
+        dsn = _dsn(index, secret, cluster)
+        credentials = dsn if isinstance(dsn, Problem) else object_facts.credentials(dsn, *_dsn_key(index))
+        certificates = await self._certificates(index, cluster)
+        return credentials, certificates, await self._database(index, dsn, credentials, cluster, certificates)
 
     async def _database(
         self,
@@ -392,6 +396,11 @@ def _names(index: MemoryIndex) -> ColumnNames | None:
         return column_names(index)
     except InvalidConfiguration:
         return None
+
+
+def _pods(children: Mapping[str, list[Manifest]]) -> tuple[PodFacts, ...]:
+    controllers = _uids(item for kind in ("Job", "ReplicaSet") for item in children[kind])
+    return tuple(object_facts.pod_facts(pod, controllers) for pod in children["Pod"])
 
 
 def _uids(manifests: Iterable[Manifest]) -> frozenset[str]:
