@@ -11,6 +11,7 @@ import pytest
 
 from devcluster.node.pki import Authority
 from memory_embedder.http.certificate import CertificateFault
+from memory_embedder.settings import EmbedderSettings
 from memory_operator.api.spec import parse
 from memory_operator.clients.certificates import serving_certificate
 from memory_operator.clients.embedder import parse_metrics
@@ -72,6 +73,7 @@ def test_the_pod_mounts_certificate_and_key_alone_and_the_status_says_https(worl
     command = pod["containers"][0]["command"]
     for option, file in (("--tls-certificate-file", "tls.crt"), ("--tls-key-file", "tls.key")):
         assert command[command.index(option) + 1] == f"{mount['mountPath']}/{file}"
+        assert option.removeprefix("--").replace("-", "_") in EmbedderSettings.model_fields
     assert {probe["httpGet"].get("scheme", "HTTP") for probe in (
         pod["containers"][0][name] for name in ("startupProbe", "livenessProbe", "readinessProbe")
     )} == {"HTTP"}  # fmt: skip
