@@ -30,12 +30,18 @@ BRIEF = ConnectionLimits(connections=100, body_seconds=60, head_seconds=0.2)
 
 
 def on_each_loop(test: Callable[[ServingFiles], Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    """Run a test on both event loops: the embedder's image has uvloop, whose TLS is its own."""
+    """Run a test on both event loops: the embedder's image has uvloop, whose TLS is its own.
+
+    No exception is left to the event loop meanwhile.
+    """
 
     @pytest.mark.parametrize("make_loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
     def run(files: ServingFiles, make_loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
+        unhandled: list[object] = []
         with asyncio.Runner(loop_factory=make_loop) as runner:
+            runner.get_loop().set_exception_handler(lambda _loop, context: unhandled.append(context))
             runner.run(test(files))
+        assert unhandled == []
 
     return run
 
