@@ -129,7 +129,8 @@ class Controller:
             return await self._refuse(manifest, error)
         plan = acknowledge(index, self.clock())
         if plan is None:
-            index = await self.observer.resolved(index)
+            if index.deleted_at is None:  # a deletion asks no embedder, and waits for no Secret of one
+                index = await self.observer.resolved(index)
             plan = await self._decide(index, manifest, history)
         if plan.recommendation:
             history.record_recommendation(

@@ -12,10 +12,11 @@ import pytest
 from devcluster.node.pki import Authority
 from memory_embedder.http.certificate import CertificateFault
 from memory_embedder.settings import EmbedderSettings
-from memory_operator.api.spec import parse
+from memory_operator.api.spec import FINALIZER, parse
 from memory_operator.clients.certificates import serving_certificate
 from memory_operator.clients.embedder import parse_metrics
 from memory_operator.clients.http import Answer, NoAnswerError, NotVerifiedError, opened
+from memory_operator.clients.kube import KubeError
 from memory_operator.reconcile import embedder_tls
 from memory_operator.reconcile.embedder_tls import names_host
 from memory_operator.reconcile.facts import EmbedderLoad, Problem, ServingCertificate
@@ -394,3 +395,22 @@ def test_the_time_of_a_certificate_is_read_as_utc() -> None:
     assert not isinstance(found, Problem)
     assert found.not_after == datetime(2027, 5, 1, tzinfo=UTC)
     assert HOST in found.hosts
+
+
+async def test_a_deletion_does_not_wait_for_the_secret_of_an_embedder(bench: Bench) -> None:
+    bench.api.index["spec"]["embedder"] |= TLS["embedder"]
+    put_serving(bench, secret())
+    await bench.reconcile(2)
+    real = bench.api.get
+
+    async def failing(kind: str, namespace: str, name: str) -> Any:
+        if (kind, name) == ("Secret", "serving"):
+            raise KubeError("reading Secret team/serving", 500, "broken", refused=False)
+        return await real(kind, namespace, name)
+
+    bench.api.get = failing  # type: ignore[method-assign]
+    bench.observer.authorities._certificates.clear()
+    assert FINALIZER in bench.api.index["metadata"]["finalizers"]
+    bench.api.index["metadata"]["deletionTimestamp"] = START.isoformat()
+    await bench.reconcile(3)
+    assert FINALIZER not in bench.api.index["metadata"]["finalizers"]
