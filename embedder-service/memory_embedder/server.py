@@ -24,7 +24,9 @@ from memory_embedder.engine.protocol import Engine, EngineOptions
 from memory_embedder.errors import EmbedderError, ErrorKind, configuration_error
 from memory_embedder.hardening import forbid_core_dumps, return_large_blocks
 from memory_embedder.http.app import build_app, build_probe_app
+from memory_embedder.http.certificate import ServingCertificate
 from memory_embedder.http.connections import BoundedConfig, BoundedServer, ConnectionLimits
+from memory_embedder.http.handshakes import TlsServer
 from memory_embedder.scheduling.lanes import Lane
 from memory_embedder.scheduling.service import EmbeddingService
 from memory_embedder.settings import EmbedderSettings
@@ -34,6 +36,7 @@ from memory_embedder.telemetry.tracing import make_tracing
 
 _MOST_CONNECTIONS = 512  # of callers; the memory that each can take without being counted is bounded
 _MOST_REFUSED = 2048  # connections beyond these that are answered by 429 at one time
+_MOST_REFUSED_TLS = 128  # the same with TLS, whose buffers take a quarter of a megabyte each
 _PROBE_CONNECTIONS = 32
 _EVERY_ADDRESS = "::"
 
@@ -51,11 +54,13 @@ def serve(settings: EmbedderSettings) -> int:
     return_large_blocks()
     logger = structlog.get_logger("memory_embedder.server")
     service = EmbeddingService(settings, load_engine, Metrics(Lane), make_tracing(settings.otlp_endpoint))
-    server = _make_server(service)
+    files = settings.tls_files()
+    certificate = ServingCertificate(*files, service.metrics) if files else None
+    server = _make_server(service, certificate)
     listening, probed = (listen(settings.host, port) for port in (settings.port, settings.probe_port))
     ports = {"port": listening.getsockname()[1], "probe_port": probed.getsockname()[1]}
     _warn_of_unknown_prefixes(settings)
-    logger.info("Listening", host=settings.host, **ports)
+    logger.info("Listening", host=settings.host, tls=certificate is not None, **ports)
     failures: list[EmbedderError] = []
 
     def load() -> None:
@@ -79,7 +84,7 @@ def serve(settings: EmbedderSettings) -> int:
     loader.start()
 
     with asyncio.Runner(loop_factory=server.config.get_loop_factory()) as runner:
-        runner.run(_run(service, server, listening, _make_probe_server(service), probed))
+        runner.run(_run(service, server, listening, _make_probe_server(service, certificate), probed))
     finished = service.close()
     logger.info("Stopped", answered_everything=finished)
     status = 1 if failures or not finished else 0
@@ -97,12 +102,13 @@ def _warn_of_unknown_prefixes(settings: EmbedderSettings) -> None:
         )
 
 
-def _make_server(service: EmbeddingService) -> BoundedServer:
+def _make_server(service: EmbeddingService, certificate: ServingCertificate | None) -> BoundedServer:
     settings, limits = service.settings, service.limits
+    most_refused = _MOST_REFUSED if certificate is None else _MOST_REFUSED_TLS
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     connections = ConnectionLimits(
         connections=min(_MOST_CONNECTIONS, files // 2),
-        refused=min(_MOST_REFUSED, files // 4),
+        refused=min(most_refused, files // 4),
         body_seconds=limits.body_seconds + 5,  # the application itself answers that the body is late
     )
     config = BoundedConfig(
@@ -113,14 +119,16 @@ def _make_server(service: EmbeddingService) -> BoundedServer:
         drain_seconds=limits.drain_seconds + 5,
         on_refusal=service.metrics.rejected.labels(code=ErrorKind.OVERLOADED.code).inc,
     )
-    return BoundedServer(config)
+    return BoundedServer(config) if certificate is None else TlsServer(config, certificate, service.metrics)
 
 
-def _make_probe_server(service: EmbeddingService) -> BoundedServer:
+def _make_probe_server(service: EmbeddingService, certificate: ServingCertificate | None) -> BoundedServer:
     settings = service.settings
     connections = ConnectionLimits(connections=_PROBE_CONNECTIONS, body_seconds=5, refused=_PROBE_CONNECTIONS)
     return BoundedServer(
-        BoundedConfig(build_probe_app(service), settings.host, settings.probe_port, connections, drain_seconds=1)
+        BoundedConfig(
+            build_probe_app(service, certificate), settings.host, settings.probe_port, connections, drain_seconds=1
+        )
     )
 
 

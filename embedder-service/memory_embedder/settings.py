@@ -119,6 +119,14 @@ class EmbedderSettings(BaseModel):
         default=None,
         description="Require a key of this file, which has one a line, from callers; default: no key is required.",
     )
+    tls_certificate_file: Path | None = Field(
+        default=None,
+        description="Serve HTTPS on --port with the certificate of this file, in PEM form with its intermediates. The "
+        "file is read again when it changes. Default: plain HTTP.",
+    )
+    tls_key_file: Path | None = Field(
+        default=None, description="The private key of --tls-certificate-file, in PEM form and not encrypted."
+    )
     otlp_endpoint: str | None = Field(
         default=None,
         description="Send traces (times and sizes, no text) to this OTLP/HTTP address; default: no traces.",
@@ -151,6 +159,21 @@ class EmbedderSettings(BaseModel):
     def has_unknown_prefixes(self) -> bool:
         """Return whether the model has no known profile and the settings do not say its prefixes, not even as empty."""
         return self.profile().name not in PROFILES and self.query_prefix is None and self.document_prefix is None
+
+    def tls_files(self) -> tuple[Path, Path] | None:
+        """Return the files of certificate and key by which HTTPS is served; None for plain HTTP.
+
+        Raises:
+            EmbedderError: only one of them is set.
+        """
+        certificate, key = self.tls_certificate_file, self.tls_key_file
+        if certificate and key:
+            return certificate, key
+        if certificate or key:
+            raise configuration_error(
+                "--tls-certificate-file and --tls-key-file need each other: name both for HTTPS, or none.",
+            )
+        return None
 
     def file(self) -> Path:
         """Return the path of the model file."""

@@ -291,6 +291,11 @@ WORK = (
         {**REFERENCE, "spec.embedder.apiKey": {"secretName": "key"}},
         "belongs in embedder.external.apiKey or embedder.ref.apiKey",
     ),
+    Case(
+        "TLS for the embedder of another object",
+        {**REFERENCE, "spec.embedder.tls": {"secretName": "tls"}},
+        "remove embedder.tls",
+    ),
     Case("a reference to nobody", {"spec.embedder": {"ref": {"namespace": "ai"}}}, "name: Required value"),
     Case("a reference by URL", {"spec.embedder": {"ref": {"name": "http://shared"}}}, "the name of a MemoryIndex"),
     Case(
@@ -362,6 +367,17 @@ WORK = (
         "an external embedder with the key at the wrong place",
         {"spec.embedder": {"external": {"url": "http://e:80"}, "apiKey": {"secretName": "k"}}},
         "move embedder.apiKey there",
+    ),
+    Case(
+        "TLS for an embedder that is external",
+        {"spec.embedder": {"external": {"url": "https://e.ml.svc"}, "tls": {"secretName": "tls"}}},
+        "remove embedder.tls",
+    ),
+    Case("a certificate without a Secret", {"spec.embedder.tls": {}}, "secretName: Required value"),
+    Case(
+        "a certificate in place of the name of its Secret",
+        {"spec.embedder.tls": {"secretName": "-----BEGIN CERTIFICATE-----"}},
+        "the certificate and its key belong in the Secret",
     ),
     Case(
         "an external embedder with callers",

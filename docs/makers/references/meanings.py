@@ -126,6 +126,10 @@ REASONS: dict[Reason, str] = {
     Reason.GRAPH_NOT_PROGRESSING: "The sync worker runs, and links none of the changed memories to their concepts.",
     Reason.EMBEDDER_UNAVAILABLE: "The embedder's Deployment is missing, serves another model, or does not answer.",
     Reason.EXTERNAL_UNREACHABLE: "The external embedder does not answer, or not as an embedder does.",
+    Reason.CERTIFICATE_INVALID: (
+        "The certificate in the embedder's Secret has expired, is for another host, or does not belong to its key."
+    ),
+    Reason.EMBEDDER_NOT_VERIFIED: "The embedder shows a certificate that its callers do not accept.",
     Reason.UNSCHEDULABLE: "The scheduler finds no node for a pod; the message says for want of what.",
     Reason.IMAGE_PULL_FAILED: "A node cannot pull a pod's image.",
     Reason.PROGRESS_DEADLINE_EXCEEDED: "A roll-out has not come to its end within the Deployment's deadline.",

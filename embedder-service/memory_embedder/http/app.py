@@ -12,6 +12,7 @@ from starlette.exceptions import HTTPException
 
 from memory_embedder import __version__
 from memory_embedder.errors import EmbedderError, ErrorKind
+from memory_embedder.http.certificate import ServingCertificate
 from memory_embedder.http.guards import RequestGuard
 from memory_embedder.http.routes import build_probes, build_router
 from memory_embedder.scheduling.service import EmbeddingService
@@ -51,10 +52,13 @@ def build_app(service: EmbeddingService) -> FastAPI:
     return app
 
 
-def build_probe_app(service: EmbeddingService) -> FastAPI:
-    """Build the application for the kubelet and Prometheus: health, readiness and metrics."""
+def build_probe_app(service: EmbeddingService, certificate: ServingCertificate | None = None) -> FastAPI:
+    """Build the application for the kubelet and Prometheus: health, readiness and metrics.
+
+    `certificate` is that of the port for callers, if it speaks TLS.
+    """
     app = FastAPI(openapi_url=None, redirect_slashes=False, telemetry=_NO_TELEMETRY)
-    app.include_router(build_probes(service))
+    app.include_router(build_probes(service, certificate))
     _guard(app, service)
     return app
 

@@ -45,7 +45,8 @@ class ConnectionLimits:
     are answered by 429 at one time. `held_seconds` is how long a connection may wait for its client before it makes
     room for another. `unread_seconds` count from the moment at which the client stops reading its answer, or at
     which the server, which has written all of it, begins to close the connection. `pipelined` is the number of
-    requests that may wait for the answer to a request before them. `body_pieces` is the number of pieces that a
+    requests that may wait for the answer to a request before them, and `handshakes` that of the connections whose TLS
+    has not begun. `body_pieces` is the number of pieces that a
     body may have if they are small, with fewer than 64 bytes each on the average: each takes about a microsecond
     during which no other request is served.
     """
@@ -60,6 +61,7 @@ class ConnectionLimits:
     head_bytes: int = 64 << 10
     head_fields: int = 100
     pipelined: int = 16
+    handshakes: int = 64
     body_pieces: int = 4096
 
 
@@ -328,7 +330,10 @@ class BoundedProtocol(HttpToolsProtocol):
             self._answered_by_refusal, self._since = True, time.monotonic()
             self._on_refusal()
             self.transport.write(_REFUSAL)
-            self.transport.write_eof()
+            if self.transport.get_extra_info("sslcontext") is None:
+                self.transport.write_eof()
+            else:  # TLS cannot end one direction, and reads until the client has ended the other
+                self.transport.close()
 
     def _count_in_head(self, size: int) -> None:
         self._field_bytes += size

@@ -12,6 +12,7 @@ from fastapi import APIRouter, Request, Response
 
 from memory_embedder.errors import EmbedderError, ErrorKind, loading
 from memory_embedder.http.answers import EmbeddingAnswer
+from memory_embedder.http.certificate import ServingCertificate
 from memory_embedder.http.guards import ApiKeys
 from memory_embedder.http.intake import (
     ERRORS,
@@ -117,8 +118,11 @@ def _add_models(router: APIRouter, service: EmbeddingService, api_key: ApiKeys) 
         return _card(served).model_copy(update={"id": model})
 
 
-def build_probes(service: EmbeddingService) -> APIRouter:
-    """Build the routes for the kubelet and Prometheus, which send no API key: health, readiness and metrics."""
+def build_probes(service: EmbeddingService, certificate: ServingCertificate | None = None) -> APIRouter:
+    """Build the routes for the kubelet and Prometheus, which send no API key: health, readiness and metrics.
+
+    With a `certificate`, requests are served only once it is usable.
+    """
     router = APIRouter()
 
     @router.get("/healthz", responses={503: ERRORS[503]}, summary="Whether the process works at all")
@@ -129,6 +133,8 @@ def build_probes(service: EmbeddingService) -> APIRouter:
     @router.get("/readyz", responses={503: ERRORS[503]}, summary="Whether requests are served")
     async def readyz() -> dict[str, str]:
         service.require_ready()
+        if certificate is not None:
+            certificate.require_usable()
         return {"status": "ready"}
 
     @router.get("/metrics", response_class=Response, summary="Prometheus metrics")

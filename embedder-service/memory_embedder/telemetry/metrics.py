@@ -95,6 +95,14 @@ class Metrics:
         self.batch_limit = self._gauge("batch_limit_tokens", "Tokens that a batch may hold, set or measured at start.")
         self.query_threads = self._gauge("query_threads", "Threads of a query while nothing else runs.")
         self.contexts = self._gauge("contexts", "Contexts that compute; an express one takes queries alone.", "role")
+        self.certificate_expiry = self._gauge(
+            "certificate_expiry_timestamp_seconds",
+            "When the certificate in use expires, in seconds since 1970; 0 where none is.",
+        )
+        self.certificate_refused = self._gauge(
+            "certificate_refused", "1 while the files of certificate and key are not used, by why.", "fault"
+        )
+        self.handshake_failures = self._counter("tls_handshake_failures_total", "TLS handshakes that failed.")
         # Made at once: a series that is absent until its first use breaks rates and alerts.
         self.lanes = {str(lane): LaneSeries(self, str(lane)) for lane in lanes}
 

@@ -31,6 +31,19 @@ class CaSecret(Section):
     key: str = "ca.crt"
 
 
+class CaConfigMap(Section):
+    """The key of the operator's own ConfigMap that holds a copy of certificates of an authority."""
+
+    name: str
+    key: str
+
+
+class ServingSecret(Section):
+    """A Secret in the namespace of the MemoryIndex, in the form of cert-manager, with a certificate of its embedder."""
+
+    secret_name: str
+
+
 def _require_plain(url: str) -> str:
     """Return the URL if it is an http or https URL without credentials whose port, if it has one, can exist.
 
@@ -49,7 +62,7 @@ def _require_plain(url: str) -> str:
     return url
 
 
-_SERVICE_URL = re.compile(rf"http://(?P<name>[^./:@]+)-{COMPONENT}\.(?P<namespace>[^./:@]+)\.svc:{PORT}")
+_SERVICE_URL = re.compile(rf"https?://(?P<name>[^./:@]+)-{COMPONENT}\.(?P<namespace>[^./:@]+)\.svc:{PORT}")
 HttpUrl = Annotated[str, AfterValidator(_require_plain)]
 
 
@@ -108,6 +121,7 @@ class Embedder(Section):
     scale_down_delay_seconds: float = 300
     scaling: Literal["Operator", "External"] = "Operator"
     api_key: SecretKey | None = None
+    tls: ServingSecret | None = None
     allow_from: tuple[dict[str, Any], ...] | None = None
     image: str | None = None
     resources: dict[str, Any] = Field(default_factory=dict)
@@ -125,7 +139,8 @@ class Embedder(Section):
     def resolved(self, namespace: str) -> Self:
         """Return the embedder of an object in `namespace`, where a reference has become an external embedder.
 
-        Its URL is that of the Service which the operator makes for the named MemoryIndex.
+        Its URL is that of the Service which the operator makes for the named MemoryIndex, without TLS: whether that
+        object's embedder speaks TLS is known only once the object has been read.
         """
         if self.ref is None:
             return self
@@ -134,9 +149,14 @@ class Embedder(Section):
         return self.model_copy(update={"ref": ref, "external": external})
 
 
-def service_url(namespace: str, name: str, component: str) -> str:
-    """Return the URL in the cluster of a Service that the operator makes for an embedder of a MemoryIndex."""
-    return f"http://{name}-{component}.{namespace}.svc:{PORT}"
+def service_host(namespace: str, name: str, component: str) -> str:
+    """Return the host in the cluster of a Service that the operator makes for an embedder of a MemoryIndex."""
+    return f"{name}-{component}.{namespace}.svc"
+
+
+def service_url(namespace: str, name: str, component: str, *, tls: bool = False) -> str:
+    """Return the URL in the cluster of such a Service, whose embedder speaks HTTPS with `tls` True."""
+    return f"http{'s' if tls else ''}://{service_host(namespace, name, component)}:{PORT}"
 
 
 def embedder_owner(url: str) -> tuple[str, str] | None:

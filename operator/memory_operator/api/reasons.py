@@ -171,6 +171,14 @@ class Reason(Enum):
         False,
         "ExternalEmbedderUnreachable",
     )
+    CERTIFICATE_INVALID = (
+        "Have the certificate issued anew; pods read it without a restart.",
+        True,
+    )
+    EMBEDDER_NOT_VERIFIED = (
+        "Name the authority that signs the embedder's certificate, or correct the certificate.",
+        True,
+    )
     EMBEDDER_NOT_SHARED = ("Create that MemoryIndex, or correct spec.embedder.ref.", True)
     EMBEDDER_IN_USE = (
         (
@@ -251,6 +259,8 @@ DELIVERED_BY_OTHERS = frozenset(
         Reason.CLUSTER_MISSING,
         Reason.CLUSTER_NOT_HEALTHY,
         Reason.CNPG_MISSING,
+        Reason.CERTIFICATE_INVALID,
+        Reason.EMBEDDER_NOT_VERIFIED,
         Reason.EMBEDDER_NOT_SHARED,
         Reason.DATABASE_OBJECT_FAILED,
         Reason.UNSCHEDULABLE,

@@ -6,11 +6,20 @@ custom resource definition does not stop an older operator.
 """
 
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from memory_operator.api.embedder import CaSecret, Embedder, HttpUrl, SecretKey, Section
+from memory_operator.api.embedder import (
+    COMPONENT,
+    CaConfigMap,
+    CaSecret,
+    Embedder,
+    HttpUrl,
+    SecretKey,
+    Section,
+    service_url,
+)
 
 Manifest = dict[str, Any]
 
@@ -214,7 +223,8 @@ class MemoryIndex(BaseModel):
     server. They are taken from the status until the operator has read them from the server; a name that was never read
     is None. `cluster_namespace` is the namespace of the server's Cluster if the server is certainly one of its
     instances, else empty. `kubernetes` identifies the Kubernetes cluster, once the server is known.
-    `allowed_namespaces` are the other namespaces whose objects may use the embedder of this one.
+    `allowed_namespaces` are the other namespaces whose objects may use the embedder of this one. `copied_authority` is
+    where the workers find the authority of an embedder that the operator runs; None if the public ones verify it.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -234,6 +244,7 @@ class MemoryIndex(BaseModel):
     deleted_at: datetime | None = None
     requested_at: str = ""
     allowed_namespaces: frozenset[str] = frozenset()
+    copied_authority: CaConfigMap | None = None
 
     @property
     def model_digest(self) -> str | None:
@@ -286,10 +297,28 @@ class MemoryIndex(BaseModel):
         return embedder.external.api_key if embedder.external else embedder.api_key
 
     @property
-    def embedder_authority(self) -> CaSecret | None:
-        """Return the Secret with the certificates of the external embedder's authority, None if none is named."""
+    def serves_tls(self) -> bool:
+        """Return whether the operator runs an embedder that speaks HTTPS."""
+        return self.runs_embedder and self.spec.embedder.tls is not None
+
+    @property
+    def embedder_authority(self) -> CaSecret | CaConfigMap | None:
+        """Return what holds the certificates of the embedder's authority; None if the public authorities verify it."""
         external = self.spec.embedder.external
-        return external.ca_secret if external else None
+        return external.ca_secret if external and external.ca_secret else self.copied_authority
+
+    def over_tls(self, authority: CaConfigMap | None) -> Self:
+        """Return the object with an embedder that is called by HTTPS, and with where workers find its authority.
+
+        The embedder is its own, or that of the object to which it refers.
+        """
+        embedder = self.spec.embedder
+        if embedder.ref and embedder.external:
+            url = service_url(embedder.ref.namespace, embedder.ref.name, COMPONENT, tls=True)
+            external = embedder.external.model_copy(update={"url": url})
+            embedder = embedder.model_copy(update={"external": external})
+        spec = self.spec.model_copy(update={"embedder": embedder})
+        return self.model_copy(update={"spec": spec, "copied_authority": authority})
 
     @property
     def key_remedy(self) -> str:
@@ -346,3 +375,11 @@ def parse(manifest: Manifest) -> MemoryIndex:
         requested_at=annotations.get(ANNOTATION_RECONCILE_AT, ""),
         allowed_namespaces=allowed_namespaces(annotations),
     )
+
+
+def parsed(manifest: Manifest) -> MemoryIndex | None:
+    """Parse a MemoryIndex manifest; return None if it is invalid, because the operator does not act on it then."""
+    try:
+        return parse(manifest)
+    except InvalidSpecError:
+        return None

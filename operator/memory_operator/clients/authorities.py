@@ -16,6 +16,7 @@ from memory_operator.reconcile.facts import Problem
 
 CACHED_SECONDS = 10.0
 MOST_CACHED = 4096
+_VERIFIED = {"database": "database", "embedder": "embedder", "serving": "embedder"}
 Place = tuple[str, str, str]
 ReadSecret = Callable[[str, str], Awaitable[Manifest | None]]
 
@@ -31,7 +32,8 @@ class Authorities:
     async def certificates(self, place: Place, verified: str = "database") -> str | Problem:
         """Return the certificates at a place, or the problem with them, which is looked at anew each time.
 
-        `verified` is what they verify: "database" or "embedder".
+        `verified` is what they verify: "database", "embedder" for an external one, or "serving" for one that the
+        operator runs.
         """
         now = self.clock()
         if place in self._certificates and now - self._certificates[place][0] < CACHED_SECONDS:
@@ -54,6 +56,6 @@ class Authorities:
         except KubeError as error:
             if not error.refused:
                 raise
-            return unreadable_authority(location)
-        text = secret_value(found, location, key, holds=f"the certificate authority of the {verified}")
+            return unreadable_authority(location, verified)
+        text = secret_value(found, location, key, holds=f"the certificate authority of the {_VERIFIED[verified]}")
         return certificates_of(text, location, verified)

@@ -13,11 +13,12 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, 
 from dataclasses import replace
 from functools import partial
 from itertools import islice
-from typing import Protocol
+from typing import Any, Protocol
+from urllib.parse import urlsplit
 
 from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import MemoryIndex
-from memory_operator.clients.http import Answer, NoAnswerError
+from memory_operator.clients.http import Answer, NoAnswerError, NotVerifiedError
 from memory_operator.reconcile.authorization.permissions import Permitted, check_external, with_consent
 from memory_operator.reconcile.facts import EmbedderLoad, PodFacts, Problem, ReportedModel
 from memory_operator.resources.embedder import PROBE_PORT, embedder_options, embedder_url
@@ -39,7 +40,7 @@ _UNAUTHORIZED = b"memory_worker_unauthorized 1.0"  # of the sync worker, as Prom
 # One sample on a line of its own. A label's value that contains a brace or an escaped character is not read.
 _SAMPLE = re.compile(
     r"^memory_embedder_(?P<series>queued_tokens|inflight_tokens|tokens_per_second|device_info|gpu_layers_offloaded"
-    r"|model_info)(?:\{(?P<labels>[^{}\n]{0,400})\})? (?P<value>[0-9.eE+-]{1,30})$",
+    r"|model_info|certificate_refused)(?:\{(?P<labels>[^{}\n]{0,400})\})? (?P<value>[0-9.eE+-]{1,30})$",
     re.MULTILINE,
 )
 _LABEL = re.compile(r'(?P<name>[a-z_]{1,30})="(?P<value>[^"\\]*)"(?:,|$)')
@@ -113,6 +114,25 @@ class EmbedderProbe:
             return found
         return await server.embedding_problem() or found
 
+    async def unverified(self, index: MemoryIndex, certificates: str) -> Problem | None:
+        """Return why callers cannot verify the embedder that the operator runs; None if they can, or if none answers.
+
+        `certificates` are those of its authority. Whether its pods serve is known from the pods themselves.
+        """
+        url = embedder_url(index)
+        addresses = await self._addresses_of(index.namespace, urlsplit(url).hostname or "")
+        if isinstance(addresses, Problem):
+            return None
+        try:
+            await self._ask(f"{url}{MODELS_PATHS[EmbedderApi.MEMORY_INDEX]}", {}, addresses, certificates=certificates)
+        except NotVerifiedError as error:
+            message = f"The embedder at {url} shows a certificate that callers do not accept: {error}."
+            remedy = "Put the authority that signs it into ca.crt of the Secret that spec.embedder.tls names."
+            return Problem(Reason.EMBEDDER_NOT_VERIFIED, message, remedy)
+        except NoAnswerError:
+            return None
+        return None
+
     async def _load(self, pod: PodFacts) -> EmbedderLoad | None:
         metrics = await self._metrics(pod)
         try:
@@ -154,7 +174,7 @@ class _Server:
         try:
             answer = await self._ask(f"{self._url}{path}", self._headers, self._addresses)
         except NoAnswerError as error:
-            return Problem(Reason.EXTERNAL_UNREACHABLE, f"{where} does not answer: {error}.")
+            return _no_answer(where, error)
         if answer.code == 404 and self._options.api is not EmbedderApi.MEMORY_INDEX:
             return ReportedModel(where)
         if answer.code != 200:
@@ -169,7 +189,7 @@ class _Server:
         try:
             answer = await self._ask(f"{self._url}{path}", self._headers, self._addresses, body=body)
         except NoAnswerError as error:
-            return Problem(Reason.EXTERNAL_UNREACHABLE, f"{where} does not answer: {error}.")
+            return _no_answer(where, error)
         if answer.code == _BUSY:
             return None  # other callers keep it so busy that it embeds nothing for the moment, which workers wait for
         if answer.code != 200:
@@ -183,6 +203,14 @@ class _Server:
             yields = f"yields {numbers} dimensions, not {wanted.dimensions}"
             return Problem(Reason.DIMENSION_MISMATCH, f"{where} {yields}.")
         return None
+
+
+def _no_answer(where: str, error: NoAnswerError) -> Problem:
+    if isinstance(error, NotVerifiedError):
+        message = f"{where} shows a certificate that is not accepted: {error}."
+        remedy = "Name the authority that signs it in spec.embedder.external.caSecret, or correct the certificate."
+        return Problem(Reason.EMBEDDER_NOT_VERIFIED, message, remedy)
+    return Problem(Reason.EXTERNAL_UNREACHABLE, f"{where} does not answer: {error}.")
 
 
 def served_model(index: MemoryIndex, options: EmbedderOptions, body: bytes) -> ReportedModel | Problem:
@@ -241,21 +269,22 @@ def parse_metrics(pod: str, text: str) -> EmbedderLoad:
 
 
 def _with_sample(load: EmbedderLoad, series: str, labels: Mapping[str, str], value: float) -> EmbedderLoad:
+    changes: dict[str, Any] = {}
     match series:
         case "queued_tokens" | "inflight_tokens":
-            return replace(load, queued_tokens=load.queued_tokens + value)
+            changes["queued_tokens"] = load.queued_tokens + value
         case "tokens_per_second":
-            return replace(load, tokens_per_second=value)
+            changes["tokens_per_second"] = value
         case "gpu_layers_offloaded":
-            return replace(load, gpu_layers_offloaded=int(min(value, _MOST_LAYERS)))
+            changes["gpu_layers_offloaded"] = int(min(value, _MOST_LAYERS))
         case "device_info" if value:
-            return replace(load, device=labels.get("device"))
+            changes["device"] = labels.get("device")
+        case "certificate_refused" if value:
+            changes["certificate_fault"] = labels.get("fault")
         case "model_info" if value:
-            return replace(
-                load,
-                model=ReportedModel(f"Pod {load.pod}", _quoted(labels.get("digest")), _quoted(labels.get("pooling"))),
-            )
-    return load
+            digest, pooling = _quoted(labels.get("digest")), _quoted(labels.get("pooling"))
+            changes["model"] = ReportedModel(f"Pod {load.pod}", digest, pooling)
+    return replace(load, **changes)
 
 
 def _number(text: str) -> float | None:

@@ -39,6 +39,10 @@ class NoAnswerError(Exception):
     """No usable answer came. The message says why and quotes nothing from the server."""
 
 
+class NotVerifiedError(NoAnswerError):
+    """The server's certificate was not accepted. The message is one of OpenSSL's, such as that it has expired."""
+
+
 class _ForbiddenAddressError(OSError):
     """The operator may not connect to the address of a socket. The message does not name the address."""
 
@@ -82,6 +86,9 @@ class HttpClient:
                 return await self._send(url, headers, host, addresses[-1] if addresses else host, body, context)
         except TimeoutError:
             raise NoAnswerError(f"it took longer than {TIMEOUT_SECONDS:g} s") from None
+        except aiohttp.ClientConnectorCertificateError as error:
+            why = getattr(error.certificate_error, "verify_message", "") or "its certificate is not that of the host"
+            raise NotVerifiedError(why) from None
         except aiohttp.ClientConnectorError as error:
             forbidden = isinstance(error.os_error, _ForbiddenAddressError)
             why = "its address is one that the operator does not connect to" if forbidden else "no connection"

@@ -127,7 +127,11 @@ class Controller:
             index = parse(manifest)
         except InvalidSpecError as error:
             return await self._refuse(manifest, error)
-        plan = acknowledge(index, self.clock()) or await self._decide(index, manifest, history)
+        plan = acknowledge(index, self.clock())
+        if plan is None:
+            if index.deleted_at is None:  # a deletion asks no embedder, and waits for no Secret of one
+                index = await self.observer.resolved(index)
+            plan = await self._decide(index, manifest, history)
         if plan.recommendation:
             history.record_recommendation(
                 plan.recommendation, keep_seconds=index.spec.embedder.scale_down_delay_seconds

@@ -10,18 +10,19 @@ already applied an object that requests the extension, somebody has removed the 
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Container, Iterable
+from collections.abc import Awaitable, Callable, Collection, Container, Iterable, Mapping
 from dataclasses import replace
 from urllib.parse import urlsplit
 
-from memory_operator.api.embedder import COMPONENT, SecretKey, embedder_owner
+from memory_operator.api.embedder import COMPONENT, CaConfigMap, CaSecret, SecretKey, embedder_owner
 from memory_operator.api.reasons import Reason
-from memory_operator.api.spec import InvalidSpecError, Manifest, MemoryIndex, parse
+from memory_operator.api.spec import Manifest, MemoryIndex, parsed
 from memory_operator.clients import object_facts
 from memory_operator.clients.authorities import Authorities
 from memory_operator.clients.embedder import EmbedderProbe
 from memory_operator.clients.kube import EVERY_NAMESPACE, KindMissingError, Kube, KubeError
 from memory_operator.controller.cache import ObjectCache
+from memory_operator.controller.embedder_tls import EmbedderTlsObserver
 from memory_operator.controller.entries import CHILDREN
 from memory_operator.controller.objects import Objects
 from memory_operator.reconcile.active_embedder import before_swap, embedder_of_active, needs_swap
@@ -39,6 +40,7 @@ from memory_operator.reconcile.facts import (
     JobFacts,
     Observed,
     Peers,
+    PodFacts,
     Problem,
     ReportedModel,
 )
@@ -55,6 +57,8 @@ from memory_recall.schema.columns.names import ColumnNames
 from memory_recall.status import DatabaseFacts
 
 Inspect = Callable[[DsnText, str, str, ColumnNames | None], Awaitable[Inspection]]
+_SEEN_BY_OWNER = {Reason.EXTERNAL_UNREACHABLE, Reason.EMBEDDER_NOT_VERIFIED}  # of a shared embedder
+_NO_COPIES: Mapping[str, str | Problem] = {}
 NOT_INSPECTED = Inspection(None)
 
 
@@ -74,6 +78,7 @@ class Observer:
         self._kube = kube
         self.authorities = Authorities(lambda namespace, name: kube.get("Secret", namespace, name))
         self.objects = Objects(kube, cache or ObjectCache())
+        self._tls = EmbedderTlsObserver(kube, self.objects, self.authorities, probe)
         self._inspect = inspect
         self._probe = probe
         self._namespaces = namespaces
@@ -86,16 +91,13 @@ class Observer:
         )
         manifests = {item["metadata"]["name"]: item for item in children["Deployment"]}
         deployments = {name: object_facts.deployment_facts(item) for name, item in manifests.items()}
-        controllers = _uids(item for kind in ("Job", "ReplicaSet") for item in children[kind])
-        pods = tuple(object_facts.pod_facts(pod, controllers) for pod in children["Pod"])
-        dsn = _dsn(index, secret, cluster)
-        credentials = dsn if isinstance(dsn, Problem) else object_facts.credentials(dsn, *_dsn_key(index))
-        certificates = await self._certificates(index, cluster)
-        inspection = await self._database(index, dsn, credentials, cluster, certificates)
+        pods = _pods(children)
+        credentials, certificates, inspection = await self._inspected(index, secret, cluster)
         sync = manifests.get(f"{index.name}-sync")
-        shared = await self._shared(index, sync)
+        shared, authorities = await asyncio.gather(self._shared(index, sync), self._tls.copied(index, sync))
         reference = shared.get(embedder_url(index)) if index.spec.embedder.ref else None
         consented = frozenset(urlsplit(url).hostname or "" for url, problem in shared.items() if problem is None)
+        served = deployments.get(f"{index.name}-{COMPONENT}")
         return Observed(
             credentials=credentials,
             cluster=cluster,
@@ -106,15 +108,19 @@ class Observer:
             peers=await self._peers(index, inspection.found),
             jobs=tuple(object_facts.job_facts(job, children["Pod"]) for job in children["Job"]),
             pods=pods,
-            embedder=deployments.get(f"{index.name}-{COMPONENT}"),
+            embedder=served,
             next_embedder=deployments.get(f"{index.name}-{NEXT_COMPONENT}"),
             sync=deployments.get(f"{index.name}-sync"),
             loads=await self._probe.loads(pod for pod in pods if pod.component == COMPONENT),
             key_refused=await self._probe.key_refused(
                 pod for pod in pods if pod.component == "sync" and index.embedder_key
             ),
-            external=reference or await self._external(index, consented),
-            active_external=await self._active_external(index, inspection.found, sync, consented),
+            external=reference
+            or await self._external(index, consented, authorities)
+            or await self._tls.unverified(index, authorities, served),
+            active_external=await self._active_external(index, inspection.found, sync, consented, authorities),
+            certificate=await self._tls.certificate(index),
+            embedder_authorities=authorities,
             reference=reference,
             consented_hosts=consented,
             referring=await self._referring(index, deployments),
@@ -184,6 +190,15 @@ class Observer:
         place = ca_secret(index, cluster if isinstance(cluster, ClusterFacts) else None)
         return "" if place is None else await self.authorities.certificates(place)
 
+    async def _inspected(
+        self, index: MemoryIndex, secret: Manifest | None, cluster: ClusterFacts | Problem | None
+    ) -> tuple[Credentials | Problem, str | Problem, Inspection]:
+        """Return what the connection URI says, the certificates that verify the server, and what the database says."""
+        dsn = _dsn(index, secret, cluster)
+        credentials = dsn if isinstance(dsn, Problem) else object_facts.credentials(dsn, *_dsn_key(index))
+        certificates = await self._certificates(index, cluster)
+        return credentials, certificates, await self._database(index, dsn, credentials, cluster, certificates)
+
     async def _database(
         self,
         index: MemoryIndex,
@@ -212,7 +227,7 @@ class Observer:
             return Peers()
         spaces = self._namespaces or (EVERY_NAMESPACE,)
         listed = await asyncio.gather(*(self.objects.indexes(space) for space in spaces))
-        found = (_parsed(item) for items in listed for item in items)
+        found = (parsed(item) for items in listed for item in items)
         others = tuple(peer for peer in found if peer and peer.uid != index.uid)
         claim = holder_to_read(
             index, database, {peer.uid for peer in others}, self._namespaces, kubernetes=await self.objects.kubernetes()
@@ -262,7 +277,7 @@ class Observer:
                 raise
             message = f"The operator may not read MemoryIndex objects of namespace {owner[0]}."
             return Problem(Reason.NOT_PERMITTED, message, "Have it added to watchNamespaces of the operator's chart.")
-        return check_embedder_owner(index, owner, _parsed(found) if found else None)
+        return check_embedder_owner(index, owner, parsed(found) if found else None)
 
     async def _referring(self, index: MemoryIndex, deployments: Container[str] = ()) -> tuple[str, ...]:
         """Return the MemoryIndex objects that use the embedder of this one with its consent, as namespace/name."""
@@ -278,7 +293,16 @@ class Observer:
         deployments = await self.objects.children("Deployment", index.namespace, index.name)
         return await self._referring(index, {item["metadata"]["name"] for item in deployments})
 
-    async def _external(self, index: MemoryIndex, consented: Collection[str] = ()) -> ReportedModel | Problem | None:
+    async def resolved(self, index: MemoryIndex) -> MemoryIndex:
+        """Return the object with how its embedder is called, if that is one of the operator's that speaks TLS."""
+        return await self._tls.resolved(index)
+
+    async def _external(
+        self,
+        index: MemoryIndex,
+        consented: Collection[str] = (),
+        authorities: Mapping[str, str | Problem] = _NO_COPIES,
+    ) -> ReportedModel | Problem | None:
         """Return the model that an external embedder serves, or a problem with the embedder or its API key.
 
         For any other embedder, only its API key is checked. The result is then a problem with the key, or None.
@@ -286,7 +310,9 @@ class Observer:
         key = await self._embedder_key(index, index.embedder_key, index.embedder_key_field)
         if isinstance(key, Problem):
             return key
-        return await self._external_model(index, key, consented) if index.spec.embedder.external else None
+        if index.spec.embedder.external is None:
+            return None
+        return await self._external_model(index, key, consented, authorities)
 
     async def _active_external(
         self,
@@ -294,6 +320,7 @@ class Observer:
         database: DatabaseFacts | Problem | None,
         sync: Manifest | None,
         consented: Collection[str] = (),
+        authorities: Mapping[str, str | Problem] = _NO_COPIES,
     ) -> ReportedModel | Problem | None:
         """Return the model that the active model's external embedder serves during a swap, or a problem with it.
 
@@ -306,20 +333,26 @@ class Observer:
         key = await self._embedder_key(index, found.key if found else None, "")
         if isinstance(key, Problem):
             return key
-        return await self._external_model(former, key, consented) if former else None
+        return await self._external_model(former, key, consented, authorities) if former else None
 
     async def _external_model(
-        self, index: MemoryIndex, key: str | None, consented: Collection[str]
+        self,
+        index: MemoryIndex,
+        key: str | None,
+        consented: Collection[str],
+        authorities: Mapping[str, str | Problem],
     ) -> ReportedModel | Problem:
         """Return the model that an external embedder serves, verified by the authority that the object names."""
         named = index.embedder_authority
-        place = (index.namespace, named.name, named.key) if named else None
+        place = (index.namespace, named.name, named.key) if isinstance(named, CaSecret) else None
         certificates = await self.authorities.certificates(place, "embedder") if place else ""
+        if isinstance(named, CaConfigMap):
+            certificates = authorities.get(named.key, "")
         if isinstance(certificates, Problem):
             return certificates
         found = await self._probe.external(index, key, certificates, consented=consented)
         ref = index.spec.embedder.ref
-        if ref and isinstance(found, Problem) and found.reason is Reason.EXTERNAL_UNREACHABLE:
+        if ref and isinstance(found, Problem) and found.reason in _SEEN_BY_OWNER:
             found = replace(found, remedy=f"See the status of MemoryIndex {ref.namespace}/{ref.name}.")
         if place and isinstance(found, Problem):  # the authority may have rotated
             self.authorities.forget(place)
@@ -365,13 +398,10 @@ def _names(index: MemoryIndex) -> ColumnNames | None:
         return None
 
 
+def _pods(children: Mapping[str, list[Manifest]]) -> tuple[PodFacts, ...]:
+    controllers = _uids(item for kind in ("Job", "ReplicaSet") for item in children[kind])
+    return tuple(object_facts.pod_facts(pod, controllers) for pod in children["Pod"])
+
+
 def _uids(manifests: Iterable[Manifest]) -> frozenset[str]:
     return frozenset(item["metadata"].get("uid", "") for item in manifests)
-
-
-def _parsed(manifest: Manifest) -> MemoryIndex | None:
-    """Parse a MemoryIndex; return None if its specification is invalid, because the operator does not act on it."""
-    try:
-        return parse(manifest)
-    except InvalidSpecError:
-        return None

@@ -9,16 +9,17 @@ embedder is called only while the operator's chart permits its host.
 from pydantic import ValidationError
 
 from memory_operator.api.conditions import ConditionStatus, Verdict
-from memory_operator.api.embedder import COMPONENT, External, service_url
+from memory_operator.api.embedder import COMPONENT, CaConfigMap, CaSecret, External
 from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import Manifest, MemoryIndex
 from memory_operator.reconcile.authorization.permissions import Permitted, check_external
 from memory_operator.reconcile.context import Context
 from memory_operator.reconcile.embedder import mismatch, scale_live
+from memory_operator.reconcile.embedder_tls import certificate_obstacle, refused_by_pod
 from memory_operator.reconcile.facts import Observed, Problem
-from memory_operator.reconcile.plan import Step
+from memory_operator.reconcile.plan import Step, failed_step
 from memory_operator.reconcile.rollout import embeds, rollout_obstacle, serves
-from memory_operator.resources.embedder import NEXT_COMPONENT, embedder_url
+from memory_operator.resources.embedder import NEXT_COMPONENT, embedder_url, own_urls
 from memory_operator.resources.worker_pods import ConfiguredEmbedder, configured_embedder
 from memory_recall.status import DatabaseFacts
 
@@ -68,7 +69,7 @@ def permitted_embedder(index: MemoryIndex, observed: Observed, permitted: Permit
     """Return the embedder of the active model for the Job of a swap; None if it is not known or not permitted."""
     facts, sync = observed.database_facts, observed.children.get(("Deployment", f"{index.name}-sync"))
     found = embedder_of_active(facts, sync) if facts else None
-    if found is None or found.url == _own_url(index):
+    if found is None or found.url in own_urls(index):
         return found
     former = _with_external(index, found)
     return found if former and check_external(former, permitted) is None else None
@@ -87,7 +88,7 @@ def withdrawal(index: MemoryIndex, observed: Observed, facts: DatabaseFacts, per
 
 def _refusal(index: MemoryIndex, to: ConfiguredEmbedder, permitted: Permitted) -> str:
     """Return why no text may be sent to an embedder, as the end of a sentence; empty if texts may be sent."""
-    if to.url in {service_url(index.namespace, index.name, component) for component in (COMPONENT, NEXT_COMPONENT)}:
+    if to.url in own_urls(index):
         return ""
     found = _with_external(index, to)
     refused = check_external(found, permitted) if found else None
@@ -113,7 +114,11 @@ def plan_active_embedder(context: Context, facts: DatabaseFacts, *, replicas: in
     actions = scale_live(context, replicas=replicas)
     if replicas == 0:
         return Step(Verdict.no(Reason.SCALED_TO_ZERO, f"{where} has no pods; recalls are by words alone."), actions)
-    obstacle = rollout_obstacle(where, observed.embedder, observed.pods_of(COMPONENT), changes=False)
+    untrusted = certificate_obstacle(index, observed, context.now) or refused_by_pod(index, observed)
+    problem = observed.external if index.serves_tls and isinstance(observed.external, Problem) else None
+    obstacle = untrusted or rollout_obstacle(where, observed.embedder, observed.pods_of(COMPONENT), changes=False)
+    if problem and not obstacle:
+        obstacle = failed_step(problem).verdict
     serving = Verdict.yes(Reason.AVAILABLE, f"{where} serves {active}.")
     return Step(obstacle or mismatch(index, observed) or serving, actions)
 
@@ -139,9 +144,9 @@ def _without_deployment(index: MemoryIndex, observed: Observed, facts: DatabaseF
     found, former = embedder_of_active(facts, sync), before_swap(index, facts, sync)
     if found and former:
         return _external_verdict(index, observed, former, permitted)
-    active, own = facts.active_model, _own_url(index)
+    active, own = facts.active_model, own_urls(index)
     name, where = facts.active_name, f"Deployment {index.namespace}/{index.name}-{COMPONENT}"
-    if (found.url if found else active and active.embedder_url) != own:
+    if (found.url if found else active and active.embedder_url) not in own:
         message = f"No Deployment tells which embedder serves {name}; an address in the database is not asked."
         return Verdict.unknown(Reason.WAITING, message)
     if index.spec.swap.gate is None:
@@ -176,6 +181,7 @@ def _with_external(index: MemoryIndex, found: ConfiguredEmbedder) -> MemoryIndex
 
     The result is None if the operator runs the embedder, or if somebody has replaced its URL by an unusable one.
     """
+    authority = found.authority
     try:
         options = found.options
         external = External(
@@ -183,15 +189,13 @@ def _with_external(index: MemoryIndex, found: ConfiguredEmbedder) -> MemoryIndex
             api=options.api.value,
             model=options.served_as,
             api_key=found.key,
-            ca_secret=found.authority,
+            ca_secret=authority if isinstance(authority, CaSecret) else None,
         )
     except ValidationError:
         return None
-    if found.url == _own_url(index):
+    if found.url in own_urls(index):
         return None
     embedder = index.spec.embedder.model_copy(update={"external": external, "ref": None})
-    return index.model_copy(update={"spec": index.spec.model_copy(update={"embedder": embedder})})
-
-
-def _own_url(index: MemoryIndex) -> str:
-    return service_url(index.namespace, index.name, COMPONENT)
+    spec = index.spec.model_copy(update={"embedder": embedder})
+    copied = authority if isinstance(authority, CaConfigMap) else None
+    return index.model_copy(update={"spec": spec, "copied_authority": copied})

@@ -21,6 +21,7 @@ from memory_operator.api.embedder import COMPONENT
 from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import Manifest, MemoryIndex
 from memory_operator.reconcile.context import Context
+from memory_operator.reconcile.embedder_tls import certificate_obstacle, refused_by_pod
 from memory_operator.reconcile.facts import EmbedderLoad, Observed, Problem, Recommendation, ReportedModel
 from memory_operator.reconcile.jobs import active_job
 from memory_operator.reconcile.model_file.cleanup import delete_unneeded
@@ -136,7 +137,8 @@ def _is_wanted(seconds_since_wanted: float | None) -> bool:
 def plan_embedder(context: Context, *, database: Verdict, replicas: int) -> Step:
     """Return the verdict on EmbedderReady, and the writes that bring the embedder's objects to the specification.
 
-    While a model file is being fetched, no new pod starts, and existing pods keep serving their present model.
+    While a model file is being fetched, or the certificate in the Secret cannot be served, no new pod starts, and
+    existing pods keep serving their present model.
     """
     index, observed = context.index, context.observed
     name = f"{index.name}-{COMPONENT}"
@@ -150,16 +152,20 @@ def plan_embedder(context: Context, *, database: Verdict, replicas: int) -> Step
     *guards, deployment = _objects(context, replicas)
     fetch = plan_fetch(context)
     waits = live is not None and update_waits(index, observed, context.images, deployment, live)
-    if live is not None and (waits or not fetch.verdict.holds):
+    untrusted = certificate_obstacle(index, observed, context.now)
+    starts = fetch.verdict.holds and untrusted is None
+    if live is not None and (waits or not starts):
         deployment = with_live_template(deployment, live)
     changes = template_drifted(observed, deployment)
-    pods = (deployment,) if live is not None or fetch.verdict.holds else ()
+    pods = (deployment,) if live is not None or starts else ()
     several = resources.has_several_pods(index)
     budget = (resources.disruption_budget(index),) if several else ()
     actions = apply_drifted(observed, *guards, *pods, *budget)
     if not several:
         actions = (*actions, *delete_existing(observed, ("PodDisruptionBudget", name)))
     actions = (*actions, *fetch.actions, *unneeded)
+    if untrusted:
+        return Step(untrusted, actions)
     if isinstance(observed.external, Problem):
         return Step(failed_step(observed.external).verdict, actions)
     if not fetch.verdict.holds:
@@ -195,6 +201,9 @@ def _without_database(context: Context, live: Manifest | None, replicas: int) ->
     if live is None:
         return Step(_unmanaged_verdict(index, observed)) if not index.runs_embedder else waiting_for("the database")
     actions = scale_live(context, replicas=replicas)
+    untrusted = certificate_obstacle(index, observed, context.now)
+    if untrusted:
+        return Step(untrusted, actions)
     if isinstance(observed.external, Problem):
         return Step(failed_step(observed.external).verdict, actions)
     if not index.runs_embedder:
@@ -271,6 +280,9 @@ def _verdict(index: MemoryIndex, observed: Observed, replicas: int, *, changes: 
     if replicas == 0:
         return Verdict.no(Reason.SCALED_TO_ZERO, f"{name} has no pods; recalls are by words alone.")
     on_cpu = fallen_back_to_cpu(index, observed.loads)
+    untrusted = refused_by_pod(index, observed)
+    if untrusted and not changes:
+        return untrusted
     if on_cpu and deployment.ready == 0 and not changes:
         return Verdict.no(
             Reason.GPU_NOT_USED, f"Pod {on_cpu.pod} computes on the CPU though spec.embedder.gpuLayers asks for a GPU."

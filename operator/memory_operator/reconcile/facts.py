@@ -163,6 +163,17 @@ class EmbedderLoad:
     device: str | None = None
     gpu_layers_offloaded: int | None = None
     model: ReportedModel | None = None
+    certificate_fault: str | None = None
+
+
+@dataclass(frozen=True)
+class ServingCertificate:
+    """The certificate in the Secret of an embedder: where it is, and for which hosts and when it is valid."""
+
+    location: str
+    hosts: tuple[str, ...]
+    not_before: datetime
+    not_after: datetime
 
 
 @dataclass(frozen=True)
@@ -243,6 +254,10 @@ class Observed:
             those are known that its specification or its sync worker names.
         referring: the other MemoryIndex objects that use the embedder of this one, as namespace/name, in order.
         database_ca: the certificates of the authority that the database server is verified by; empty if none are used.
+        certificate: the certificate in the Secret that `spec.embedder.tls` names, or what is wrong with that Secret;
+            None if the operator runs no embedder with TLS.
+        embedder_authorities: the certificates that verify the embedders with TLS which the operator runs and workers
+            call, by their key in the ConfigMap of the copies; a problem if they cannot be read at the moment.
         operator_namespace: where the operator itself runs; empty if it runs outside the cluster.
         admissions: by kind and name, how the API server changed what the operator sent for its objects, where known.
         kubernetes: the uid of the namespace kube-system, which identifies the Kubernetes cluster.
@@ -275,6 +290,8 @@ class Observed:
     graph_idle_since: datetime | None = None
     rollout_admitted: bool = True
     database_ca: str = ""
+    certificate: ServingCertificate | Problem | None = None
+    embedder_authorities: Mapping[str, str | Problem] = field(default_factory=dict)
     operator_namespace: str = ""
     kubernetes: str = ""
 

@@ -11,6 +11,7 @@ from memory_operator.api.reasons import Reason
 from memory_operator.reconcile.authorization.claims import is_claimed_by
 from memory_operator.reconcile.authorization.database_tls import plan_database_ca
 from memory_operator.reconcile.context import Context
+from memory_operator.reconcile.embedder_tls import plan_embedder_ca
 from memory_operator.reconcile.facts import Problem
 from memory_operator.reconcile.jobs import JobRequest, plan_job
 from memory_operator.reconcile.plan import Step, apply_drifted, waiting_for
@@ -35,7 +36,7 @@ def plan_schema(context: Context, *, extension: Verdict, former: str | None = No
         ("Deployment", f"{index.name}-{component}") in observed.children for component in (COMPONENT, NEXT_COMPONENT)
     )
     policy = worker_policy(index, observed.credentials.ports, own_pods=own_pods, former=former)
-    before = (*plan_database_ca(index, observed), *apply_drifted(observed, policy))
+    before = (*plan_database_ca(index, observed), *plan_embedder_ca(index, observed), *apply_drifted(observed, policy))
     return Step(step.verdict, (*before, *step.actions))
 
 

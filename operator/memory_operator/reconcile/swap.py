@@ -30,6 +30,7 @@ from memory_operator.reconcile.active_embedder import (
 from memory_operator.reconcile.authorization.consent import users_of
 from memory_operator.reconcile.context import Context
 from memory_operator.reconcile.embedder import delete_embedder
+from memory_operator.reconcile.embedder_tls import certificate_obstacle
 from memory_operator.reconcile.facts import JobState, Observed, Problem
 from memory_operator.reconcile.indexing.backfill import sync_verdict
 from memory_operator.reconcile.indexing.hnsw import VALID_INDEX
@@ -160,12 +161,13 @@ def _swap(
     policy = embedder_policy(index, resources.NEXT_COMPONENT, operator_namespace=observed.operator_namespace)
     fetch = plan_fetch(context)
     service, *_ = objects
-    started = objects if fetch.verdict.holds else (service,)
+    untrusted = certificate_obstacle(index, observed, context.now, resources.NEXT_COMPONENT)
+    started = objects if fetch.verdict.holds and untrusted is None else (service,)
     writes = (*apply_drifted(observed, policy, *started), *fetch.actions)
     if not index.runs_embedder:
         writes = _delete_unneeded(context, active)
-    if not fetch.verdict.holds:
-        return Step(fetch.verdict, writes)
+    if untrusted or not fetch.verdict.holds:
+        return Step(untrusted or fetch.verdict, writes)
     obstacle = _next_embedder_obstacle(index, observed)
     if obstacle is not None:
         return replace(obstacle, actions=writes)

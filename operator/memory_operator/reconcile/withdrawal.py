@@ -17,6 +17,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from memory_operator.api.conditions import ConditionType, Verdict
+from memory_operator.api.embedder import CaSecret
 from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import Manifest, MemoryIndex
 from memory_operator.reconcile.active_embedder import may_receive
@@ -108,7 +109,7 @@ def _named_secrets(index: MemoryIndex, observed: Observed) -> frozenset[str]:
     former = configured_embedder(sync) if sync else None
     keys = (index.embedder_key, former.key if former else None)
     authorities = (index.embedder_authority, former.authority if former else None)
-    named = [*(key.secret_name for key in keys if key), *(one.name for one in authorities if one)]
+    named = [*(key.secret_name for key in keys if key), *(one.name for one in authorities if isinstance(one, CaSecret))]
     return frozenset({index.secret_name, *named})
 
 

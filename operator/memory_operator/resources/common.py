@@ -24,7 +24,8 @@ ANNOTATION_INDEX_UID = "memory-index.dev/uid"
 ANNOTATION_STOPPED = "memory-index.dev/stopped"  # of a Job that the operator has suspended
 
 KEY_DIRECTORY = "/var/run/memory-index-embedder"  # where embedder and workers find the embedder's API key
-AUTHORITY_DIRECTORY = "/var/run/memory-index-embedder-ca"  # where workers find the authorities of external embedders
+SERVING_DIRECTORY = "/var/run/memory-index-embedder-tls"  # where an embedder finds its certificate and key
+AUTHORITY_DIRECTORY = "/var/run/memory-index-embedder-ca"  # where workers find the authorities of embedders
 NEXT_KEY_DIRECTORY = "/var/run/memory-index-next"  # where a swap's Job finds the API key of the next model's embedder
 OWN_CONTAINERS = frozenset({"embedder", "memory", "fetch"})  # the names of the main containers of our pods
 USER_ID = 65532  # the numeric user of both images; a name could not be checked by runAsNonRoot

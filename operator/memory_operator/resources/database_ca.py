@@ -1,14 +1,12 @@
 """Build the ConfigMap with the certificates of the authority that the workers trust for the database.
 
 The certificates are copied, because a CloudNativePG Cluster keeps them in a Secret of its own namespace, together with
-the authority's private key. They are no secret. Workers read the file anew at each connect, so a rotated authority is
-followed without a restart.
+the authority's private key.
 """
 
 from memory_operator.api.spec import Manifest, MemoryIndex
-from memory_operator.resources.common import metadata, with_fingerprint
+from memory_operator.resources.certificates import certificates_config_map
 
-KIND = "ConfigMap"
 KEY = "ca.crt"
 CA_DIRECTORY = "/var/run/memory-index-database-ca"
 CA_FILE = f"{CA_DIRECTORY}/{KEY}"
@@ -22,14 +20,7 @@ def ca_name(index: MemoryIndex) -> str:
 
 def ca_config_map(index: MemoryIndex, certificates: str) -> Manifest:
     """Return the ConfigMap that holds these certificates and nothing else."""
-    return with_fingerprint(
-        {
-            "apiVersion": "v1",
-            "kind": KIND,
-            "metadata": metadata(index, ca_name(index), _COMPONENT),
-            "data": {KEY: certificates},
-        }
-    )
+    return certificates_config_map(index, _COMPONENT, {KEY: certificates})
 
 
 def ca_volume(index: MemoryIndex) -> Manifest:

@@ -13,6 +13,7 @@ from memory_operator.api.embedder import COMPONENT, PORT, service_url
 from memory_operator.api.spec import Manifest, MemoryIndex
 from memory_operator.resources.common import (
     KEY_DIRECTORY,
+    SERVING_DIRECTORY,
     Images,
     container_security,
     labels,
@@ -37,13 +38,25 @@ STARTUP_SECONDS = 1800  # a large model from a slow volume; the probe answers as
 MIN_READY_SECONDS = 15  # for a Service's change of pods to reach every node
 SHUTDOWN_DELAY_SECONDS = 10  # for the same; it is also longer than clients keep idle connections
 DRAIN_SECONDS = 60  # of an embedder, from the end of the shutdown delay
+CERTIFICATE_KEY, PRIVATE_KEY = "tls.crt", "tls.key"  # of a Secret of the type kubernetes.io/tls
 NEXT_COMPONENT = "embedder-next"  # the next model's, while a swap is under way
 
 
 def embedder_url(index: MemoryIndex, component: str = COMPONENT) -> str:
     """Return the URL at which workers and memory servers reach the embedder, or the second embedder of a swap."""
     external = index.spec.embedder.external
-    return external.url.rstrip("/") if external else service_url(index.namespace, index.name, component)
+    if external:
+        return external.url.rstrip("/")
+    return service_url(index.namespace, index.name, component, tls=index.serves_tls)
+
+
+def own_urls(index: MemoryIndex) -> frozenset[str]:
+    """Return the URLs that the embedders of the operator have for this object, with TLS and without it."""
+    return frozenset(
+        service_url(index.namespace, index.name, component, tls=tls)
+        for component in (COMPONENT, NEXT_COMPONENT)
+        for tls in (False, True)
+    )
 
 
 def recorded_url(index: MemoryIndex) -> str | None:
@@ -172,6 +185,9 @@ def _pod_spec(index: MemoryIndex, images: Images) -> Manifest:
         key = index.embedder_key
         volumes = [*volumes, {"name": "key", "secret": secret_file(key.secret_name, key.key, "key")}]
         mounts = [*mounts, {"name": "key", "mountPath": KEY_DIRECTORY, "readOnly": True}]
+    if embedder.tls:
+        volumes = [*volumes, {"name": "tls", "secret": _serving_files(embedder.tls.secret_name)}]
+        mounts = [*mounts, {"name": "tls", "mountPath": SERVING_DIRECTORY, "readOnly": True}]
     optional: Manifest = {
         "initContainers": [{**container, "resources": _processor_and_memory(_resources(index))} for container in init],
         "nodeSelector": dict(embedder.node_selector),
@@ -188,6 +204,11 @@ def _pod_spec(index: MemoryIndex, images: Images) -> Manifest:
         "volumes": [{"name": "tmp", "emptyDir": {"sizeLimit": "64Mi"}}, *volumes],
         **{name: value for name, value in optional.items() if value},
     }
+
+
+def _serving_files(secret: str) -> Manifest:
+    items = [{"key": key, "path": key} for key in (CERTIFICATE_KEY, PRIVATE_KEY)]
+    return {"secretName": secret, "defaultMode": 0o440, "items": items}
 
 
 def _container(index: MemoryIndex, images: Images, mounts: list[Manifest]) -> Manifest:
@@ -260,6 +281,8 @@ def _arguments(index: MemoryIndex, images: Images) -> list[str]:
         "--probe-port": str(PROBE_PORT),
         "--shutdown-delay-seconds": str(delay) if delay else None,
         "--api-key-file": f"{KEY_DIRECTORY}/key" if index.embedder_key else None,
+        "--tls-certificate-file": f"{SERVING_DIRECTORY}/{CERTIFICATE_KEY}" if embedder.tls else None,
+        "--tls-key-file": f"{SERVING_DIRECTORY}/{PRIVATE_KEY}" if embedder.tls else None,
         "--pooling": embedding.pooling,
         "--max-tokens": str(embedding.max_tokens) if embedding.max_tokens else None,
         "--query-prefix": embedding.query_prefix,

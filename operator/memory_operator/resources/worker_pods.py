@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from memory_operator.api.embedder import CaSecret, SecretKey
+from memory_operator.api.embedder import CaConfigMap, CaSecret, SecretKey
 from memory_operator.api.spec import Manifest, MemoryIndex
 from memory_operator.resources.common import (
     AUTHORITY_DIRECTORY,
@@ -42,12 +42,13 @@ _OPTIONS = {
     "document_prefix": "MEMORY_EMBEDDER_DOCUMENT_PREFIX",
 }
 _AUTHORITY_MOUNT: Manifest = {"name": "embedder-ca", "mountPath": AUTHORITY_DIRECTORY, "readOnly": True}
+_SECRET, _CONFIG_MAP = "secret", "configMap"  # the sources of a projected volume
 ASKING = frozenset({"backfill", "sync", "swap"})  # the components that send texts to an embedder
 
 
 @dataclass(frozen=True)
 class ConfiguredEmbedder:
-    """The URL of the embedder that existing pods send texts to, and the Secrets with its API key and its authority.
+    """The URL of the embedder that existing pods send texts to, the Secret with its API key, and its authority.
 
     `options` name its API and the model's name there.
     """
@@ -55,7 +56,7 @@ class ConfiguredEmbedder:
     url: str
     key: SecretKey | None = None
     options: EmbedderOptions = OWN_OPTIONS
-    authority: CaSecret | None = None
+    authority: CaSecret | CaConfigMap | None = None
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ class UsedEmbedders:
 
     A swap sends texts to the embedders of both models. `url`, `options` and `key` are then those of the active model,
     and `next_key` is the key of the next model's embedder if it is another one. `egress` says whether texts leave the
-    cluster, and `authorities` are the Secrets with certificates, that of the active model's embedder first.
+    cluster, and `authorities` are what holds certificates, that of the active model's embedder first.
     """
 
     url: str = ""
@@ -72,7 +73,7 @@ class UsedEmbedders:
     egress: bool = False
     key: SecretKey | None = None
     next_key: SecretKey | None = None
-    authorities: tuple[CaSecret, ...] = ()
+    authorities: tuple[CaSecret | CaConfigMap, ...] = ()
 
 
 def pod_template(
@@ -163,8 +164,8 @@ def configured_embedder(worker: Manifest) -> ConfiguredEmbedder | None:
         for item in secret.get("items") or ()
     ]
     authorities = [
-        CaSecret(name=source["name"], key=item["key"])
-        for source in _authority_sources(pod)
+        (CaSecret if kind == _SECRET else CaConfigMap)(name=source["name"], key=item["key"])
+        for kind, source in _authority_sources(pod)
         for item in source.get("items") or ()
     ]
     return ConfiguredEmbedder(
@@ -222,22 +223,29 @@ def mounted_secrets(template: Manifest) -> frozenset[str]:
     """Return the names of the Secrets that the pods of an existing template mount."""
     pod = template.get("spec") or {}
     named = [(volume.get("secret") or {}).get("secretName", "") for volume in pod.get("volumes") or ()]
-    return frozenset([*named, *(source.get("name", "") for source in _authority_sources(pod))]) - {""}
+    certificates = [source.get("name", "") for kind, source in _authority_sources(pod) if kind == _SECRET]
+    return frozenset([*named, *certificates]) - {""}
 
 
-def _authority_volume(authorities: tuple[CaSecret, ...]) -> Manifest:
-    """Return the volume with a file of certificates from each Secret."""
+def _authority_volume(authorities: tuple[CaSecret | CaConfigMap, ...]) -> Manifest:
+    """Return the volume with a file of certificates from each Secret or ConfigMap."""
     sources = [
-        {"secret": {"name": one.name, "items": [{"key": one.key, "path": f"{number}.crt"}]}}
+        {
+            _SECRET if isinstance(one, CaSecret) else _CONFIG_MAP: {
+                "name": one.name,
+                "items": [{"key": one.key, "path": f"{number}.crt"}],
+            }
+        }
         for number, one in enumerate(authorities)
     ]
     return {"name": _AUTHORITY_MOUNT["name"], "projected": {"defaultMode": 0o440, "sources": sources}}
 
 
-def _authority_sources(pod: Mapping[str, Any]) -> list[Manifest]:
-    """Return the Secrets of a projected volume in a pod of ours, which has certificates alone."""
+def _authority_sources(pod: Mapping[str, Any]) -> list[tuple[str, Manifest]]:
+    """Return the Secrets and ConfigMaps of a projected volume in a pod of ours, which has certificates alone."""
     volumes = [volume.get("projected") or {} for volume in pod.get("volumes") or ()]
-    return [source.get("secret") or {} for volume in volumes for source in volume.get("sources") or ()]
+    sources = [source for volume in volumes for source in volume.get("sources") or ()]
+    return [(kind, source[kind]) for source in sources for kind in (_SECRET, _CONFIG_MAP) if source.get(kind)]
 
 
 def _secret_files(index: MemoryIndex, used: UsedEmbedders) -> dict[str, tuple[str, Manifest]]:

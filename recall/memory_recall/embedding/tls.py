@@ -9,6 +9,13 @@ import httpx
 
 from memory_recall.errors import InvalidConfiguration
 
+MOST_CHARACTERS = 1 << 20  # of all files together, as of a Secret; the public authorities take some 220 KiB
+_MOST_FILES = 100  # of a folder
+
+
+class _UnusableError(ValueError):
+    """What was read are no certificates that can be used; the text says why."""
+
 
 class EmbedderTls(ssl.SSLContext):
     """The TLS settings of clients that trust certificate authorities of a file beside the public ones.
@@ -37,8 +44,9 @@ class EmbedderTls(ssl.SSLContext):
         try:
             made._read()
         except (OSError, ValueError) as error:
+            why = str(error) if isinstance(error, _UnusableError) else type(error).__name__
             raise InvalidConfiguration(
-                f"The certificates of the embedder's authority cannot be read at {path}: {type(error).__name__}.",
+                f"The certificates of the embedder's authority cannot be read at {path}: {why}.",
                 "Name a file with certificates in PEM form: MEMORY_EMBEDDER_CA_FILE.",
             ) from None
         return made
@@ -61,11 +69,7 @@ class EmbedderTls(ssl.SSLContext):
 
         A context that is only added to would go on with a former authority of the same name.
         """
-        files = sorted(self._path.iterdir()) if self._path.is_dir() else [self._path]
-        # Kubernetes keeps the former files of a volume beside the present ones, in folders that begin with a dot.
-        texts = tuple(file.read_text(encoding="ascii") for file in files if not file.name.startswith("."))
-        if not texts:
-            raise ValueError
+        texts = _texts(self._path)
         if texts == self._texts:
             return
         context = httpx.create_ssl_context()
@@ -73,3 +77,26 @@ class EmbedderTls(ssl.SSLContext):
             context.load_verify_locations(cadata=text)
         context.set_alpn_protocols(["http/1.1"])
         self._texts, self._present = texts, context
+
+
+def _texts(path: Path) -> tuple[str, ...]:
+    """Return the content of the file, or of each file in the folder.
+
+    Raises:
+        _UnusableError: there is no file, or there are more files or characters than certificates take.
+    """
+    # Kubernetes keeps the former files of a volume beside the present ones, in folders that begin with a dot.
+    files = [file for file in sorted(path.iterdir()) if not file.name.startswith(".")] if path.is_dir() else [path]
+    if not files:
+        raise _UnusableError("the folder is empty")
+    if len(files) > _MOST_FILES:
+        raise _UnusableError(f"the folder has more than {_MOST_FILES} files")
+    texts: list[str] = []
+    left = MOST_CHARACTERS
+    for file in files:
+        with file.open(encoding="ascii") as opened:
+            texts.append(opened.read(left + 1))
+        left -= len(texts[-1])
+        if left < 0:
+            raise _UnusableError(f"there are more than {MOST_CHARACTERS >> 10} KiB")
+    return tuple(texts)

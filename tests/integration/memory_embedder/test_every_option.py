@@ -30,7 +30,8 @@ SERVED: dict[str, object] = {
     "reranker": "theirs",
     "reranker_file": Path("theirs.gguf"), "reranker_digest": DIGEST, "reranker_max_tokens": 512, "gpu_layers": -1,
     "allow_cpu": True, "gpu_memory_limit": 1000, "contexts": 2, "batch_tokens": 1024, "host": "127.0.0.1", "port": 8123,
-    "probe_port": 8124, "shutdown_delay_seconds": 1.5, "api_key_file": Path("key"), "otlp_endpoint": "http://otlp:4318",
+    "probe_port": 8124, "shutdown_delay_seconds": 1.5, "api_key_file": Path("key"),
+    "tls_certificate_file": Path("tls.crt"), "tls_key_file": Path("tls.key"), "otlp_endpoint": "http://otlp:4318",
 }  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from memory_operator.reconcile.facts import (
     PodFacts,
     Problem,
     ReportedModel,
+    ServingCertificate,
 )
 from memory_recall.postgres.identity_sql import DatabaseIdentity
 from memory_recall.schema.requirements.unique_ids import id_faults
@@ -64,6 +65,8 @@ PVC = {"embedding": {"source": {"pvc": {"claimName": "models", "path": "x.gguf",
 OTHER_PVC = {"embedding": {"source": {"pvc": {"claimName": "models", "path": "y.gguf", "digest": OTHER_FILE}}}}
 URL: dict[str, Any] = {"embedding": {"source": {"http": {"url": "https://models.example/m.gguf", "sha256": "a" * 64}}}}
 EXTERNAL = {"embedder": {"external": {"url": "http://e.ml.svc:8080"}}}
+TLS = {"embedder": {"tls": {"secretName": "serving"}}}
+SERVED = ServingCertificate("team/serving", ("mem-embedder.team.svc",), START, START + timedelta(days=90))
 GPU = {"embedder": {"gpuLayers": -1}}
 ZERO = {"embedder": {"minReplicas": 0, "scaleDownDelaySeconds": 0}}
 NEXT = {"embedding": {"model": "bge-small-en-v1.5", "dimensions": 384}}
@@ -273,6 +276,19 @@ EMBEDDERS = (
               base=HOSTED_TABLE),
     Situation("a hosted provider whose key is not there yet", "False", "SecretMissing", IN_PROGRESS,
               {"external": Problem(Reason.SECRET_MISSING, "voyage.")}, HOSTED, base=HOSTED_TABLE, **NOTHING),
+    Situation("an embedder with a certificate", "True", "Ready", CURRENT, {"certificate": SERVED}, TLS),
+    Situation("a certificate that is being renewed, late", "False", "CertificateInvalid", IN_PROGRESS,
+              {"certificate": replace(SERVED, not_after=START)}, TLS, **NOTHING, **no(EMBEDDER, "CertificateInvalid")),
+    Situation("a certificate that nobody renews", "False", "CertificateInvalid", FAILED,
+              {"certificate": replace(SERVED, not_after=START)}, TLS, lasts=LATE, **NOTHING),
+    Situation("a certificate for another host", "False", "CertificateInvalid", FAILED,
+              {"certificate": replace(SERVED, hosts=("elsewhere.svc",))}, TLS, lasts=LATE, **NOTHING),
+    Situation("a key that does not fit, while pods go on", "False", "CertificateInvalid", FAILED,
+              {"certificate": SERVED, "loads": (EmbedderLoad("x", certificate_fault="key_mismatch"),)}, TLS,
+              lasts=LATE),
+    Situation("an embedder that its callers do not accept", "False", "EmbedderNotVerified", FAILED,
+              {"certificate": SERVED, "external": Problem(Reason.EMBEDDER_NOT_VERIFIED, "it.")}, TLS, lasts=LATE,
+              **NOTHING),
 )
 ROWS = (
     Situation("nothing to do", "True", "Ready", CURRENT),

@@ -13,7 +13,9 @@ from typing import Any
 import pytest
 import yaml
 
+from memory_operator.api.embedder import CaConfigMap
 from memory_operator.resources import cnpg, embedder, model_fetch, workers
+from memory_operator.resources.embedder_ca import embedder_ca_config_map
 from memory_operator.resources.network_policies import embedder_policy, fetch_policy, worker_policy
 from tests.unit.memory_operator.conftest import World, deep_update
 
@@ -35,6 +37,7 @@ GPU = {
     },
 }
 PVC = {"embedding": {"source": {"pvc": {"claimName": "models", "path": "m/x.gguf", "digest": "sha256:" + "b" * 64}}}}
+TLS = {"embedder": {"tls": {"secretName": "serving"}}}
 IMAGE = {
     "embedding": {"source": {"image": {"reference": "reg/m:1", "path": "/m/x.gguf", "digest": "sha256:" + "c" * 64}}}
 }
@@ -58,6 +61,11 @@ BUILDERS: dict[str, Callable[[Any], Any]] = {
     "sync-deployment": lambda w: workers.sync_deployment(w.index(), w.images, replicas=1),
     "embedder-cpu": lambda w: embedder.objects(w.index(), w.images, replicas=1),
     "embedder-gpu": lambda w: embedder.objects(w.index(**GPU), w.images, replicas=2),
+    "embedder-tls": lambda w: embedder.objects(w.index(**TLS), w.images, replicas=1),
+    "sync-deployment-tls": lambda w: workers.sync_deployment(
+        w.index(**TLS).over_tls(CaConfigMap(name="mem-embedder-ca", key="team.mem.crt")), w.images, replicas=1
+    ),
+    "embedder-ca": lambda w: embedder_ca_config_map(w.index(**TLS), {"team.mem.crt": "PEM"}),
     "embedder-policy": lambda w: embedder_policy(w.index(), operator_namespace="memory-index-system"),
     "worker-policy": lambda w: worker_policy(w.index(), (5432,)),
     "fetch-job": lambda w: model_fetch.fetch_job(w.index(**GPU), w.images, 0, source=source(w)),

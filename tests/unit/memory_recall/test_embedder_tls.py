@@ -14,6 +14,7 @@ import pytest
 from devcluster.node.pki import Authority
 from memory_recall import EmbedderApi, EmbedderClient, EmbedderOptions, ExternalEmbedder, HttpEmbedder
 from memory_recall.embedding.following import FollowingEmbedder
+from memory_recall.embedding.tls import MOST_CHARACTERS
 from memory_recall.errors import EmbedderUnavailable, InvalidConfiguration
 
 VECTOR = {"index": 0, "embedding": base64.b64encode(np.array([0.6, 0.8], dtype="<f4").tobytes()).decode()}
@@ -128,3 +129,24 @@ async def test_a_file_without_certificates_is_refused_before_anything_is_sent(
 async def test_a_folder_without_files_is_refused_before_anything_is_sent(tmp_path: Path) -> None:
     with pytest.raises(InvalidConfiguration, match="MEMORY_EMBEDDER_CA_FILE"):
         EmbedderClient("https://localhost", "m", ca_file=tmp_path)
+
+
+async def test_more_than_certificates_can_take_is_refused_and_does_not_replace_them(tmp_path: Path) -> None:
+    """So it is with an endless file, of which no more than the bound is read, and a folder of many files."""
+    for endless in (Path("/dev/zero"), tmp_path / "large.crt"):
+        if endless.parent == tmp_path:
+            endless.write_text("x" * (MOST_CHARACTERS + 1))
+        with pytest.raises(InvalidConfiguration, match="more than 1024 KiB"):
+            EmbedderClient("https://localhost", "m", ca_file=endless)
+    folder = tmp_path / "many"
+    folder.mkdir()
+    for number in range(101):
+        (folder / f"{number}.crt").write_text("")
+    with pytest.raises(InvalidConfiguration, match="more than 100 files"):
+        EmbedderClient("https://localhost", "m", ca_file=folder)
+    server, file = TlsServer(tmp_path, Authority()), tmp_path / "ca.crt"
+    file.write_bytes(server.authority.certificate)
+    async with server.running() as url, EmbedderClient(url, "m", ca_file=file) as client:
+        await client.embed_query("q")
+        file.write_bytes(Authority().certificate + b"\n" * MOST_CHARACTERS)
+        assert await client.embed_query("q") == pytest.approx([0.6, 0.8])

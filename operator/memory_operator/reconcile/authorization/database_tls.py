@@ -8,7 +8,8 @@ from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import Manifest, MemoryIndex
 from memory_operator.reconcile.facts import ClusterFacts, Observed, Problem
 from memory_operator.reconcile.plan import Action, apply_drifted, delete_existing
-from memory_operator.resources.database_ca import KIND, ca_config_map, ca_name
+from memory_operator.resources.certificates import KIND
+from memory_operator.resources.database_ca import ca_config_map, ca_name
 from memory_recall.errors import InvalidConfiguration
 from memory_recall.postgres.tls import DatabaseTls, TlsMode, check_certificates, only_certificates
 
@@ -16,6 +17,7 @@ _MODES = {"Require": TlsMode.REQUIRE, "VerifyCA": TlsMode.VERIFY_CA, "VerifyFull
 _OTHERWISE = {
     "database": "name the certificates in spec.database.tls.caSecret, or set spec.database.tls.mode to Require",
     "embedder": "name the certificates in spec.embedder.external.caSecret",
+    "serving": "remove its key ca.crt if public authorities verify the embedder",
 }
 
 
@@ -42,7 +44,8 @@ def database_tls(index: MemoryIndex, certificates: str) -> DatabaseTls:
 def certificates_of(text: str | Problem, location: str, verified: str = "database") -> str | Problem:
     """Return the certificates of a Secret's text, or a problem if it has none or the text itself is a problem.
 
-    `verified` is what they verify: "database" or "embedder".
+    `verified` is what they verify: "database", "embedder" for an external one, or "serving" for one that the operator
+    runs.
     """
     if isinstance(text, Problem):
         return Problem(text.reason, text.message, f"Create it, or {_OTHERWISE[verified]}.")
@@ -55,8 +58,14 @@ def certificates_of(text: str | Problem, location: str, verified: str = "databas
     return found
 
 
-def unreadable_authority(location: str) -> Problem:
+def unreadable_authority(location: str, verified: str) -> Problem:
     """Return the problem of a Secret that the operator's own rights do not let it read."""
+    if verified != "database":
+        message = f"The operator may not read Secret {location}, which holds the certificate authority of the embedder."
+        namespace = location.partition("/")[0]
+        return Problem(
+            Reason.NOT_PERMITTED, message, f"Have {namespace} added to watchNamespaces of the operator's chart."
+        )
     message = f"The operator may not read Secret {location}, which holds the certificate authority of the database."
     permit = "Have it added to databaseNamespaces and cnpg.authoritySecrets of the operator's chart"
     return Problem(Reason.NOT_PERMITTED, message, f"{permit}, or {_OTHERWISE['database']}.")
