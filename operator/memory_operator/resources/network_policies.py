@@ -17,7 +17,8 @@ from memory_operator.resources.model_fetch import COMPONENT as FETCH_COMPONENT
 from memory_operator.resources.workers import METRICS_PORT
 
 WORKER_COMPONENTS = ("migrate", "backfill", "index", "swap", "swap-abort", "sync", "graph", "uninstall")
-DNS_PORT, HTTPS_PORT = 53, 443
+DNS_PORTS = (53, 5353)  # OpenShift's name servers listen on the second, which policies see behind their Service
+HTTPS_PORT = 443
 POSTGRES_PORT = 5432
 LABEL_NAMESPACE = "kubernetes.io/metadata.name"  # Kubernetes itself sets it on every namespace
 EVERY_POD: Manifest = {"namespaceSelector": {}}
@@ -32,7 +33,9 @@ ELSEWHERE: list[Manifest] = [
     },
     {"ipBlock": {"cidr": "::/0", "except": ["fe80::/10", "fd00:ec2::254/128", "fd20:ce::254/128"]}},
 ]
-DNS: Manifest = {"ports": [{"port": DNS_PORT, "protocol": protocol} for protocol in ("UDP", "TCP")]}
+DNS: Manifest = {
+    "ports": [{"port": port, "protocol": protocol} for port in DNS_PORTS for protocol in ("UDP", "TCP")]
+}
 HTTPS: Manifest = {"ports": [{"port": HTTPS_PORT, "protocol": "TCP"}]}
 
 

@@ -289,8 +289,15 @@ def test_dashboard_is_found_by_its_label(render: Render) -> None:
 def test_network_policy_lets_out_only_what_the_operator_needs(everything: Objects) -> None:
     (policy,) = of_kind(everything, "NetworkPolicy")
     ports = {port["port"] for rule in policy["spec"]["egress"] for port in rule["ports"]}
-    assert ports == {53, 443, 6443, 5432, 8080, 9090}
+    assert ports == {53, 5353, 443, 6443, 5432, 8080, 9090}
     assert policy["spec"]["policyTypes"] == ["Ingress", "Egress"]
+
+
+def test_names_are_resolved_through_openshifts_port_too(everything: Objects) -> None:
+    """Its name servers listen on 5353 behind their Service, and policies see the port of the pod."""
+    (policy,) = of_kind(everything, "NetworkPolicy")
+    found = {(port["port"], port["protocol"]) for port in policy["spec"]["egress"][0]["ports"]}
+    assert found == {(number, protocol) for number in (53, 5353) for protocol in ("UDP", "TCP")}
 
 
 def test_templates_are_named_by_the_object_they_make() -> None:
