@@ -182,7 +182,7 @@ def _pod_spec(index: MemoryIndex, images: Images) -> Manifest:
     return {
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
-        "securityContext": pod_security(),
+        "securityContext": pod_security(images),
         "terminationGracePeriodSeconds": _shutdown_delay(index) + DRAIN_SECONDS,
         "containers": [_container(index, images, mounts)],
         "volumes": [{"name": "tmp", "emptyDir": {"sizeLimit": "64Mi"}}, *volumes],

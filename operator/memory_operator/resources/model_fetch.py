@@ -86,7 +86,7 @@ def _pod_template(index: MemoryIndex, images: Images, source: HttpSource) -> Man
             "restartPolicy": "Never",
             "automountServiceAccountToken": False,
             "enableServiceLinks": False,
-            "securityContext": pod_security(),
+            "securityContext": pod_security(images),
             "containers": [
                 {
                     "name": COMPONENT,

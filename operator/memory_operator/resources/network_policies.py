@@ -33,9 +33,7 @@ ELSEWHERE: list[Manifest] = [
     },
     {"ipBlock": {"cidr": "::/0", "except": ["fe80::/10", "fd00:ec2::254/128", "fd20:ce::254/128"]}},
 ]
-DNS: Manifest = {
-    "ports": [{"port": port, "protocol": protocol} for port in DNS_PORTS for protocol in ("UDP", "TCP")]
-}
+DNS: Manifest = {"ports": [{"port": port, "protocol": protocol} for port in DNS_PORTS for protocol in ("UDP", "TCP")]}
 HTTPS: Manifest = {"ports": [{"port": HTTPS_PORT, "protocol": "TCP"}]}
 
 
