@@ -95,6 +95,7 @@ def service(index: MemoryIndex, component: str = COMPONENT) -> Manifest:
             "metadata": metadata(index, f"{index.name}-{component}", component),
             "spec": {
                 "type": "ClusterIP",
+                "ipFamilyPolicy": "PreferDualStack",
                 "selector": selector(index, component),
                 "ports": [{"name": "http", "port": PORT, "targetPort": "http", "protocol": "TCP"}],
             },

@@ -86,6 +86,8 @@ REQUIRED = {
         ({"permitted": {"podLabelPrefixes": [""]}}, "/permitted/podLabelPrefixes/0"),
         ({"permitted": {"environmentVariables": ["MEMORY_TABLE"]}}, "/permitted/environmentVariables/0"),
         ({"permitted": {"externalHosts": ["https://embed.example"]}}, "/permitted/externalHosts/0"),
+        ({"permitted": {"externalHosts": ["[fd00::7]"]}}, "/permitted/externalHosts/0"),
+        ({"permitted": {"databaseHosts": ["db.example:5432"]}}, "/permitted/databaseHosts/0"),
         ({"rbac": {"create": "yes"}}, "/rbac/create"),
         ({"cnpg": {"manageDatabases": "no"}}, "/cnpg/manageDatabases"),
     ],
