@@ -89,6 +89,19 @@ repository's own. Argument: list of the image's values and the root.
   "database_hosts" ($permitted.databaseHosts | default $none) | toJson }}
 {{- end }}
 
+{{/* How model files are fetched, as the operator's setting. */}}
+{{- define "memory-index.fetch" -}}
+{{- $fetch := .Values.fetch | default dict -}}
+{{- $proxy := $fetch.proxy | default dict -}}
+{{- $bundle := $fetch.caBundle | default dict -}}
+{{ dict
+  "proxy" ($proxy.url | default "")
+  "no_proxy" ($proxy.noProxy | default list)
+  "proxied_hosts" ($proxy.hosts | default list)
+  "ca_config_map" ($bundle.configMap | default "")
+  "ca_key" ($bundle.key | default "ca-bundle.crt") | toJson }}
+{{- end }}
+
 {{/*
 How replicas are spread: as the values say, or else over nodes where possible. A constraint without a selector counts
 the operator's own pods.

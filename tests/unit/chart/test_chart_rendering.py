@@ -9,6 +9,7 @@ import yaml
 
 from memory_operator.app import METRICS_PORT
 from memory_operator.reconcile.authorization.permissions import Permitted
+from memory_operator.resources.model_fetch import FetchRoute
 from memory_operator.settings import Settings
 from tests.unit.chart.conftest import CHART, Objects, Render, RenderText, setting_paths
 
@@ -284,6 +285,18 @@ def test_dashboard_is_found_by_its_label(render: Render) -> None:
     (dashboard,) = of_kind(render({}), "ConfigMap")
     assert dashboard["metadata"]["labels"]["grafana_dashboard"] == "1"
     assert not of_kind(render({"monitoring": {"dashboard": {"enabled": False}}}), "ConfigMap")
+
+
+def test_how_model_files_are_fetched_reaches_the_operator(render: Render, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By default directly."""
+    proxy = {"url": "http://proxy.example:3128", "noProxy": [".home.example"], "hosts": [".hf.co"]}
+    given = {"fetch": {"proxy": proxy, "caBundle": {"configMap": "corporate-ca"}}}
+    for values, route in (
+        ({}, FetchRoute()),
+        (given, FetchRoute("http://proxy.example:3128", (".home.example",), (".hf.co",), "corporate-ca")),
+    ):
+        monkeypatch.setenv("MEMORY_OPERATOR_FETCH", environment(render(values))["MEMORY_OPERATOR_FETCH"])
+        assert Settings().fetch == route
 
 
 def test_network_policy_lets_out_only_what_the_operator_needs(everything: Objects) -> None:

@@ -88,6 +88,8 @@ REQUIRED = {
         ({"permitted": {"externalHosts": ["https://embed.example"]}}, "/permitted/externalHosts/0"),
         ({"permitted": {"externalHosts": ["[fd00::7]"]}}, "/permitted/externalHosts/0"),
         ({"permitted": {"databaseHosts": ["db.example:5432"]}}, "/permitted/databaseHosts/0"),
+        ({"fetch": {"proxy": {"url": "http://user:pass@proxy.example:3128"}}}, "/fetch/proxy/url"),
+        ({"fetch": {"proxy": {"hosts": ["https://models.example"]}}}, "/fetch/proxy/hosts/0"),
         ({"rbac": {"create": "yes"}}, "/rbac/create"),
         ({"cnpg": {"manageDatabases": "no"}}, "/cnpg/manageDatabases"),
     ],

@@ -46,6 +46,7 @@ def source(world: World, **volume: Any) -> Any:
     return world.index(**deep_update(GPU, {"embedding": {"source": {"http": {"volume": volume}}}})).fetched_source
 
 
+ROUTE = model_fetch.FetchRoute("http://10.9.8.7:3128", (".home.example",), ("models.example",), "corporate-ca")
 FIXED = ("runAsUser", "runAsGroup", "fsGroup", "supplementalGroups")
 BUILDERS: dict[str, Callable[[Any], Any]] = {
     "migrate-job": lambda w: workers.migrate_job(w.index(), w.images, 0),
@@ -63,6 +64,8 @@ BUILDERS: dict[str, Callable[[Any], Any]] = {
     "embedder-policy": lambda w: embedder_policy(w.index(), operator_namespace="memory-index-system"),
     "worker-policy": lambda w: worker_policy(w.index(), (5432,)),
     "fetch-job": lambda w: model_fetch.fetch_job(w.index(**GPU), w.images, 0, source=source(w)),
+    "fetch-job-by-proxy": lambda w: model_fetch.fetch_job(w.index(**GPU), w.images, 0, source=source(w), route=ROUTE),
+    "fetch-policy-by-proxy": lambda w: fetch_policy(w.index(**GPU), source(w), ROUTE),
     "fetch-policy": lambda w: fetch_policy(w.index(**GPU), source(w)),
     "model-claim": lambda w: model_fetch.claim(
         w.index(**GPU), source(w, size="2Gi", storageClassName="nfs", accessModes=["ReadWriteMany"])
