@@ -214,6 +214,20 @@ bench-shared-embedder: setup  ## What callers with keys of their own take from o
 images: setup  ## Both images with docker, podman or buildah; prints sizes and writes what is in them to build/sbom (CUDA=1)
 	$(PY) -m devcluster images $(if $(CUDA),--cuda)
 
+# A release: KEY is cosign's private key, whose password is in COSIGN_PASSWORD; OUTPUT is where everything lies afterwards.
+OUTPUT ?= dist/$(VERSION)
+
+.PHONY: version release rebuild
+version: $(VENV)/.installed  ## Write VERSION=X.Y.Z into every file that has one
+	@$(PY) -m devcluster version $(or $(VERSION),$(error make version VERSION=X.Y.Z))
+
+release: setup  ## Publish this checkout, signed, for both architectures (VERSION=X.Y.Z REGISTRY=host/prefix KEY=file; CUDA=1)
+	$(PY) -m devcluster release $(or $(VERSION),$(error make release VERSION=X.Y.Z REGISTRY=host/prefix KEY=file)) \
+	  $(REGISTRY) --key $(KEY) --output $(OUTPUT) $(if $(CUDA),--cuda)
+
+rebuild: setup  ## Build a release again from its commit, and name what differs (VERSION=X.Y.Z)
+	$(PY) -m devcluster rebuild $(OUTPUT)
+
 # What it is compiled for, as CMake writes it, is in CUDA_ARCHITECTURES; for a Tesla T4 alone 75-real.
 .PHONY: cuda-wheel
 cuda-wheel: $(VENV)/.installed  ## The wheel of llama.cpp for NVIDIA's GPUs, kept outside the clone; an hour and more on two cores

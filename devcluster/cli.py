@@ -20,6 +20,7 @@ from devcluster.images.project import build_cuda_image, build_images
 from devcluster.install import install_cnpg
 from devcluster.postgres import create_postgres
 from devcluster.progress import ConsoleReporter
+from devcluster.release.version import write_version
 from devcluster.settings import REPOSITORY, DriverName, Settings
 
 app = typer.Typer(
@@ -188,6 +189,51 @@ def images(
         typer.echo(json.dumps([asdict(report) for report in reports]))
         return
     typer.echo("\n".join(line for report in reports for line in report.lines()))
+
+
+@app.command()
+def version(number: Annotated[str, typer.Argument(help="X.Y.Z, or X.Y.Z-rc.1")]) -> None:
+    """Write a version into every file that has one, and print the files that changed."""
+    typer.echo("\n".join(write_version(REPOSITORY, number)) or f"all files have {number} already")
+
+
+@app.command()
+def release(
+    number: Annotated[str, typer.Argument(metavar="VERSION", help="The version that this checkout is of")],
+    registry: Annotated[str, typer.Argument(help="Prefix of all references, such as registry.example/memory-index")],
+    *,
+    key: Annotated[str, typer.Option(help="cosign's private key: a file, env://VARIABLE, or a URI of a key service")],
+    output: Annotated[Path | None, typer.Option(help="[default: dist/VERSION]")] = None,
+    architecture: Annotated[list[str] | None, typer.Option(help="amd64, arm64 [default: both]")] = None,
+    cuda: Annotated[bool, typer.Option("--cuda", help="Also the embedder's image for GPUs, for amd64")] = False,
+) -> None:
+    """Publish this checkout: images, chart, wheels and plugin, signed, with provenance and bills of materials.
+
+    python -m devcluster release 0.1.0 registry.example/memory-index --key cosign.key
+    """
+    # The library that writes bills of materials is loaded by few commands.
+    from devcluster.release.publishing import ARCHITECTURES, publish
+
+    published = publish(
+        number,
+        registry,
+        key,
+        output or REPOSITORY / "dist" / number,
+        architectures=architecture or ARCHITECTURES,
+        cuda=cuda,
+        settings=_settings(),
+        reporter=ConsoleReporter(),
+    )
+    typer.echo(json.dumps(asdict(published)))
+
+
+@app.command()
+def rebuild(directory: Annotated[Path, typer.Argument(help="Where a release lies, such as dist/0.1.0")]) -> None:
+    """Build a release again, whatever is cached; print which artifacts are equal, and where others differ, as JSON."""
+    from devcluster.release.rebuilding import rebuild as build_again
+
+    comparisons = build_again(directory, settings=_settings(), reporter=ConsoleReporter())
+    typer.echo(json.dumps({one.name: "equal" if one.equal else list(one.differing) for one in comparisons}))
 
 
 @app.command(name="preflight")

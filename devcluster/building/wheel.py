@@ -29,8 +29,12 @@ _INPUTS = (
 )
 TITLE = "Build llama-cpp-python"
 OWN_TITLE = "Build llama-cpp-python for this processor"
+ARM64_TITLE = "Build llama-cpp-python for arm64"
 _PROGRAMS = ("c++", "patch")
+_CROSS_COMPILER = "aarch64-linux-gnu-g++"
 _REMEDY = "apt-get install --yes --no-install-recommends g++ patch python3-venv"
+_CROSS_REMEDY = "apt-get install --yes --no-install-recommends g++-aarch64-linux-gnu patch python3-venv"
+_TITLES = {"--for-tests": TITLE, "--this-processor": OWN_TITLE, "--arm64": ARM64_TITLE}
 _FEATURES = re.compile(r"^(?:flags|Features)\s*:(.*)$", re.MULTILINE)  # as x86 and ARM processors name the line
 
 
@@ -96,14 +100,30 @@ def build_own_wheel(settings: Settings, reporter: Reporter) -> Path:
     return built
 
 
+def build_arm64_wheel(settings: Settings, reporter: Reporter) -> Path:
+    """Return the path of a wheel for arm64; on a machine of another architecture a missing one is cross-compiled."""
+    if go_architecture() == "arm64":
+        return build_llama_wheel(settings, reporter)
+    directory = settings.cache_dir / "wheels" / f"llama-arm64-{wheel_key()}"
+    with locked(directory.parent / ".lock", lambda: reporter.say("Another session is building the wheel; waiting.")):
+        built = next(directory.glob("llama_cpp_python-*_aarch64.whl"), None)
+        if built is None:
+            _build(directory, reporter, "--arm64")
+            built = next(directory.glob("llama_cpp_python-*_aarch64.whl"), None)
+    if built is None:
+        raise DevclusterError(f"{RECIPE} made no wheel for arm64", remedy=f"run {RECIPE} --arm64 /tmp/wheels")
+    return built
+
+
 def _build(directory: Path, reporter: Reporter, option: str = "--for-tests") -> None:
-    missing = [program for program in _PROGRAMS if not processes.exists(program)]
+    programs, remedy = ((*_PROGRAMS, _CROSS_COMPILER), _CROSS_REMEDY) if option == "--arm64" else (_PROGRAMS, _REMEDY)
+    missing = [program for program in programs if not processes.exists(program)]
     if missing:
-        raise DevclusterError(f"llama.cpp has to be compiled, which needs {' and '.join(missing)}", remedy=_REMEDY)
+        raise DevclusterError(f"llama.cpp has to be compiled, which needs {' and '.join(missing)}", remedy=remedy)
     with tempfile.TemporaryDirectory(prefix=".wheel-", dir=directory.parent) as scratch:
         target = Path(scratch, "out")
-        with reporter.step(OWN_TITLE if option == "--this-processor" else TITLE) as step:
-            processes.stream([REPOSITORY / RECIPE, "--kernels", option, target], step.note, remedy=_REMEDY)
+        with reporter.step(_TITLES[option]) as step:
+            processes.stream([REPOSITORY / RECIPE, "--kernels", option, target], step.note, remedy=remedy)
             step.note("")
         shutil.rmtree(directory, ignore_errors=True)
         target.rename(directory)

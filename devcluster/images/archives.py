@@ -8,6 +8,7 @@ import hashlib
 import io
 import json
 import tarfile
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -40,6 +41,16 @@ def write_archive(target: Path, name: str, layer: Path, config: ImageConfig) -> 
             archive.addfile(information, content)
         _add(archive, "manifest.json", manifest)
     partial.rename(target)
+
+
+def layers_of(archive: Path) -> Iterator[tarfile.TarFile]:
+    """Open the layers of the first image of an archive one after the other, the lowest one first."""
+    with tarfile.open(archive) as content:
+        manifest = content.extractfile("manifest.json")
+        entries = json.load(manifest) if manifest is not None else []
+        for name in entries[0]["Layers"] if entries else ():
+            with tarfile.open(fileobj=content.extractfile(name)) as layer:
+                yield layer
 
 
 def image_names(archive: Path) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ from devcluster.building.binaries import Binaries, go_architecture
 from devcluster.building.digests import digest_of
 from devcluster.errors import DevclusterError
 from devcluster.images.archives import ImageConfig, write_archive
+from devcluster.images.emulation import ensure_emulation
 from devcluster.locks import locked
 from devcluster.progress import Reporter
 from devcluster.settings import Settings
@@ -57,6 +58,22 @@ class BaseImages:
         self._directory = settings.cache_dir / "images"
         self._binaries = binaries
         self._settings = settings
+
+    def ensure_python(self, architecture: str, reporter: Reporter) -> tuple[str, Path]:
+        """Make the archive of the Python image for an architecture if it is missing; return the image's name and path.
+
+        For another architecture than this machine's, Debian's packages are unpacked and configured under emulation.
+        """
+        if architecture == go_architecture():
+            return versions.PYTHON_IMAGE, self.ensure(["python"], reporter)["python"]
+        image = self._python(architecture)
+        path = self._path(image)
+        with locked(self._directory / ".lock", lambda: reporter.say("Another session is making base images; waiting.")):
+            if not path.exists():
+                ensure_emulation(architecture)
+                with reporter.step(step_title(image.name)):
+                    self._make(image, path)
+        return image.name, path
 
     def missing(self, keys: Iterable[str]) -> tuple[str, ...]:
         """Return the names of those of these images whose archives do not exist."""
@@ -124,13 +141,17 @@ class BaseImages:
                 f"{versions.POSTGRES_SUITE} {versions.POSTGRES_PACKAGES} {_UNNEEDED} 1",
                 self._fill_postgres,
             ),
-            BaseImage(
-                "python",
-                versions.PYTHON_IMAGE,
-                ImageConfig(("/usr/bin/python3",), "", {"PATH": _PATH, "LANG": "C.UTF-8"}, architecture),
-                f"{versions.PYTHON_SUITE} {versions.PYTHON_PACKAGES} {_UNNEEDED} 1",
-                lambda root: self._debootstrap(root, versions.PYTHON_SUITE, versions.PYTHON_PACKAGES),
-            ),
+            self._python(architecture),
+        )
+
+    def _python(self, architecture: str) -> BaseImage:
+        foreign = "" if architecture == go_architecture() else f"-{architecture}"
+        return BaseImage(
+            f"python{foreign}",
+            f"{versions.PYTHON_IMAGE}{foreign}",
+            ImageConfig(("/usr/bin/python3",), "", {"PATH": _PATH, "LANG": "C.UTF-8"}, architecture),
+            f"{versions.PYTHON_SUITE} {versions.PYTHON_PACKAGES} {_UNNEEDED} 1",
+            lambda root: self._debootstrap(root, versions.PYTHON_SUITE, versions.PYTHON_PACKAGES, architecture),
         )
 
     def _fill_cnpg(self, root: Path) -> None:
@@ -146,11 +167,12 @@ class BaseImages:
         (root / "run" / "postgresql").mkdir(parents=True, exist_ok=True)
         processes.run(["chroot", root, "chown", "-R", "postgres", "/var/lib/postgresql", "/run/postgresql"])
 
-    def _debootstrap(self, root: Path, suite: str, packages: tuple[str, ...]) -> None:
+    def _debootstrap(self, root: Path, suite: str, packages: tuple[str, ...], architecture: str = "") -> None:
         include = ",".join(("ca-certificates", *packages))
         mirror = self._settings.debian_mirror or debian_mirror()
         # The script of the unstable suite also makes the newer ones that an older debootstrap has no name for.
-        command = ["debootstrap", "--variant=minbase", f"--include={include}", suite, root, mirror, "sid"]
+        foreign = [f"--arch={architecture}"] if architecture not in {"", go_architecture()} else []
+        command = ["debootstrap", "--variant=minbase", *foreign, f"--include={include}", suite, root, mirror, "sid"]
         processes.run(command, remedy=f"check that {suite} can be fetched; {_MIRROR_REMEDY} if not")
         for directory in _UNNEEDED:
             shutil.rmtree(root / directory, ignore_errors=True)

@@ -23,13 +23,19 @@ _CERTIFICATES = Path("/etc/ssl/certs")
 
 @dataclass(frozen=True)
 class Build:
-    """The parameters of one image build."""
+    """The parameters of one image build.
+
+    `architecture` is another one than this machine's (`amd64`, `arm64`), or empty. Without `cached`, every step runs,
+    even if the builder has the layers of the same step from before.
+    """
 
     name: str
     dockerfile: str
     target: str | None = None
     arguments: Mapping[str, str] = field(default_factory=dict)
     contexts: Mapping[str, Path] = field(default_factory=dict)
+    architecture: str = ""
+    cached: bool = True
 
 
 class Builder(ABC):
@@ -168,6 +174,8 @@ def _common_arguments(build: Build) -> list[str]:
     return [
         f"--file={build.dockerfile}",
         f"--tag={build.name}",
+        *([f"--platform=linux/{build.architecture}"] if build.architecture else []),
+        *([] if build.cached else ["--no-cache"]),
         *([f"--target={build.target}"] if build.target else []),
         *(f"--build-arg={name}={value}" for name, value in build.arguments.items()),
         *(f"--build-context={name}={path}" for name, path in build.contexts.items()),

@@ -6,14 +6,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from devcluster.building import versions
-from devcluster.building.binaries import Binaries
+from devcluster.building.binaries import Binaries, go_architecture
 from devcluster.building.cuda_wheel import build_cuda_wheel, cuda_wheel_path
-from devcluster.building.digests import digest_of_files, sha256_of
-from devcluster.building.wheel import own_wheel_path, wheel_path
+from devcluster.building.digests import KEY_LENGTH, digest_of_files, sha256_of
+from devcluster.building.wheel import build_arm64_wheel, build_llama_wheel, own_wheel_path, wheel_path
 from devcluster.cluster import Cluster
 from devcluster.errors import DevclusterError
 from devcluster.images.bases import BaseImages
 from devcluster.images.builders import Build, Builder, choose_builder
+from devcluster.images.emulation import ensure_emulation
 from devcluster.locks import locked
 from devcluster.progress import ConsoleReporter, Reporter
 from devcluster.settings import REPOSITORY, Settings
@@ -110,6 +111,30 @@ def build_cuda_image(settings: Settings, reporter: Reporter) -> Path:
         return _ensure(CUDA_EMBEDDER, directory, settings, reporter)
 
 
+def build_for(
+    image: ProjectImage,
+    architecture: str,
+    settings: Settings,
+    reporter: Reporter,
+    *,
+    target: Path | None = None,
+) -> Path:
+    """Build an image for an architecture (`amd64`, `arm64`) unless it is cached, and return the path of its archive.
+
+    With `target`, every step runs again whatever is cached, and the archive is written there.
+    """
+    wheel = None
+    if image is EMBEDDER:
+        build_wheel = build_arm64_wheel if architecture == "arm64" else build_llama_wheel
+        wheel = build_wheel(settings, reporter)
+    elif image is CUDA_EMBEDDER:
+        wheel = build_cuda_wheel(settings, reporter)
+    with _directory(settings, reporter) as directory:
+        return _ensure(
+            image, directory, settings, reporter, architecture=architecture, wheel=wheel, uncached_target=target
+        )
+
+
 def build_operator_image(settings: Settings, reporter: Reporter) -> None:
     """Build the operator's image unless it is cached; unlike the embedder's, it does not need llama.cpp."""
     with _directory(settings, reporter) as directory:
@@ -178,30 +203,53 @@ def _ensure(
     reporter: Reporter,
     *,
     this_machine: bool = False,
+    architecture: str = "",
+    wheel: Path | None = None,
+    uncached_target: Path | None = None,
 ) -> Path:
+    """Return the archive of an image, which is built unless it is cached, or always if there is an `uncached_target`.
+
+    `architecture` is empty for this machine's. The embedder's `wheel` is chosen here unless it is given.
+    """
     given = given_files(image, settings, this_machine=this_machine)
+    if wheel is not None:
+        given["wheelhouse"] = wheel
+    foreign = architecture if architecture != go_architecture() else ""
     builder = choose_builder(settings)
     name = base_name(builder, settings)
-    archive = directory / f"{image.key}-{key_of(image, base=name, given=given)}.tar"
-    if archive.exists():
+    key = f"{image.key}-{foreign}" if foreign else image.key
+    archive = uncached_target or directory / f"{key}-{key_of(image, base=name, given=given)}.tar"
+    if archive.exists() and uncached_target is None:
         return archive
-    base = provide_base(name, builder, settings, reporter)
+    if foreign:
+        ensure_emulation(foreign)
+    base = provide_base(name, builder, settings, reporter, foreign)
     contexts = {name: path.parent for name, path in given.items()}
-    build = Build(image.name, image.dockerfile, image.target, arguments_of(base, given), contexts)
+    build = Build(
+        f"{image.name}-{foreign}" if foreign else image.name,
+        image.dockerfile,
+        image.target,
+        arguments_of(base, given),
+        contexts,
+        architecture=foreign,
+        cached=uncached_target is None,
+    )
     directory.mkdir(parents=True, exist_ok=True)
-    with reporter.step(f"Build image {image.name} with {builder.name}") as step:
+    with reporter.step(f"Build image {build.name} with {builder.name}") as step:
         builder.build(build, archive, step)
         step.note("")
-    _remove_oldest(directory, image)
+    _remove_oldest(directory, key)
     return archive
 
 
-def _remove_oldest(directory: Path, image: ProjectImage) -> None:
-    """Remove all archives of an image but the newest four.
+def _remove_oldest(directory: Path, key: str) -> None:
+    """Remove all archives of an image for one architecture but the newest four.
 
     Several are kept, because another process may be about to load an older archive.
     """
-    archives = sorted(directory.glob(f"{image.key}-*.tar"), key=lambda path: path.stat().st_mtime, reverse=True)
+    archives = sorted(
+        directory.glob(f"{key}-{'[0-9a-f]' * KEY_LENGTH}.tar"), key=lambda path: path.stat().st_mtime, reverse=True
+    )
     for old in archives[_KEPT_ARCHIVES:]:
         old.unlink(missing_ok=True)
 
@@ -215,10 +263,11 @@ def base_name(builder: Builder, settings: Settings) -> str:
     return versions.PYTHON_IMAGE
 
 
-def provide_base(name: str, builder: Builder, settings: Settings, reporter: Reporter) -> Base:
+def provide_base(name: str, builder: Builder, settings: Settings, reporter: Reporter, foreign: str = "") -> Base:
     """Put the base image into the builder's storage, and return it with its digest.
 
-    A base image made by devcluster is imported each time, so that its name refers to the returned digest.
+    A base image made by devcluster is imported each time, so that its name refers to the returned digest. `foreign` is
+    an architecture other than this machine's, or empty; a pulled image has to be one for several architectures then.
 
     Raises:
         DevclusterError: the builder neither has the image nor can pull it.
@@ -230,9 +279,9 @@ def provide_base(name: str, builder: Builder, settings: Settings, reporter: Repo
                 remedy="check DEVCLUSTER_BASE_IMAGE, or unset it",
             )
         return base_named(name, builder.digest(name))
-    archive = BaseImages(settings, Binaries(settings)).ensure(["python"], reporter)["python"]
+    made, archive = BaseImages(settings, Binaries(settings)).ensure_python(foreign or go_architecture(), reporter)
     builder.import_archive(archive)
-    return Base(name, f"sha256:{sha256_of(archive)}")
+    return Base(made, f"sha256:{sha256_of(archive)}")
 
 
 @contextmanager

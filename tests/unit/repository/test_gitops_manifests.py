@@ -26,10 +26,10 @@ def test_flux_waits_for_nothing_that_the_file_does_not_bring() -> None:
     """A Kustomization that depends on one that does not exist is never applied."""
     (kustomization,) = of_kind("flux.yaml", "Kustomization")
     (release,) = of_kind("flux.yaml", "HelmRelease")
-    (repository,) = of_kind("flux.yaml", "GitRepository")
     assert "dependsOn" not in kustomization["spec"]
-    sources = [kustomization["spec"]["sourceRef"], release["spec"]["chart"]["spec"]["sourceRef"]]
-    assert {source["name"] for source in sources} == {repository["metadata"]["name"]}
+    for source in (kustomization["spec"]["sourceRef"], release["spec"]["chartRef"]):
+        (brought,) = of_kind("flux.yaml", source["kind"])
+        assert source["name"] == brought["metadata"]["name"]
 
 
 def test_flux_applies_the_definition_before_each_upgrade_and_rolls_back() -> None:
@@ -56,12 +56,11 @@ def test_the_values_are_values_of_the_chart(tool: str) -> None:
         values = of_kind("argocd.yaml", "Application")[0]["spec"]["source"]["helm"]["valuesObject"]
     schema = json.loads((ROOT / "charts" / "memory-index" / "values.schema.json").read_text())
     assert values.keys() <= schema["properties"].keys()
-    assert values["operator"]["image"]["repository"] != "localhost/memory-operator"
 
 
 def test_both_name_the_version_of_the_chart() -> None:
     """A reader who copies them installs the release that they came with."""
     version = yaml.safe_load((ROOT / "charts" / "memory-index" / "Chart.yaml").read_text())["version"]
-    (repository,) = of_kind("flux.yaml", "GitRepository")
-    revisions = [app["spec"]["source"]["targetRevision"] for app in of_kind("argocd.yaml", "Application")]
-    assert {repository["spec"]["ref"]["tag"], *revisions} == {f"v{version}"}
+    (repository,) = of_kind("flux.yaml", "OCIRepository")
+    operator, _ = of_kind("argocd.yaml", "Application")
+    assert {repository["spec"]["ref"]["tag"], operator["spec"]["source"]["targetRevision"]} == {version}
