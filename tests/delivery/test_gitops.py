@@ -41,7 +41,13 @@ def test_the_definitions_of_flux_and_argo_cd_accept_the_shipped_manifests(cluste
     """All but the HelmRelease, whose definition the module proxy does not serve."""
     objects = [*shipped("flux.yaml"), *shipped("argocd.yaml")]
     checked = [body for body in objects if body["kind"] != "HelmRelease"]
-    assert [body["kind"] for body in checked] == ["OCIRepository", "GitRepository", "Kustomization", "Application", "Application"]
+    assert [body["kind"] for body in checked] == [
+        "OCIRepository",
+        "GitRepository",
+        "Kustomization",
+        "Application",
+        "Application",
+    ]
     with definitions(cluster, (*FLUX, *ARGO_CD)):
         for body in checked:
             placed = {**body, "metadata": {**body["metadata"], "namespace": "default"}}

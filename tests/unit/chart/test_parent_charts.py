@@ -74,6 +74,21 @@ def test_one_global_value_moves_every_image_to_a_mirror(render: Render, registry
     assert images(render({**values, "global": {"imageRegistry": None}}))[0].startswith("registry.example:443/team/")
 
 
+def test_the_documented_command_lists_every_image(helm: Path, tmp_path: Path, render: Render) -> None:
+    """As the values of an air gap make them: what the mirror must have, and nothing else."""
+    section = (CHART.parents[1] / "docs" / "install.md").read_text().partition("## Air gap")[2]
+    command = section.partition("```sh\n")[2].partition("```")[0]
+    (tmp_path / "charts").mkdir()
+    (tmp_path / "charts" / "memory-index").symlink_to(CHART)
+    values = CHART / "ci" / "air-gap-values.yaml"
+    shutil.copy(values, tmp_path / "values.yaml")
+    path = f"{helm.parent}:/usr/bin:/bin"
+    subprocess.run(["bash", "-euo", "pipefail", "-c", command], cwd=tmp_path, env={"PATH": path}, check=True)
+    listed = (tmp_path / "images.txt").read_text().split()
+    assert set(listed) == set(images(render(yaml.safe_load(values.read_text()))))
+    assert [image.split("/")[0] for image in listed] == ["mirror.home.example:5000"] * 2
+
+
 def test_pull_secrets_of_a_parent_are_added_once(render: Render) -> None:
     """Charts write them as names or as objects."""
     values = {"imagePullSecrets": [{"name": "own"}], "global": {"imagePullSecrets": ["mirror", {"name": "own"}]}}
