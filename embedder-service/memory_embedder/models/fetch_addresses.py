@@ -12,7 +12,7 @@ and does not lead to forbidden addresses alone as far as names are resolved here
 import socket
 from collections.abc import Callable, Iterable, Mapping
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address, ip_network
-from urllib.request import proxy_bypass_environment
+from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined]  # not in the stubs
 
 import httpx
 

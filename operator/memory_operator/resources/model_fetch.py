@@ -8,7 +8,7 @@ the Job is deleted after a while.
 
 from dataclasses import dataclass
 from urllib.parse import urlsplit
-from urllib.request import proxy_bypass_environment
+from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined]  # not in the stubs
 
 from memory_operator.api.spec import HttpSource, Manifest, MemoryIndex
 from memory_operator.resources.common import (
