@@ -109,21 +109,29 @@ def default_model(
 
 
 @app.command()
-def fetch(
+def fetch(  # noqa: PLR0917  (options of a command)
     url: Annotated[str, typer.Option(help="http(s) address of the model file.")],
     sha256: Annotated[str, typer.Option(help="The digest that the file must have.")],
     to: Annotated[Path, typer.Option(help="The file to write.")],
     max_mebibytes: Annotated[
         int, typer.Option(min=1, help="The most that is downloaded; the default is four billion weights in F16.")
     ] = 8192,
+    ca_file: Annotated[
+        Path | None, typer.Option(help="Certificates of authorities that are trusted beside the public ones.")
+    ] = None,
+    proxied_host: Annotated[
+        list[str] | None,
+        typer.Option(help="A host that may be fetched from through HTTPS_PROXY; .example.com stands for all below it."),
+    ] = None,
 ) -> None:
     """Download a model file, continuing a partial download if there is one, and verify its digest.
 
     Example: memory-embedder fetch --url https://models.example/bge.gguf --sha256 <hex> --to /models/bge.gguf
     """
-    from memory_embedder.models.fetching import fetch_file
+    from memory_embedder.models.fetching import checked_transport, fetch_file
 
-    fetch_file(url, to, sha256, most_bytes=max_mebibytes << 20)
+    transport = checked_transport(ca_file=ca_file, permitted=proxied_host or ())
+    fetch_file(url, to, sha256, most_bytes=max_mebibytes << 20, transport=transport)
     _report_file(to)
 
 

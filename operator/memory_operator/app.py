@@ -101,6 +101,7 @@ async def serve(settings: Settings) -> bool:
             images=settings.images,
             intervals=RequeueIntervals(settled=settings.resync_seconds),
             permitted=settings.permitted,
+            route=settings.fetch,
             metrics=metrics,
             clock=_now,
         )

@@ -7,6 +7,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from memory_operator.reconcile.authorization.permissions import Permitted
 from memory_operator.resources.common import Images
+from memory_operator.resources.model_fetch import FetchRoute
 
 
 class LogSettings(BaseModel):
@@ -25,6 +26,10 @@ class Settings(BaseSettings):
         env_prefix="MEMORY_OPERATOR_", env_nested_delimiter="_", env_nested_max_split=1, frozen=True
     )
 
+    fetch: FetchRoute = Field(
+        default=FetchRoute(),
+        description="How model files are fetched, as JSON: proxy, no_proxy, proxied_hosts, ca_config_map, ca_key.",
+    )
     images: Images = Images()
     lease: str = Field(
         default="",

@@ -22,7 +22,7 @@ from devcluster.demo.objects import TOOLBOX
 from devcluster.install import OPERATOR_NAMESPACE, install_operator
 from devcluster.postgres import create_postgres
 from devcluster.settings import REPOSITORY
-from memory_operator.resources.common import container_security, pod_security
+from memory_operator.resources.common import Images, container_security, pod_security
 from tests.support.cluster.memories import Row
 from tests.support.cluster.tenants import Tenant
 from tests.support.labelled_set import questions
@@ -81,7 +81,7 @@ def serve_files(tenant: Tenant, image: str, *files: Path) -> None:
     container: dict[str, Any] = {"name": FILES, "image": image, "imagePullPolicy": "IfNotPresent", "command": command}
     container |= {"securityContext": container_security(), "volumeMounts": mounts}
     spec = {
-        "securityContext": pod_security(),
+        "securityContext": pod_security(Images()),
         "containers": [container],
         "volumes": [{"name": FILES, "emptyDir": {"sizeLimit": "256Mi"}}],
     }

@@ -7,7 +7,7 @@ import pytest
 
 from devcluster.demo.environment import MODEL
 from memory_embedder.models.profiles import PROFILES
-from memory_operator.resources.common import container_security, pod_security
+from memory_operator.resources.common import Images, container_security, pod_security
 from tests.support.cluster.memories import rows
 from tests.support.cluster.platform import Platform
 from tests.support.cluster.tenants import Tenant
@@ -23,7 +23,10 @@ def serve_model_files(tenant: Tenant, image: str) -> None:
     labels = {"app": SERVER}
     command = ["python3", "-m", "http.server", str(PORT), "--directory", "/models"]
     container = {"name": SERVER, "image": image, "imagePullPolicy": "IfNotPresent", "command": command}
-    spec = {"securityContext": pod_security(), "containers": [{**container, "securityContext": container_security()}]}
+    spec = {
+        "securityContext": pod_security(Images()),
+        "containers": [{**container, "securityContext": container_security()}],
+    }
     meta = {"name": SERVER, "namespace": tenant.name, "labels": labels}
     ports = [{"port": 80, "targetPort": PORT}]
     tenant.cluster.apply(

@@ -37,7 +37,7 @@ class LoopbackServer(ABC):
         if self._server is not None:
             self._server.close()
             self._server = None
-            self._reserved = socket.socket()
+            self._reserved = socket.socket(socket.AF_INET6 if ":" in self.host else socket.AF_INET)
             self._reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             self._reserved.bind((self.host, self.port))  # without listening, so that connections are refused
         for task in list(self._tasks):

@@ -35,15 +35,38 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{ .Values.serviceAccount.name | default .Values.fullnameOverride }}
 {{- end }}
 
-{{/* An image reference: repository and digest or, without one, tag. Argument: list of the image's values and the root. */}}
+{{/*
+An image reference: repository and digest or, without one, tag. A registry of the parent chart's takes the place of the
+repository's own. Argument: list of the image's values and the root.
+*/}}
 {{- define "memory-index.image" -}}
 {{- $image := index . 0 -}}
 {{- $root := index . 1 -}}
-{{- if $image.digest -}}
-{{ $image.repository }}@{{ $image.digest }}
-{{- else -}}
-{{ $image.repository }}:{{ $image.tag | default $root.Chart.AppVersion }}
+{{- $repository := $image.repository -}}
+{{- with ($root.Values.global | default dict).imageRegistry -}}
+{{- $repository = printf "%s/%s" . (regexReplaceAll "^[^/]+/" $image.repository "") -}}
 {{- end -}}
+{{- if $image.digest -}}
+{{ $repository }}@{{ $image.digest }}
+{{- else -}}
+{{ $repository }}:{{ $image.tag | default $root.Chart.AppVersion }}
+{{- end -}}
+{{- end }}
+
+{{/* The pull secrets of the operator's pod: those of the values and, once each, those of a parent chart. */}}
+{{- define "memory-index.imagePullSecrets" -}}
+{{- $all := list -}}
+{{- range concat (.Values.imagePullSecrets | default list) ((.Values.global | default dict).imagePullSecrets | default list) -}}
+{{- $all = append $all (kindIs "string" . | ternary (dict "name" .) .) -}}
+{{- end -}}
+{{ $all | uniq | toJson }}
+{{- end }}
+
+{{/* Whether the cluster assigns user, group and fsGroup to each pod: "assigned", else "fixed". */}}
+{{- define "memory-index.user" -}}
+{{- $adapt := ((.Values.compatibility | default dict).openshift | default dict).adaptSecurityContext | default "auto" -}}
+{{- $openshift := .Capabilities.APIVersions.Has "security.openshift.io/v1" -}}
+{{- or (eq $adapt "force") (and (eq $adapt "auto") $openshift) | ternary "assigned" "fixed" -}}
 {{- end }}
 
 {{/* Namespaces in which the operator may change CloudNativePG's objects, when it does not watch all. */}}
@@ -64,6 +87,19 @@ app.kubernetes.io/instance: {{ .Release.Name }}
   "environment_variables" ($permitted.environmentVariables | default $none)
   "external_hosts" ($permitted.externalHosts | default $none)
   "database_hosts" ($permitted.databaseHosts | default $none) | toJson }}
+{{- end }}
+
+{{/* How model files are fetched, as the operator's setting. */}}
+{{- define "memory-index.fetch" -}}
+{{- $fetch := .Values.fetch | default dict -}}
+{{- $proxy := $fetch.proxy | default dict -}}
+{{- $bundle := $fetch.caBundle | default dict -}}
+{{ dict
+  "proxy" ($proxy.url | default "")
+  "no_proxy" ($proxy.noProxy | default list)
+  "proxied_hosts" ($proxy.hosts | default list)
+  "ca_config_map" ($bundle.configMap | default "")
+  "ca_key" ($bundle.key | default "ca-bundle.crt") | toJson }}
 {{- end }}
 
 {{/*

@@ -2,22 +2,28 @@
 
 The address of a model file is chosen by the author of an object, who may not reach all that the pod that fetches can. A
 host is resolved here, and the connection is made to the address that was checked, so a second answer of the name server
-changes nothing. Where a proxy is configured, the proxy connects, and this module is not used.
+changes nothing.
+
+A proxy resolves names itself, and it may reach what this pod does not. So a request goes to it only if its host is one
+that was permitted, where any were listed, is no forbidden address and no name of this machine or of a metadata service,
+and does not lead to forbidden addresses alone as far as names are resolved here.
 """
 
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address, ip_network
+from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined]  # not in the stubs
 
 import httpx
 
-from memory_embedder.errors import EmbedderError, ErrorKind
+from memory_embedder.errors import EmbedderError, ErrorKind, configuration_error
 
 _NAT64 = IPv6Network("64:ff9b::/96")  # an IPv4 address in the last 32 bits, to which a gateway connects
 _METADATA = frozenset({"100.100.100.200", "168.63.129.16", "192.0.0.192", "fd00:ec2::254", "fd20:ce::254"})
 # Forms of IPv6 that stand for IPv4 addresses in another network: compatible, translated, local NAT64, Teredo, 6to4.
 _TUNNELS = ("::/96", "::ffff:0:0:0/96", "64:ff9b:1::/48", "2001::/32", "2002::/16")
 _LOCAL = ("0.0.0.0/8", "169.254.0.0/16", "fe80::/10", "fec0::/10")
+_LOCAL_NAMES = ("localhost", "metadata", "metadata.google.internal", "instance-data")
 _NETWORKS = [ip_network(one) for one in (*_TUNNELS, *_LOCAL)]
 
 Lookup = Callable[[str], list[str]]
@@ -67,12 +73,78 @@ class CheckedTransport(httpx.BaseTransport):
             raise httpx.ConnectError("the host has no address") from None
         allowed = [address for address in found if not is_forbidden(address)]
         if not allowed:
+            raise _forbidden()
+        return allowed[0]
+
+
+class ProxiedTransport(httpx.BaseTransport):
+    """Sends requests through the proxies of the environment, and those to hosts of NO_PROXY directly.
+
+    `proxies` are URLs by scheme, as `urllib.request.getproxies` returns them. Without `permitted` hosts every host is
+    permitted; a leading dot stands for every name below.
+    """
+
+    def __init__(
+        self,
+        direct: httpx.BaseTransport,
+        proxies: Mapping[str, str],
+        make: Callable[[str], httpx.BaseTransport],
+        *,
+        permitted: Iterable[str] = (),
+        lookup: Lookup = system_lookup,
+    ) -> None:
+        self._direct = direct
+        self._proxies = dict(proxies)
+        self._permitted = tuple(host.lower() for host in permitted)
+        self._lookup = lookup
+        try:
+            self._through = {url: make(url) for scheme, url in proxies.items() if scheme in {"http", "https", "all"}}
+        except (ValueError, httpx.InvalidURL):
+            raise configuration_error(
+                "HTTPS_PROXY or HTTP_PROXY is no URL of a proxy; write http://HOST:PORT."
+            ) from None
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        """Send the request through the proxy for its scheme, if there is one and the host does not bypass it."""
+        host = request.url.host.lower().rstrip(".")
+        proxy = self._proxies.get(request.url.scheme) or self._proxies.get("all")
+        if not proxy or proxy_bypass_environment(host, self._proxies):
+            return self._direct.handle_request(request)
+        self._check(host)
+        return self._through[proxy].handle_request(request)
+
+    def close(self) -> None:
+        """Close the other transports."""
+        for transport in (self._direct, *self._through.values()):
+            transport.close()
+
+    def _check(self, host: str) -> None:
+        if self._permitted and not any(_is_below(host, one) for one in self._permitted):
             raise EmbedderError(
                 ErrorKind.MODEL_NOT_FETCHED,
-                "The model file's host has only addresses of this machine, of its link or of a metadata service; "
-                "check the URL.",
+                "The model file's URL, or one that it redirects to, has a host that may not be fetched from by proxy; "
+                "have it added to fetch.proxy.hosts of the operator's chart.",
             )
-        return allowed[0]
+        if host in _LOCAL_NAMES or host.endswith(".localhost"):
+            raise _forbidden()
+        try:
+            found = self._lookup(host)
+        except (OSError, UnicodeError):
+            return  # often only the proxy resolves names of the internet
+        if all(is_forbidden(address) for address in found):
+            raise _forbidden()
+
+
+def _is_below(host: str, listed: str) -> bool:
+    return host == listed or (listed.startswith(".") and host.endswith(listed))
+
+
+def _forbidden() -> EmbedderError:
+    return EmbedderError(
+        ErrorKind.MODEL_NOT_FETCHED,
+        "The model file's host has only addresses of this machine, of its link or of a metadata service; "
+        "check the URL.",
+    )
 
 
 def _translated(address: IPv4Address | IPv6Address) -> IPv4Address | IPv6Address:

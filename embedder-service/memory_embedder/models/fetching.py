@@ -7,8 +7,9 @@ file, even in another process. The size is limited, since the server decides how
 import os
 import re
 import shutil
+import ssl
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.request import getproxies
@@ -18,7 +19,7 @@ import stamina
 import structlog
 
 from memory_embedder.errors import EmbedderError, ErrorKind, configuration_error
-from memory_embedder.models.fetch_addresses import CheckedTransport
+from memory_embedder.models.fetch_addresses import CheckedTransport, ProxiedTransport
 from memory_embedder.models.model_file import ModelFile
 
 _ATTEMPTS = 8  # in a row without progress
@@ -61,7 +62,7 @@ def fetch_file(
     sha256: str,
     *,
     most_bytes: int,
-    transport: httpx.BaseTransport | None = None,
+    transport: httpx.BaseTransport,
 ) -> None:
     """Download `url` to `target`, unless `target` already has the digest `sha256`.
 
@@ -87,8 +88,7 @@ def fetch_file(
         if target.exists() and _matches(target, sha256):
             return
         partial = _partial(target)
-        chosen = transport or _checked_transport()
-        with httpx.Client(transport=chosen, follow_redirects=True, timeout=_TIMEOUT, event_hooks=hooks) as client:
+        with httpx.Client(transport=transport, follow_redirects=True, timeout=_TIMEOUT, event_hooks=hooks) as client:
             _download(_Download(client, url, partial, most_bytes))
         if not _matches(partial, sha256):
             partial.unlink()  # resuming a wrong file would never end well
@@ -127,9 +127,30 @@ def copy_file(source: Path, target: Path, sha256: str | None) -> None:
         ) from error
 
 
-def _checked_transport() -> httpx.BaseTransport | None:
-    """Return the transport that refuses forbidden addresses; None if a proxy is configured, which then connects."""
-    return None if getproxies().keys() & {"http", "https", "all"} else CheckedTransport(httpx.HTTPTransport())
+def checked_transport(*, ca_file: Path | None = None, permitted: Iterable[str] = ()) -> httpx.BaseTransport:
+    """Return the transport that refuses forbidden addresses and uses the proxies of HTTPS_PROXY and HTTP_PROXY.
+
+    Servers, and a proxy that is reached by https, are verified by the public authorities and by those of `ca_file`.
+    `permitted` are the only hosts that are fetched from through a proxy, if there are any.
+
+    Raises:
+        EmbedderError: the file has no certificates, or a proxy's URL is none.
+    """
+    tls = httpx.create_ssl_context(trust_env=False)
+    if ca_file is not None:
+        try:
+            tls.load_verify_locations(cafile=ca_file)
+        except (OSError, ssl.SSLError) as error:
+            raise configuration_error(f"{ca_file} has no certificates ({error.strerror or error}).") from error
+    direct, proxies = CheckedTransport(httpx.HTTPTransport(verify=tls)), getproxies()
+    if not proxies.keys() & {"http", "https", "all"}:
+        return direct
+
+    def through(url: str) -> httpx.BaseTransport:
+        secured = tls if url.startswith("https:") else None
+        return httpx.HTTPTransport(verify=tls, proxy=httpx.Proxy(url, ssl_context=secured))
+
+    return ProxiedTransport(direct, proxies, through, permitted=permitted)
 
 
 def _check_address(url: str) -> None:

@@ -14,9 +14,10 @@ from time import monotonic
 from memory_operator.api.reasons import Reason
 from memory_operator.reconcile.facts import Inspection, Problem
 from memory_recall import status
-from memory_recall.errors import DatabaseUnreachable, MemoryIndexError
+from memory_recall.errors import DatabaseUnreachable, MemoryIndexError, PoolerRefused
 from memory_recall.postgres.connection import AnyConnection, DsnText, connect
 from memory_recall.postgres.connection_uri import parse
+from memory_recall.postgres.pooled_hosts import refuse_pooled_hosts
 from memory_recall.postgres.receive_limit import receiving_at_most
 from memory_recall.schema.columns.names import ColumnNames
 
@@ -60,9 +61,13 @@ class DatabaseClient:
     async def _addresses(self, source: DsnText, namespace: str) -> Mapping[str, tuple[str, ...]] | Problem:
         """Return the addresses of each host of the connection URI, or the problem if no host has any."""
         try:
-            hosts = dict.fromkeys(server.host for server in parse(source.dsn).servers)
+            servers = parse(source.dsn).servers
+            refuse_pooled_hosts(servers)
+        except PoolerRefused as error:
+            return Problem(Reason.POOLER_REFUSED, error.message, error.remedy)
         except MemoryIndexError as error:
             return Problem(Reason.SECRET_INVALID, error.message, error.remedy)
+        hosts = dict.fromkeys(server.host for server in servers)
         listed = await asyncio.gather(*(self._addresses_of(namespace, host) for host in hosts))
         found = {host: one for host, one in zip(hosts, listed, strict=True) if not isinstance(one, Problem)}
         return found or next(one for one in listed if isinstance(one, Problem))

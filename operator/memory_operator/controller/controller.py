@@ -34,6 +34,7 @@ from memory_operator.reconcile.status import with_refusals
 from memory_operator.reconcile.withdrawal import stop_all
 from memory_operator.resources.common import Images
 from memory_operator.resources.events import Subject, cluster_elsewhere
+from memory_operator.resources.model_fetch import FetchRoute
 
 _log = structlog.get_logger(__name__)
 
@@ -53,6 +54,7 @@ class Controller:
     images: Images
     intervals: RequeueIntervals
     permitted: Permitted
+    route: FetchRoute
     metrics: Metrics
     clock: Callable[[], datetime]
     timer: Callable[[], float] = time.perf_counter
@@ -205,7 +207,9 @@ class Controller:
         return observed, self._plan(index, observed)
 
     def _plan(self, index: MemoryIndex, observed: Observed) -> Plan:
-        return reconcile(index, observed, self.images, self.clock(), self.intervals, permitted=self.permitted)
+        return reconcile(
+            index, observed, self.images, self.clock(), self.intervals, permitted=self.permitted, route=self.route
+        )
 
     async def _conclude(self, index: MemoryIndex, manifest: Manifest, history: ObjectHistory) -> Plan:
         if FINALIZER not in index.finalizers:

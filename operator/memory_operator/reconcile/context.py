@@ -7,6 +7,7 @@ from memory_operator.api.spec import MemoryIndex
 from memory_operator.reconcile.authorization.permissions import Permitted
 from memory_operator.reconcile.facts import Observed
 from memory_operator.resources.common import Images
+from memory_operator.resources.model_fetch import DIRECT, FetchRoute
 
 
 @dataclass(frozen=True)
@@ -18,3 +19,4 @@ class Context:
     images: Images
     now: datetime
     permitted: Permitted
+    route: FetchRoute = DIRECT

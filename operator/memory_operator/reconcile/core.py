@@ -32,6 +32,7 @@ from memory_operator.reconcile.status import status_sections, summary, with_cond
 from memory_operator.reconcile.validation import blocking_verdict
 from memory_operator.reconcile.withdrawal import plan_halt, with_halt, with_stopped
 from memory_operator.resources.common import Images
+from memory_operator.resources.model_fetch import DIRECT, FetchRoute
 
 # Within 60 s of a withdrawn permission no text is sent any more: it is noticed in this time, then pods end.
 LONGEST_REQUEUE_SECONDS = 30.0
@@ -71,6 +72,7 @@ def reconcile(
     intervals: RequeueIntervals,
     *,
     permitted: Permitted,
+    route: FetchRoute = DIRECT,
 ) -> Plan:
     """Decide what to write and what to report for an object that is not being deleted."""
     observed = with_start_problems(index, observed, now)
@@ -80,7 +82,7 @@ def reconcile(
         index = identified(index, observed.cluster, observed.database_facts, observed.kubernetes)
     else:
         observed = replace(observed, database=None)  # the facts may be those of another database than the specified one
-    context = Context(index, observed, images, now, permitted)
+    context = Context(index, observed, images, now, permitted, route)
     refused = refusal(context, database=database.verdict)
     blocked = refused or blocking_verdict(index, observed.database_facts)
     paused = Verdict.no(Reason.SUSPENDED, "The object is suspended.") if index.spec.suspend else blocked

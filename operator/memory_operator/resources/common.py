@@ -43,6 +43,11 @@ class Images(BaseModel):
     pull_policy: Literal["Always", "IfNotPresent", "Never"] = Field(
         default="IfNotPresent", description="The imagePullPolicy of every pod that the operator starts."
     )
+    user: Literal["fixed", "assigned"] = Field(
+        default="fixed",
+        description="Whether pods run as user and group 65532, or as those that the cluster assigns to each pod, as "
+        "OpenShift does.",
+    )
 
 
 def labels(index: MemoryIndex, component: str) -> dict[str, str]:
@@ -109,13 +114,16 @@ def container_security() -> Manifest:
     }
 
 
-def pod_security() -> Manifest:
-    """Return the security context of a pod: it does not run as root, and its group can read mounted Secrets."""
+def pod_security(images: Images) -> Manifest:
+    """Return the security context of a pod: it does not run as root, and its group can read mounted Secrets.
+
+    A cluster that assigns user and group to each pod refuses others, so they are left out there. Both images work as
+    any user, since all of their files can be read by everybody and nothing in them is written.
+    """
+    fixed = {"runAsUser": USER_ID, "runAsGroup": USER_ID, "fsGroup": USER_ID}
     return {
         "runAsNonRoot": True,
-        "runAsUser": USER_ID,
-        "runAsGroup": USER_ID,
-        "fsGroup": USER_ID,
+        **(fixed if images.user == "fixed" else {}),
         "fsGroupChangePolicy": "OnRootMismatch",
         "seccompProfile": {"type": "RuntimeDefault"},
     }

@@ -108,6 +108,7 @@ def service(index: MemoryIndex, component: str = COMPONENT) -> Manifest:
             "metadata": metadata(index, f"{index.name}-{component}", component),
             "spec": {
                 "type": "ClusterIP",
+                "ipFamilyPolicy": "PreferDualStack",
                 "selector": selector(index, component),
                 "ports": [{"name": "http", "port": PORT, "targetPort": "http", "protocol": "TCP"}],
             },
@@ -198,7 +199,7 @@ def _pod_spec(index: MemoryIndex, images: Images) -> Manifest:
     return {
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
-        "securityContext": pod_security(),
+        "securityContext": pod_security(images),
         "terminationGracePeriodSeconds": _shutdown_delay(index) + DRAIN_SECONDS,
         "containers": [_container(index, images, mounts)],
         "volumes": [{"name": "tmp", "emptyDir": {"sizeLimit": "64Mi"}}, *volumes],

@@ -6,6 +6,7 @@ additive: an author who needs more connections adds another policy. Every pod ma
 contain no memory text and the scraper may run in any namespace.
 """
 
+from ipaddress import ip_address
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -14,10 +15,12 @@ from memory_operator.api.spec import HttpSource, Manifest, MemoryIndex
 from memory_operator.resources.common import LABEL_COMPONENT, LABEL_NAME, MANAGER, metadata, selector, with_fingerprint
 from memory_operator.resources.embedder import NEXT_COMPONENT, PROBE_PORT
 from memory_operator.resources.model_fetch import COMPONENT as FETCH_COMPONENT
+from memory_operator.resources.model_fetch import DIRECT, FetchRoute
 from memory_operator.resources.workers import METRICS_PORT
 
 WORKER_COMPONENTS = ("migrate", "backfill", "index", "swap", "swap-abort", "sync", "graph", "uninstall")
-DNS_PORT, HTTPS_PORT = 53, 443
+DNS_PORTS = (53, 5353)  # OpenShift's name servers listen on the second, which policies see behind their Service
+HTTPS_PORT = 443
 POSTGRES_PORT = 5432
 LABEL_NAMESPACE = "kubernetes.io/metadata.name"  # Kubernetes itself sets it on every namespace
 EVERY_POD: Manifest = {"namespaceSelector": {}}
@@ -32,7 +35,7 @@ ELSEWHERE: list[Manifest] = [
     },
     {"ipBlock": {"cidr": "::/0", "except": ["fe80::/10", "fd00:ec2::254/128", "fd20:ce::254/128"]}},
 ]
-DNS: Manifest = {"ports": [{"port": DNS_PORT, "protocol": protocol} for protocol in ("UDP", "TCP")]}
+DNS: Manifest = {"ports": [{"port": port, "protocol": protocol} for port in DNS_PORTS for protocol in ("UDP", "TCP")]}
 HTTPS: Manifest = {"ports": [{"port": HTTPS_PORT, "protocol": "TCP"}]}
 
 
@@ -59,15 +62,20 @@ def embedder_policy(index: MemoryIndex, component: str = COMPONENT, *, operator_
     return _policy(index, component, {"matchLabels": selector(index, component)}, ingress, [])
 
 
-def fetch_policy(index: MemoryIndex, source: HttpSource) -> Manifest:
+def fetch_policy(index: MemoryIndex, source: HttpSource, route: FetchRoute = DIRECT) -> Manifest:
     """Return the NetworkPolicy of the Job that fetches a model file.
 
     The Job may connect to DNS, to the host of the URL and to any other host over HTTPS, because servers of files often
-    redirect to another host. Nodes' links and metadata services are excepted. No pod may connect to the Job.
+    redirect to another host. Nodes' links and metadata services are excepted. Through a proxy it may connect to DNS and
+    the proxy, and to the port of the URL if its host bypasses the proxy. No pod may connect to the Job.
     """
-    host = _to_host(source.url)
-    rules = [rule if "to" in rule else {"to": ELSEWHERE, **rule} for rule in (HTTPS, host)]
-    egress = [DNS, *rules[: 1 if host == HTTPS else 2]]
+    host = _elsewhere(_to_host(source.url))
+    if route.proxy:
+        direct = [] if route.leads_through_proxy(source.url) else [host]
+        egress = [DNS, _to_proxy(route.proxy), *direct]
+    else:
+        https = _elsewhere(HTTPS)
+        egress = [DNS, https, *([] if host == https else [host])]
     return _policy(index, FETCH_COMPONENT, {"matchLabels": selector(index, FETCH_COMPONENT)}, [], egress)
 
 
@@ -103,6 +111,21 @@ def _to_host(url: str) -> Manifest:
         return {"to": [_namespace(service[-1])]}
     port = parts.port or (HTTPS_PORT if parts.scheme == "https" else 80)
     return {"ports": [{"port": port, "protocol": "TCP"}]}
+
+
+def _elsewhere(rule: Manifest) -> Manifest:
+    return rule if "to" in rule else {"to": ELSEWHERE, **rule}
+
+
+def _to_proxy(url: str) -> Manifest:
+    """Return the egress rule for a proxy: its address or its Service's namespace, else its port alone."""
+    parts = urlsplit(url)
+    port = {"port": parts.port or (HTTPS_PORT if parts.scheme == "https" else 80), "protocol": "TCP"}
+    try:
+        address = ip_address(parts.hostname or "")
+    except ValueError:
+        return _elsewhere(_to_host(url))
+    return {"to": [{"ipBlock": {"cidr": f"{address}/{address.max_prefixlen}"}}], "ports": [port]}
 
 
 def _workers(index: MemoryIndex) -> Manifest:

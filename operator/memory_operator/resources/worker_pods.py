@@ -100,7 +100,7 @@ def pod_template(
             "restartPolicy": restart,
             "automountServiceAccountToken": False,
             "enableServiceLinks": False,
-            "securityContext": pod_security(),
+            "securityContext": pod_security(images),
             "terminationGracePeriodSeconds": 30,
             "containers": [
                 {

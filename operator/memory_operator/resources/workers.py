@@ -72,7 +72,7 @@ def _pods_fingerprint(index: MemoryIndex, images: Images, component: str) -> str
     secrets = [index.spec.database.credentials.key, *keys, *authorities]
     given = [section.model_dump(mode="json") for section in (index.spec.backfill, index.spec.embedder.pod_template)]
     verified = [index.database_tls_mode, index.has_database_ca]
-    return fingerprint([images.operator, images.pull_policy, secrets, given, verified])
+    return fingerprint([images.operator, images.pull_policy, images.user, secrets, given, verified])
 
 
 def work_of(config: str) -> str:

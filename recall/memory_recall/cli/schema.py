@@ -14,7 +14,7 @@ from memory_recall.errors import DimensionMismatch, InvalidConfiguration, Memory
 from memory_recall.hnsw.definition import inspect_index
 from memory_recall.hnsw.repair import IndexParameters, build_index, check_and_repair
 from memory_recall.postgres.connection import opened
-from memory_recall.postgres.session_sql import require_session
+from memory_recall.postgres.session import opened_session
 from memory_recall.schema.claims_sql import TableClaim
 from memory_recall.schema.revisions import require_schema
 from memory_recall.schema.table import describe
@@ -203,8 +203,7 @@ async def _watch(settings: Settings) -> None:
 
 
 async def _check(settings: Settings, sample: int, repair_below: float | None) -> dict[str, Any]:
-    async with opened(settings.dsn(), "memory-index-check") as connection:
-        await require_session(connection)
+    async with opened_session(settings.dsn(), "memory-index-check") as connection:
         table = await require_schema(connection, settings.table)
         report = await check_and_repair(
             connection, table, _parameters(settings), sample=sample, repair_below=repair_below

@@ -13,7 +13,7 @@ from rich.console import Console
 from memory_recall.cli.output import JsonOption, emit, execute, json_line, progress_bar
 from memory_recall.errors import InvalidInput
 from memory_recall.postgres.connection import opened
-from memory_recall.postgres.session_sql import require_session
+from memory_recall.postgres.session import opened_session
 from memory_recall.private_file import create_private_file
 from memory_recall.schema.requirements.reading import require_every_row
 from memory_recall.schema.requirements.used_columns import require_columns
@@ -65,8 +65,7 @@ def _opened_for_reading(file: str) -> Iterator[BinaryIO]:
 
 async def _import(settings: Settings, file: str) -> dict[str, Any]:
     with _opened_for_reading(file) as stream:
-        async with opened(settings.dsn(), "memory-import") as connection:
-            await require_session(connection)
+        async with opened_session(settings.dsn(), "memory-import") as connection:
             table = await describe(connection, settings.table)
             require_columns(table)
             with Console(stderr=True).status("Importing") as status:

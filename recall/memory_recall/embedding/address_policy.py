@@ -23,6 +23,7 @@ from memory_recall.errors import InvalidConfiguration
 _LOOPBACK = "localhost"
 _SERVICE = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?")  # RFC 1035: no digit first, as in 2130706433, which is 127.0.0.1
 _NAMESPACE = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?\.svc(\.cluster\.local)?")
+_METADATA = frozenset(map(ipaddress.ip_address, ("fd00:ec2::254", "fd20:ce::254")))  # in a private network of IPv6
 _PRIVATE = [ipaddress.ip_network(one) for one in ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7")]
 
 
@@ -105,7 +106,9 @@ def _is_near(host: str) -> bool:
     except ValueError:
         service, _, namespace = host.partition(".")
         return bool(_SERVICE.fullmatch(service)) and (host == service or bool(_NAMESPACE.fullmatch(namespace)))
-    return address.is_loopback or any(address in network for network in _PRIVATE)
+    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped:
+        address = address.ipv4_mapped
+    return address.is_loopback or (address not in _METADATA and any(address in network for network in _PRIVATE))
 
 
 def _drops_tls(ours: tuple[str, str] | None, theirs: tuple[str, str]) -> bool:

@@ -5,10 +5,16 @@ identifier stays the same after a failover. A server that was initialised by its
 has a database of the same name. A physical copy, such as a restored backup, keeps the identifier of its original.
 Therefore the setting `cluster_name` is compared as well: CloudNativePG sets it to the name of the Cluster, and so may
 others. A copy whose cluster has the name of the original's cluster can be told apart by the server's address alone.
+
+Some hosted servers keep the system identifier from everybody but their own administrators. There, a mark that the
+owner of the database has put into the database's comment takes its place. It survives restarts, failovers and major
+upgrades, and it is in physical copies, as the identifier is. A dump has it only with `pg_dump --create`. It proves that
+the database is one that was so marked, and whoever owns a database can mark it as any other.
 """
 
+import re
 from dataclasses import dataclass
-from typing import Self
+from typing import Self, TypeAlias
 from urllib.parse import quote, unquote
 
 import asyncpg
@@ -17,19 +23,30 @@ from asyncpg.pool import PoolConnectionProxy
 from memory_recall.errors import DatabaseIdentityMismatch, DatabaseRejected, InvalidConfiguration
 from memory_recall.postgres.driver_errors import translated
 
+_AnyConnection: TypeAlias = "asyncpg.Connection[asyncpg.Record] | PoolConnectionProxy[asyncpg.Record]"
 _IDENTITY = """
 SELECT system_identifier::text AS system_identifier, current_database() AS name,
     current_setting('cluster_name') AS cluster_name
 FROM pg_control_system()
 """
+_MARKED = """
+SELECT shobj_description(oid, 'pg_database') AS comment, datname::text AS name,
+    current_setting('cluster_name') AS cluster_name
+FROM pg_database WHERE datname = current_database()
+"""
 _FORBIDDEN = "42501"
+MARK = "memory-index:"  # what a mark in the comment of a database begins with
+MARKED = "marked-"  # what an identity that is taken from a mark begins with
+_MARK = re.compile(rf"(?<!\S){MARK}([0-9a-z]{{16,24}})(?!\S)")
+_SERVER = re.compile(rf"[0-9]+|{MARKED}[0-9a-z]{{16,24}}")
 
 
 @dataclass(frozen=True)
 class DatabaseIdentity:
     """A database of one Postgres server, written as `SYSTEM_IDENTIFIER/NAME` or `SYSTEM_IDENTIFIER@CLUSTER/NAME`.
 
-    `cluster_name` is the server's setting of this name, which may be empty; None stands for any.
+    Where the server's system identifier cannot be read, `marked-MARK` stands in its place. `cluster_name` is the
+    server's setting of this name, which may be empty; None stands for any.
     """
 
     system_identifier: str
@@ -45,7 +62,7 @@ class DatabaseIdentity:
         """
         server, _, name = text.partition("/")
         system_identifier, named, cluster_name = server.partition("@")
-        if not (system_identifier.isdigit() and name):
+        if not (_SERVER.fullmatch(system_identifier) and name):
             raise InvalidConfiguration(
                 "The database's identity is malformed.",
                 "Write it as SYSTEM_IDENTIFIER/NAME or SYSTEM_IDENTIFIER@CLUSTER/NAME, as 7400000000000000000@pg/app.",
@@ -58,12 +75,12 @@ class DatabaseIdentity:
 
 
 async def read_identity(
-    connection: "asyncpg.Connection[asyncpg.Record] | PoolConnectionProxy[asyncpg.Record]",
+    connection: _AnyConnection,
 ) -> DatabaseIdentity:
     """Return the identity of the database that this connection has reached.
 
     Raises:
-        DatabaseRejected: the role may not read the server's system identifier.
+        DatabaseRejected: the role may not read the server's system identifier, and the database has no mark.
     """
     try:
         with translated("reading the server's system identifier"):
@@ -71,13 +88,27 @@ async def read_identity(
     except DatabaseRejected as error:
         if error.sqlstate != _FORBIDDEN:
             raise
-        raise DatabaseRejected(
-            "The role may not call pg_control_system(), which tells one Postgres server from another.",
-            "As a superuser run GRANT EXECUTE ON FUNCTION pg_control_system() TO PUBLIC in the database.",
-            sqlstate=_FORBIDDEN,
-        ) from None
+        return await _marked(connection)
     assert row is not None  # noqa: S101  (the function yields one row)
     return DatabaseIdentity(row["system_identifier"], row["name"], row["cluster_name"])
+
+
+async def _marked(
+    connection: _AnyConnection,
+) -> DatabaseIdentity:
+    with translated("reading the comment of the database"):
+        row = await connection.fetchrow(_MARKED)
+    mark = _MARK.search(row["comment"] or "") if row else None
+    if row is None or mark is None:
+        raise DatabaseRejected(
+            "The role may not call pg_control_system(), which tells one Postgres server from another, and the "
+            "database has no mark.",
+            "As a superuser run GRANT EXECUTE ON FUNCTION pg_control_system() TO PUBLIC in the database. Where nobody "
+            f"can, as its owner run COMMENT ON DATABASE ... IS '{MARK}' with 16 to 24 random digits and letters (a to "
+            "z) behind it.",
+            sqlstate=_FORBIDDEN,
+        )
+    return DatabaseIdentity(f"{MARKED}{mark[1]}", row["name"], row["cluster_name"])
 
 
 async def require_identity(connection: "asyncpg.Connection[asyncpg.Record]", expected: DatabaseIdentity) -> None:
@@ -85,7 +116,7 @@ async def require_identity(connection: "asyncpg.Connection[asyncpg.Record]", exp
 
     Raises:
         DatabaseIdentityMismatch: the connection has reached another server, or another database of the same server.
-        DatabaseRejected: the role may not read the server's system identifier.
+        DatabaseRejected: the role may not read the server's system identifier, and the database has no mark.
     """
     found = await read_identity(connection)
     if found.system_identifier != expected.system_identifier:

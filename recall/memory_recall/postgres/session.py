@@ -5,13 +5,16 @@ repeatable. Each connect reads the connection string anew (passwords rotate), re
 the state of the session: its settings, and whatever `prepare` does, such as codecs, leases and LISTEN.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from functools import partial
 from types import TracebackType
 from typing import Self, TypeVar
 
 from memory_recall.errors import DatabaseUnreachable, LockNotAvailable
 from memory_recall.postgres.connection import Connection, DsnSource, connect
+from memory_recall.postgres.connection_uri import parse
+from memory_recall.postgres.pooled_hosts import refuse_pooled_hosts
 from memory_recall.postgres.session_sql import apply_settings, require_session
 from memory_recall.retrying import Awaited, Backoff, OutageListener, caused_by, retry_outage
 
@@ -27,6 +30,24 @@ _SETTINGS = {
     "tcp_keepalives_count": "3",
     "tcp_user_timeout": "60000",  # milliseconds
 }
+
+
+@asynccontextmanager
+async def opened_session(source: DsnSource, name: str) -> AsyncIterator[Connection]:
+    """Open one connection that is a session of the primary's, and drop it when the block ends.
+
+    Raises:
+        PoolerRefused: a connection pooler is in use.
+        DatabaseUnreachable: the server is a replica.
+        DatabaseUnreachable, InvalidConfiguration, DatabaseIdentityMismatch: as for `connect`.
+    """
+    refuse_pooled_hosts(parse(source.read()).servers)
+    connection = await connect(source, application_name=name)
+    try:
+        await require_session(connection)
+        yield connection
+    finally:
+        connection.terminate()
 
 
 class Session:
@@ -101,6 +122,7 @@ class Session:
     async def _connected(self) -> Connection:
         if self._connection is not None and not self._connection.is_closed():
             return self._connection
+        refuse_pooled_hosts(parse(self._source.read()).servers)
         connection = await connect(self._source, application_name=self._name, command_timeout=self._command_timeout)
         try:
             await require_session(connection)

@@ -12,9 +12,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from memory_recall.errors import LockNotAvailable
-from memory_recall.postgres.connection import Connection, DsnSource, opened
+from memory_recall.postgres.connection import Connection, DsnSource
 from memory_recall.postgres.driver_errors import translated
-from memory_recall.postgres.session_sql import apply_settings, require_session
+from memory_recall.postgres.session import opened_session
+from memory_recall.postgres.session_sql import apply_settings
 from memory_recall.schema.table import MemoryTable
 
 LOCK_TIMEOUT_MS = 100  # nobody waits longer behind a change of the table
@@ -38,8 +39,7 @@ async def locked_session(source: DsnSource, lock_seconds: float) -> AsyncIterato
     Raises:
         LockNotAvailable: another session has held the lock for `lock_seconds`.
     """
-    async with opened(source, "memory-migrate") as connection:
-        await require_session(connection)
+    async with opened_session(source, "memory-migrate") as connection:
         await apply_settings(connection, {"default_transaction_isolation": "read committed"})
         await _take_lock(connection, lock_seconds)
         yield connection

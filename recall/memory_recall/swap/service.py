@@ -20,8 +20,8 @@ from memory_recall.indexing.embedders import Embedder
 from memory_recall.indexing.progress import WorkerMetrics
 from memory_recall.indexing.stored_vectors import compare_with_stored
 from memory_recall.indexing.worker import WorkerPlan, run_until_stopped
-from memory_recall.postgres.connection import Connection, opened
-from memory_recall.postgres.session_sql import require_session
+from memory_recall.postgres.connection import Connection
+from memory_recall.postgres.session import opened_session
 from memory_recall.retrying import Patience
 from memory_recall.schema.models_sql import active_model, read_roles
 from memory_recall.schema.revisions import require_schema
@@ -55,8 +55,7 @@ class Gate:
 
 @asynccontextmanager
 async def _opened(settings: Settings) -> AsyncIterator[tuple[Connection, MemoryTable]]:
-    async with opened(settings.dsn(), "memory-swap") as connection:
-        await require_session(connection)
+    async with opened_session(settings.dsn(), "memory-swap") as connection:
         yield connection, await require_schema(connection, settings.table)
 
 

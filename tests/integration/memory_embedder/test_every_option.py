@@ -17,8 +17,9 @@ import pytest
 from typer.testing import CliRunner
 
 import memory_embedder.server
+from devcluster.node.pki import Authority
 from memory_embedder.cli import app
-from memory_embedder.models import fetching
+from memory_embedder.models import fetch_addresses
 from memory_embedder.settings import EmbedderSettings
 from memory_operator.cli import app as operator
 from tests.option_tree import options_given, options_of
@@ -50,9 +51,9 @@ models
 default-model made.gguf --package {package} --type f32
 convert {directory} converted.gguf --type f16
 copy converted.gguf copied.gguf --sha256 {digest}
-fetch --url {url}/converted.gguf --sha256 {digest} --to fetched.gguf --max-mebibytes 100
+fetch --url {url}/converted.gguf --sha256 {digest} --to got.gguf --max-mebibytes 99 --ca-file ca.crt --proxied-host .x
 vectors made.gguf texts.jsonl reference.jsonl --model all-MiniLM-L6-v2 --gpu-layers 0
-verify fetched.gguf --against reference.jsonl --model all-MiniLM-L6-v2 --least 0.99 --gpu-layers 0
+verify got.gguf --against reference.jsonl --model all-MiniLM-L6-v2 --least 0.99 --gpu-layers 0
 bench copied.gguf --model all-MiniLM-L6-v2 --tokens 8 --seconds 0.01 --gpu-layers 0
 """
 
@@ -98,7 +99,8 @@ def test_the_lines_run(
     model_package: Path, model_directory: Path, address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(fetching, "_checked_transport", lambda: None)  # which refuses addresses of this machine
+    monkeypatch.setattr(fetch_addresses, "is_forbidden", lambda _address: False)  # those of this machine are
+    Path("ca.crt").write_bytes(Authority().certificate)
     Path("texts.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in ("a kettle", "a harbour")))
     names = {"package": model_package, "directory": model_directory, "url": address}
     for line in LINES.strip().splitlines():

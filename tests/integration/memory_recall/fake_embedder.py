@@ -55,7 +55,7 @@ class FakeEmbedder(LoopbackServer):
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"http://{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}"
 
     def hold_after(self, requests: int) -> None:
         """Let so many more requests through and keep every later one waiting, so that a test can act in between."""

@@ -9,6 +9,7 @@ import yaml
 
 from memory_operator.app import METRICS_PORT
 from memory_operator.reconcile.authorization.permissions import Permitted
+from memory_operator.resources.model_fetch import FetchRoute
 from memory_operator.settings import Settings
 from tests.unit.chart.conftest import CHART, Objects, Render, RenderText, setting_paths
 
@@ -286,11 +287,30 @@ def test_dashboard_is_found_by_its_label(render: Render) -> None:
     assert not of_kind(render({"monitoring": {"dashboard": {"enabled": False}}}), "ConfigMap")
 
 
+def test_how_model_files_are_fetched_reaches_the_operator(render: Render, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By default directly."""
+    proxy = {"url": "http://proxy.example:3128", "noProxy": [".home.example"], "hosts": [".hf.co"]}
+    given = {"fetch": {"proxy": proxy, "caBundle": {"configMap": "corporate-ca"}}}
+    for values, route in (
+        ({}, FetchRoute()),
+        (given, FetchRoute("http://proxy.example:3128", (".home.example",), (".hf.co",), "corporate-ca")),
+    ):
+        monkeypatch.setenv("MEMORY_OPERATOR_FETCH", environment(render(values))["MEMORY_OPERATOR_FETCH"])
+        assert Settings().fetch == route
+
+
 def test_network_policy_lets_out_only_what_the_operator_needs(everything: Objects) -> None:
     (policy,) = of_kind(everything, "NetworkPolicy")
     ports = {port["port"] for rule in policy["spec"]["egress"] for port in rule["ports"]}
-    assert ports == {53, 443, 6443, 5432, 8080, 9090}
+    assert ports == {53, 5353, 443, 6443, 5432, 8080, 9090}
     assert policy["spec"]["policyTypes"] == ["Ingress", "Egress"]
+
+
+def test_names_are_resolved_through_openshifts_port_too(everything: Objects) -> None:
+    """Its name servers listen on 5353 behind their Service, and policies see the port of the pod."""
+    (policy,) = of_kind(everything, "NetworkPolicy")
+    found = {(port["port"], port["protocol"]) for port in policy["spec"]["egress"][0]["ports"]}
+    assert found == {(number, protocol) for number in (53, 5353) for protocol in ("UDP", "TCP")}
 
 
 def test_templates_are_named_by_the_object_they_make() -> None:

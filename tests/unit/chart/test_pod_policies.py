@@ -4,6 +4,7 @@ The operator's pod is rendered from the chart. The pods of a MemoryIndex are tho
 `test_operator_resources.py` compares with what the operator builds.
 """
 
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.unit.chart.conftest import Objects, Render
+from tests.unit.chart.conftest import CHART, Objects, Render
 
 GOLDEN = Path(__file__).parents[1] / "memory_operator" / "golden"
 OPERATOR = "memory-operator"
@@ -56,6 +57,32 @@ def test_no_process_runs_as_root_or_under_a_low_number(workload: Workload) -> No
     assert security["runAsNonRoot"] is True
     assert min(security["runAsUser"], security["runAsGroup"], security["fsGroup"]) > 10_000
     assert all("runAsUser" not in container["securityContext"] for container in containers(workload))
+
+
+@pytest.mark.parametrize(
+    ("adapt", "api_versions", "fixed"),
+    [
+        ("auto", (), True),
+        ("auto", ("security.openshift.io/v1",), False),
+        ("force", (), False),
+        ("disabled", ("security.openshift.io/v1",), True),
+    ],
+)
+def test_users_and_groups_are_left_to_a_cluster_that_assigns_them(
+    helm: Path, adapt: str, api_versions: tuple[str, ...], fixed: bool
+) -> None:
+    """In the operator's pod and, by its setting, in all pods that it starts."""
+    flags = [
+        f"--set=compatibility.openshift.adaptSecurityContext={adapt}",
+        *(f"--api-versions={v}" for v in api_versions),
+    ]
+    done = subprocess.run([helm, "template", CHART, *flags], capture_output=True, text=True, check=True)
+    (deployment,) = (body for body in yaml.safe_load_all(done.stdout) if body and body["kind"] == "Deployment")
+    security = pod(deployment)["securityContext"]
+    assert [field in security for field in ("runAsUser", "runAsGroup", "fsGroup")] == [fixed] * 3
+    assert security["runAsNonRoot"] is True
+    environment = {entry["name"]: entry.get("value") for entry in pod(deployment)["containers"][0]["env"]}
+    assert environment["MEMORY_OPERATOR_IMAGES_USER"] == ("fixed" if fixed else "assigned")
 
 
 def test_every_container_has_no_rights_and_a_read_only_root(workload: Workload) -> None:

@@ -32,6 +32,7 @@ from memory_operator.reconcile.indexing.graph import may_have_graph
 from memory_operator.reconcile.plan import Action, Apply, Delete, Patch, Plan
 from memory_operator.resources.cnpg import DatabaseObject
 from memory_operator.resources.common import ANNOTATION_STOPPED, Images
+from memory_operator.resources.model_fetch import DIRECT, FetchRoute
 from memory_recall.graph import GraphState
 from memory_recall.hnsw.definition import IndexFacts
 from memory_recall.postgres.identity_sql import DatabaseIdentity
@@ -117,6 +118,7 @@ class World:
     images: Images = field(default_factory=lambda: Images(operator="op:1", embedder="emb:1"))
     now: datetime = START
     intervals: RequeueIntervals = field(default_factory=lambda: RequeueIntervals(settled=30.0))
+    route: FetchRoute = DIRECT
     permitted: Permitted = field(
         default_factory=lambda: Permitted(("emb:2",), external_hosts=("e", ".ml.svc", "api.voyageai.com"))
     )
@@ -158,7 +160,7 @@ class World:
     def decide(self, index: MemoryIndex | None = None, **facts: Any) -> Plan:
         return reconcile(
             index or self.index(), self.observed(**facts), self.images, self.now, self.intervals,
-            permitted=self.permitted,
+            permitted=self.permitted, route=self.route,
         )  # fmt: skip
 
     def conclude(self, index: MemoryIndex, facts: DeletionFacts) -> Plan:

@@ -23,6 +23,7 @@ FORBIDDEN = [
     "fec0::1", "224.0.0.1", "ff02::1", "::ffff:169.254.169.254", "64:ff9b::169.254.169.254", "64:ff9b:1::a9fe:a9fe",
     "10.96.0.1", "::ffff:10.96.0.1", "fd00:ec2::254", "fd20:ce::254", "100.100.100.200", "168.63.129.16", "192.0.0.192",
     "2002:a9fe:a9fe::1", "2001::1", "::ffff:0:169.254.169.254", "::a9fe:a9fe",
+    "::ffff:127.0.0.1", "::ffff:7f00:1", "64:ff9b::127.0.0.1", "febf::1", "::ffff:0.0.0.0", "::ffff:100.100.100.200",
 ]  # fmt: skip
 
 
@@ -71,6 +72,11 @@ def test_a_host_can_be_a_service_as_a_pod_of_the_namespace_would_find_it(
         ("example.com", [".example.com"], False),
         ("evil-example.com", [".example.com", "example.com"], False),
         ("10.0.0.7", ["10.0.0.7"], True),
+        ("10.0.0.7", [".0.0.7"], False),
+        ("fd00::7", ["FD00:0:0::0007"], True),
+        ("fd00:0::7", ["fd00::7"], True),
+        ("::ffff:10.0.0.7", ["10.0.0.7"], True),
+        ("fd00::7", ["fd00::70"], False),
     ],
 )
 def test_a_list_names_hosts_or_all_names_below_one(host: str, listed: list[str], found: bool) -> None:

@@ -21,6 +21,7 @@ from memory_operator.controller.cache import (
 from memory_operator.controller.controller import Controller
 from memory_operator.controller.objects import Objects
 from memory_operator.controller.observe import Observer
+from memory_operator.resources.model_fetch import DIRECT
 from tests.unit.memory_operator.conftest import CLAIM, EMPTY, FULL, IDENTITY, World
 from tests.unit.memory_operator.test_operator_controller import KEY, Bench, bench
 
@@ -208,6 +209,7 @@ class Counted:
             observer=self.observer,
             queue=bench.queue,
             images=world.images,
+            route=DIRECT,
             intervals=world.intervals,
             permitted=world.permitted,
             metrics=bench.metrics,

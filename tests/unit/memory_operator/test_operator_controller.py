@@ -21,6 +21,7 @@ from memory_operator.controller.queue import WorkQueue
 from memory_operator.controller.reporter import log_fields
 from memory_operator.reconcile.core import LONGEST_REQUEUE_SECONDS, MAX_QUERY_DUTY_CYCLE
 from memory_operator.reconcile.facts import Inspection, Problem
+from memory_operator.resources.model_fetch import DIRECT
 from memory_recall.postgres.connection import DsnText
 from memory_recall.status import NO_INDEX, DatabaseFacts, RowCounts
 from tests.unit.memory_operator.conftest import (
@@ -158,6 +159,7 @@ class Bench:
             observer=self.observer,
             queue=self.queue,
             images=world.images,
+            route=DIRECT,
             intervals=world.intervals,
             permitted=world.permitted,
             metrics=self.metrics,

@@ -241,3 +241,13 @@ async def test_a_server_does_not_have_a_password_hashed_for_minutes() -> None:
 async def test_a_server_that_does_not_say_its_version_is_named() -> None:
     async with HostileServer(Flood(ACCEPTED + READY)) as server:
         assert "version" in (await protocol_violation(server, "disable")).message
+
+
+async def test_the_pooler_of_a_provider_is_named_before_anything_is_resolved() -> None:
+    async def nowhere(_namespace: str, host: str) -> Problem:
+        raise AssertionError(host)
+
+    dsn = DsnText("postgresql://u@ep-cool-darkness-1-pooler.eu-central-1.aws.neon.tech/app")
+    found = (await DatabaseClient(nowhere).inspect(dsn, "memories", "team")).found
+    assert isinstance(found, Problem)
+    assert (found.reason, "-pooler" in (found.remedy or "")) == (Reason.POOLER_REFUSED, True)

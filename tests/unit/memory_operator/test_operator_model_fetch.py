@@ -15,6 +15,7 @@ from memory_operator.controller.entries import CHILDREN
 from memory_operator.reconcile.facts import JobState, PodFacts, Problem
 from memory_operator.reconcile.plan import Apply, Delete, Plan
 from memory_operator.resources import embedder, model_fetch
+from memory_operator.resources.network_policies import ELSEWHERE, fetch_policy
 from tests.unit.memory_operator.conftest import FULL, MODEL, NEXT_MODEL, Cluster, World, deep_update, swap_record
 from tests.unit.memory_operator.test_operator_resources import GPU, pod_spec
 from tests.unit.memory_operator.test_operator_resources import source as resource_source
@@ -349,3 +350,96 @@ def test_another_file_or_another_volume_is_another_claim(world: World, changed: 
     other = world.index(**deep_update(GPU, {"embedding": {"source": {"http": changed}}}))
     names = {model_fetch.claim_name(one, one.fetched_source) for one in (world.index(**GPU), other)}
     assert len(names) == 2
+
+
+ROUTE = model_fetch.FetchRoute("http://proxy.example:3128", (".home.example",), ("models.example", ".hf.co"))
+TO_PROXY = {"ports": [{"port": 3128, "protocol": "TCP"}]}
+
+
+@pytest.mark.parametrize(
+    ("url", "fetches"),
+    [
+        ("https://models.example/m.gguf", True),
+        ("https://cdn.hf.co/m.gguf", True),
+        ("https://files.home.example/m.gguf", True),
+        ("https://other.example/m.gguf", False),
+        ("https://notmodels.example/m.gguf", False),
+        ("http://169.254.169.254/m.gguf", False),
+    ],
+)
+def test_only_hosts_that_the_installer_lists_are_fetched_from_through_the_proxy(
+    world: World, url: str, fetches: bool
+) -> None:
+    """And those that bypass it, under the policy of addresses."""
+    world.route = ROUTE
+    fetching = cluster_with(world, embedding=source(url=url))
+    assert (fetching.running() == ["fetch"]) is fetches
+    if not fetches:
+        found = fetching.condition("EmbedderReady")
+        assert found["reason"] == "NotPermitted"
+        assert "fetch.proxy.hosts" in found["message"]
+
+
+def test_the_job_has_the_proxy_in_its_environment_and_its_hosts_in_its_command(world: World) -> None:
+    """An author's variable of the same name, though permitted, does not replace it."""
+    world.route = replace(ROUTE, ca_config_map="corporate-ca", ca_key="bundle.pem")
+    pod_template = {"env": [{"name": "HTTPS_PROXY", "value": "http://evil.example"}]}
+    index = world.index(embedding=source(), embedder={"podTemplate": pod_template})
+    assert index.fetched_source is not None
+    job = model_fetch.fetch_job(index, world.images, 0, source=index.fetched_source, route=world.route)
+    pod = pod_spec(job)
+    (container,) = pod["containers"]
+    assert {one["name"]: one["value"] for one in container["env"]} == {
+        "HTTPS_PROXY": "http://proxy.example:3128",
+        "HTTP_PROXY": "http://proxy.example:3128",
+        "NO_PROXY": ".home.example",
+    }
+    command = container["command"]
+    assert [command[at + 1] for at, one in enumerate(command) if one == "--proxied-host"] == [
+        "models.example",
+        ".hf.co",
+    ]
+    assert command[command.index("--ca-file") + 1] == "/var/run/memory-index-fetch-ca/ca.crt"
+    (bundle,) = [volume for volume in pod["volumes"] if volume["name"] == "ca"]
+    assert bundle["configMap"] == {"name": "corporate-ca", "items": [{"key": "bundle.pem", "path": "ca.crt"}]}
+
+
+def test_a_proxy_without_hosts_is_asked_for_nothing(world: World) -> None:
+    """A download from a host that bypasses it could redirect anywhere."""
+    index = world.index(embedding=source(url="https://files.home.example/m.gguf"))
+    assert index.fetched_source is not None
+    route = replace(ROUTE, proxied_hosts=())
+    (container,) = pod_spec(model_fetch.fetch_job(index, world.images, 0, source=index.fetched_source, route=route))[
+        "containers"
+    ]
+    assert "env" not in container
+
+
+@pytest.mark.parametrize(
+    ("proxy", "url", "rules"),
+    [
+        ("http://10.9.8.7:3128", URL, [{"to": [{"ipBlock": {"cidr": "10.9.8.7/32"}}], **TO_PROXY}]),
+        ("http://[fd00::7]:3128", URL, [{"to": [{"ipBlock": {"cidr": "fd00::7/128"}}], **TO_PROXY}]),
+        (
+            "http://proxy.egress.svc:3128",
+            URL,
+            [{"to": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "egress"}}}]}],
+        ),
+        ("http://proxy.example:3128", URL, [{"to": ELSEWHERE, **TO_PROXY}]),
+        (
+            "http://10.9.8.7:3128",
+            "https://files.home.example:8443/m",
+            [
+                {"to": [{"ipBlock": {"cidr": "10.9.8.7/32"}}], **TO_PROXY},
+                {"to": ELSEWHERE, "ports": [{"port": 8443, "protocol": "TCP"}]},
+            ],
+        ),
+    ],
+)
+def test_the_job_may_connect_to_its_proxy_and_to_no_port_443_anywhere(
+    world: World, proxy: str, url: str, rules: list[Any]
+) -> None:
+    index = world.index(embedding=source(url=url))
+    assert index.fetched_source is not None
+    _dns, *others = fetch_policy(index, index.fetched_source, replace(ROUTE, proxy=proxy))["spec"]["egress"]
+    assert others == rules

@@ -30,6 +30,7 @@ WORKERS = {
         ],
     }
 }
+DNS = {"ports": [{"port": port, "protocol": protocol} for port in (53, 5353) for protocol in ("UDP", "TCP")]}
 API = {"podSelector": {"matchLabels": {"app": "memory-server"}}}
 URI = "postgresql://u:p@{}/app"
 
@@ -130,7 +131,7 @@ def test_the_job_that_fetches_a_model_calls_its_url_and_others_over_https_alone(
     assert index.fetched_source is not None
     policy = fetch_policy(index, index.fetched_source)
     dns, *others = policy["spec"]["egress"]
-    assert [port["port"] for port in dns["ports"]] == [53, 53]
+    assert dns == DNS
     assert others == rules
     assert policy["spec"]["ingress"] == []
 
@@ -148,7 +149,7 @@ def test_the_policy_of_the_job_that_fetches_a_model_selects_its_pods_and_no_othe
 def to_embedder(world: World, **spec: Any) -> Any:
     """The last egress rule of the workers, after those for DNS and the database."""
     dns, database, rule = worker_policy(world.index(**spec), (5432,))["spec"]["egress"]
-    assert [(port["port"], port["protocol"]) for port in dns["ports"]] == [(53, "UDP"), (53, "TCP")]
+    assert dns == DNS
     assert database == {"ports": [{"port": 5432, "protocol": "TCP"}]}
     return rule
 

@@ -8,6 +8,7 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -48,6 +49,8 @@ def source(world: World, **volume: Any) -> Any:
     return world.index(**deep_update(GPU, {"embedding": {"source": {"http": {"volume": volume}}}})).fetched_source
 
 
+ROUTE = model_fetch.FetchRoute("http://10.9.8.7:3128", (".home.example",), ("models.example",), "corporate-ca")
+FIXED = ("runAsUser", "runAsGroup", "fsGroup", "supplementalGroups")
 BUILDERS: dict[str, Callable[[Any], Any]] = {
     "migrate-job": lambda w: workers.migrate_job(w.index(), w.images, 0),
     "index-job": lambda w: workers.index_job(w.index(), w.images, 1),
@@ -69,6 +72,8 @@ BUILDERS: dict[str, Callable[[Any], Any]] = {
     "embedder-policy": lambda w: embedder_policy(w.index(), operator_namespace="memory-index-system"),
     "worker-policy": lambda w: worker_policy(w.index(), (5432,)),
     "fetch-job": lambda w: model_fetch.fetch_job(w.index(**GPU), w.images, 0, source=source(w)),
+    "fetch-job-by-proxy": lambda w: model_fetch.fetch_job(w.index(**GPU), w.images, 0, source=source(w), route=ROUTE),
+    "fetch-policy-by-proxy": lambda w: fetch_policy(w.index(**GPU), source(w), ROUTE),
     "fetch-policy": lambda w: fetch_policy(w.index(**GPU), source(w)),
     "model-claim": lambda w: model_fetch.claim(
         w.index(**GPU), source(w, size="2Gi", storageClassName="nfs", accessModes=["ReadWriteMany"])
@@ -111,6 +116,23 @@ def test_every_container_meets_the_restricted_pod_security_standard(world: World
             assert security["readOnlyRootFilesystem"] is True
             assert security["allowPrivilegeEscalation"] is False
             assert security["capabilities"] == {"drop": ["ALL"]}
+
+
+@pytest.mark.parametrize("name", BUILDERS)
+def test_no_pod_states_a_user_or_a_group_where_the_cluster_assigns_them(world: World, name: str) -> None:
+    """OpenShift refuses a pod whose user or group is not of the range of its namespace."""
+    images = world.images.model_copy(update={"user": "assigned"})
+    built = json.dumps(BUILDERS[name](SimpleNamespace(index=world.index, images=images)))
+    assert not [
+        field for field in ("runAsUser", "runAsGroup", "fsGroup", "supplementalGroups") if f'"{field}"' in built
+    ]
+    assert ('"securityContext"' in built) is ('"containers"' in built)
+
+
+def test_a_job_whose_pods_were_refused_is_replaced_once_the_cluster_may_assign_the_user(world: World) -> None:
+    images = world.images.model_copy(update={"user": "assigned"})
+    before, after = (workers.config_fingerprint(world.index(), one, "migrate") for one in (world.images, images))
+    assert (workers.work_of(before), before != after) == (workers.work_of(after), True)
 
 
 def test_the_connection_uri_is_mounted_and_never_in_the_environment(world: World) -> None:

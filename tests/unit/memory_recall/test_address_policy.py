@@ -7,7 +7,7 @@ import pytest
 from pydantic import SecretStr
 
 from memory_recall.embedding import external_client, following
-from memory_recall.embedding.address_policy import is_trusted_embedder_url
+from memory_recall.embedding.address_policy import is_beyond_cluster, is_trusted_embedder_url, may_receive_texts
 from memory_recall.embedding.api_key import ApiKey
 from memory_recall.embedding.blocking_client import HttpEmbedder
 from memory_recall.embedding.client import EmbedderClient
@@ -59,6 +59,23 @@ def test_texts_are_sent_to_trusted_addresses_only(configured: str, named: str, f
     trusted = is_trusted_embedder_url(configured, "http://far.example.com:1", ["far.example.com"])
     assert trusted is configured.startswith("http:"), "a trusted host does not replace TLS"
     assert is_trusted_embedder_url(configured, "https://far.example.com:1", ["far.example.com"])
+
+
+@pytest.mark.parametrize(
+    ("host", "beyond"),
+    [
+        ("127.0.0.1", False), ("[::1]", False), ("[::ffff:127.0.0.1]", False), ("[::ffff:7f00:1]", False),
+        ("10.0.0.7", False), ("[fd00::7]", False), ("[::ffff:10.0.0.7]", False), ("[FD00::7]", False),
+        ("93.184.216.34", True), ("[2001:db8::1]", True), ("[::ffff:93.184.216.34]", True),
+        ("169.254.169.254", True), ("[fe80::1]", True), ("[::ffff:169.254.169.254]", True),
+        ("[fd00:ec2::254]", True), ("[fd20:ce::254]", True), ("[fd00:ec2:0::254]", True), ("[64:ff9b::10.0.0.7]", True),
+    ],
+)  # fmt: skip
+def test_an_address_of_ipv6_is_near_where_its_kin_of_ipv4_is(host: str, beyond: bool) -> None:
+    """Links and metadata services are not: texts go there neither without consent nor without TLS."""
+    assert is_beyond_cluster(f"http://{host}:8080") is beyond
+    assert may_receive_texts(f"http://{host}:8080", egress=True) is not beyond
+    assert may_receive_texts(f"https://{host}:8443", egress=False) is not beyond
 
 
 class Opened(EmbedderClient):

@@ -46,8 +46,14 @@ def is_forbidden(address: str, *, api_server: Collection[str] = ()) -> bool:
 
 
 def is_listed(host: str, listed: Iterable[str]) -> bool:
-    """Return whether a host is in a list of hosts, in which a leading dot stands for every name below it."""
+    """Return whether a host is in a list of hosts, in which a leading dot stands for every name below it.
+
+    An IP address may be written differently in the list.
+    """
     names = [name.lower() for name in listed]
+    address = plain_address(host)
+    if address:
+        return address in map(plain_address, names)
     return host in names or host.endswith(tuple(name for name in names if name.startswith(".")))
 
 

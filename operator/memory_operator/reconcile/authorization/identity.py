@@ -11,17 +11,24 @@ Physical copies of a server, as every restored backup is one, share its system i
 without a Cluster. A copy under the same name in another namespace differs in its address alone: it must be one of those
 that CloudNativePG reports for the Cluster's instances. Where no address can be compared, as behind a proxy that
 connects from the server's own pod, the namespace of the server's Cluster counts as unknown.
+
+Some hosted servers keep their system identifier from all of their users. There, the owner marks the database, and the
+mark is recorded and compared in its place; never against a Cluster, whose servers do tell it.
 """
 
+import hashlib
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
 from memory_operator.api.conditions import Verdict
 from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import MemoryIndex
 from memory_operator.reconcile.facts import ClusterFacts, Problem
+from memory_recall.postgres.identity_sql import MARK
+from memory_recall.schema.table import quoted
 from memory_recall.status import DatabaseFacts
 
 _GRANT = "As a superuser run GRANT EXECUTE ON FUNCTION pg_control_system() TO PUBLIC in the database."
+MARK_LENGTH = 20
 _RENAMED = (
     "Correct the Secret; if the server's setting cluster_name was changed on purpose, set spec.deletionPolicy to "
     "Retain, delete this MemoryIndex and create it again: all vectors stay."
@@ -32,8 +39,7 @@ def check_identity(index: MemoryIndex, cluster: ClusterFacts | None, facts: Data
     """Return why nothing may be done in the database; None if the database is on the intended server."""
     found, where = facts.system_identifier, f"Secret {index.namespace}/{index.secret_name}"
     if found is None:
-        message = f"The role of {where} may not call pg_control_system(), which tells one server from another."
-        return Verdict.no(Reason.DATABASE_REJECTED, message, _GRANT)
+        return _unidentified(index, cluster, where)
     if cluster and not cluster.system_id and index.system_identifier != found:
         message = f"{cluster} does not report its system identifier yet (CloudNativePG does from 1.26.1 on)."
         return Verdict.no(Reason.CLUSTER_NOT_READY, message)
@@ -43,6 +49,24 @@ def check_identity(index: MemoryIndex, cluster: ClusterFacts | None, facts: Data
         message = f"{where} leads to the Postgres server {found}, but {meant} {expected}; nothing was done there."
         return Verdict.no(Reason.DATABASE_IDENTITY_MISMATCH, message)
     return _check_copy(index, cluster, facts, where)
+
+
+def _unidentified(index: MemoryIndex, cluster: ClusterFacts | None, where: str) -> Verdict:
+    """Return the verdict on a server that tells no identifier, in a database without a mark.
+
+    The mark that is offered depends on the MemoryIndex alone, so that the message stays the same. It is offered only
+    where no server is recorded: any other database that was marked so would be taken for the recorded one.
+    """
+    message = f"The role of {where} may not call pg_control_system(), which tells one server from another"
+    if cluster or index.system_identifier:
+        began = index.system_identifier if not cluster else ""
+        message += f", and this MemoryIndex began on {began}." if began else "."
+        return Verdict.no(Reason.DATABASE_REJECTED, message, _GRANT)
+    mark = hashlib.sha256(index.uid.encode()).hexdigest()[:MARK_LENGTH]
+    name = quoted(index.spec.database.name)
+    statement = f"COMMENT ON DATABASE {name} IS '{MARK}{mark}'"
+    remedy = f"{_GRANT} Where nobody can, as on hosted servers, as the owner of the database run {statement}."
+    return Verdict.no(Reason.DATABASE_REJECTED, f"{message}, and the database has no mark.", remedy)
 
 
 def is_instance(cluster: ClusterFacts, facts: DatabaseFacts) -> bool | None:

@@ -12,8 +12,8 @@ import structlog
 from memory_recall.errors import MemoryIndexError
 from memory_recall.hnsw.repair import DEFAULT_SAMPLE, IndexParameters, IndexReport, check_and_repair
 from memory_recall.indexing.progress import WorkerMetrics
-from memory_recall.postgres.connection import DsnSource, opened
-from memory_recall.postgres.session_sql import require_session
+from memory_recall.postgres.connection import DsnSource
+from memory_recall.postgres.session import opened_session
 from memory_recall.schema.revisions import require_schema
 
 _FIRST_CHECK_SECONDS = 300.0  # short enough for a worker that restarts often, long enough for one that just started
@@ -71,8 +71,7 @@ class IndexChecker:
             await asyncio.sleep(self.every_seconds)
 
     async def _check(self, source: DsnSource, table: str) -> IndexReport:
-        async with opened(source, "memory-index-care") as connection:
-            await require_session(connection)
+        async with opened_session(source, "memory-index-care") as connection:
             found = await require_schema(connection, table)
             return await check_and_repair(
                 connection, found, self.parameters, sample=DEFAULT_SAMPLE, repair_below=self.threshold

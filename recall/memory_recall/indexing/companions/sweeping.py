@@ -17,8 +17,9 @@ from memory_recall.indexing.pipeline import sleep_unless
 from memory_recall.indexing.progress import Progress
 from memory_recall.indexing.quarantine_sql import forget_settled
 from memory_recall.indexing.words_sql import fill_words
-from memory_recall.postgres.connection import DsnSource, opened
-from memory_recall.postgres.session_sql import apply_settings, require_session
+from memory_recall.postgres.connection import DsnSource
+from memory_recall.postgres.session import opened_session
+from memory_recall.postgres.session_sql import apply_settings
 from memory_recall.retrying import Awaited
 from memory_recall.schema.revisions import require_schema
 from memory_recall.schema.supersessions import drop_ended_links, may_drop_links, sweep_page
@@ -50,8 +51,7 @@ async def sweep_hashes(
 
 
 async def _sweep(source: DsnSource, name: str, stop: asyncio.Event) -> None:
-    async with opened(source, "memory-sweep") as connection:
-        await require_session(connection)
+    async with opened_session(source, "memory-sweep") as connection:
         await apply_settings(connection, _SETTINGS)
         table = await require_schema(connection, name)
         while not stop.is_set() and await fill_words(connection, table):

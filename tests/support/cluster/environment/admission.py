@@ -13,7 +13,7 @@ from typing import Any
 
 from devcluster.demo.objects import Object
 from devcluster.node.configs import OPERATOR_USER
-from memory_operator.resources.common import pod_security
+from memory_operator.resources.common import Images, pod_security
 from tests.support.cluster.audit import AuditTail
 from tests.support.cluster.memories import rows
 from tests.support.cluster.platform import Platform
@@ -189,7 +189,7 @@ def _probe(resource: str) -> Object:
     requests = {"resources": {"requests": {"cpu": "1m"}}}
     container = {"name": "probe", "image": "localhost/probe", "imagePullPolicy": "IfNotPresent", **requests}
     container["securityContext"] = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
-    spec: Object = {"containers": [container], "securityContext": pod_security()}
+    spec: Object = {"containers": [container], "securityContext": pod_security(Images())}
     pod: Object = {"metadata": {"labels": {"a": "b"}, "annotations": {"a": "b"}}, "spec": spec}
     meta = {"name": "probe", "annotations": {"a": "b"}, "labels": {"a": "b"}}
     if resource == "/pods":
