@@ -94,7 +94,7 @@ class Cluster(AbstractContextManager["Cluster"], ABC):
         raise UnsupportedError(f"the {self.driver} driver cannot call {name} {other}", remedy="use the node driver")
 
     def trust_registry(self, host: str, authority: Path) -> None:
-        """Have the nodes pull from a registry (`host:port`) over TLS that is verified by this authority's certificate."""
+        """Have the nodes pull from a registry (`host:port`) over TLS, verified by this authority's certificate."""
         raise UnsupportedError(
             f"the {self.driver} driver cannot trust {host} by {authority}", remedy="use the node driver"
         )

@@ -101,7 +101,7 @@ class NodeCluster(Cluster):
         processes.run(self.exec_command([*_CTR_IMAGES, "tag", "--force", name, other]))
 
     def trust_registry(self, host: str, authority: Path) -> None:
-        """Have the node pull from a registry (`host:port`) over TLS that is verified by this authority's certificate."""
+        """Have the node pull from a registry (`host:port`) over TLS, verified by this authority's certificate."""
         directory = self.layout.registries / host
         directory.mkdir(parents=True, exist_ok=True)
         shutil.copy(authority, directory / "ca.crt")

@@ -1,0 +1,32 @@
+"""What every part of `make e2e-world` is given, and what it returns."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from devcluster.cluster import Cluster
+from devcluster.progress import Reporter
+from devcluster.settings import Settings
+from tests.support.cluster.platform import Platform
+
+Figures = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class World:
+    """A cluster with CloudNativePG, Postgres and the operator, and a directory for files that end with it."""
+
+    platform: Platform
+    scratch: Path
+    settings: Settings
+    reporter: Reporter
+
+    @property
+    def cluster(self) -> Cluster:
+        """The Kubernetes cluster."""
+        return self.platform.cluster
+
+
+Part = Callable[[World], Figures]
+"""Meets one system, and returns figures of the last line. Raises AssertionError or DevclusterError where it cannot."""
