@@ -11,6 +11,7 @@ import pytest
 
 from devcluster import install
 from devcluster.building import binaries, versions
+from devcluster.building.cert_manager import CERT_MANAGER
 from devcluster.building.digests import digest_of, digest_of_files
 from devcluster.building.prometheus import PROMETHEUS
 from devcluster.building.terraform import Terraform, terraform_tools
@@ -79,7 +80,9 @@ def test_kubernetes_staging_modules_follow_its_version() -> None:
     assert {line[-1] for line in replacements} == {staging}
 
 
-@pytest.mark.parametrize("tool", [*binaries.tools(), *terraform_tools(), PROMETHEUS], ids=lambda tool: tool.name)
+@pytest.mark.parametrize(
+    "tool", [*binaries.tools(), *terraform_tools(), PROMETHEUS, CERT_MANAGER], ids=lambda tool: tool.name
+)
 def test_every_tool_is_locked_and_kept_under_its_name(tool: binaries.Tool) -> None:
     assert (tool.directory / "go.mod").exists()
     assert (tool.directory / "go.sum").exists()
