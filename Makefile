@@ -18,7 +18,7 @@ PY := $(VENV)/bin/python
 UV := $(VENV)/bin/uv
 DEFAULT_MODEL := $(CACHE)/models/all-MiniLM-L6-v2.gguf
 SOURCES := recall operator embedder-service benchmarks devcluster docs/makers migrations tests
-TYPED := recall/memory_recall operator/memory_operator embedder-service/memory_embedder benchmarks/memory_bench devcluster docs/makers tests/support tests/client tests/embedders tests/embedder_clients/__main__.py tests/adoption/__main__.py tests/adoption/adopting.py tests/adoption/programs.py
+TYPED := recall/memory_recall operator/memory_operator embedder-service/memory_embedder benchmarks/memory_bench devcluster docs/makers tests/support tests/client tests/embedders tests/embedder_clients/__main__.py tests/world tests/adoption/__main__.py tests/adoption/adopting.py tests/adoption/programs.py
 
 # Options of `make demo`: DATA=dir (a set in harness form), KEEP=1 (leave the cluster running), DRIVER=kind|node|current, LOCAL=1.
 DEMO_FLAGS := $(if $(DATA),--data $(DATA)) $(if $(KEEP),--keep) $(if $(DRIVER),--driver $(DRIVER)) $(if $(LOCAL),--local)
@@ -188,6 +188,11 @@ e2e-clients: setup  ## Clients that exist, in four languages, ask the embedder w
 .PHONY: e2e-adopt
 e2e-adopt: setup  ## Stores of other programs, made by the programs themselves, adopted as they are; one line of JSON
 	PYTHONPATH=.:benchmarks $(PY) -m tests.adoption
+
+# The parts may be named: PARTS="release arm64".
+.PHONY: e2e-world
+e2e-world: setup host  ## Registries, GitOps tools, certificates, scalers and policies that users run beside us, met; one line of JSON
+	$(PY) -m tests.world $(PARTS:%=--only %)
 
 .PHONY: run-operator
 run-operator: setup  ## The operator from the working tree against the running development cluster
