@@ -191,7 +191,7 @@ e2e-adopt: setup  ## Stores of other programs, made by the programs themselves, 
 
 # The parts may be named: PARTS="release arm64".
 .PHONY: e2e-world
-e2e-world: setup host  ## Registries, GitOps tools, certificates, scalers and policies that users run beside us, met; one line of JSON
+e2e-world: setup release-host  ## Registries, GitOps tools, certificates, scalers and policies that users run beside us, met; one line of JSON
 	$(PY) -m tests.world $(PARTS:%=--only %)
 
 .PHONY: run-operator
@@ -222,15 +222,18 @@ images: setup  ## Both images with docker, podman or buildah; prints sizes and w
 # A release: KEY is cosign's private key, whose password is in COSIGN_PASSWORD; OUTPUT is where everything lies afterwards.
 OUTPUT ?= dist/$(VERSION)
 
-.PHONY: version release rebuild
+.PHONY: version release rebuild release-host
+release-host: $(VENV)/.installed
+	$(PREFLIGHT) --release
+
 version: $(VENV)/.installed  ## Write VERSION=X.Y.Z into every file that has one
 	@$(PY) -m devcluster version $(or $(VERSION),$(error make version VERSION=X.Y.Z))
 
-release: setup  ## Publish this checkout, signed, for both architectures (VERSION=X.Y.Z REGISTRY=host/prefix KEY=file; CUDA=1)
+release: setup release-host  ## Publish this checkout, signed, for both architectures (VERSION=X.Y.Z REGISTRY=host/prefix KEY=file; CUDA=1)
 	$(PY) -m devcluster release $(or $(VERSION),$(error make release VERSION=X.Y.Z REGISTRY=host/prefix KEY=file)) \
 	  $(REGISTRY) --key $(KEY) --output $(OUTPUT) $(if $(CUDA),--cuda)
 
-rebuild: setup  ## Build a release again from its commit, and name what differs (VERSION=X.Y.Z)
+rebuild: setup release-host  ## Build a release again from its commit, and name what differs (VERSION=X.Y.Z)
 	$(PY) -m devcluster rebuild $(OUTPUT)
 
 # What it is compiled for, as CMake writes it, is in CUDA_ARCHITECTURES; for a Tesla T4 alone 75-real.
