@@ -16,12 +16,13 @@ from devcluster.errors import DevclusterError
 from devcluster.progress import ConsoleReporter
 from devcluster.settings import Settings
 from tests.support.cluster.platform import create_platform
+from tests.world.argo_cd import prove_argo_cd
 from tests.world.arm64 import prove_arm64
 from tests.world.parts import Figures, Part, PartAlone, Run, World
 from tests.world.release import prove_release
 
 PARTS_ALONE: dict[str, PartAlone] = {"release": prove_release, "arm64": prove_arm64}
-PARTS: dict[str, Part] = {}
+PARTS: dict[str, Part] = {"argocd": prove_argo_cd}
 
 
 def prove(
