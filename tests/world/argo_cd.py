@@ -6,6 +6,7 @@ import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from devcluster.building.binaries import Binaries, Tool
 from devcluster.cluster import Cluster
 from devcluster.demo import objects
 from devcluster.errors import DevclusterError
+from devcluster.retrying import until
 from devcluster.settings import REPOSITORY
 from tests.support.cluster.memories import rows
 from tests.support.cluster.tenants import DATABASES, INDEX, Tenant, manifest
@@ -33,6 +35,7 @@ ARGO_CD = Tool(
 _NAMESPACE = "argocd"
 _GIT = "git://127.0.0.1:9418/indexes"
 _REDIS_PORT, _MANIFESTS_PORT = "6399", "8081"
+_PORTS = (_REDIS_PORT, _MANIFESTS_PORT, "9418")
 _APPLICATIONS = "/apis/argoproj.io/v1alpha1/namespaces/argocd/applications"
 _SECONDS = 300.0
 _AUTHOR = ("-c", "user.name=a user", "-c", "user.email=user@example.org")
@@ -171,22 +174,34 @@ def _running(cluster: Cluster, binaries: Binaries, source: _Source) -> Iterator[
         ],
         "repo-server": [
             *("env", "ARGOCD_BINARY_NAME=argocd-repo-server", "ARGOCD_GPG_ENABLED=false", f"HOME={source.base}"),
-            *(program, "--port", _MANIFESTS_PORT, "--metrics-port", "8091", *common, "--disable-tls"),
+            *(program, "--port", _MANIFESTS_PORT, "--metrics-port", "8091", *common),
         ],
         "application-controller": [
             *("env", "ARGOCD_BINARY_NAME=argocd-application-controller", "ARGOCD_FAKE_IN_CLUSTER=true"),
+            "ARGOCD_GPG_ENABLED=false",
             *(program, "--namespace", _NAMESPACE, "--repo-server", f"127.0.0.1:{_MANIFESTS_PORT}"),
-            *("--repo-server-plaintext", "--metrics-port", "8092", *common),
+            *("--metrics-port", "8092", *common),
         ],
     }
     with ExitStack() as started:
         for name, command in commands.items():
             started.enter_context(_process(cluster, command, source.base / f"{name}.log"))
         try:
+            for port in _PORTS:
+                until(f"port {port} is listened at", partial(_is_open, cluster, port), seconds=60)
             yield
         except (AssertionError, DevclusterError) as error:
             tails = [f"{name}: {processes.tail((source.base / f'{name}.log').read_text(), 12)}" for name in commands]
             raise AssertionError("\n".join([str(error), *tails])) from error
+
+
+def _is_open(cluster: Cluster, port: str) -> bool:
+    """Return whether a program listens at this port of the node."""
+    try:
+        cluster.exec_in_network(["bash", "-c", f"exec 3<>/dev/tcp/127.0.0.1/{port}"], timeout=5)
+    except DevclusterError:
+        return False
+    return True
 
 
 @contextmanager
