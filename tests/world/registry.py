@@ -60,8 +60,11 @@ class OwnRegistry:
         command = in_network([str(self._binaries.path("registry")), "serve", str(self.directory / "config.yml")])
         with (self.directory / "log").open("ab") as log, subprocess.Popen(command, stdout=log, stderr=log) as process:
             try:
-                crane = [str(self._binaries.path("crane")), "auth", "login", HOST, "-u", USER, "-p", PASSWORD]
-                until("the registry answers", lambda: _succeeds(in_network(crane), self.environment), seconds=30)
+                crane = str(self._binaries.path("crane"))
+                login = [crane, "auth", "login", HOST, "-u", USER, "-p", PASSWORD]
+                assert _succeeds(login, self.environment)
+                listed = in_network([crane, "catalog", HOST])
+                until("the registry answers", lambda: _succeeds(listed, self.environment), seconds=60)
                 yield
             finally:
                 process.terminate()
