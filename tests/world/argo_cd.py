@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -26,10 +27,14 @@ from tests.support.waiting import eventually
 from tests.world.parts import Figures, World
 
 _DEFINITIONS = ("application", "appproject")
+_VERIFIER = "git-verify-wrapper.sh"  # the repository server runs it for every commit, signed or not
 ARGO_CD = Tool(
     "argo-cd",
     {"argocd": "github.com/argoproj/argo-cd/v3/cmd"},
-    files={f"{name}.yaml": f"manifests/crds/{name}-crd.yaml" for name in _DEFINITIONS},
+    files={
+        **{f"{name}.yaml": f"manifests/crds/{name}-crd.yaml" for name in _DEFINITIONS},
+        _VERIFIER: f"hack/{_VERIFIER}",
+    },
     toolchain="go1.27.3",
 )
 _NAMESPACE = "argocd"
@@ -166,6 +171,9 @@ def _running(cluster: Cluster, binaries: Binaries, source: _Source) -> Iterator[
     cluster.apply(*_configuration())
     program = str(binaries.path("argocd"))
     common = ["--redis", f"127.0.0.1:{_REDIS_PORT}"]
+    shutil.copy(binaries.directory("argo-cd") / _VERIFIER, source.base)
+    (source.base / _VERIFIER).chmod(0o755)
+    path = f"PATH={source.base}:{os.environ['PATH']}"
     commands = {
         "redis": ["redis-server", "--port", _REDIS_PORT, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"],
         "git": [
@@ -173,12 +181,11 @@ def _running(cluster: Cluster, binaries: Binaries, source: _Source) -> Iterator[
             f"--base-path={source.base}",
         ],
         "repo-server": [
-            *("env", "ARGOCD_BINARY_NAME=argocd-repo-server", "ARGOCD_GPG_ENABLED=false", f"HOME={source.base}"),
+            *("env", path, f"HOME={source.base}", "ARGOCD_BINARY_NAME=argocd-repo-server"),
             *(program, "--port", _MANIFESTS_PORT, "--metrics-port", "8091", *common),
         ],
         "application-controller": [
             *("env", "ARGOCD_BINARY_NAME=argocd-application-controller", "ARGOCD_FAKE_IN_CLUSTER=true"),
-            "ARGOCD_GPG_ENABLED=false",
             *(program, "--namespace", _NAMESPACE, "--repo-server", f"127.0.0.1:{_MANIFESTS_PORT}"),
             *("--metrics-port", "8092", *common),
         ],
