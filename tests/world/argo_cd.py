@@ -173,15 +173,15 @@ def _running(cluster: Cluster, binaries: Binaries, source: _Source) -> Iterator[
     common = ["--redis", f"127.0.0.1:{_REDIS_PORT}"]
     shutil.copy(binaries.directory("argo-cd") / _VERIFIER, source.base)
     (source.base / _VERIFIER).chmod(0o755)
-    path = f"PATH={source.base}:{os.environ['PATH']}"
-    commands = {
+    search = f"PATH={source.base}:{os.environ['PATH']}"
+    commands: dict[str, list[str]] = {
         "redis": ["redis-server", "--port", _REDIS_PORT, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"],
         "git": [
             *("git", "daemon", "--export-all", "--reuseaddr", "--listen=127.0.0.1", "--port=9418"),
             f"--base-path={source.base}",
         ],
         "repo-server": [
-            *("env", path, f"HOME={source.base}", "ARGOCD_BINARY_NAME=argocd-repo-server"),
+            *("env", search, f"HOME={source.base}", "ARGOCD_BINARY_NAME=argocd-repo-server"),
             *(program, "--port", _MANIFESTS_PORT, "--metrics-port", "8091", *common),
         ],
         "application-controller": [
