@@ -181,7 +181,13 @@ def _running(cluster: Cluster, binaries: Binaries, source: _Source) -> Iterator[
             f"--base-path={source.base}",
         ],
         "repo-server": [
-            *("env", search, f"HOME={source.base}", "ARGOCD_BINARY_NAME=argocd-repo-server"),
+            *(
+                "env",
+                search,
+                f"HOME={source.base}",
+                "ARGOCD_GPG_ENABLED=false",
+                "ARGOCD_BINARY_NAME=argocd-repo-server",
+            ),
             *(program, "--port", _MANIFESTS_PORT, "--metrics-port", "8091", *common),
         ],
         "application-controller": [
