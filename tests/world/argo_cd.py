@@ -22,7 +22,7 @@ from devcluster.errors import DevclusterError
 from devcluster.retrying import until
 from devcluster.settings import REPOSITORY
 from tests.support.cluster.memories import rows
-from tests.support.cluster.tenants import DATABASES, INDEX, Tenant, manifest
+from tests.support.cluster.tenants import DATABASES, INDEX, SMALL, Tenant, manifest
 from tests.support.waiting import eventually
 from tests.world.parts import Figures, World
 
@@ -124,9 +124,13 @@ def _refresh(cluster: Cluster) -> None:
 
 def _heals(tenant: Tenant) -> None:
     """Edit the index by hand, and wait until it is as in the repository again."""
-    patch = json.dumps({"spec": {"suspend": True}})
+    patch = json.dumps({"spec": {"embedder": {"resources": {"limits": {"cpu": "2"}}}}})
     tenant.kubectl("patch", "memoryindex", INDEX, "--type=merge", f"--patch={patch}")
-    eventually(lambda: tenant.index()["spec"].get("suspend", False), lambda value: not value, what="the healing")
+
+    def limit() -> str:
+        return str(tenant.index()["spec"]["embedder"]["resources"]["limits"]["cpu"])
+
+    eventually(limit, lambda found: found == SMALL["limits"]["cpu"], what="the healing")
 
 
 def _database(tenant: Tenant) -> str:

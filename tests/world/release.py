@@ -166,11 +166,13 @@ def _log_in(cluster: Cluster, name: str) -> None:
 
 def _documented() -> tuple[list[str], list[str]]:
     """Return the commands of the installation page that install from a registry, and those that upgrade."""
-    lines = [line for line in commands(REPOSITORY / "docs" / "install.md") if _DOCUMENTED in line]
-    install = [line for line in lines if line.startswith(("cosign verify ", "helm install "))]
-    upgrade = [line for line in lines if line.startswith(("helm show crds ", "helm upgrade "))]
-    assert len(install) == len(upgrade) == 2, f"docs/install.md does not say how to install from a registry: {lines}"
-    return install, upgrade
+    page = (REPOSITORY / "docs" / "install.md").read_text(encoding="utf-8")
+    section = page.partition("## From a registry")[2].partition("\n## ")[0]
+    lines = [line for line in commands(REPOSITORY / "docs" / "install.md") if line.split("  ")[0] in section]
+    names = [line.split()[:2] for line in lines[:5]]
+    followed = [["cosign", "verify"], ["helm", "install"], ["helm", "pull"], ["kubectl", "apply"], ["helm", "upgrade"]]
+    assert names == followed, f"docs/install.md does not say how to install from a registry: {names}"
+    return lines[:2], lines[2:5]
 
 
 async def _upgrade_under_recalls(tenant: Tenant, upgrade: "partial[None]") -> list[str]:
