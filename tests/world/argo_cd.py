@@ -62,7 +62,9 @@ def prove_argo_cd(world: World) -> Figures:
         # A sync with a prune that has nothing to remove: what the operator made is no business of the Application.
         source.write(manifest(tenant, {"database__name": "app", "backfill": {"batchSize": 32}}))
         _refresh(world.cluster)
-        eventually(lambda: tenant.index()["spec"]["backfill"]["batchSize"], lambda size: size == 32, what="the sync")
+        eventually(
+            lambda: tenant.index()["spec"]["backfill"].get("batchSize"), lambda size: size == 32, what="the sync"
+        )
         _wait(world.cluster, "Healthy", "Synced")
         assert _database(tenant) == database, "Argo CD has removed or replaced the operator's Database object"
         source.remove()
