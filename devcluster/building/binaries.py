@@ -34,6 +34,8 @@ class Tool:
     may be none, where only files of the module are wanted.
     `files` maps the name of each file that is kept beside the programs to its path within the sources of the module.
     `tags` are Go's build tags, separated by commas, by which the module's authors leave parts of a program out.
+    `toolchain` is the version of Go, such as `go1.27.3`, that the module asks for where the cluster's programs do with
+    an older one; Go fetches it by itself.
     """
 
     name: str
@@ -41,6 +43,7 @@ class Tool:
     variables: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)
     tags: str = ""
+    toolchain: str = ""
 
     @property
     def directory(self) -> Path:
@@ -67,6 +70,7 @@ class Tool:
             "programs": str(self.programs),
             **({"files": str(self.files)} if self.files else {}),
             **({"tags": self.tags} if self.tags else {}),
+            **({"toolchain": self.toolchain} if self.toolchain else {}),
         }
         sources = [name for name in _SOURCES if (self.directory / name).exists()]
         return f"{self.name}-{digest_of_files(self.directory, sources, extra)}"
@@ -163,7 +167,7 @@ class Binaries:
 def _compile(tool: Tool, directory: Path, step: Step) -> None:
     flags = [*_FLAGS, "-tags", tool.tags, "-ldflags", tool.ldflags]
     command = ["go", "build", *flags, "-o", _output(tool, directory), *tool.programs.values()]
-    processes.stream(command, step.note, env=_environment(), cwd=tool.directory, remedy=_GO_REMEDY)
+    processes.stream(command, step.note, env=_environment(tool), cwd=tool.directory, remedy=_GO_REMEDY)
 
 
 def _output(tool: Tool, directory: Path) -> str:
@@ -171,7 +175,7 @@ def _output(tool: Tool, directory: Path) -> str:
     return f"{directory}/" if len(tool.programs) > 1 else str(directory / next(iter(tool.programs)))
 
 
-def _environment() -> dict[str, str]:
+def _environment(tool: Tool) -> dict[str, str]:
     # The user's GOFLAGS could make the result depend on the machine; the module proxy and caches stay the user's.
     return {
         "CGO_ENABLED": "0",
@@ -180,6 +184,7 @@ def _environment() -> dict[str, str]:
         "GOOS": "linux",
         "GOARCH": go_architecture(),
         "GOAMD64": "v1",
+        **({"GOTOOLCHAIN": tool.toolchain} if tool.toolchain else {}),
     }
 
 
@@ -187,7 +192,7 @@ def _copy_files(tool: Tool, target: Path) -> None:
     if not tool.files:
         return
     command = ["go", "mod", "download", "-json", tool_module(tool.name)]
-    downloaded = json.loads(processes.run(command, env=_environment(), cwd=tool.directory, remedy=_GO_REMEDY))
+    downloaded = json.loads(processes.run(command, env=_environment(tool), cwd=tool.directory, remedy=_GO_REMEDY))
     for name, path in tool.files.items():
         shutil.copyfile(Path(downloaded["Dir"]) / path, target / name)
         (target / name).chmod(0o644)
