@@ -16,12 +16,13 @@ from devcluster.errors import DevclusterError
 from devcluster.progress import ConsoleReporter
 from devcluster.settings import Settings
 from tests.support.cluster.platform import create_platform
-from tests.world import flux, own_scaling
+from tests.world import flux, keda, own_scaling
 from tests.world.parts import Figures, Part, World
 
 PARTS: dict[str, Part] = {
     "own_scaling": own_scaling.meet,
     "flux": flux.meet,
+    "keda": keda.meet,
 }
 
 
