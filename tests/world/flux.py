@@ -28,7 +28,7 @@ _MEDIA = "application/vnd.cncf.flux"
 _SECONDS = 300.0
 
 
-def meet(world: World) -> str:
+def prove_flux(world: World) -> str:
     """Return the condition in which Flux reports the Kustomization that holds the index."""
     platform, cluster = world.platform, world.cluster
     tenant = Tenant(platform.postgres, "flux", platform.image)

@@ -21,7 +21,7 @@ _API_SERVICE = "/apis/apiregistration.k8s.io/v1/apiservices/v1beta1.external.met
 _SECONDS = 300.0
 
 
-def meet(world: World) -> list[int]:
+def prove_keda(world: World) -> list[int]:
     """Return the numbers of ready pods as they were seen one after the other."""
     platform, cluster = world.platform, world.cluster
     _start(world)

@@ -7,7 +7,7 @@ from tests.world.scaled import EXPECTED, create_index, drive
 _SCALING = {"minReplicas": 0, "maxReplicas": 2, "targetQueueSeconds": 3, "scaleDownDelaySeconds": 10}
 
 
-def meet(world: World) -> list[int]:
+def prove_own_scaling(world: World) -> list[int]:
     """Return the numbers of ready pods as they were seen one after the other."""
     platform = world.platform
     tenant = Tenant(platform.postgres, "own-scaling", platform.image)

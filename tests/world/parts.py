@@ -14,6 +14,15 @@ Figures = dict[str, Any]
 
 
 @dataclass(frozen=True)
+class Run:
+    """One run: a directory for files that end with it, settings, and where progress is shown."""
+
+    scratch: Path
+    settings: Settings
+    reporter: Reporter
+
+
+@dataclass(frozen=True)
 class World:
     """A cluster with CloudNativePG, Postgres and the operator, and a directory for files that end with it."""
 
@@ -30,3 +39,6 @@ class World:
 
 Part = Callable[[World], Any]
 """Meets one system, and returns its figure of the last line; raises AssertionError or DevclusterError if it cannot."""
+
+PartAlone = Callable[[Run], Figures]
+"""The same for a part that shares no cluster with others."""
