@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from devcluster.node.layout import API_SERVICE_ADDRESS, NODE_ADDRESS, NODE_NAME
+from devcluster.node.layout import API_SERVICE_ADDRESS, FRONT_PROXY, NODE_ADDRESS, NODE_NAME
 
 LIFETIME = datetime.timedelta(days=365)
 _CLOCK_SKEW = datetime.timedelta(minutes=10)
@@ -51,10 +51,10 @@ class Pair:
 class Authority:
     """A self-signed certificate authority, which issues the certificates of one cluster."""
 
-    def __init__(self, now: datetime.datetime | None = None) -> None:
+    def __init__(self, now: datetime.datetime | None = None, name: str = "devcluster-ca") -> None:
         self._now = now or datetime.datetime.now(datetime.UTC)
         self._key = ec.generate_private_key(ec.SECP256R1())
-        self._subject = _name("devcluster-ca", "")
+        self._subject = _name(name, "")
         builder = self._builder(self._subject, self._key.public_key())
         builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         self._certificate = builder.sign(self._key, hashes.SHA256())
@@ -116,11 +116,18 @@ def write(directory: Path) -> dict[str, Pair]:
     directory.mkdir(parents=True, mode=0o700)
     authority = Authority()
     clients = {who: authority.client(user, group) for who, (user, group) in CLIENTS.items()}
-    pairs = {"api": authority.server("kube-apiserver"), "kubelet-server": authority.server(NODE_NAME)}
-    for who, pair in {**pairs, "kubelet-client": clients["kubelet-client"]}.items():
+    front = Authority(name="devcluster-front-proxy-ca")
+    pairs = {
+        "api": authority.server("kube-apiserver"),
+        "kubelet-server": authority.server(NODE_NAME),
+        "kubelet-client": clients["kubelet-client"],
+        "front-proxy": front.client(FRONT_PROXY, ""),
+    }
+    for who, pair in pairs.items():
         (directory / f"{who}.crt").write_bytes(pair.certificate)
         (directory / f"{who}.key").write_bytes(pair.key)
     (directory / "ca.crt").write_bytes(authority.certificate)
+    (directory / "front-proxy-ca.crt").write_bytes(front.certificate)
     signing = ec.generate_private_key(ec.SECP256R1())
     (directory / "sa.key").write_bytes(private_pem(signing))
     (directory / "sa.pub").write_bytes(

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -18,11 +18,19 @@ from devcluster.settings import Settings
 from tests.support.cluster.platform import create_platform
 from tests.world.argo_cd import prove_argo_cd
 from tests.world.arm64 import prove_arm64
+from tests.world.flux import prove_flux
+from tests.world.keda import prove_keda
+from tests.world.own_scaling import prove_own_scaling
 from tests.world.parts import Figures, Part, PartAlone, Run, World
 from tests.world.release import prove_release
 
 PARTS_ALONE: dict[str, PartAlone] = {"release": prove_release, "arm64": prove_arm64}
-PARTS: dict[str, Part] = {"argocd": prove_argo_cd}
+PARTS: dict[str, Part] = {
+    "argocd": prove_argo_cd,
+    "flux": prove_flux,
+    "own_scaling": prove_own_scaling,
+    "keda": prove_keda,
+}
 
 
 def prove(
@@ -37,7 +45,7 @@ def prove(
     figures: Figures = {}
     faults: dict[str, str] = {}
 
-    def meet(name: str, part: Callable[[], Figures]) -> None:
+    def meet(name: str, part: Callable[[], Any]) -> None:
         began = time.monotonic()
         try:
             figures[name] = part()

@@ -37,8 +37,8 @@ class World:
         return self.platform.cluster
 
 
-Part = Callable[[World], Figures]
-"""Meets one system, and returns figures of the last line. Raises AssertionError or DevclusterError where it cannot."""
+Part = Callable[[World], Any]
+"""Meets one system, and returns its figure of the last line; raises AssertionError or DevclusterError if it cannot."""
 
 PartAlone = Callable[[Run], Figures]
 """The same for a part that shares no cluster with others."""
