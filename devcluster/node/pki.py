@@ -20,6 +20,17 @@ from devcluster.node.layout import API_SERVICE_ADDRESS, FRONT_PROXY, NODE_ADDRES
 LIFETIME = datetime.timedelta(days=365)
 _CLOCK_SKEW = datetime.timedelta(minutes=10)
 
+_AUTHORITY_USAGE = x509.KeyUsage(
+    key_cert_sign=True,
+    crl_sign=True,
+    digital_signature=False,
+    content_commitment=False,
+    key_encipherment=False,
+    data_encipherment=False,
+    key_agreement=False,
+    encipher_only=False,
+    decipher_only=False,
+)
 _SERVER_NAMES = (
     "localhost",
     "kubernetes",
@@ -57,6 +68,10 @@ class Authority:
         self._subject = _name(name, "")
         builder = self._builder(self._subject, self._key.public_key())
         builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        # Without these three, OpenSSL refuses a certificate where a client is strict, as Python is from 3.13 on.
+        builder = builder.add_extension(_AUTHORITY_USAGE, critical=True)
+        self._identifier = x509.SubjectKeyIdentifier.from_public_key(self._key.public_key())
+        builder = builder.add_extension(self._identifier, critical=False)
         self._certificate = builder.sign(self._key, hashes.SHA256())
 
     @property
@@ -92,6 +107,8 @@ class Authority:
         builder = self._builder(subject, key.public_key())
         builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         builder = builder.add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
+        issuer = x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(self._identifier)
+        builder = builder.add_extension(issuer, critical=False)
         if names:
             builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
         signed = builder.sign(self._key, hashes.SHA256())
