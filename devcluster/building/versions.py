@@ -32,6 +32,7 @@ _MODULES = {
     "coredns": "github.com/coredns/coredns",
     "helm": "helm.sh/helm/v4",
     "cnpg": "github.com/cloudnative-pg/cloudnative-pg",
+    "cert-manager": "github.com/cert-manager/cert-manager",
     "terraform": "github.com/hashicorp/terraform",
     "terraform-provider-helm": "github.com/hashicorp/terraform-provider-helm",
     "terraform-provider-kubectl": "github.com/gavinbunney/terraform-provider-kubectl",

@@ -8,7 +8,6 @@ operator works with a definition that knows more than it does, and refuses to wo
 import asyncio
 import json
 import random
-from asyncio.subprocess import PIPE, Process
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -18,7 +17,6 @@ import yaml
 
 import devcluster
 from devcluster.cluster import Cluster
-from devcluster.demo.objects import TOOLBOX
 from devcluster.images.project import ProjectImages
 from devcluster.install import OPERATOR_NAMESPACE, install_operator
 from devcluster.postgres import create_postgres
@@ -27,7 +25,8 @@ from tests.delivery.settling import RESYNC, assert_settled
 from tests.support.cluster.memories import rows
 from tests.support.cluster.tenants import SMALL, Tenant
 from tests.support.invented import question
-from tests.support.recalling.loop import SCRIPT, RecallLoop
+from tests.support.recalling.loop import RecallLoop
+from tests.support.recalling.pods import spawn_recalls
 from tests.support.waiting import eventually
 
 RELEASE = "memory-index"
@@ -55,13 +54,6 @@ def released(cluster: Cluster) -> Iterator[tuple[Tenant, ProjectImages]]:
     cluster.kubectl("delete", "crd", DEFINITION, "--ignore-not-found", "--wait", "--timeout=240s")
     for name in (tenant.name, postgres.namespace):
         cluster.kubectl("delete", "namespace", name, "--wait", "--timeout=300s")
-
-
-async def spawn_recalls(tenant: Tenant) -> Process:
-    command = ("exec", "-i", TOOLBOX, "--", "python", "-c", SCRIPT.read_text(encoding="utf-8"))
-    return await asyncio.create_subprocess_exec(
-        *tenant.cluster.kubectl_command("-n", tenant.name, *command), stdin=PIPE, stdout=PIPE, stderr=PIPE
-    )
 
 
 def apply_definition(cluster: Cluster, text: str) -> None:

@@ -6,8 +6,8 @@ made of its first two layers are fetched by URL from a pod; all-MiniLM-L6-v2 is 
 
 import asyncio
 import hashlib
-from asyncio.subprocess import PIPE, Process
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,6 @@ import devcluster
 from devcluster.cluster import Cluster
 from devcluster.demo.environment import MODEL
 from devcluster.demo.follow import Condition
-from devcluster.demo.objects import TOOLBOX
 from devcluster.install import OPERATOR_NAMESPACE, install_operator
 from devcluster.postgres import create_postgres
 from devcluster.settings import REPOSITORY
@@ -28,7 +27,8 @@ from tests.support.cluster.tenants import Tenant
 from tests.support.labelled_set import questions
 from tests.support.model_files.cache import SECOND_MODEL_FILE
 from tests.support.model_files.truncated import truncate
-from tests.support.recalling.loop import SCRIPT, RecallLoop
+from tests.support.recalling.loop import RecallLoop
+from tests.support.recalling.pods import spawn_recalls
 
 HOMELAB = REPOSITORY / "examples" / "homelab"
 FORMER = "bge-small-en-v1.5"
@@ -111,14 +111,6 @@ def embedding(tenant: Tenant, model: str, file: Path | None = None) -> dict[str,
     return changes
 
 
-async def spawn_recalls(tenant: Tenant) -> Process:
-    environment = ("env", f"MEMORY_MODEL={FORMER}", f"MEMORY_EMBEDDER_URL=http://mi-embedder.{tenant.name}.svc:8080")
-    command = ("exec", "-i", TOOLBOX, "--", *environment, "python", "-c", SCRIPT.read_text(encoding="utf-8"))
-    return await asyncio.create_subprocess_exec(
-        *tenant.cluster.kubectl_command("-n", tenant.name, *command), stdin=PIPE, stdout=PIPE, stderr=PIPE
-    )
-
-
 async def write(tenant: Tenant, stop: asyncio.Event) -> int:
     """Add a memory and edit it, over and over, until `stop` is set; return how many were added."""
     written = 0
@@ -152,7 +144,9 @@ async def test_a_worse_model_is_refused_and_a_good_one_takes_over_under_recalls_
     tenant.wait_ready(seconds=SWAP_SECONDS)
 
     asked = [str(one["text"]) for one in questions(HOMELAB)][:40]
-    async with RecallLoop("present", lambda: spawn_recalls(tenant), asked) as recalls, asyncio.TaskGroup() as group:
+    url = f"http://mi-embedder.{tenant.name}.svc:8080"
+    spawn = partial(spawn_recalls, tenant, MEMORY_MODEL=FORMER, MEMORY_EMBEDDER_URL=url)
+    async with RecallLoop("present", spawn, asked) as recalls, asyncio.TaskGroup() as group:
         stop = asyncio.Event()
         writing = group.create_task(write(tenant, stop))
         await recalls.wait_until_complete()

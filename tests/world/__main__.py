@@ -23,9 +23,11 @@ from tests.world.keda import prove_keda
 from tests.world.own_scaling import prove_own_scaling
 from tests.world.parts import Figures, Part, PartAlone, Run, World
 from tests.world.release import prove_release
+from tests.world.tls import prove_tls
 
 PARTS_ALONE: dict[str, PartAlone] = {"release": prove_release, "arm64": prove_arm64}
 PARTS: dict[str, Part] = {
+    "tls": prove_tls,
     "argocd": prove_argo_cd,
     "flux": prove_flux,
     "own_scaling": prove_own_scaling,

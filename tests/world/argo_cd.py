@@ -15,7 +15,8 @@ import yaml
 
 import devcluster
 from devcluster import processes
-from devcluster.building.binaries import Binaries, Tool
+from devcluster.building.argo_cd import ARGO_CD, DEFINITIONS, VERIFIER
+from devcluster.building.binaries import Binaries
 from devcluster.cluster import Cluster
 from devcluster.demo import objects
 from devcluster.errors import DevclusterError
@@ -26,17 +27,6 @@ from tests.support.cluster.tenants import DATABASES, INDEX, SMALL, Tenant, manif
 from tests.support.waiting import eventually
 from tests.world.parts import Figures, World
 
-_DEFINITIONS = ("application", "appproject")
-_VERIFIER = "git-verify-wrapper.sh"  # the repository server runs it for every commit, signed or not
-ARGO_CD = Tool(
-    "argo-cd",
-    {"argocd": "github.com/argoproj/argo-cd/v3/cmd"},
-    files={
-        **{f"{name}.yaml": f"manifests/crds/{name}-crd.yaml" for name in _DEFINITIONS},
-        _VERIFIER: f"hack/{_VERIFIER}",
-    },
-    toolchain="go1.27.3",
-)
 _NAMESPACE = "argocd"
 _GIT = "git://127.0.0.1:9418/indexes"
 _REDIS_PORT, _MANIFESTS_PORT = "6399", "8081"
@@ -170,15 +160,15 @@ class _Source:
 def _running(cluster: Cluster, binaries: Binaries, source: _Source) -> Iterator[None]:
     """Run the application controller and the repository server in the cluster's network, with what they need."""
     cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": _NAMESPACE}})
-    for name in _DEFINITIONS:
+    for name in DEFINITIONS:
         path = binaries.directory("argo-cd") / f"{name}.yaml"
         cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(path))
     cluster.kubectl("wait", "--for=condition=Established", "crd/applications.argoproj.io", "--timeout=60s")
     cluster.apply(*_configuration())
     program = str(binaries.path("argocd"))
     common = ["--redis", f"127.0.0.1:{_REDIS_PORT}"]
-    shutil.copy(binaries.directory("argo-cd") / _VERIFIER, source.base)
-    (source.base / _VERIFIER).chmod(0o755)
+    shutil.copy(binaries.directory("argo-cd") / VERIFIER, source.base)
+    (source.base / VERIFIER).chmod(0o755)
     search = f"PATH={source.base}:{os.environ['PATH']}"
     commands: dict[str, list[str]] = {
         "redis": ["redis-server", "--port", _REDIS_PORT, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"],

@@ -10,6 +10,7 @@ service's own message is dropped, its machine-readable code is kept.
 
 import base64
 import binascii
+import ssl
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -138,6 +139,14 @@ class WireFormat:
         """Return `EmbedderUnavailable` for an error of the HTTP library, whose own message may quote the request."""
         if isinstance(error, httpx.InvalidURL):
             return EmbedderUnavailable("The embedder's URL is not a URL.", "Give it as http://NAME.NAMESPACE.svc:8080.")
+        refused = _not_verified(error)
+        if refused is not None:
+            return EmbedderUnavailable(
+                f"The embedder at {self.base_url} shows a certificate that is not accepted: {refused.verify_message}.",
+                "Give the certificates of the authority that signs it: MEMORY_EMBEDDER_CA_FILE.",
+                retry_after=_DEFAULT_RETRY_AFTER,
+                resend=_resend(error),
+            )
         return EmbedderUnavailable(
             f"The embedder at {self.base_url} could not be reached ({type(error).__name__}).",
             "Check that its Service has a ready pod and that a NetworkPolicy lets this pod reach it.",
@@ -314,6 +323,13 @@ def _vector(encoded: object) -> Vectors:
     if numbers.ndim != 1:
         raise ValueError
     return numbers
+
+
+def _not_verified(error: BaseException | None) -> ssl.SSLCertVerificationError | None:
+    """Return the refusal of a certificate that led to an error of the HTTP library; None if another cause did."""
+    while error is not None and not isinstance(error, ssl.SSLCertVerificationError):
+        error = error.__cause__ or error.__context__
+    return error
 
 
 def _resend(error: Exception) -> Resend:

@@ -31,6 +31,13 @@ def connection_string() -> str:
     return Path(file).read_text(encoding="utf-8").strip() if file else os.environ["MEMORY_DATABASE_URL"]
 
 
+def _embedder(url: str, model: str) -> FollowingEmbedder:
+    authorities = os.environ.get("MEMORY_EMBEDDER_CA_FILE")
+    if not authorities:
+        return FollowingEmbedder(url, model)  # former versions of the library know no other arguments
+    return FollowingEmbedder(url, model, ca_file=Path(authorities))
+
+
 async def answer(recall: HybridRecall, query: RecallQuery, client: str) -> dict[str, Any]:
     """Recall once and return the answer: client, error, reason of degradation, and number of memories."""
     try:
@@ -53,7 +60,7 @@ async def main() -> None:
     # A daemon, so that a failure of ours ends the process although standard input stays open.
     threading.Thread(target=_set_at_end_of_input, args=[stopped], daemon=True).start()
     pool = await asyncpg.create_pool(connection_string(), min_size=1, max_size=4)
-    embedder = FollowingEmbedder(os.environ["MEMORY_EMBEDDER_URL"], os.environ["MEMORY_MODEL"])
+    embedder = _embedder(os.environ["MEMORY_EMBEDDER_URL"], os.environ["MEMORY_MODEL"])
 
     def client() -> HybridRecall:
         options = RecallOptions(embedding_budget=_EMBEDDING_BUDGET, time_budget=2 * _EMBEDDING_BUDGET)

@@ -11,6 +11,8 @@ import pytest
 
 from devcluster import install
 from devcluster.building import binaries, versions
+from devcluster.building.argo_cd import ARGO_CD
+from devcluster.building.cert_manager import CERT_MANAGER
 from devcluster.building.digests import digest_of, digest_of_files
 from devcluster.building.flux import FLUX
 from devcluster.building.keda import KEDA
@@ -31,6 +33,7 @@ from devcluster.images.project import (
     key_of,
 )
 from devcluster.progress import SilentReporter
+from devcluster.release.programs import RELEASE
 from devcluster.settings import REPOSITORY, Settings
 
 BUILD = Build("localhost/x:dev", "Dockerfile.x", "cpu", {"BASE_IMAGE": "base"}, {"models": Path("/m")})
@@ -82,7 +85,9 @@ def test_kubernetes_staging_modules_follow_its_version() -> None:
 
 
 @pytest.mark.parametrize(
-    "tool", [*binaries.tools(), *terraform_tools(), PROMETHEUS, *FLUX, KEDA], ids=lambda tool: tool.name
+    "tool",
+    [*binaries.tools(), *terraform_tools(), PROMETHEUS, ARGO_CD, CERT_MANAGER, *FLUX, KEDA, RELEASE],
+    ids=lambda tool: tool.name,
 )
 def test_every_tool_is_locked_and_kept_under_its_name(tool: binaries.Tool) -> None:
     assert (tool.directory / "go.mod").exists()

@@ -82,14 +82,15 @@ async def ask_blocking(url: str, ca_file: Path | None) -> list[float]:
 
 @pytest.mark.parametrize("ask", [ask_ours, ask_another_make, ask_following, ask_blocking])
 async def test_an_embedder_is_verified_by_an_authority_of_ones_own(ask: Callable[..., object], tmp_path: Path) -> None:
-    """Without that authority, and with another one, nothing is sent."""
+    """Without that authority, and with another one, nothing is sent, and the error names certificate and remedy."""
     server, given, other = TlsServer(tmp_path, Authority()), tmp_path / "ca.crt", tmp_path / "other.crt"
     given.write_bytes(server.authority.certificate)
     other.write_bytes(Authority().certificate)
     async with server.running() as url:
         for wrong in (None, other):
-            with pytest.raises(EmbedderUnavailable):
+            with pytest.raises(EmbedderUnavailable, match="certificate that is not accepted") as refused:
                 await ask(url, wrong)  # type: ignore[misc]  # each is a coroutine function
+            assert "MEMORY_EMBEDDER_CA_FILE" in refused.value.remedy
         assert server.requests == 0
         assert await ask(url, given) == pytest.approx([0.6, 0.8])  # type: ignore[misc]
 
