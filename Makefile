@@ -18,7 +18,7 @@ PY := $(VENV)/bin/python
 UV := $(VENV)/bin/uv
 DEFAULT_MODEL := $(CACHE)/models/all-MiniLM-L6-v2.gguf
 SOURCES := recall operator embedder-service benchmarks devcluster docs/makers migrations tests
-TYPED := recall/memory_recall operator/memory_operator embedder-service/memory_embedder benchmarks/memory_bench devcluster docs/makers tests/support tests/client tests/embedders tests/embedder_clients/__main__.py tests/adoption/__main__.py tests/adoption/adopting.py tests/adoption/programs.py
+TYPED := recall/memory_recall operator/memory_operator embedder-service/memory_embedder benchmarks/memory_bench devcluster docs/makers tests/support tests/client tests/embedders tests/embedder_clients/__main__.py tests/world tests/adoption/__main__.py tests/adoption/adopting.py tests/adoption/programs.py
 
 # Options of `make demo`: DATA=dir (a set in harness form), KEEP=1 (leave the cluster running), DRIVER=kind|node|current, LOCAL=1.
 DEMO_FLAGS := $(if $(DATA),--data $(DATA)) $(if $(KEEP),--keep) $(if $(DRIVER),--driver $(DRIVER)) $(if $(LOCAL),--local)
@@ -189,6 +189,11 @@ e2e-clients: setup  ## Clients that exist, in four languages, ask the embedder w
 e2e-adopt: setup  ## Stores of other programs, made by the programs themselves, adopted as they are; one line of JSON
 	PYTHONPATH=.:benchmarks $(PY) -m tests.adoption
 
+# The parts may be named: PARTS="release arm64".
+.PHONY: e2e-world
+e2e-world: setup release-host  ## Registries, GitOps tools, certificates, scalers and policies that users run beside us, met; one line of JSON
+	$(PY) -m tests.world $(PARTS:%=--only %)
+
 .PHONY: run-operator
 run-operator: setup  ## The operator from the working tree against the running development cluster
 	$(PY) -m devcluster exec -- $(CURDIR)/$(VENV)/bin/memory-operator run
@@ -217,15 +222,18 @@ images: setup  ## Both images with docker, podman or buildah; prints sizes and w
 # A release: KEY is cosign's private key, whose password is in COSIGN_PASSWORD; OUTPUT is where everything lies afterwards.
 OUTPUT ?= dist/$(VERSION)
 
-.PHONY: version release rebuild
+.PHONY: version release rebuild release-host
+release-host: $(VENV)/.installed
+	$(PREFLIGHT) --release
+
 version: $(VENV)/.installed  ## Write VERSION=X.Y.Z into every file that has one
 	@$(PY) -m devcluster version $(or $(VERSION),$(error make version VERSION=X.Y.Z))
 
-release: setup  ## Publish this checkout, signed, for both architectures (VERSION=X.Y.Z REGISTRY=host/prefix KEY=file; CUDA=1)
+release: setup release-host  ## Publish this checkout, signed, for both architectures (VERSION=X.Y.Z REGISTRY=host/prefix KEY=file; CUDA=1)
 	$(PY) -m devcluster release $(or $(VERSION),$(error make release VERSION=X.Y.Z REGISTRY=host/prefix KEY=file)) \
 	  $(REGISTRY) --key $(KEY) --output $(OUTPUT) $(if $(CUDA),--cuda)
 
-rebuild: setup  ## Build a release again from its commit, and name what differs (VERSION=X.Y.Z)
+rebuild: setup release-host  ## Build a release again from its commit, and name what differs (VERSION=X.Y.Z)
 	$(PY) -m devcluster rebuild $(OUTPUT)
 
 # What it is compiled for, as CMake writes it, is in CUDA_ARCHITECTURES; for a Tesla T4 alone 75-real.

@@ -35,6 +35,12 @@ TEST_PROGRAMS = {
     "chromium": "chromium",  # a real browser for the test of the page on which answers are judged
     "chromedriver": "chromium-driver",  # drives it
 }
+# Of a release, and of the tests of its images, on a machine of another architecture than an image's.
+RELEASE_PROGRAMS = {
+    "qemu-aarch64-static": "qemu-user-static",
+    "update-binfmts": "binfmt-support",
+    "aarch64-linux-gnu-g++": "g++-aarch64-linux-gnu",
+}
 ENGINES = ("docker", "podman")
 IMAGE_BUILDERS = (*ENGINES, "buildah")
 _NAMESPACES_TRIAL = ("unshare", "--net", "--mount", "--pid", "--ipc", "--uts", "--fork", "--mount-proc", "true")
@@ -67,7 +73,8 @@ class Facts:
 
 def gather(*, binaries_built: bool, bases_built: bool) -> Facts:
     """Find out what is present on this machine."""
-    names = {*NODE_PROGRAMS, *BUILD_PROGRAMS, *TEST_PROGRAMS, *IMAGE_BUILDERS, "kind", "kubectl", "helm", "go"}
+    names = {*NODE_PROGRAMS, *BUILD_PROGRAMS, *TEST_PROGRAMS, *RELEASE_PROGRAMS, *IMAGE_BUILDERS}
+    names |= {"kind", "kubectl", "helm", "go"}
     programs = frozenset(name for name in names if shutil.which(name, path=search_path()))
     root = os.geteuid() == 0 if hasattr(os, "geteuid") else False
     return Facts(
@@ -139,6 +146,11 @@ def build_problems(facts: Facts) -> tuple[Problem, ...]:
 def problems_of_tests(facts: Facts) -> tuple[Problem, ...]:
     """Return what this machine lacks to run the tests, apart from a cluster."""
     return tuple(_missing_programs(TEST_PROGRAMS, facts))
+
+
+def problems_of_releases(facts: Facts) -> tuple[Problem, ...]:
+    """Return what this machine lacks to build images for arm64, apart from what it needs for its own."""
+    return tuple(_missing_programs(RELEASE_PROGRAMS, facts))
 
 
 def packages_of(problems: Iterable[Problem]) -> tuple[str, ...]:

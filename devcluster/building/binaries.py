@@ -34,8 +34,8 @@ class Tool:
     may be none, where only files of the module are wanted.
     `files` maps the name of each file that is kept beside the programs to its path within the sources of the module.
     `tags` are Go's build tags, separated by commas, by which the module's authors leave parts of a program out.
-    `toolchain` is the version of Go, such as `go1.27.3`, that the module asks for where the cluster's programs do with
-    an older one; Go fetches it by itself.
+    `toolchain` is the Go that builds it where the module needs a newer one than the machine has, such as go1.27.3; Go
+    fetches it from the module proxy.
     """
 
     name: str

@@ -37,6 +37,10 @@ _MODULES = {
     "terraform-provider-helm": "github.com/hashicorp/terraform-provider-helm",
     "terraform-provider-kubectl": "github.com/gavinbunney/terraform-provider-kubectl",
     "external-secrets": "github.com/external-secrets/external-secrets",
+    "argo-cd": "github.com/argoproj/argo-cd/v3",
+    "flux-kustomize-controller": "github.com/fluxcd/kustomize-controller",
+    "flux-source-controller": "github.com/fluxcd/source-controller",
+    "keda": "github.com/kedacore/keda/v2",
 }
 
 # One go.mod pins these, so that the packages that they share, half of all, have one version and are compiled once.

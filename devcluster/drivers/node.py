@@ -106,7 +106,9 @@ class NodeCluster(Cluster):
         directory.mkdir(parents=True, exist_ok=True)
         shutil.copy(authority, directory / "ca.crt")
         inside = Layout(INSIDE).registries / host / "ca.crt"
-        (directory / "hosts.toml").write_text(f'server = "https://{host}"\nca = "{inside}"\n', encoding="utf-8")
+        # A table of its own, since containerd would otherwise speak plain HTTP to a host named localhost.
+        table = f'[host."https://{host}"]\ncapabilities = ["pull", "resolve"]\nca = "{inside}"\n'
+        (directory / "hosts.toml").write_text(f'server = "https://{host}"\n\n{table}', encoding="utf-8")
 
     def await_image(self, name: str) -> None:
         """Wait until the background import of the image `name` has ended."""

@@ -129,7 +129,8 @@ def build_for(
         wheel = build_wheel(settings, reporter)
     elif image is CUDA_EMBEDDER:
         wheel = build_cuda_wheel(settings, reporter)
-    with _directory(settings, reporter) as directory:
+    foreign = "" if architecture == go_architecture() else f"-{architecture}"
+    with _directory(settings, reporter, foreign) as directory:
         return _ensure(
             image, directory, settings, reporter, architecture=architecture, wheel=wheel, uncached_target=target
         )
@@ -285,8 +286,13 @@ def provide_base(name: str, builder: Builder, settings: Settings, reporter: Repo
 
 
 @contextmanager
-def _directory(settings: Settings, reporter: Reporter) -> Iterator[Path]:
-    """Lock the directory of the images' archives until the block ends, and pass its path to the block."""
+def _directory(settings: Settings, reporter: Reporter, suffix: str = "") -> Iterator[Path]:
+    """Lock the directory of the images' archives until the block ends, and pass its path to the block.
+
+    Images for another architecture have a lock of their own (`suffix`), since emulation takes many minutes.
+    """
     directory = settings.cache_dir / "images"
-    with locked(directory / ".build-lock", lambda: reporter.say("Another session is building the images; waiting.")):
+    with locked(
+        directory / f".build-lock{suffix}", lambda: reporter.say("Another session is building the images; waiting.")
+    ):
         yield directory

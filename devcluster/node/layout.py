@@ -18,6 +18,9 @@ API_SERVICE_ADDRESS = "10.96.0.1"
 DNS_SERVICE_ADDRESS = "10.96.0.10"
 API_PORT = 6443
 CONTAINERD_SOCKET = Path("/run/containerd.sock")
+# As this client the API server hands requests on to API servers of others, such as those with an autoscaler's metrics,
+# and names who sent them. No other client of that authority may.
+FRONT_PROXY = "front-proxy-client"
 
 
 @dataclass(frozen=True)

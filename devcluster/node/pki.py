@@ -15,11 +15,22 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from devcluster.node.layout import API_SERVICE_ADDRESS, NODE_ADDRESS, NODE_NAME
+from devcluster.node.layout import API_SERVICE_ADDRESS, FRONT_PROXY, NODE_ADDRESS, NODE_NAME
 
 LIFETIME = datetime.timedelta(days=365)
 _CLOCK_SKEW = datetime.timedelta(minutes=10)
 
+_AUTHORITY_USAGE = x509.KeyUsage(
+    key_cert_sign=True,
+    crl_sign=True,
+    digital_signature=False,
+    content_commitment=False,
+    key_encipherment=False,
+    data_encipherment=False,
+    key_agreement=False,
+    encipher_only=False,
+    decipher_only=False,
+)
 _SERVER_NAMES = (
     "localhost",
     "kubernetes",
@@ -51,12 +62,16 @@ class Pair:
 class Authority:
     """A self-signed certificate authority, which issues the certificates of one cluster."""
 
-    def __init__(self, now: datetime.datetime | None = None) -> None:
+    def __init__(self, now: datetime.datetime | None = None, name: str = "devcluster-ca") -> None:
         self._now = now or datetime.datetime.now(datetime.UTC)
         self._key = ec.generate_private_key(ec.SECP256R1())
-        self._subject = _name("devcluster-ca", "")
+        self._subject = _name(name, "")
         builder = self._builder(self._subject, self._key.public_key())
         builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        # Without these three, OpenSSL refuses a certificate where a client is strict, as Python is from 3.13 on.
+        builder = builder.add_extension(_AUTHORITY_USAGE, critical=True)
+        self._identifier = x509.SubjectKeyIdentifier.from_public_key(self._key.public_key())
+        builder = builder.add_extension(self._identifier, critical=False)
         self._certificate = builder.sign(self._key, hashes.SHA256())
 
     @property
@@ -92,6 +107,8 @@ class Authority:
         builder = self._builder(subject, key.public_key())
         builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         builder = builder.add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
+        issuer = x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(self._identifier)
+        builder = builder.add_extension(issuer, critical=False)
         if names:
             builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
         signed = builder.sign(self._key, hashes.SHA256())
@@ -116,11 +133,18 @@ def write(directory: Path) -> dict[str, Pair]:
     directory.mkdir(parents=True, mode=0o700)
     authority = Authority()
     clients = {who: authority.client(user, group) for who, (user, group) in CLIENTS.items()}
-    pairs = {"api": authority.server("kube-apiserver"), "kubelet-server": authority.server(NODE_NAME)}
-    for who, pair in {**pairs, "kubelet-client": clients["kubelet-client"]}.items():
+    front = Authority(name="devcluster-front-proxy-ca")
+    pairs = {
+        "api": authority.server("kube-apiserver"),
+        "kubelet-server": authority.server(NODE_NAME),
+        "kubelet-client": clients["kubelet-client"],
+        "front-proxy": front.client(FRONT_PROXY, ""),
+    }
+    for who, pair in pairs.items():
         (directory / f"{who}.crt").write_bytes(pair.certificate)
         (directory / f"{who}.key").write_bytes(pair.key)
     (directory / "ca.crt").write_bytes(authority.certificate)
+    (directory / "front-proxy-ca.crt").write_bytes(front.certificate)
     signing = ec.generate_private_key(ec.SECP256R1())
     (directory / "sa.key").write_bytes(private_pem(signing))
     (directory / "sa.pub").write_bytes(

@@ -14,6 +14,15 @@ Figures = dict[str, Any]
 
 
 @dataclass(frozen=True)
+class Run:
+    """One run: a directory for files that end with it, settings, and where progress is shown."""
+
+    scratch: Path
+    settings: Settings
+    reporter: Reporter
+
+
+@dataclass(frozen=True)
 class World:
     """A cluster with CloudNativePG, Postgres and the operator, and a directory for files that end with it."""
 
@@ -28,5 +37,8 @@ class World:
         return self.platform.cluster
 
 
-Part = Callable[[World], Figures]
-"""Meets one system, and returns figures of the last line. Raises AssertionError or DevclusterError where it cannot."""
+Part = Callable[[World], Any]
+"""Meets one system, and returns its figure of the last line; raises AssertionError or DevclusterError if it cannot."""
+
+PartAlone = Callable[[Run], Figures]
+"""The same for a part that shares no cluster with others."""

@@ -40,7 +40,7 @@ _ROTATIONS = 2
 _ANSWERS = 10  # of each client, after each rotation
 
 
-def meet(world: World) -> Figures:
+def prove_tls(world: World) -> Figures:
     """Return what was found of the embedder's TLS."""
     tenant = Tenant(world.platform.postgres, "tls", world.platform.image)
     with _cert_manager(world):

@@ -15,6 +15,7 @@ from memory_operator.resources.common import (
     ANNOTATION_INDEX_UID,
     LABEL_INDEX_NAME,
     LABEL_INDEX_NAMESPACE,
+    LABEL_INSTANCE,
     LABEL_MANAGED_BY,
     MANAGER,
     fingerprint,
@@ -152,9 +153,16 @@ def _manifest(
     owner: str,
     extensions: Iterable[Manifest],
 ) -> Manifest:
-    """Return a Database manifest, with an owner reference if the object is in the namespace of its MemoryIndex."""
+    """Return a Database manifest, with an owner reference if the object is in the namespace of its MemoryIndex.
+
+    An object without an owner has no instance label: Argo CD, where it tracks objects by labels, takes that label for
+    the name of an Application, and deletes what the Application's source does not have.
+    """
     namespace, name = place
-    owned = {"ownerReferences": owner_references(index)} if namespace == index.namespace else {}
+    if namespace == index.namespace:
+        owned: Manifest = {"ownerReferences": owner_references(index)}
+    else:
+        owned, marks = {}, {key: value for key, value in marks.items() if key != LABEL_INSTANCE}
     return {
         "apiVersion": API_VERSION,
         "kind": "Database",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import socket
 import subprocess
 import sys
@@ -13,6 +14,10 @@ from pathlib import Path
 
 import httpx
 import pytest
+
+# The program under test, as words of a shell: `make e2e-world` gives one for another architecture, under emulation.
+PROGRAM = shlex.split(os.environ.get("MEMORY_EMBEDDER_PROGRAM", "")) or [sys.executable, "-m", "memory_embedder"]
+START_SECONDS = float(os.environ.get("MEMORY_EMBEDDER_START_SECONDS", "120"))
 
 
 @dataclass
@@ -48,18 +53,18 @@ def launch(
     With `until`, waits only until that is in its log.
     """
     port, probe_port = free_port(), free_port()
-    command = [sys.executable, "-m", "memory_embedder", "serve", "--host", "127.0.0.1"]
+    command = [*PROGRAM, "serve", "--host", "127.0.0.1"]
     command += ["--port", str(port), "--probe-port", str(probe_port)]
     with log.open("wb") as output:
         process = subprocess.Popen(
             [*command, "--model-file", str(model_file), *options], stderr=output, env=os.environ | (env or {})
         )
     served = Served(process, f"http://127.0.0.1:{port}", f"http://127.0.0.1:{probe_port}", log)
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + START_SECONDS
     while process.poll() is None:
         if time.monotonic() > deadline:
             process.kill()
-            pytest.fail(f"the server was not ready in 120 s:\n{log.read_text()}")
+            pytest.fail(f"the server was not ready in {START_SECONDS:.0f} s:\n{log.read_text()}")
         with contextlib.suppress(httpx.TransportError):
             if served.refusal() != "loading" or (until is not None and until in log.read_text()):
                 break

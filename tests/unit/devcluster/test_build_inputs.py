@@ -11,8 +11,11 @@ import pytest
 
 from devcluster import install
 from devcluster.building import binaries, versions
+from devcluster.building.argo_cd import ARGO_CD
 from devcluster.building.cert_manager import CERT_MANAGER
 from devcluster.building.digests import digest_of, digest_of_files
+from devcluster.building.flux import FLUX
+from devcluster.building.keda import KEDA
 from devcluster.building.opentofu import OpenTofu, opentofu_tools
 from devcluster.building.prometheus import PROMETHEUS
 from devcluster.errors import DevclusterError
@@ -30,6 +33,7 @@ from devcluster.images.project import (
     key_of,
 )
 from devcluster.progress import SilentReporter
+from devcluster.release.programs import RELEASE
 from devcluster.settings import REPOSITORY, Settings
 
 BUILD = Build("localhost/x:dev", "Dockerfile.x", "cpu", {"BASE_IMAGE": "base"}, {"models": Path("/m")})
@@ -81,7 +85,9 @@ def test_kubernetes_staging_modules_follow_its_version() -> None:
 
 
 @pytest.mark.parametrize(
-    "tool", [*binaries.tools(), *opentofu_tools(), PROMETHEUS, CERT_MANAGER], ids=lambda tool: tool.name
+    "tool",
+    [*binaries.tools(), *opentofu_tools(), PROMETHEUS, ARGO_CD, CERT_MANAGER, *FLUX, KEDA, RELEASE],
+    ids=lambda tool: tool.name,
 )
 def test_every_tool_is_locked_and_kept_under_its_name(tool: binaries.Tool) -> None:
     assert (tool.directory / "go.mod").exists()
@@ -115,6 +121,12 @@ def test_a_file_that_is_kept_beside_the_programs_changes_their_key() -> None:
     """What was copied from another path must not be found under the old key."""
     tool = binaries.Tool("cnpg", {"cnpg-manager": "."}, files={"a.yaml": "one.yaml"})
     assert tool.key != replace(tool, files={"a.yaml": "two.yaml"}).key
+
+
+def test_a_newer_toolchain_changes_the_key_of_its_tool_and_of_no_other() -> None:
+    """What another version of Go compiled must not be found under the old key, and what needs none keeps its key."""
+    assert KEDA.key != replace(KEDA, toolchain="go1.99.0").key
+    assert {tool.toolchain for tool in binaries.tools()} == {""}
 
 
 def test_a_module_of_which_only_files_are_kept_is_not_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

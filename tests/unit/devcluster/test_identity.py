@@ -12,6 +12,7 @@ from cryptography.x509.oid import NameOID
 from devcluster import kubeconfig
 from devcluster.errors import DevclusterError
 from devcluster.node import pki
+from devcluster.node.layout import FRONT_PROXY
 
 
 def test_clients_carry_user_and_group_and_are_signed_by_the_authority() -> None:
@@ -34,7 +35,19 @@ def test_every_file_that_components_read_is_written(tmp_path: Path) -> None:
     clients = pki.write(tmp_path / "pki")
     written = {path.name for path in (tmp_path / "pki").iterdir()}
     assert {"ca.crt", "api.crt", "api.key", "kubelet-server.crt", "kubelet-client.key", "sa.key", "sa.pub"} <= written
+    assert {"front-proxy-ca.crt", "front-proxy.crt", "front-proxy.key"} <= written
     assert set(clients) == set(pki.CLIENTS)
+
+
+def test_who_speaks_for_others_to_an_api_server_is_known_by_an_authority_of_its_own(tmp_path: Path) -> None:
+    """A client of the cluster's authority could otherwise name itself to that server as anybody."""
+    pki.write(tmp_path / "pki")
+    proxy, authority, clients = (
+        x509.load_pem_x509_certificate((tmp_path / "pki" / name).read_bytes())
+        for name in ("front-proxy.crt", "front-proxy-ca.crt", "ca.crt")
+    )
+    assert proxy.issuer == authority.subject != clients.subject
+    assert FRONT_PROXY in proxy.subject.rfc4514_string()
 
 
 def test_a_kubeconfig_stands_alone_and_only_its_owner_reads_it(tmp_path: Path) -> None:

@@ -89,10 +89,13 @@ def test_a_database_object_beside_its_index_has_an_owner_and_needs_no_finalizer(
     assert [owner["uid"] for owner in made["metadata"]["ownerReferences"]] == ["u-1"]
 
 
-def test_a_database_object_in_another_namespace_has_no_owner(cluster: Cluster) -> None:
+def test_a_database_object_in_another_namespace_has_no_owner_nor_the_label_by_which_argo_cd_would_delete_it(
+    cluster: Cluster,
+) -> None:
     cluster.until_ready()
     (made,) = cluster.cnpg.values()
     assert "ownerReferences" not in made["metadata"]
+    assert "app.kubernetes.io/instance" not in made["metadata"]["labels"]
 
 
 def test_the_policy_delete_demands_the_finalizer_before_anything_is_begun(cluster: Cluster) -> None:

@@ -56,11 +56,3 @@ def test_the_values_are_values_of_the_chart(tool: str) -> None:
         values = of_kind("argocd.yaml", "Application")[0]["spec"]["source"]["helm"]["valuesObject"]
     schema = json.loads((ROOT / "charts" / "memory-index" / "values.schema.json").read_text())
     assert values.keys() <= schema["properties"].keys()
-
-
-def test_both_name_the_version_of_the_chart() -> None:
-    """A reader who copies them installs the release that they came with."""
-    version = yaml.safe_load((ROOT / "charts" / "memory-index" / "Chart.yaml").read_text())["version"]
-    (repository,) = of_kind("flux.yaml", "OCIRepository")
-    operator, _ = of_kind("argocd.yaml", "Application")
-    assert {repository["spec"]["ref"]["tag"], operator["spec"]["source"]["targetRevision"]} == {version}

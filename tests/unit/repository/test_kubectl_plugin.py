@@ -4,7 +4,6 @@ import importlib.util
 import io
 import re
 import subprocess
-import tomllib
 import zipfile
 from pathlib import Path
 from types import ModuleType
@@ -55,17 +54,6 @@ def test_the_manifest_is_one_that_krew_accepts(manifest: dict[str, Any], packing
         packed = zipfile.ZipFile(io.BytesIO(packing.archive())).namelist()
         assert {entry["from"] for entry in platform["files"]} == set(packed)
         assert platform["bin"] in packed
-
-
-def test_its_version_is_that_of_the_chart_and_the_packages(manifest: dict[str, Any]) -> None:
-    """One release has one number."""
-    chart = yaml.safe_load((ROOT / "charts" / "memory-index" / "Chart.yaml").read_text())
-    version = chart["version"]
-    packages = [tomllib.loads((ROOT / name / "pyproject.toml").read_text()) for name in PACKAGES]
-    assert {chart["appVersion"], *(package["project"]["version"] for package in packages)} == {version}
-    (platform,) = manifest["spec"]["platforms"]
-    assert manifest["spec"]["version"] == f"v{version}"
-    assert f"/v{version}/" in platform["uri"]
 
 
 def test_kubectl_finds_the_program_by_the_plugins_name(manifest: dict[str, Any]) -> None:
