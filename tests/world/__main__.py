@@ -22,6 +22,7 @@ from tests.world.flux import prove_flux
 from tests.world.keda import prove_keda
 from tests.world.own_scaling import prove_own_scaling
 from tests.world.parts import Figures, Part, PartAlone, Run, World
+from tests.world.policies import prove_policies
 from tests.world.release import prove_release
 from tests.world.tls import prove_tls
 
@@ -32,6 +33,7 @@ PARTS: dict[str, Part] = {
     "flux": prove_flux,
     "own_scaling": prove_own_scaling,
     "keda": prove_keda,
+    "policies_enforced": prove_policies,
 }
 
 

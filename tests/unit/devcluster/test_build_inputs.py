@@ -16,6 +16,7 @@ from devcluster.building.cert_manager import CERT_MANAGER
 from devcluster.building.digests import digest_of, digest_of_files
 from devcluster.building.flux import FLUX
 from devcluster.building.keda import KEDA
+from devcluster.building.kube_router import KUBE_ROUTER
 from devcluster.building.opentofu import OpenTofu, opentofu_tools
 from devcluster.building.prometheus import PROMETHEUS
 from devcluster.errors import DevclusterError
@@ -86,7 +87,7 @@ def test_kubernetes_staging_modules_follow_its_version() -> None:
 
 @pytest.mark.parametrize(
     "tool",
-    [*binaries.tools(), *opentofu_tools(), PROMETHEUS, ARGO_CD, CERT_MANAGER, *FLUX, KEDA, RELEASE],
+    [*binaries.tools(), *opentofu_tools(), PROMETHEUS, ARGO_CD, CERT_MANAGER, *FLUX, KEDA, KUBE_ROUTER, RELEASE],
     ids=lambda tool: tool.name,
 )
 def test_every_tool_is_locked_and_kept_under_its_name(tool: binaries.Tool) -> None:
