@@ -215,6 +215,6 @@ def _enforced(world: World) -> Iterator[None]:
         finally:
             process.kill()
             process.wait()
-            # Its own --cleanup-config panics; kube-proxy has tables of its own, so all that is left here is kube-router's.
+            # Its own --cleanup-config panics. kube-proxy has a table of its own, so the rules here are kube-router's.
             for rest in (("iptables", "-F"), ("iptables", "-X"), ("ipset", "destroy")):
                 world.cluster.exec_in_network(rest)
