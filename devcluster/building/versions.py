@@ -33,7 +33,7 @@ _MODULES = {
     "helm": "helm.sh/helm/v4",
     "cnpg": "github.com/cloudnative-pg/cloudnative-pg",
     "cert-manager": "github.com/cert-manager/cert-manager",
-    "terraform": "github.com/hashicorp/terraform",
+    "opentofu": "github.com/opentofu/opentofu",
     "terraform-provider-helm": "github.com/hashicorp/terraform-provider-helm",
     "terraform-provider-kubectl": "github.com/gavinbunney/terraform-provider-kubectl",
     "external-secrets": "github.com/external-secrets/external-secrets",

@@ -16,7 +16,7 @@ import pytest
 
 import devcluster
 from devcluster import first_run
-from devcluster.building.terraform import ensure_terraform
+from devcluster.building.opentofu import ensure_opentofu
 from devcluster.cluster import Cluster
 from devcluster.install import OPERATOR_NAMESPACE
 from devcluster.postgres import create_postgres
@@ -32,8 +32,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         capture = session.config.pluginmanager.getplugin("capturemanager")
         with capture.global_and_fixture_disabled():
             devcluster.prepare()
-            if any("terraform" in getattr(item, "fixturenames", ()) for item in session.items):
-                ensure_terraform(devcluster.Settings(), devcluster.ConsoleReporter())
+            if any("tofu" in getattr(item, "fixturenames", ()) for item in session.items):
+                ensure_opentofu(devcluster.Settings(), devcluster.ConsoleReporter())
 
 
 def pytest_configure(config: pytest.Config) -> None:

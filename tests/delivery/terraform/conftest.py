@@ -1,4 +1,4 @@
-"""An infrastructure repository with our unit in it, and the cluster that Terraform applies the unit to.
+"""An infrastructure repository with our unit in it, and the cluster that OpenTofu applies the unit to.
 
 Of External Secrets only the definition is installed. The node offers the GPU and its memory seat to the scheduler
 alone, so the embedder computes on the processor.
@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import devcluster
-from devcluster.building.terraform import Terraform, ensure_terraform
+from devcluster.building.opentofu import OpenTofu, ensure_opentofu
 from devcluster.cluster import Cluster
 from devcluster.demo import objects
 from devcluster.demo.environment import DIMENSIONS, MODEL
@@ -29,9 +29,9 @@ ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(scope="module")
-def terraform() -> Terraform:
-    """Terraform and its providers, which the hook of this folder has built."""
-    return ensure_terraform(devcluster.Settings(), ConsoleReporter())
+def tofu() -> OpenTofu:
+    """OpenTofu and its providers, which the hook of this folder has built."""
+    return ensure_opentofu(devcluster.Settings(), ConsoleReporter())
 
 
 @pytest.fixture(scope="module")
@@ -79,9 +79,9 @@ def node(cluster: Cluster) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def surroundings(cluster: Cluster, node: str, terraform: Terraform) -> Iterator[None]:
+def surroundings(cluster: Cluster, node: str, tofu: OpenTofu) -> Iterator[None]:
     """What other stacks of the repository own: our namespace, External Secrets' definition, the GPU's classes."""
-    cluster.kubectl("apply", "--server-side", "--filename", str(terraform.definition))
+    cluster.kubectl("apply", "--server-side", "--filename", str(tofu.definition))
     cluster.kubectl("wait", "--for=condition=Established", "crd/externalsecrets.external-secrets.io", "--timeout=240s")
     cluster.apply(
         objects.namespace(NAMESPACE),
@@ -106,11 +106,11 @@ def surroundings(cluster: Cluster, node: str, terraform: Terraform) -> Iterator[
 
 
 @pytest.fixture(scope="module")
-def settings(cluster: Cluster, terraform: Terraform, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """The environment of Terraform, which names its program, the providers and the cluster."""
+def settings(cluster: Cluster, tofu: OpenTofu, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The environment of OpenTofu, which names its program, the providers and the cluster."""
     return {
-        "TERRAFORM": str(terraform.program),
-        "TF_CLI_CONFIG_FILE": str(terraform.write_mirror(tmp_path_factory.mktemp("terraform"))),
+        "TOFU": str(tofu.program),
+        "TF_CLI_CONFIG_FILE": str(tofu.write_mirror(tmp_path_factory.mktemp("tofu"))),
         "TF_CLI_ARGS": "-no-color",
         "TF_IN_AUTOMATION": "1",
         "TF_VAR_kube_config_path": str(cluster.kubeconfig),

@@ -1,4 +1,4 @@
-"""The unit as Terraform is run in it, and the names that it uses."""
+"""The unit as OpenTofu is run in it, and the names that it uses."""
 
 import json
 import os
@@ -14,15 +14,15 @@ SEAT = {"nvidia.com/gpu": 1, "example.com/gpu-memory-mib": 2000}
 ROWS = 20
 
 
-def terraform_in(
+def tofu_in(
     directory: Path, settings: dict[str, str], *arguments: str, accepted: tuple[int, ...] = (0,)
 ) -> subprocess.CompletedProcess[str]:
-    """Run Terraform in a directory; a status that is not accepted fails the test with the end of the output."""
+    """Run OpenTofu in a directory; a status that is not accepted fails the test with the end of the output."""
     environment = {**os.environ, **settings}
     done = subprocess.run(
-        [settings["TERRAFORM"], *arguments], cwd=directory, env=environment, capture_output=True, text=True, check=False
+        [settings["TOFU"], *arguments], cwd=directory, env=environment, capture_output=True, text=True, check=False
     )
-    assert done.returncode in accepted, f"terraform {arguments}\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
+    assert done.returncode in accepted, f"tofu {arguments}\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
     return done
 
 
@@ -40,9 +40,9 @@ class Stack:
         return self.unit.directory / "terraform.tfstate"
 
     def run(self, command: str, *options: str, accepted: tuple[int, ...] = (0,)) -> subprocess.CompletedProcess[str]:
-        """Run a command of Terraform as Terragrunt would, with the inputs of the unit."""
+        """Run a command of OpenTofu as Terragrunt would, with the inputs of the unit."""
         inputs = self.unit.environment(command, self.outputs)
-        return terraform_in(self.unit.directory, {**self.settings, **inputs}, command, *options, accepted=accepted)
+        return tofu_in(self.unit.directory, {**self.settings, **inputs}, command, *options, accepted=accepted)
 
     def changes(self) -> list[str]:
         """Addresses of the resources that a plan would change now, in order; the plan is kept."""
@@ -54,4 +54,4 @@ class Stack:
 
     def plan(self) -> str:
         """The plan that was kept, as JSON."""
-        return terraform_in(self.unit.directory, self.settings, "show", "-json", "plan").stdout
+        return tofu_in(self.unit.directory, self.settings, "show", "-json", "plan").stdout

@@ -1,6 +1,6 @@
 """Reads a Terragrunt unit as far as ours uses Terragrunt, whose program is not served as a Go module.
 
-A unit is prepared as Terragrunt prepares it before it runs Terraform: the files that the root configuration generates
+A unit is prepared as Terragrunt prepares it before it runs OpenTofu: the files that the root configuration generates
 are written beside the unit's own, and the inputs become environment variables TF_VAR_<name>. Whatever is not understood
 here is refused, never ignored.
 """
@@ -67,7 +67,7 @@ class Unit:
             (self.directory / block["path"]).write_text(block["contents"], encoding="utf-8")
 
     def environment(self, command: str, outputs: Outputs) -> dict[str, str]:
-        """The variables that Terragrunt passes to a command of Terraform.
+        """The variables that Terragrunt passes to a command of OpenTofu.
 
         `outputs` are those of the stacks that were applied. Mock outputs stand in for others where the unit allows it.
         """

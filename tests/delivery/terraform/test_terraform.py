@@ -1,4 +1,4 @@
-"""The Terraform modules and the Terragrunt unit, copied into an infrastructure repository and applied by Terraform.
+"""The Terraform modules and the Terragrunt unit, copied into an infrastructure repository and applied by OpenTofu.
 
 The tests are the stages of one life, from the first plan on a cluster that knows nothing of us to the destruction, and
 run in their order.
@@ -17,7 +17,7 @@ from devcluster.postgres import Postgres
 from devcluster.retrying import until
 from memory_operator.resources.quantities import same_quantity
 from tests.delivery.terraform.leftovers import inventory, left
-from tests.delivery.terraform.stack import DATABASE, DEFINITION, NAMESPACE, ROWS, SEAT, Stack, terraform_in
+from tests.delivery.terraform.stack import DATABASE, DEFINITION, NAMESPACE, ROWS, SEAT, Stack, tofu_in
 
 ROOT = Path(__file__).parents[3]
 SECRET = "claude-memory-index-dsn"
@@ -78,13 +78,13 @@ def test_each_module_is_valid_by_itself(
 ) -> None:
     """A module needs nothing but the providers that it requires."""
     copied = Path(shutil.copytree(infrastructure / "modules" / module, tmp_path / module))
-    terraform_in(copied, settings, "init", "-backend=false", "-input=false")
-    terraform_in(copied, settings, "validate")
+    tofu_in(copied, settings, "init", "-backend=false", "-input=false")
+    tofu_in(copied, settings, "validate")
 
 
-def test_the_sources_are_in_terraforms_own_format(settings: dict[str, str]) -> None:
-    """`terraform fmt` would change nothing."""
-    assert terraform_in(ROOT / "terraform", settings, "fmt", "-check", "-recursive").stdout == ""
+def test_the_sources_are_in_opentofus_own_format(settings: dict[str, str]) -> None:
+    """`tofu fmt` would change nothing."""
+    assert tofu_in(ROOT / "terraform", settings, "fmt", "-check", "-recursive").stdout == ""
 
 
 def test_a_plan_needs_neither_the_definition_nor_the_dependencies(cluster: Cluster, stack: Stack) -> None:
@@ -138,7 +138,7 @@ def test_the_embedder_takes_its_seat_on_the_tainted_node(cluster: Cluster, stack
 def test_a_second_plan_is_empty(stack: Stack, figures: dict[str, Any]) -> None:
     """What was applied is what the plan asks for, although operator and API server have added to the objects since."""
     changes = stack.changes()
-    figures["terraform_second_plan_changes"] = len(changes)
+    figures["tofu_second_plan_changes"] = len(changes)
     assert changes == []
 
 

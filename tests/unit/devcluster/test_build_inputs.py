@@ -16,8 +16,8 @@ from devcluster.building.cert_manager import CERT_MANAGER
 from devcluster.building.digests import digest_of, digest_of_files
 from devcluster.building.flux import FLUX
 from devcluster.building.keda import KEDA
+from devcluster.building.opentofu import OpenTofu, opentofu_tools
 from devcluster.building.prometheus import PROMETHEUS
-from devcluster.building.terraform import Terraform, terraform_tools
 from devcluster.errors import DevclusterError
 from devcluster.images.archives import ImageConfig, image_names, write_archive
 from devcluster.images.bases import cnpg_image, mirror_from
@@ -86,7 +86,7 @@ def test_kubernetes_staging_modules_follow_its_version() -> None:
 
 @pytest.mark.parametrize(
     "tool",
-    [*binaries.tools(), *terraform_tools(), PROMETHEUS, ARGO_CD, CERT_MANAGER, *FLUX, KEDA, RELEASE],
+    [*binaries.tools(), *opentofu_tools(), PROMETHEUS, ARGO_CD, CERT_MANAGER, *FLUX, KEDA, RELEASE],
     ids=lambda tool: tool.name,
 )
 def test_every_tool_is_locked_and_kept_under_its_name(tool: binaries.Tool) -> None:
@@ -95,23 +95,23 @@ def test_every_tool_is_locked_and_kept_under_its_name(tool: binaries.Tool) -> No
     assert tool.key.startswith(f"{tool.name}-")
 
 
-def test_a_cluster_does_not_wait_for_terraform_to_be_built(tmp_path: Path) -> None:
-    """Terraform is a group of its own, which only the tests of delivery build."""
+def test_a_cluster_does_not_wait_for_opentofu_to_be_built(tmp_path: Path) -> None:
+    """OpenTofu is a group of its own, which only the tests of delivery build."""
     missing = {tool.name for tool in binaries.Binaries(Settings(cache_dir=tmp_path)).missing()}
     assert "kubernetes" in missing
-    assert missing.isdisjoint(tool.name for tool in terraform_tools())
+    assert missing.isdisjoint(tool.name for tool in opentofu_tools())
 
 
-def test_terraform_finds_its_providers_in_the_mirror_and_asks_no_registry(tmp_path: Path) -> None:
+def test_opentofu_finds_its_providers_in_the_mirror_and_asks_no_registry(tmp_path: Path) -> None:
     """A provider lies below its address, version and platform, and nothing but the mirror is configured."""
     built = tmp_path / "built"
     built.mkdir()
     (built / "terraform-provider-x_v1.2.3").touch()
-    terraform = Terraform(Path("terraform"), {("owner/x", "1.2.3"): built}, Path("definition.yaml"))
-    configuration = terraform.write_mirror(tmp_path).read_text(encoding="utf-8")
+    tofu = OpenTofu(Path("tofu"), {("owner/x", "1.2.3"): built}, Path("definition.yaml"))
+    configuration = tofu.write_mirror(tmp_path).read_text(encoding="utf-8")
     platform = f"linux_{binaries.go_architecture()}"
     mirror = tmp_path / "mirror"
-    place = mirror / "registry.terraform.io" / "owner" / "x" / "1.2.3" / platform
+    place = mirror / "registry.opentofu.org" / "owner" / "x" / "1.2.3" / platform
     assert (place / "terraform-provider-x_v1.2.3").exists()
     assert f'path = "{mirror}"' in configuration
     assert "direct" not in configuration
@@ -132,7 +132,7 @@ def test_a_newer_toolchain_changes_the_key_of_its_tool_and_of_no_other() -> None
 def test_a_module_of_which_only_files_are_kept_is_not_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A tool without programs is downloaded, its files are copied, and no compiler is asked for anything."""
     sources = tmp_path / "sources"
-    tool = next(tool for tool in terraform_tools() if not tool.programs)
+    tool = next(tool for tool in opentofu_tools() if not tool.programs)
     for path in tool.files.values():
         (sources / path).parent.mkdir(parents=True)
         (sources / path).write_text("kind: CustomResourceDefinition\n", encoding="utf-8")

@@ -1,6 +1,6 @@
 """The Terraform modules, the Terragrunt unit and their pages fit one another; MEMORY_TEST_UPDATE=1 rewrites the pages.
 
-Terraform itself checks and applies them in tests/delivery, which takes longer.
+OpenTofu checks and applies them in tests/delivery, which takes longer.
 """
 
 import json
@@ -101,7 +101,7 @@ def test_the_page_names_the_address_that_the_unit_gives() -> None:
 
 
 def test_the_units_inputs_are_the_stacks_variables() -> None:
-    """Terragrunt passes inputs by the environment, where Terraform ignores variables that it does not know."""
+    """Terragrunt passes inputs by the environment, where OpenTofu ignores variables that it does not know."""
     inputs = set(parse(STACK / "terragrunt.hcl")["inputs"])
     assert required(STACK) <= inputs <= set(blocks(STACK, "variable"))
 
