@@ -9,6 +9,8 @@ import httpx
 import numpy as np
 import pytest
 
+from tests.integration.memory_embedder.served import START_SECONDS
+
 TEXT = "The NAS is backed up to the second disk every night at three."
 
 
@@ -61,7 +63,7 @@ def test_the_process_leaves_no_core_dump_and_cannot_be_traced(server: Any) -> No
 
 async def test_after_a_caller_disconnects_the_server_answers_others(server: Any) -> None:
     """The caller leaves once some of its texts are computed, and what is left of them is dropped."""
-    async with httpx.AsyncClient(base_url=server.url, timeout=60) as client:
+    async with httpx.AsyncClient(base_url=server.url, timeout=START_SECONDS) as client:
         before = await counted(server, "documents_total")
         asking = asyncio.create_task(client.post("/v1/embeddings", json={"input": [TEXT * 20] * 200}))
         await grown(server, "documents_total", before)
@@ -82,7 +84,7 @@ async def counted(server: Any, name: str) -> float:
 
 
 async def grown(server: Any, name: str, before: float) -> None:
-    """Wait until a counter of the lane of documents exceeds a value, for at most a minute."""
-    async with asyncio.timeout(60):
+    """Wait until a counter of the lane of documents exceeds a value, at most as long as a start may take."""
+    async with asyncio.timeout(START_SECONDS):
         while await counted(server, name) <= before:  # noqa: ASYNC110  (another process is observed)
             await asyncio.sleep(0.01)
