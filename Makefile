@@ -191,7 +191,7 @@ e2e-adopt: setup  ## Stores of other programs, made by the programs themselves, 
 
 # The parts may be named: PARTS="release arm64".
 .PHONY: e2e-world
-e2e-world: setup release-host  ## Registries, GitOps tools, certificates, scalers and policies that users run beside us, met; one line of JSON
+e2e-world: setup world-host  ## Registries, GitOps tools, certificates, scalers and policies that users run beside us, met; one line of JSON
 	$(PY) -m tests.world $(PARTS:%=--only %)
 
 .PHONY: run-operator
@@ -222,9 +222,9 @@ images: setup  ## Both images with docker, podman or buildah; prints sizes and w
 # A release: KEY is cosign's private key, whose password is in COSIGN_PASSWORD; OUTPUT is where everything lies afterwards.
 OUTPUT ?= dist/$(VERSION)
 
-.PHONY: version release rebuild release-host
-release-host: $(VENV)/.installed
-	$(PREFLIGHT) --release
+.PHONY: version release rebuild release-host world-host
+release-host world-host: $(VENV)/.installed
+	$(PREFLIGHT) --$(@:-host=)
 
 version: $(VENV)/.installed  ## Write VERSION=X.Y.Z into every file that has one
 	@$(PY) -m devcluster version $(or $(VERSION),$(error make version VERSION=X.Y.Z))

@@ -240,6 +240,7 @@ def rebuild(directory: Annotated[Path, typer.Argument(help="Where a release lies
 def check(
     install: Annotated[bool, typer.Option("--install", help="Install the missing packages with apt")] = False,
     release: Annotated[bool, typer.Option("--release", help="Also those of a release for both architectures")] = False,
+    world: Annotated[bool, typer.Option("--world", help="Also those of a release and of `make e2e-world`")] = False,
 ) -> None:
     """Print which drivers can run on this machine, and what is missing for each of the other drivers."""
     settings = _settings()
@@ -251,9 +252,12 @@ def check(
             for problem in driver.problems()
         ]
         facts = preflight.gather(binaries_built=True, bases_built=True)
-        of_release = preflight.problems_of_releases(facts) if release else ()
-        of_tests = preflight.problems_of_tests(facts)
-        preflight.install([*problems, *preflight.build_problems(facts), *of_tests, *of_release])
+        problems += [*preflight.build_problems(facts), *preflight.problems_of_tests(facts)]
+        if release or world:
+            problems += preflight.problems_of_releases(facts)
+        if world:
+            problems += preflight.problems_of_world(facts)
+        preflight.install(problems)
     for driver in sessions.drivers(settings):
         problems_here = driver.problems()
         typer.echo(f"{driver.name}: {'can run' if not problems_here else 'cannot run'}")

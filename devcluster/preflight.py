@@ -41,6 +41,12 @@ RELEASE_PROGRAMS = {
     "update-binfmts": "binfmt-support",
     "aarch64-linux-gnu-g++": "g++-aarch64-linux-gnu",
 }
+# Of `make e2e-world`, beside those of a release.
+WORLD_PROGRAMS = {
+    "ipset": "ipset",  # with iptables, what kube-router enforces policies by
+    "iptables": "iptables",
+    "redis-server": "redis-server",  # where Argo CD keeps what it has read
+}
 ENGINES = ("docker", "podman")
 IMAGE_BUILDERS = (*ENGINES, "buildah")
 _NAMESPACES_TRIAL = ("unshare", "--net", "--mount", "--pid", "--ipc", "--uts", "--fork", "--mount-proc", "true")
@@ -73,7 +79,7 @@ class Facts:
 
 def gather(*, binaries_built: bool, bases_built: bool) -> Facts:
     """Find out what is present on this machine."""
-    names = {*NODE_PROGRAMS, *BUILD_PROGRAMS, *TEST_PROGRAMS, *RELEASE_PROGRAMS, *IMAGE_BUILDERS}
+    names = {*NODE_PROGRAMS, *BUILD_PROGRAMS, *TEST_PROGRAMS, *RELEASE_PROGRAMS, *WORLD_PROGRAMS, *IMAGE_BUILDERS}
     names |= {"kind", "kubectl", "helm", "go"}
     programs = frozenset(name for name in names if shutil.which(name, path=search_path()))
     root = os.geteuid() == 0 if hasattr(os, "geteuid") else False
@@ -151,6 +157,11 @@ def problems_of_tests(facts: Facts) -> tuple[Problem, ...]:
 def problems_of_releases(facts: Facts) -> tuple[Problem, ...]:
     """Return what this machine lacks to build images for arm64, apart from what it needs for its own."""
     return tuple(_missing_programs(RELEASE_PROGRAMS, facts))
+
+
+def problems_of_world(facts: Facts) -> tuple[Problem, ...]:
+    """Return what this machine lacks to meet other systems, apart from what a release needs."""
+    return tuple(_missing_programs(WORLD_PROGRAMS, facts))
 
 
 def packages_of(problems: Iterable[Problem]) -> tuple[str, ...]:

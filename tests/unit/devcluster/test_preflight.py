@@ -82,6 +82,14 @@ def test_a_missing_pooler_or_browser_is_a_problem_of_the_tests_only() -> None:
     assert preflight.problems_of_tests(complete) == ()
 
 
+def test_what_a_release_and_the_proof_of_other_systems_need_is_asked_for_by_them_alone() -> None:
+    everything = replace(COMPLETE, programs=COMPLETE.programs.union(TEST_PROGRAMS))
+    assert (*preflight.node_problems(everything), *preflight.problems_of_tests(everything)) == ()
+    of_release = preflight.packages_of(preflight.problems_of_releases(everything))
+    assert of_release == ("binfmt-support", "g++-aarch64-linux-gnu", "qemu-user-static")
+    assert preflight.packages_of(preflight.problems_of_world(everything)) == ("ipset", "iptables", "redis-server")
+
+
 def test_kind_needs_itself_and_an_engine_that_answers() -> None:
     problems = preflight.kind_problems(has_kind=False, engine_answers=False, clients=())
     assert ["kind" in problems[0].what, "Docker" in problems[1].what] == [True, True]
