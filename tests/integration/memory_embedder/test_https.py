@@ -150,10 +150,11 @@ def test_a_service_whose_key_does_not_fit_waits_for_one_that_does(
 async def test_sigterm_under_load_over_https_answers_every_request_that_was_accepted(
     served: Served, files: ServingFiles
 ) -> None:
+    """A connection whose handshake has just ended may be closed before its request was read; the log tells which."""
     statuses: list[int] = []
 
     async def ask(asking: httpx.AsyncClient, number: int) -> None:
-        with contextlib.suppress(httpx.ConnectError):  # never accepted
+        with contextlib.suppress(httpx.ConnectError, httpx.ReadError, httpx.RemoteProtocolError):  # never accepted
             answer = await asking.post("/v1/embeddings", json={"input": [f"load {number} {part}" for part in range(8)]})
             statuses.append(answer.status_code)
 
@@ -167,4 +168,6 @@ async def test_sigterm_under_load_over_https_answers_every_request_that_was_acce
         await asyncio.gather(*tasks)
     assert await asyncio.to_thread(served.process.wait, 60) == 0
     assert set(statuses) <= {200, 503}
-    assert '"answered_everything": true' in served.log.read_text()
+    log = served.log.read_text()
+    assert '"answered_everything": true' in log
+    assert len(statuses) == sum('"route": "/v1/embeddings"' in line for line in log.splitlines())
