@@ -50,11 +50,14 @@ FLUX = (
         "h1:IjTnrkIy0ULJoTNC2ZKuMb32vkqj7dJ6zt6UqbTFxKA=",
         "config/crd/bases/kustomize.toolkit.fluxcd.io_kustomizations.yaml",
     ),
-    Definition(
-        "github.com/fluxcd/source-controller",
-        "v1.10.1",
-        "h1:vkYpgpLZu20LQ2UN4lPBdWH7sqTNdQ8FjcZD/HogN2E=",
-        "config/crd/bases/source.toolkit.fluxcd.io_gitrepositories.yaml",
+    *(
+        Definition(
+            "github.com/fluxcd/source-controller",
+            "v1.10.1",
+            "h1:vkYpgpLZu20LQ2UN4lPBdWH7sqTNdQ8FjcZD/HogN2E=",
+            f"config/crd/bases/source.toolkit.fluxcd.io_{kind}.yaml",
+        )
+        for kind in ("gitrepositories", "ocirepositories")
     ),
 )
 ARGO_CD = (
