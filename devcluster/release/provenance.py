@@ -26,7 +26,7 @@ def provenance(
             "externalParameters": {"version": version, "registry": registry, "platforms": sorted(platforms)},
             "internalParameters": {},
             "resolvedDependencies": [
-                {"uri": f"git+{source.address}@refs/tags/v{version}", "digest": {"gitCommit": source.commit}},
+                {"uri": f"git+{source.address}", "digest": {"gitCommit": source.commit}},
                 *(_lock(path, source.root) for path in locks),
             ],
         },

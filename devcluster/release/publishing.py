@@ -55,7 +55,7 @@ class Publishing:
         """Pack the chart with the digests of the images in it, and push it."""
         archive = pack_chart(self._source, self._directory, released_images(images), helm)
         reference = self._registry.reference("charts/memory-index", self._version)
-        return Artifact(CHART, reference, self._registry.push_chart(archive, "charts", reference), file=archive.name)
+        return Artifact(CHART, reference, self._registry.push_chart(archive, "charts"), file=archive.name)
 
     def files(self, name: str, files: Sequence[Path]) -> Artifact:
         """Push files of one directory as one artifact."""
@@ -66,25 +66,27 @@ class Publishing:
         )
         return Artifact(name, reference, digest, file=files[0].parent.name)
 
-    def prove(self, release: Release) -> None:
-        """Sign each digest, and attach its provenance, and to each image its bill of materials."""
-        platforms = [one.platform for one in release.artifacts if one.platform.startswith("linux/")]
+    def prove(self, artifacts: Sequence[Artifact], platforms: Iterable[str]) -> None:
+        """Sign each digest; attach the provenance of a release for these platforms, and bills of materials to images.
+
+        A signature comes last, so that what is signed has all the rest.
+        """
         statement = self._directory / "provenance.json"
         text = provenance(
             self._source,
             version=self._version,
-            registry=release.registry,
-            platforms=set(platforms),
+            registry=self._registry.prefix,
+            platforms=platforms,
             builder=_BUILDER,
             began=self._began,
             ended=time.time(),
         )
         statement.write_text(text, encoding="utf-8")
-        for artifact in release.artifacts:
-            self._signer.sign(artifact)
+        for artifact in artifacts:
             self._signer.attest(artifact, "slsaprovenance1", statement)
             if artifact.platform.startswith("linux/"):
                 self._signer.attest(artifact, "cyclonedx", self._materials(artifact))
+            self._signer.sign(artifact)
 
     def _materials(self, image: Artifact) -> Path:
         contents = read_contents(Path(image.file))
@@ -123,32 +125,35 @@ def publish(
     binaries = ensure_programs(settings, reporter)
     helm = Binaries(settings).path("helm")
     registry = Registry(prefix.rstrip("/"), helm, binaries)
-    taken = registry.digest(registry.reference("charts/memory-index", version))
-    if taken:
-        raise DevclusterError(
-            f"{prefix} has version {version} already ({taken})", remedy="what is published stays: release a new version"
-        )
     directory.mkdir(parents=True, exist_ok=True)
     if any(directory.iterdir()):
         raise DevclusterError(f"{directory} is not empty", remedy="name another directory, or remove it")
     signer = Signer(key, binaries.path("cosign"), directory)
+    chart = registry.reference("charts/memory-index", version)
+    # The chart is pushed last and signed last: where it is signed, the release is complete; else it is done over.
+    if registry.digest(chart) and signer.is_signed(chart):
+        raise DevclusterError(
+            f"{prefix} has version {version} already", remedy="what is published stays: release a new version"
+        )
     publishing = Publishing(source, version, registry, signer, directory)
     wanted = {OPERATOR: architectures, EMBEDDER: architectures, **({CUDA_EMBEDDER: ("amd64",)} if cuda else {})}
     artifacts = list[Artifact]()
-    for image, platforms in wanted.items():
-        archives = {one: build_for(image, one, settings, reporter) for one in platforms}
+    for image, built_for in wanted.items():
+        archives = {one: build_for(image, one, settings, reporter) for one in built_for}
         with reporter.step(f"Push {_IMAGES[image.key]} for {' and '.join(archives)}"):
             artifacts += publishing.images(image, archives)
-    with reporter.step("Push wheels, plugin and chart"):
+    platforms = {one.platform for one in artifacts if one.platform.startswith("linux/")}
+    with reporter.step("Push wheels and plugin"):
         artifacts += [
             publishing.files(WHEELS, build_wheels(source, directory / WHEELS)),
             publishing.files(PLUGIN, pack_plugin(source, directory / PLUGIN)),
-            # Last, because a registry that has the chart has the whole release.
-            publishing.chart(artifacts, helm),
         ]
-    release = Release(version, source.commit, source.committed, registry.prefix, tuple(artifacts))
     with reporter.step(f"Sign {len(artifacts)} digests, with provenance and bills of materials"):
-        publishing.prove(release)
+        publishing.prove(artifacts, platforms)
+    with reporter.step("Push and sign the chart"):
+        artifacts.append(publishing.chart(artifacts, helm))
+        publishing.prove(artifacts[-1:], platforms)
+    release = Release(version, source.commit, source.committed, registry.prefix, tuple(artifacts))
     (directory / "cosign.pub").write_text(signer.public_key(), encoding="utf-8")
     (directory / "notes.md").write_text(write_notes(release, read_notes(REPOSITORY, version)), encoding="utf-8")
     release.write(directory)

@@ -1,5 +1,7 @@
 """Pushes artifacts to a registry, and signs them there.
 
+What is signed are the digests that the programs compute of what they send, not what the registry says that it has.
+
 The programs read the registry's credentials from Docker's configuration (`crane auth login`, `docker login`), and the
 certificate authorities to trust from the machine, or from the file in SSL_CERT_FILE.
 """
@@ -19,7 +21,9 @@ _NO_SERVICES = (
     '{"mediaType": "application/vnd.dev.sigstore.signingconfig.v0.2+json", "rekorTlogConfig": {}, "tsaConfig": {}}\n'
 )
 _SECONDS = 900
-_MISSING = re.compile(r"MANIFEST_UNKNOWN|NAME_UNKNOWN|404 Not Found|not found", re.IGNORECASE)
+_MISSING = re.compile(r"MANIFEST_UNKNOWN|NAME_UNKNOWN|404 Not Found")
+_UNSIGNED = "no signatures found"
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _LOGIN = "log in with `crane auth login HOST`, or trust its authority by SSL_CERT_FILE"
 
 
@@ -46,43 +50,45 @@ class Registry:
 
     def push_image(self, archive: Path, reference: str) -> str:
         """Push the image of an archive, and return its digest."""
-        self._crane("push", archive, reference)
-        return self._present(reference)
+        return _digest_in(self._crane("push", archive, reference))
 
     def push_index(self, images: Sequence[Artifact], reference: str) -> str:
         """Push the list of the platforms of an image, and return its digest."""
-        self._crane("index", "append", *(f"--manifest={one.by_digest}" for one in images), f"--tag={reference}")
-        return self._present(reference)
+        manifests = (f"--manifest={one.by_digest}" for one in images)
+        return _digest_in(self._crane("index", "append", *manifests, f"--tag={reference}"))
 
-    def push_chart(self, archive: Path, directory: str, reference: str) -> str:
-        """Push a chart to a directory below the prefix, and return the digest of what is at `reference` then."""
-        processes.run(
-            [self._helm, "push", archive, f"oci://{self.prefix}/{directory}"], timeout=_SECONDS, remedy=_LOGIN
-        )
-        return self._present(reference)
+    def push_chart(self, archive: Path, directory: str) -> str:
+        """Push a chart to a directory below the prefix, and return its digest."""
+        command = [self._helm, "push", archive, f"oci://{self.prefix}/{directory}"]
+        return _digest_in(processes.run(command, timeout=_SECONDS, remedy=_LOGIN))
 
     def push_files(self, files: Sequence[Path], reference: str, *, kind: str, created: str) -> str:
         """Push files of one directory as one artifact, and return its digest; `created` is a time in RFC 3339."""
         command = [
             *(self._binaries.path("oras"), "push", "--plain-http=false", "--no-tty", reference),
             *(f"--artifact-type={kind}", f"--annotation=org.opencontainers.image.created={created}"),
-            *(file.name for file in files),
+            *("--format=go-template={{.digest}}", *(file.name for file in files)),
         ]
-        processes.run(command, cwd=files[0].parent, timeout=_SECONDS, remedy=_LOGIN)
-        return self._present(reference)
+        return _digest_in(processes.run(command, cwd=files[0].parent, timeout=_SECONDS, remedy=_LOGIN))
 
     def digest_of_archive(self, archive: Path) -> str:
         """Return the digest that the image of an archive has once it is pushed."""
-        return self._crane("digest", f"--tarball={archive}").strip().rpartition("@")[2]
-
-    def _present(self, reference: str) -> str:
-        digest = self.digest(reference)
-        if not digest:
-            raise DevclusterError(f"the registry does not have {reference} although it was pushed")
-        return digest
+        return _digest_in(self._crane("digest", f"--tarball={archive}"))
 
     def _crane(self, *arguments: object) -> str:
         return processes.run([self._binaries.path("crane"), *arguments], timeout=_SECONDS, remedy=_LOGIN)
+
+
+def _digest_in(output: str) -> str:
+    """Return the digest that a program has printed of what it pushed.
+
+    Raises:
+        DevclusterError: it has printed none.
+    """
+    found = _DIGEST.findall(output)
+    if not found:
+        raise DevclusterError("no digest was printed of what was pushed", detail=processes.tail(output))
+    return str(found[-1])
 
 
 class Signer:
@@ -100,6 +106,16 @@ class Signer:
     def public_key(self) -> str:
         """Return the public key, in PEM, by which signatures are verified."""
         return self._run("public-key", f"--key={self._key}")
+
+    def is_signed(self, reference: str) -> bool:
+        """Return whether anybody has signed what is at this reference, which exists."""
+        public = self._configuration.with_name("cosign.pub")
+        public.write_text(self.public_key(), encoding="utf-8")
+        try:
+            self._run("verify", f"--key={public}", "--insecure-ignore-tlog=true", reference)
+        except CommandError as error:
+            return _UNSIGNED not in error.output
+        return True
 
     def sign(self, artifact: Artifact) -> None:
         """Attach a signature to an artifact's digest."""

@@ -25,7 +25,7 @@ from devcluster.settings import REPOSITORY
 from tests.support.cluster.memories import rows
 from tests.support.cluster.tenants import DATABASES, INDEX, SMALL, Tenant, manifest
 from tests.support.waiting import eventually
-from tests.world.parts import Figures, World
+from tests.world.parts import World
 
 _NAMESPACE = "argocd"
 _GIT = "git://127.0.0.1:9418/indexes"
@@ -36,8 +36,8 @@ _SECONDS = 300.0
 _AUTHOR = ("-c", "user.name=a user", "-c", "user.email=user@example.org")
 
 
-def prove_argo_cd(world: World) -> Figures:
-    """Sync, heal and prune with tracking by labels, where the Application has the name of the index."""
+def prove_argo_cd(world: World) -> str:
+    """Return the Application's health, with tracking by labels, where the Application has the name of the index."""
     binaries = Binaries(world.settings, (ARGO_CD,))
     binaries.ensure(world.reporter)
     tenant = _tenant(world)
@@ -55,7 +55,7 @@ def prove_argo_cd(world: World) -> Figures:
         eventually(
             lambda: tenant.index()["spec"]["backfill"].get("batchSize"), lambda size: size == 32, what="the sync"
         )
-        _wait(world.cluster, "Healthy", "Synced")
+        health = _wait(world.cluster, "Healthy", "Synced")
         assert _database(tenant) == database, "Argo CD has removed or replaced the operator's Database object"
         source.remove()
         _refresh(world.cluster)
@@ -63,7 +63,7 @@ def prove_argo_cd(world: World) -> Figures:
             lambda: tenant.kubectl("get", "memoryindexes", "-o", "name"), lambda left: not left, what="the prune"
         )
     tenant.cluster.kubectl("delete", "namespace", tenant.name, _NAMESPACE, "--wait=false")
-    return {"health": "Healthy"}
+    return health
 
 
 def _tenant(world: World) -> Tenant:
@@ -96,7 +96,9 @@ def _application(tenant: Tenant) -> dict[str, Any]:
     }
 
 
-def _wait(cluster: Cluster, health: str, sync: str) -> None:
+def _wait(cluster: Cluster, health: str, sync: str) -> str:
+    """Wait until the Application is so, and return its health."""
+
     def state() -> tuple[str, str, Any]:
         status = cluster.read(f"{_APPLICATIONS}/{INDEX}").get("status", {})
         return (
@@ -105,7 +107,8 @@ def _wait(cluster: Cluster, health: str, sync: str) -> None:
             status.get("conditions", ()),
         )
 
-    eventually(state, lambda seen: seen[:2] == (health, sync), what=f"the Application {health}", seconds=_SECONDS)
+    found = eventually(state, lambda seen: seen[:2] == (health, sync), what=f"a {health} Application", seconds=_SECONDS)
+    return found[0]
 
 
 def _refresh(cluster: Cluster) -> None:

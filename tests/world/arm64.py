@@ -19,7 +19,7 @@ from tests.support.cluster.memories import rows
 from tests.support.cluster.tenants import TABLE
 from tests.support.embedder_process import running_embedder
 from tests.support.model_files.cache import DEFAULT_MODEL_FILE
-from tests.world.emulated import unpacked
+from tests.world.emulated import unpack
 from tests.world.parts import Figures, Run
 
 _CONTRACT = ("test_documented_calls.py", "test_openapi_fuzz.py", "test_clients.py")
@@ -34,14 +34,15 @@ _SECONDS = 1800.0
 
 def prove_arm64(run: Run) -> Figures:
     """Compare vectors with those of this machine's embedder; run the contract's tests, a migration and a backfill."""
-    archives = {image.key: build_for(image, "arm64", run.settings, run.reporter) for image in (OPERATOR, EMBEDDER)}
-    with unpacked(archives[EMBEDDER.key], run.scratch / "embedder-arm64") as program:
-        embedder = [*program, "memory-embedder"]
-        with running_embedder(_MODEL_FILE, *_MEASURED, program=embedder, seconds=_START_SECONDS) as emulated:
-            cosine = _least_cosine(emulated)
-            with unpacked(archives[OPERATOR.key], run.scratch / "operator-arm64") as operator:
-                embedded = _migrated_and_backfilled(operator, emulated, run.scratch / "postgres")
-        contract = _contract(embedder)
+    programs = {
+        image.key: unpack(build_for(image, "arm64", run.settings, run.reporter), run.scratch / f"{image.key}-arm64")
+        for image in (OPERATOR, EMBEDDER)
+    }
+    embedder = [*programs[EMBEDDER.key], "memory-embedder"]
+    with running_embedder(_MODEL_FILE, *_MEASURED, program=embedder, seconds=_START_SECONDS) as emulated:
+        cosine = _least_cosine(emulated)
+        embedded = _migrated_and_backfilled(programs[OPERATOR.key], emulated, run.scratch / "postgres")
+    contract = _contract(embedder)
     assert cosine >= _LEAST_COSINE, f"a vector of arm64 has the cosine {cosine:.6f} to that of this machine"
     assert embedded == _ROWS, f"{embedded} of {_ROWS} rows have a vector"
     return {"least_cosine": round(cosine, 6), "contract": contract, "backfilled": embedded}

@@ -1,21 +1,20 @@
 """Programs of an image for another architecture, run on this machine by the kernel's registered emulator."""
 
 import shutil
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from devcluster import processes
 from devcluster.images.archives import layers_of
 
 _REMOVED = ".wh."
-_MOUNTED = ("/proc", "/dev", "/tmp")  # noqa: S108  (where the caller's files are)
-_PATH = "PATH=/opt/venv/bin:/usr/local/bin:/usr/bin:/bin"
+# The mounts are in a namespace of the program alone: nobody who removes the directory can remove what is mounted there.
+_ENTER = """
+for path in proc dev tmp; do mkdir -p "$0/$path" && mount --bind "/$path" "$0/$path" || exit 1; done
+exec chroot "$0" env PATH=/opt/venv/bin:/usr/local/bin:/usr/bin:/bin "$@"
+"""
 
 
-@contextmanager
-def unpacked(archive: Path, directory: Path) -> Iterator[list[str]]:
-    """Unpack an image, and yield the beginning of a command line that runs a program of it, as root.
+def unpack(archive: Path, directory: Path) -> list[str]:
+    """Unpack an image, and return the beginning of a command line that runs a program of it, as root.
 
     The program has this machine's /proc, /dev, /tmp and network, and gets signals as any process.
     """
@@ -27,13 +26,7 @@ def unpacked(archive: Path, directory: Path) -> Iterator[list[str]]:
                 _remove(target.with_name(target.name.removeprefix(_REMOVED)))
             else:
                 layer.extract(entry, directory, filter="fully_trusted")
-    with ExitStack() as mounts:
-        for path in _MOUNTED:
-            target = directory / path.lstrip("/")
-            target.mkdir(exist_ok=True)
-            processes.run(["mount", "--bind", path, target])
-            mounts.callback(processes.run, ["umount", target])
-        yield ["chroot", str(directory), "env", _PATH]
+    return ["unshare", "--mount", "sh", "-c", _ENTER, str(directory)]
 
 
 def _remove(path: Path) -> None:

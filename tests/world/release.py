@@ -9,15 +9,17 @@ import shutil
 import subprocess
 import sys
 import time
-from asyncio.subprocess import PIPE, Process
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
+from typing import Any
 
 import devcluster
 from devcluster import processes
 from devcluster.building.binaries import Binaries
 from devcluster.cluster import Cluster
-from devcluster.demo.objects import TOOLBOX, namespace
+from devcluster.demo.objects import namespace
+from devcluster.errors import CommandError
 from devcluster.install import OPERATOR_NAMESPACE
 from devcluster.postgres import create_postgres
 from devcluster.release.artifacts import Artifact, Release
@@ -27,7 +29,8 @@ from tests.support.cluster.memories import rows
 from tests.support.cluster.tenants import Tenant
 from tests.support.documents import commands
 from tests.support.invented import question
-from tests.support.recalling.loop import SCRIPT, RecallLoop
+from tests.support.recalling.loop import RecallLoop
+from tests.support.recalling.pods import spawn_recalls
 from tests.world.parts import Figures, Run
 from tests.world.registry import HOST, PASSWORD, USER, OwnRegistry
 
@@ -55,7 +58,9 @@ def prove_release(run: Run) -> Figures:
     with _cluster(registry) as cluster:
         installed = _install_and_upgrade(cluster, run, registry, programs)
     platforms = {one.platform for one in releases[FIRST].artifacts if one.platform.startswith("linux/")}
-    return {"platforms": len(platforms), **proven, "rebuilt_equal": rebuilt, **installed}
+    figures = {"platforms": len(platforms), **proven, "rebuilt_equal": rebuilt, **installed}
+    assert (figures["signed"], figures["provenance"], figures["rebuilt_equal"]) == ("all", "all", "all"), figures
+    return figures
 
 
 class _Programs:
@@ -76,18 +81,35 @@ def _publish(version: str, run: Run, registry: OwnRegistry) -> Release:
     changelog.write_text(text.replace("## [Unreleased]", f"## [Unreleased]\n\n## [{version}]", 1), encoding="utf-8")
     author = ("-c", "user.name=releaser", "-c", "user.email=releaser@example.org")
     processes.run(["git", *author, "commit", "--quiet", "--all", "--message", f"Release {version}"], cwd=clone)
+    # A key that cannot be opened ends a release before it is complete; it is done over, but not once it is published.
+    broken_off = _failure(version, run.scratch / f"{version}-without-key", run, registry, password="another")
+    assert "COSIGN_PASSWORD" in broken_off, f"a key was used without its password: {broken_off}"
+    assert not (failure := _failure(version, run.scratch / version, run, registry)), failure
+    refused = _failure(version, run.scratch / f"{version}-again", run, registry)
+    assert f"has version {version} already" in refused, f"version {version} was published twice: {refused}"
+    return Release.read(run.scratch / version)
+
+
+def _failure(
+    version: str, target: Path, run: Run, registry: OwnRegistry, *, password: str = _PASSWORD["COSIGN_PASSWORD"]
+) -> str:
+    """Publish a version into a directory; return why that failed, or an empty string."""
     key = registry.directory / "cosign.key"
-    target = run.scratch / version
     command = [sys.executable, "-m", "devcluster", "release", version, PREFIX, "--key", key, "--output", target]
-    processes.run(command, cwd=clone, env={**registry.environment, **_PASSWORD}, timeout=_SECONDS)
-    return Release.read(target)
+    environment = {**registry.environment, "COSIGN_PASSWORD": password}
+    try:
+        processes.run(command, cwd=run.scratch / f"clone-{version}", env=environment, timeout=_SECONDS)
+    except CommandError as error:
+        return str(error)
+    return ""
 
 
-def _rebuild(run: Run) -> dict[str, str]:
-    """Build the first release again from its clone, and return what came of each artifact."""
+def _rebuild(run: Run) -> str | dict[str, Any]:
+    """Build the first release again from its clone; return `all`, or the files in which an artifact differs, by it."""
     command = [sys.executable, "-m", "devcluster", "rebuild", run.scratch / FIRST]
     answer = processes.run(command, cwd=run.scratch / f"clone-{FIRST}", timeout=_SECONDS)
-    return dict(json.loads(answer.splitlines()[-1]))
+    compared = json.loads(answer.splitlines()[-1])
+    return {name: found for name, found in compared.items() if found != "equal"} or "all"
 
 
 def _share(kind: str, release: Release, registry: OwnRegistry, programs: _Programs) -> str | int:
@@ -178,16 +200,9 @@ def _documented() -> tuple[list[str], list[str]]:
 async def _upgrade_under_recalls(tenant: Tenant, upgrade: "partial[None]") -> list[str]:
     generator = random.Random(3)  # noqa: S311  (the same questions in every run)
     questions = [question(one.content, generator) for one in _ROWS if not one.is_sensitive][:20]
-    async with RecallLoop("present", partial(_spawn_recalls, tenant), questions) as loop:
+    async with RecallLoop("present", partial(spawn_recalls, tenant), questions) as loop:
         await loop.wait_until_complete()
         await asyncio.to_thread(upgrade)
         await asyncio.to_thread(tenant.wait_ready)
         await loop.wait_for_answers(_ANSWERS)
         return loop.faults()
-
-
-async def _spawn_recalls(tenant: Tenant) -> Process:
-    command = ("exec", "-i", TOOLBOX, "--", "python", "-c", SCRIPT.read_text(encoding="utf-8"))
-    return await asyncio.create_subprocess_exec(
-        *tenant.cluster.kubectl_command("-n", tenant.name, *command), stdin=PIPE, stdout=PIPE, stderr=PIPE
-    )

@@ -85,7 +85,7 @@ def test_the_provenance_names_the_commit_the_locks_and_what_was_asked_for(tmp_pa
         "version": "1.2.3", "registry": "r.example/m", "platforms": ["linux/arm64"]
     }  # fmt: skip
     commit, lock = definition["resolvedDependencies"]
-    assert commit == {"uri": "git+https://git.example/m@refs/tags/v1.2.3", "digest": {"gitCommit": COMMIT}}
+    assert commit == {"uri": "git+https://git.example/m", "digest": {"gitCommit": COMMIT}}
     assert lock["name"] == "requirements/operator.txt"
     assert details["metadata"] == {"startedOn": "1970-01-01T00:00:00Z", "finishedOn": "1970-01-01T00:01:00Z"}
 
