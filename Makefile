@@ -191,7 +191,7 @@ e2e-adopt: setup  ## Stores of other programs, made by the programs themselves, 
 
 # The parts may be named: PARTS="release arm64".
 .PHONY: e2e-world
-e2e-world: setup world-host  ## Registries, GitOps tools, certificates, scalers and policies that users run beside us, met; one line of JSON
+e2e-world: setup world-host  ## Registries, GitOps tools, certificates, scalers and policies that users run beside us, tried on a cluster; one line of JSON
 	$(PY) -m tests.world $(PARTS:%=--only %)
 
 .PHONY: run-operator

@@ -1,1 +1,1 @@
-"""Systems that our users run beside us, met on a cluster: registries, GitOps tools, certificates, scalers, policies."""
+"""Systems that users run beside us, tried on a cluster: registries, GitOps tools, certificates, scalers, policies."""

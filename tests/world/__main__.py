@@ -1,4 +1,4 @@
-"""`python -m tests.world`: systems that users run beside us, met on a cluster; the last line is JSON."""
+"""`python -m tests.world`: systems that users run beside us, tried on a cluster; the last line is JSON."""
 
 import json
 import tempfile
@@ -40,7 +40,7 @@ PARTS: dict[str, Part] = {
 def prove(
     only: Annotated[list[str] | None, typer.Option(help="A part's name; may be repeated [default: all]")] = None,
 ) -> None:
-    """Meet each system, and print the figures; the status is 1 if one of them could not be met as required."""
+    """Try each system, and print the figures; the status is 1 if one of them did not work as required."""
     known = {**PARTS_ALONE, **PARTS}
     unknown = sorted({*(only or ())} - known.keys())
     if unknown:
@@ -49,7 +49,7 @@ def prove(
     figures: Figures = {}
     faults: dict[str, str] = {}
 
-    def meet(name: str, part: Callable[[], Any]) -> None:
+    def attempt(name: str, part: Callable[[], Any]) -> None:
         began = time.monotonic()
         try:
             figures[name] = part()
@@ -62,12 +62,12 @@ def prove(
     with tempfile.TemporaryDirectory(prefix="world-") as scratch:
         for name, alone in PARTS_ALONE.items():
             if not only or name in only:
-                meet(name, lambda alone=alone: alone(Run(Path(scratch), settings, reporter)))  # type: ignore[misc]
+                attempt(name, lambda alone=alone: alone(Run(Path(scratch), settings, reporter)))  # type: ignore[misc]
         wanted = {name: part for name, part in PARTS.items() if not only or name in only}
         if wanted:
             with _world(Path(scratch), settings, reporter) as world:
                 for name, part in wanted.items():
-                    meet(name, lambda part=part: part(world))  # type: ignore[misc]
+                    attempt(name, lambda part=part: part(world))  # type: ignore[misc]
     for name, fault in faults.items():
         typer.echo(f"not met: {name}: {fault}", err=True)
     typer.echo(json.dumps(figures))

@@ -38,7 +38,7 @@ class World:
 
 
 Part = Callable[[World], Any]
-"""Meets one system, and returns its figure of the last line; raises AssertionError or DevclusterError if it cannot."""
+"""Tries one system, and returns its figure of the last line; raises AssertionError or DevclusterError if it cannot."""
 
 PartAlone = Callable[[Run], Figures]
 """The same for a part that shares no cluster with others."""
