@@ -129,14 +129,17 @@ def create_postgres(
     parameters: Mapping[str, str] | None = None,
     database: str | None = None,
     cpu: str = "300m",
+    synchronous: int = 0,
     reporter: Reporter | None = None,
 ) -> Postgres:
     """Create a Postgres cluster and wait until all its instances are ready.
 
     CloudNativePG creates `database` with it, owned by a role of the same name. The default name of both is `app`. `cpu`
-    is the share of a processor that each instance requests.
+    is the share of a processor that each instance requests. A commit waits until `synchronous` replicas have it.
     """
     bootstrap = {"bootstrap": {"initdb": {"database": database, "owner": database}}} if database else {}
+    quorum = {"method": "any", "number": synchronous, "dataDurability": "required"}
+    waiting = {"synchronous": quorum} if synchronous else {}
     spec = {
         "instances": instances,
         "imageName": image or cluster.postgres_image,
@@ -144,7 +147,7 @@ def create_postgres(
         # Without a share of its own, Postgres starves beside a busy embedder until its liveness probe fails.
         "resources": {"requests": {"cpu": cpu, "memory": "256Mi"}},
         "storage": {"size": storage, **({"storageClass": cluster.storage_class} if cluster.storage_class else {})},
-        "postgresql": {"parameters": {"max_connections": "200", **(parameters or {})}},
+        "postgresql": {"parameters": {"max_connections": "200", **(parameters or {})}, **waiting},
         **bootstrap,
     }
     postgres = Postgres(cluster, namespace, name)

@@ -2,7 +2,7 @@
 
 The supervisor is the first process of a PID namespace, so it also reaps the processes that containers leave behind;
 when it exits, the kernel ends all other processes of the namespace. If a component dies while the node starts, the
-start fails. If it dies later, the supervisor restarts it, but at most three times.
+start fails. If it dies later, the supervisor restarts it, unless it has died four times within a minute.
 """
 
 import os
@@ -17,6 +17,7 @@ from devcluster.node.probing import is_ready
 
 _TICK_SECONDS = 0.05
 _MAX_RESTARTS = 3
+_RESTARTS_SECONDS = 60.0  # in which no more than so many restarts are tried
 
 
 class ComponentFailedError(Exception):
@@ -37,7 +38,7 @@ class Supervisor:
         self._names: dict[int, str] = {}
         self._deadlines: dict[str, float] = {}
         self._ready: set[str] = set()
-        self._restarts: dict[str, int] = {}
+        self._restarts: dict[str, list[float]] = {}
         self._up = False
 
     def run(self) -> None:
@@ -113,11 +114,12 @@ class Supervisor:
             self._mark_ready(component.name)
             return
         reason = self._with_log(f"{component.name} ended with status {code}", component.name)
-        restarts = self._restarts.get(component.name, 0)
-        if component.is_task or component.name not in self._ready or restarts >= _MAX_RESTARTS:
+        now = time.monotonic()
+        recent = [at for at in self._restarts.get(component.name, ()) if now - at < _RESTARTS_SECONDS]
+        if component.is_task or component.name not in self._ready or len(recent) >= _MAX_RESTARTS:
             raise ComponentFailedError(reason)
         self._events.add("died", component.name, reason)
-        self._restarts[component.name] = restarts + 1
+        self._restarts[component.name] = [*recent, now]
         self._start(component)
         self._events.add("restarted", component.name)
 

@@ -8,12 +8,14 @@ import asyncio
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from memory_recall.indexing.document_embedder import DocumentEmbedder
 from memory_recall.indexing.pipeline import batches
 from memory_recall.indexing.progress import Progress
-from memory_recall.indexing.queue_sql import PendingRow, first_with_text
+from memory_recall.indexing.queue_sql import PendingRow, first_with_text, still_shareable
 from memory_recall.indexing.retry import RetryingEmbedder, wait_until_served
+from memory_recall.indexing.sendable_rows import SendableRows
 from memory_recall.indexing.worker import WorkerPlan, worker_session
 from memory_recall.postgres.connection import DsnSource
 from memory_recall.schema.models_sql import active_model
@@ -43,10 +45,11 @@ async def dry_run(
         table = await session.run(lambda connection: require_schema(connection, plan.table))
         model = await session.run(lambda connection: active_model(connection, table))
         rows = await session.run(lambda connection: first_with_text(connection, table, limit))
-    model.require_same(await wait_until_served(embedder, progress, plan.outage_timeout))
-    retrying = RetryingEmbedder(embedder, progress, outage_timeout=plan.outage_timeout)
-    progress.started(len(rows))
-    return await _measure(retrying, rows, plan)
+        model.require_same(await wait_until_served(embedder, progress, plan.outage_timeout))
+        sendable = SendableRows(session, partial(still_shareable, table=table))
+        retrying = RetryingEmbedder(embedder, progress, sendable=sendable, outage_timeout=plan.outage_timeout)
+        progress.started(len(rows))
+        return await _measure(retrying, rows, plan)
 
 
 async def _measure(embedder: RetryingEmbedder, rows: list[PendingRow], plan: WorkerPlan) -> DryRunResult:

@@ -6,7 +6,7 @@ memory-embedder beside the configured one. Whoever can write to the database can
 addresses, keys and consent of all others come from the settings alone.
 """
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from functools import partial
 from types import TracebackType
@@ -18,10 +18,14 @@ from memory_recall.embedding.client import EmbedderClient
 from memory_recall.embedding.external_client import ExternalEmbedder, embedder_client
 from memory_recall.errors import InvalidConfiguration, ModelMismatch
 from memory_recall.indexing.document_embedder import DocumentEmbedder
-from memory_recall.indexing.hosted_embedder import EgressFilter, HostedEmbedder, RateLimits
+from memory_recall.indexing.hosted_embedder import HostedEmbedder, RateLimits
+from memory_recall.indexing.queue_sql import PendingRow, still_shareable
+from memory_recall.indexing.sendable_rows import SendableRows
+from memory_recall.postgres.connection import Connection
 from memory_recall.postgres.session import Session
 from memory_recall.retrying import OutageListener
 from memory_recall.schema.models_sql import RecordedModel
+from memory_recall.schema.revisions import require_schema
 from memory_recall.settings import Settings
 
 Client = EmbedderClient | ExternalEmbedder
@@ -67,14 +71,15 @@ async def document_embedder(settings: Settings, listener: OutageListener) -> Asy
 async def guarded(settings: Settings, client: Client, listener: OutageListener) -> AsyncIterator[Embedder]:
     """Open a client, and close its connections at the end of the block.
 
-    If texts leave the cluster, the rows are looked up once more before each request.
+    If texts leave the cluster, requests are paced and divided, and the rows of each are looked up just before it.
     """
     if not client.hosted:
         async with client:
             yield client
         return
-    async with client, _egress_filter(settings, listener) as egress_filter:
-        yield HostedEmbedder(client, _LIMITS, egress_filter=egress_filter)
+    async with client, Session(settings.dsn(), name="memory-egress", listener=listener) as session:
+        look_up = partial(look_up_sendable, name=settings.table)
+        yield HostedEmbedder(client, _LIMITS, sendable=SendableRows(session, look_up))
 
 
 def connector(settings: Settings, listener: OutageListener) -> Connect:
@@ -102,10 +107,9 @@ def connector(settings: Settings, listener: OutageListener) -> Connect:
     return connect
 
 
-@asynccontextmanager
-async def _egress_filter(settings: Settings, listener: OutageListener) -> AsyncIterator[EgressFilter]:
-    async with Session(settings.dsn(), name="memory-egress", listener=listener) as session:
-        yield EgressFilter(session, settings.table)
+async def look_up_sendable(connection: Connection, rows: Sequence[PendingRow], *, name: str) -> list[PendingRow]:
+    """Return the rows of the table of this name whose text may be sent now."""
+    return await still_shareable(connection, rows, table=await require_schema(connection, name))
 
 
 class EmbedderDirectory:

@@ -4,14 +4,10 @@ Requests are spaced out, so that a backfill runs at the rate limits instead of b
 again after the time that the provider names. If the provider stays unavailable, the error is raised, and the worker
 waits until the outage ends.
 
-A worker sends the texts of rows some time after it has read them, and after an outage much later. With an embedder in
-the cluster that is harmless, because a vector is stored only if its row is unchanged. A hosted provider must never see
-the text of a row that has become sensitive or was deleted meanwhile, so the rows are checked once more just before each
-request. A batch that is more than the provider takes in one request is divided, and each part is checked when its own
-turn has come.
+A batch that is more than the provider takes in one request is divided, and the rows of each part are looked up once
+more when its own turn has come.
 """
 
-import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -23,11 +19,8 @@ from memory_recall.embedding.requests import Pacer, estimated_tokens
 from memory_recall.embedding.served_model import ServedModel
 from memory_recall.embedding.wire import EmbeddedBatch, joined
 from memory_recall.errors import EmbedderUnavailable
-from memory_recall.indexing.queue_sql import PendingRow, still_shareable
-from memory_recall.postgres.connection import Connection
-from memory_recall.postgres.session import Session
+from memory_recall.indexing.queue_sql import PendingRow
 from memory_recall.retrying import Backoff, retry
-from memory_recall.schema.revisions import require_schema
 
 _ATTEMPTS = 6
 _BACKOFF = Backoff(first=0.1, longest=5.0, jitter=1.0)
@@ -44,33 +37,13 @@ class RateLimits:
     tokens: int
 
 
-class EgressFilter:
-    """Asks the database which rows have texts that may still leave the cluster."""
-
-    def __init__(self, session: Session, table: str) -> None:
-        self._session = session
-        self._table = table
-        self._one_at_a_time = asyncio.Lock()
-
-    async def __call__(self, rows: Sequence[PendingRow]) -> list[PendingRow]:
-        """Return the rows whose text may still leave the cluster, in the same order.
-
-        Such a row is neither sensitive nor deleted, and its text has not changed since it was read.
-        """
-        async with self._one_at_a_time:
-            return await self._session.run(partial(self._allowed, rows))
-
-    async def _allowed(self, rows: Sequence[PendingRow], connection: Connection) -> list[PendingRow]:
-        return await still_shareable(connection, await require_schema(connection, self._table), rows)
-
-
 class HostedEmbedder:
     """Embeds documents through a client of an embedder beyond the cluster.
 
     Args:
         client: that client.
         limits: the numbers of requests and tokens that may be sent in a minute.
-        egress_filter: returns those of the given rows whose text may leave the cluster now.
+        sendable: returns those of the given rows whose text may be sent now.
         longest_pause: the longest wait between two attempts, in seconds, even if the provider names a longer one.
     """
 
@@ -79,7 +52,7 @@ class HostedEmbedder:
         client: AsyncEmbedder,
         limits: RateLimits,
         *,
-        egress_filter: Callable[[Sequence[PendingRow]], Awaitable[list[PendingRow]]],
+        sendable: Callable[[Sequence[PendingRow]], Awaitable[list[PendingRow]]],
         longest_pause: float = _LONGEST_PAUSE,
     ) -> None:
         self.model = client.model
@@ -88,7 +61,7 @@ class HostedEmbedder:
         self._limits = limits
         self._pacer = Pacer()
         self._longest_pause = longest_pause
-        self._egress_filter = egress_filter
+        self._sendable = sendable
         self._identified_at: float | None = None
 
     async def model_info(self) -> ServedModel:
@@ -137,7 +110,7 @@ class HostedEmbedder:
     async def _embed_allowed(self, rows: list[PendingRow]) -> tuple[list[PendingRow], EmbeddedBatch | None]:
         """Embed those rows of one request whose text may leave the cluster now."""
         await self._admit(estimated_tokens([row.text for row in rows]))
-        allowed = await self._egress_filter(rows)
+        allowed = await self._sendable(rows)
         return allowed, await self._client.embed_documents([row.text for row in allowed]) if allowed else None
 
     async def _embed_spaced(

@@ -258,7 +258,9 @@ def _key_range_statement(table: MemoryTable, column: VectorColumn, following: st
     )
 
 
-async def still_shareable(connection: Connection, table: MemoryTable, rows: Sequence[PendingRow]) -> list[PendingRow]:
+async def still_shareable(
+    connection: Connection, rows: Sequence[PendingRow], *, table: MemoryTable
+) -> list[PendingRow]:
     """Return the rows whose text is unchanged and that are still neither sensitive nor deleted, in the same order."""
     row_id = table.row("m").id
     with translated("checking rows before they are sent"):

@@ -14,7 +14,7 @@ learns of it.
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -58,6 +58,7 @@ class RetryingEmbedder:
     Args:
         embedder: the embedder that computes the vectors.
         listener: is told when the embedder becomes unavailable and when it is available again.
+        sendable: returns those of some rows whose text may be sent now; an embedder beyond the cluster asks by itself.
         model: the model of the column that is filled. Each answer must come from its file, and before each self-test
             the embedder must serve it. None accepts any model.
         outage_timeout: the seconds after which an outage is no longer waited for and its error is raised.
@@ -69,12 +70,14 @@ class RetryingEmbedder:
         embedder: DocumentEmbedder,
         listener: OutageListener,
         *,
+        sendable: Callable[[Sequence[PendingRow]], Awaitable[list[PendingRow]]],
         model: RecordedModel | None = None,
         outage_timeout: float = 1800,
         awaits_key: bool = False,
     ) -> None:
         self._embedder = embedder
         self._listener = listener
+        self._sendable = sendable
         self._model = model
         self._outage_timeout = outage_timeout
         self._key_errors = (EmbedderUnauthorized,) if awaits_key else ()
@@ -145,10 +148,10 @@ class RetryingEmbedder:
                 await self._await_recovery(failed_at=sent_at)
 
     async def _send(self, rows: list[PendingRow]) -> tuple[list[PendingRow], EmbeddedBatch | None]:
-        batch: EmbeddedBatch | None
+        batch: EmbeddedBatch | None = None
         if isinstance(self._embedder, RowEmbedder):
             rows, batch = await self._embedder.embed_rows(rows)
-        else:
+        elif rows := await self._sendable(rows):
             batch = await self._embedder.embed_documents([row.text for row in rows], skip=True)
         if self._model is not None and batch is not None:  # a roll-out may have replaced the file between two requests
             self._model.require_file(batch.digest)

@@ -4,6 +4,7 @@ import asyncio
 import signal
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 from pgvector.asyncpg import register_vector
@@ -15,8 +16,9 @@ from memory_recall.indexing.document_embedder import DocumentEmbedder
 from memory_recall.indexing.pipeline import BULK, BatchLimits, Pipeline, PipelineOptions, WritePace
 from memory_recall.indexing.progress import Progress, Tally
 from memory_recall.indexing.quarantine_sql import RetryPolicy
-from memory_recall.indexing.queue_sql import PendingQueue, WorkerShare
+from memory_recall.indexing.queue_sql import PendingQueue, WorkerShare, still_shareable
 from memory_recall.indexing.retry import RetryingEmbedder, wait_until_served
+from memory_recall.indexing.sendable_rows import SendableRows
 from memory_recall.indexing.stored_vectors import compare_with_stored
 from memory_recall.postgres.connection import Connection, DsnSource
 from memory_recall.postgres.driver_errors import translated
@@ -166,7 +168,12 @@ def build_pipeline(
         table=context.table,
         queue=PendingQueue(context.table, context.model.id, column, indexed=indexed),
         embedder=RetryingEmbedder(
-            embedder, progress, model=context.model, outage_timeout=plan.outage_timeout, awaits_key=plan.awaits_key
+            embedder,
+            progress,
+            sendable=SendableRows(reader, partial(still_shareable, table=context.table)),
+            model=context.model,
+            outage_timeout=plan.outage_timeout,
+            awaits_key=plan.awaits_key,
         ),
         column=column,
         writes=writes,

@@ -5,6 +5,7 @@ repeatable. Each connect reads the connection string anew (passwords rotate), re
 the state of the session: its settings, and whatever `prepare` does, such as codecs, leases and LISTEN.
 """
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
@@ -82,6 +83,7 @@ class Session:
         self._command_timeout = command_timeout
         self._settings = {**_SETTINGS, **(settings or {})}
         self._connection: Connection | None = None
+        self._turn = asyncio.Lock()
 
     async def __aenter__(self) -> Self:
         return self
@@ -100,6 +102,8 @@ class Session:
     async def run(self, work: Callable[[Connection], Awaitable[T]]) -> T:
         """Run `work` with a connection, again after a lost connection or a lock timeout, and return its result.
 
+        Several tasks take turns.
+
         Raises:
             DatabaseUnreachable, LockNotAvailable: the outage lasted longer than `outage_timeout`.
         """
@@ -113,11 +117,12 @@ class Session:
         )
 
     async def _attempt(self, work: Callable[[Connection], Awaitable[T]]) -> T:
-        try:
-            return await work(await self._connected())
-        except DatabaseUnreachable:
-            self.close()
-            raise
+        async with self._turn:
+            try:
+                return await work(await self._connected())
+            except DatabaseUnreachable:
+                self.close()
+                raise
 
     async def _connected(self) -> Connection:
         if self._connection is not None and not self._connection.is_closed():

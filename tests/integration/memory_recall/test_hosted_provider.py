@@ -6,6 +6,7 @@ import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +20,11 @@ from memory_recall.errors import EmbedderUnauthorized, EmbedderUnavailable, Memo
 from memory_recall.hnsw.repair import build_index
 from memory_recall.indexing import hosted_embedder
 from memory_recall.indexing.backfill import BackfillResult, backfill
-from memory_recall.indexing.embedders import EmbedderDirectory
-from memory_recall.indexing.hosted_embedder import EgressFilter, HostedEmbedder, RateLimits
+from memory_recall.indexing.embedders import EmbedderDirectory, look_up_sendable
+from memory_recall.indexing.hosted_embedder import HostedEmbedder, RateLimits
 from memory_recall.indexing.pipeline import BatchLimits
 from memory_recall.indexing.queue_sql import PendingRow
+from memory_recall.indexing.sendable_rows import SendableRows
 from memory_recall.indexing.stored_vectors_sql import read_stored_vectors
 from memory_recall.indexing.sync import sync
 from memory_recall.indexing.worker import WorkerPlan
@@ -62,7 +64,8 @@ def provider(bench: Workbench) -> VoyageServer:
 async def hosted(bench: Workbench, key: ApiKey = KEY, **limits: int) -> AsyncIterator[HostedEmbedder]:
     session = Session(DsnText(bench.database.dsn), name="memory-egress", listener=bench.ear)
     async with voyage_client("voyage-test", DIMENSIONS, key, base_url=bench.embedder.url, **limits) as client, session:
-        yield HostedEmbedder(client, UNLIMITED, egress_filter=EgressFilter(session, "memories"), longest_pause=0.01)
+        sendable = SendableRows(session, partial(look_up_sendable, name="memories"))
+        yield HostedEmbedder(client, UNLIMITED, sendable=sendable, longest_pause=0.01)
 
 
 async def fill(bench: Workbench, plan: WorkerPlan | None = None, **limits: int) -> BackfillResult:

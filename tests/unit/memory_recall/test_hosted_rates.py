@@ -49,7 +49,7 @@ async def test_the_stricter_rate_limit_decides_the_interval_of_requests(
 ) -> None:
     nobody: Any = None
     client: Any = SimpleNamespace(model="voyage-test", hosted=True)
-    embedder = HostedEmbedder(client, limits, egress_filter=nobody)
+    embedder = HostedEmbedder(client, limits, sendable=nobody)
     for _ in range(3):
         await embedder._admit(tokens)
     assert slept == pytest.approx([apart, 2 * apart]), "the first goes at once"
@@ -70,14 +70,14 @@ class _Provider(ExternalEmbedder):
 async def test_each_request_of_a_divided_batch_counts_towards_the_rate_limit(slept: list[float], method: str) -> None:
     checked: list[int] = []
 
-    async def egress_filter(rows: Sequence[PendingRow]) -> list[PendingRow]:
+    async def sendable(rows: Sequence[PendingRow]) -> list[PendingRow]:
         checked.append(len(rows))
         return list(rows)
 
     texts = [str(number) for number in range(5)]
     rows = [PendingRow(number, text, "") for number, text in enumerate(texts)]
     async with _Provider() as client:
-        embedder = HostedEmbedder(client, RateLimits(60, 1_000_000), egress_filter=egress_filter)
+        embedder = HostedEmbedder(client, RateLimits(60, 1_000_000), sendable=sendable)
         if method == "embed_rows":
             sent, answer = await embedder.embed_rows(rows)
             assert (sent, checked) == (rows, [2, 2, 1])

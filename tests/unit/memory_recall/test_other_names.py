@@ -114,7 +114,7 @@ async def of_the_queues(table: MemoryTable, connection: Any) -> None:
             await queue.write(connection, [row, row], np.zeros((2, 8), np.float32))
         await record_failures(connection, table, [(row, "EmptyText")], RetryPolicy(), column)
         await forget_settled(connection, table, column)
-    await still_shareable(connection, table, [row])
+    await still_shareable(connection, [row], table=table)
     await first_with_text(connection, table, 1)
     await listed(connection, table)
     await retry(connection, table, [identity])

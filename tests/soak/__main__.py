@@ -1,0 +1,382 @@
+"""`python -m tests.soak`: faults on a cluster in use, for as long as is asked; the last line is JSON."""
+
+import asyncio
+import json
+import random
+import sys
+import tempfile
+import time
+from asyncio.subprocess import PIPE
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+import devcluster
+from devcluster.demo.environment import MODEL
+from devcluster.drivers.node import NodeCluster
+from devcluster.errors import DevclusterError
+from devcluster.node.layout import INSIDE, Layout
+from devcluster.postgres import Postgres
+from memory_embedder.models.profiles import PROFILES
+from tests.soak.faults import FAULTS, Impossible, Scenery
+from tests.soak.ledger import MARKER
+from tests.soak.processes import Processes
+from tests.soak.schedule import Planned, schedule
+from tests.soak.slopes import growing
+from tests.soak.stores import EMBEDDER_OF, NAMED, PARTED, PLAIN, STORES
+from tests.support.cluster.api import INDEXES
+from tests.support.cluster.conditions import is_ready
+from tests.support.cluster.platform import Platform
+from tests.support.cluster.tenants import INDEX, Tenant
+
+_FAULTS_PER_MINUTE = 5.4
+_VOLUME_MIB = 640
+_PACE_SECONDS = 10.0
+_READY_SECONDS = 120.0
+_LONGEST_WAIT = 600.0
+_SLACK = {"memory": 48.0, "files": 24.0, "threads": 12.0, "connections": 12.0, "dead rows": 1500.0, "slots": 1.0}
+
+
+def soak(
+    minutes: Annotated[float, typer.Option(help="How long faults happen")] = 60.0,
+    seed: Annotated[int, typer.Option(help="Of the faults and of what users do")] = 1,
+) -> None:
+    """Let users work on a cluster while faults happen; the status is 1 if anything was wrong.
+
+    Example: python -m tests.soak --minutes 15 --seed 7
+    """
+    devcluster.prepare()
+    with (
+        tempfile.TemporaryDirectory(prefix="soak-") as scratch,
+        devcluster.start(f"soak-{datetime.now(UTC):%H%M%S}") as cluster,
+    ):
+        if not isinstance(cluster, NodeCluster):
+            raise typer.BadParameter("faults need the node driver: set DEVCLUSTER_DRIVER=node")
+        run = Run(cluster, Path(scratch), minutes * 60, seed)
+        figures = asyncio.run(run.run())
+    typer.echo(json.dumps(figures))
+    raise typer.Exit(0 if run.passed(figures) else 1)
+
+
+class Run:
+    """One run: the cluster, what happens to it, and what was seen."""
+
+    def __init__(self, cluster: NodeCluster, scratch: Path, seconds: float, seed: int) -> None:
+        self._cluster = cluster
+        self._scratch = scratch
+        self._seconds = seconds
+        self._seed = seed
+        self._happened: Counter[str] = Counter()
+        self._impossible: Counter[str] = Counter()
+        self._series: dict[str, list[tuple[float, float]]] = {}
+        self._summary: dict[str, Any] = {}
+        self._quiet = asyncio.Event()
+        self._began = 0.0
+
+    def passed(self, figures: dict[str, Any]) -> bool:
+        """Return whether nothing was wrong; how long things took is said and not judged."""
+        return not (
+            figures["leaks"] or figures["stale"] or figures["lost"] or figures["consent_exceeded"] or figures["slopes"]
+            or figures["other"] or figures["logged"]
+        )  # fmt: skip
+
+    def say(self, text: str) -> None:
+        """Print progress, with the seconds since the faults began."""
+        since = f"{time.monotonic() - self._began:6.1f}" if self._began else "      "
+        sys.stderr.write(f"{since}  {text}\n")
+
+    async def run(self) -> dict[str, Any]:
+        """Prepare, run, and return the figures."""
+        scenery = await asyncio.to_thread(self._prepare)
+        planned = schedule(
+            list(FAULTS), seconds=self._seconds, count=round(self._seconds / 60 * _FAULTS_PER_MINUTE), seed=self._seed
+        )
+        users = await self._start_users()
+        hearing = asyncio.create_task(self._hear(users))
+        self._began = time.monotonic()
+        sampling = asyncio.create_task(self._sample(scenery))
+        async with asyncio.TaskGroup() as running:
+            for fault in planned:
+                running.create_task(self._happen(scenery, fault))
+            running.create_task(self._change(scenery, users))
+            running.create_task(self._or_ended(self._until(1.0), hearing))
+        self.say("the last fault is over")
+        ready = await self._until_ready(scenery)
+        sampling.cancel()
+        await self._tell(users, "quiet")
+        await self._or_ended(asyncio.wait_for(self._quiet.wait(), _LONGEST_WAIT), hearing)
+        await self._until_ready(scenery)
+        await self._tell(users, "judge")
+        await asyncio.wait_for(hearing, _LONGEST_WAIT)
+        logged = await asyncio.to_thread(self._logged)
+        return self._figures(scenery, planned, ready, logged)
+
+    def _figures(
+        self, scenery: Scenery, planned: Sequence[Planned], ready: float, logged: Sequence[str]
+    ) -> dict[str, Any]:
+        counts = dict(self._summary["counts"])
+        return {
+            "minutes": round(self._seconds / 60, 1),
+            "seed": self._seed,
+            "faults": sum(self._happened.values()),
+            "kinds": len(self._happened),
+            "recalls": self._summary["recalls"],
+            "refused": self._summary["refused"],
+            "longest_recall_s": self._summary["longest_recall_s"],
+            "leaks": counts.pop("leak", 0),
+            "stale": counts.pop("stale", 0),
+            "lost": counts.pop("lost", 0),
+            "consent_exceeded": len(scenery.exceeded),
+            "other": sum(counts.values()),
+            "logged": len(logged),
+            "ready_after_s": round(ready, 1),
+            "slopes": growing(self._series, _SLACK),
+            "details": {
+                "planned": len(planned),
+                "happened": dict(sorted(self._happened.items())),
+                "impossible": dict(sorted(self._impossible.items())),
+                "users": self._summary,
+                "exceeded": scenery.exceeded,
+                "logged": list(logged)[:10],
+            },
+        }
+
+    # Preparing
+
+    def _prepare(self) -> Scenery:
+        self._limit_volumes()
+        devcluster.install_cnpg(self._cluster)
+        images = devcluster.load_images(self._cluster)
+        postgres = self._postgres()
+        platform = Platform(postgres, images.operator, images.embedder)
+        platform.install("operator.replicas=2")
+        tenants = {store.name: Tenant(postgres, store.name, images.operator) for store in STORES}
+        for store in STORES:
+            tenant = tenants[store.name]
+            tenant.create()
+            tenant.as_owner(store.create)
+            shared = EMBEDDER_OF[store.name]
+            changes = dict(store.spec)
+            if shared != store.name:
+                changes["embedder"] = {"ref": {"name": INDEX, "namespace": shared}}
+            tenant.apply_index(**changes)
+        allowed = f"memory-index.dev/allowed-namespaces={PARTED.name}"
+        tenants[PLAIN.name].kubectl("annotate", "memoryindex", INDEX, "--overwrite", allowed)
+        for tenant in tenants.values():
+            self._write_dsn(tenant)
+            tenant.wait_ready()
+            self.say(f"{tenant.name} is Ready")
+        return Scenery(platform, postgres, tenants, Processes(self._cluster), self._write_dsn)
+
+    def _limit_volumes(self) -> None:
+        """Give all volumes a size, so that they can be filled. Postgres gets some of them."""
+        volumes = Layout(INSIDE).volumes
+        mounted = f"mount -t tmpfs -o size={_VOLUME_MIB}m,mode=0777 tmpfs $volume"
+        self._cluster.exec_in_network(["sh", "-ec", f"for volume in {volumes}/*; do {mounted}; done"])
+
+    def _postgres(self) -> Postgres:
+        return devcluster.create_postgres(
+            self._cluster,
+            instances=3,
+            cpu="200m",
+            storage="512Mi",
+            parameters={"max_wal_size": "128MB", "min_wal_size": "64MB", "wal_keep_size": "64MB",
+                        "max_slot_wal_keep_size": "128MB"},
+            synchronous=1,
+        )  # fmt: skip
+
+    def _write_dsn(self, tenant: Tenant) -> None:
+        self._file(tenant.name).write_text(tenant.dsn, encoding="utf-8")
+
+    def _file(self, name: str) -> Path:
+        return self._scratch / f"{name}.dsn"
+
+    async def _start_users(self) -> asyncio.subprocess.Process:
+        stores = {
+            store.name: {
+                "table": store.table,
+                "dsn_file": str(self._file(store.name)),
+                "direct_file": str(self._file(store.name)),
+                "pooled": False,
+                "embedder": f"http://{INDEX}-embedder.{EMBEDDER_OF[store.name]}.svc:8080",
+            }
+            for store in STORES
+        }
+        order = json.dumps({"seed": self._seed, "stores": stores, "log": str(self._cluster.logs / "recalls.log")})
+        command = self._cluster.exec_command([sys.executable, "-m", "tests.soak.users", order])
+        return await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, limit=1 << 24)
+
+    # Running
+
+    async def _until(self, share: float) -> None:
+        """Wait until this share of the run is over."""
+        await asyncio.sleep(max(0.0, self._began + self._seconds * share - time.monotonic()))
+
+    async def _happen(self, scenery: Scenery, fault: Planned) -> None:
+        await asyncio.sleep(self._began + fault.at - time.monotonic())
+        dice = random.Random(fault.dice)  # noqa: S311 - the same in every run
+        began = time.monotonic()
+        try:
+            hit = await FAULTS[fault.kind](scenery, dice, fault.seconds)
+        except (Impossible, DevclusterError) as error:
+            self._impossible[fault.kind] += 1
+            self.say(f"{fault.kind}: not possible: {str(error)[:160]}")
+        else:
+            self._happened[fault.kind] += 1
+            self.say(f"{fault.kind}: {hit}, for {time.monotonic() - began:.1f} s")
+
+    async def _change(self, scenery: Scenery, users: asyncio.subprocess.Process) -> None:
+        """Swap the model of one store twice, and upgrade the operator between."""
+        plain = dict(NAMED.spec)
+        custom = {
+            **plain,
+            "embedding__model": "custom",
+            "embedding__pooling": "mean",
+            "embedding__maxTokens": 256,
+            "embedding__documentPrefix": "passage: ",
+            "embedding__source": {
+                "image": {
+                    "reference": scenery.platform.embedder_image,
+                    "path": f"/models/{MODEL}.gguf",
+                    "digest": PROFILES[MODEL].file_digest,
+                }
+            },
+        }
+        await self._until(0.25)
+        await self._swap(scenery, users, custom, "custom")
+        await self._until(0.45)
+        await self._upgrade(scenery)
+        await self._until(0.6)
+        await self._swap(scenery, users, plain, MODEL)
+
+    async def _swap(
+        self, scenery: Scenery, users: asyncio.subprocess.Process, spec: dict[str, Any], model: str
+    ) -> None:
+        tenant, began = scenery.tenants[NAMED.name], time.monotonic()
+        await self._tell(users, f"swapping {NAMED.name}")
+        await self._patiently(lambda: tenant.apply_index(**spec))
+        while True:
+            with suppress(DevclusterError, KeyError):
+                item = await asyncio.to_thread(tenant.index)
+                if item["status"]["model"] == {"active": model} and is_ready(item):
+                    break
+            if time.monotonic() - began > _LONGEST_WAIT:
+                self.say(f"the swap to {model} takes longer than {_LONGEST_WAIT:.0f} s")
+                break
+            await asyncio.sleep(2)
+        await self._tell(users, f"swapped {NAMED.name}")
+        self.say(f"swapped to {model} in {time.monotonic() - began:.0f} s")
+
+    async def _upgrade(self, scenery: Scenery) -> None:
+        """Install the operator's release anew with another image, which has another name alone."""
+        image = f"{scenery.platform.image}-next"
+        await asyncio.to_thread(self._cluster.tag_image, scenery.platform.image, image)
+        platform = Platform(scenery.postgres, image, scenery.platform.embedder_image)
+        await self._patiently(lambda: platform.install("operator.replicas=2"))
+        self.say("upgraded the operator")
+
+    async def _patiently(self, act: Any) -> None:
+        deadline = time.monotonic() + _LONGEST_WAIT
+        while True:
+            try:
+                await asyncio.to_thread(act)
+            except DevclusterError:
+                if time.monotonic() > deadline:
+                    raise
+                await asyncio.sleep(2)
+            else:
+                return
+
+    async def _until_ready(self, scenery: Scenery) -> float:
+        """Return the seconds until every MemoryIndex is Ready."""
+        began = time.monotonic()
+        waiting = [tenant.name for tenant in scenery.tenants.values()]
+        said = 0.0
+        while waiting and time.monotonic() - began < _LONGEST_WAIT:
+            for name in list(waiting):
+                with suppress(DevclusterError):
+                    path = f"{INDEXES}/namespaces/{name}/memoryindexes/{INDEX}"
+                    item = await asyncio.to_thread(self._cluster.read, path)
+                    if is_ready(item):
+                        waiting.remove(name)
+                    elif time.monotonic() - said > 20:
+                        said = time.monotonic()
+                        faulty = [
+                            f"{one['type']} {one['reason']}: {one['message'][:150]}"
+                            for one in item["status"]["conditions"]
+                            if one["status"] != "True" and one["type"] not in {"Reconciling", "Stalled"}
+                        ]
+                        self.say(f"{name} is not Ready: {'; '.join(faulty)}")
+            await asyncio.sleep(1)
+        if waiting:
+            self.say(f"not Ready after {_LONGEST_WAIT:.0f} s: {', '.join(waiting)}")
+        return time.monotonic() - began
+
+    async def _sample(self, scenery: Scenery) -> None:
+        while True:
+            await asyncio.to_thread(self._sample_once, scenery)
+            await asyncio.sleep(_PACE_SECONDS)
+
+    def _sample_once(self, scenery: Scenery) -> None:
+        found: dict[str, float] = {}
+        for component in ("operator", "embedder", "sync"):
+            for pod in scenery.of(component):
+                held = scenery.processes.held(pod)
+                if held:
+                    parts = {"memory": held.memory, "files": held.files, "threads": held.threads}
+                    for name, value in parts.items():
+                        key = f"{name} of {component}"
+                        found[key] = max(found.get(key, 0.0), value)
+        self._take(found)
+
+    def _take(self, samples: dict[str, float]) -> None:
+        for name, value in samples.items():
+            self._series.setdefault(name, []).append((time.monotonic(), value))
+
+    async def _tell(self, users: asyncio.subprocess.Process, line: str) -> None:
+        assert users.stdin is not None
+        users.stdin.write(f"{line}\n".encode())
+        await users.stdin.drain()
+
+    async def _or_ended(self, waiting: Any, hearing: "asyncio.Task[None]") -> None:
+        task = asyncio.ensure_future(waiting)
+        await asyncio.wait([task, hearing], return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            task.cancel()
+            await hearing
+            raise DevclusterError("the users ended by themselves", remedy="read what they printed above")
+
+    async def _hear(self, users: asyncio.subprocess.Process) -> None:
+        assert users.stdout is not None
+        async for line in users.stdout:
+            told = json.loads(line)
+            if "samples" in told:
+                self._take(told["samples"])
+            elif "wrong" in told:
+                self.say(f"WRONG {told['wrong']}: {told['what']} at {told['at'] - self._began:.1f}")
+            elif "quiet" in told:
+                self._quiet.set()
+            else:
+                self._summary = told["summary"]
+        if await users.wait() or not self._summary:
+            raise DevclusterError("the users ended by themselves", remedy="read what they printed above")
+
+    def _logged(self) -> list[str]:
+        """Return the files and lists of the cluster that hold a text of a memory."""
+        found = [
+            str(path.relative_to(self._cluster.logs))
+            for path in sorted(self._cluster.logs.rglob("*"))
+            if path.is_file() and MARKER.search(path.read_bytes())
+        ]
+        kinds = ("events", "memoryindexes", "pods", "configmaps", "jobs", "leases")
+        objects = {kind: self._cluster.kubectl("get", kind, "-A", "-o", "json") for kind in kinds}
+        return found + [kind for kind, text in objects.items() if MARKER.search(text.encode())]
+
+
+if __name__ == "__main__":
+    typer.run(soak)

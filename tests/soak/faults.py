@@ -1,0 +1,382 @@
+"""The faults: each happens to a cluster in use, lasts for some seconds, and is taken back by itself.
+
+A fault that cannot happen, because what it would hit is not there or the API server does not answer, raises
+`Impossible`, and counts as none.
+"""
+
+import asyncio
+import json
+import random
+import signal
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from devcluster.drivers.node import NodeCluster
+from devcluster.errors import DevclusterError
+from devcluster.install import OPERATOR_NAMESPACE
+from devcluster.node.layout import API_PORT, INSIDE, NODE_ADDRESS, Layout
+from devcluster.postgres import Postgres
+from tests.soak.network import Party, Severed, restored, rules
+from tests.soak.processes import Pod, Processes, send
+from tests.soak.stores import STORES
+from tests.support.cluster.consent.withdrawals import Scene
+from tests.support.cluster.platform import Platform
+from tests.support.cluster.tenants import Tenant
+
+CONSENT_SECONDS = 60.0  # after which nothing may be done any more for whom consent was withdrawn
+_CONSENT_MARGIN = 25.0
+_CONSENT_LONGEST = 180.0  # while the operator itself is hit by other faults
+_LEASE = "memory-operator"
+_DISK_LEFT = 64 << 10
+_MEMORY_ROOM = 1.03  # of what is in use
+_COMMAND_SECONDS = 60.0
+_CONNECTIONS = """
+SELECT count(*) FROM pg_stat_activity WHERE datname = '{database}' AND application_name LIKE 'memory-%'
+AND application_name <> 'memory-recall'
+"""
+
+
+class Impossible(Exception):  # noqa: N818 - the name is the reason
+    """A fault cannot happen now."""
+
+
+@dataclass
+class Scenery:
+    """The cluster in use. `tenants` are by the name of the store; `dsn_files` are what users connect with.
+
+    `exceeded` collects what was done without consent.
+    """
+
+    platform: Platform
+    postgres: Postgres
+    tenants: dict[str, Tenant]
+    processes: Processes
+    write_dsn: Callable[[Tenant], None]
+    exceeded: list[str] = field(default_factory=list)
+    number: int = 0
+
+    @property
+    def cluster(self) -> NodeCluster:
+        """The Kubernetes cluster."""
+        cluster = self.platform.cluster
+        assert isinstance(cluster, NodeCluster)
+        return cluster
+
+    def kubectl(self, *arguments: str, input: str | None = None) -> str:  # noqa: A002 - the handle's own word
+        """Run kubectl with a limit of time."""
+        return self.cluster.kubectl(*arguments, input=input, timeout=_COMMAND_SECONDS)
+
+    def of(self, component: str) -> list[Pod]:
+        """Return the pods of one of our components."""
+        return [pod for pod in self.processes.pods() if pod.component == component]
+
+    def instances(self, role: str = "") -> list[Pod]:
+        """Return the pods of Postgres, those of one role (`primary`, `replica`) or all."""
+        return [
+            pod
+            for pod in self.processes.pods()
+            if pod.labels.get("cnpg.io/cluster") == self.postgres.name
+            and pod.labels.get("cnpg.io/podRole") == "instance"
+            and (not role or pod.labels.get("cnpg.io/instanceRole") == role)
+        ]
+
+
+Fault = Callable[[Scenery, random.Random, float], Awaitable[str]]
+"""Makes a fault happen for some seconds; returns what was hit."""
+
+
+def _one(pods: Sequence[Pod], dice: random.Random, what: str) -> Pod:
+    if not pods:
+        raise Impossible(f"there is no {what}")
+    return dice.choice(sorted(pods, key=lambda pod: (pod.namespace, pod.name)))
+
+
+def _find(component: str) -> Callable[[Scenery, random.Random], Pod]:
+    if component in {"primary", "replica"}:
+        return lambda scenery, dice: _one(scenery.instances(component), dice, component)
+    if component == "leader":
+        return lambda scenery, _: _leader(scenery)
+    return lambda scenery, dice: _one(scenery.of(component), dice, component)
+
+
+def _leader(scenery: Scenery) -> Pod:
+    try:
+        lease = json.loads(scenery.kubectl("-n", OPERATOR_NAMESPACE, "get", "lease", _LEASE, "-o", "json"))
+    except DevclusterError as error:
+        raise Impossible("the Lease cannot be read") from error
+    holder = str(lease["spec"].get("holderIdentity", ""))
+    pods = [pod for pod in scenery.of("operator") if pod.name in holder]
+    return _one(pods, random.Random(0), f"leader {holder}")  # noqa: S311
+
+
+def kill(component: str) -> Fault:
+    """Make a fault that kills the processes of one pod at once."""
+    find = _find(component)
+
+    async def fault(scenery: Scenery, dice: random.Random, _seconds: float) -> str:
+        pod = await asyncio.to_thread(find, scenery, dice)
+        processes = scenery.processes.of(pod)
+        if not processes:
+            raise Impossible(f"{pod.name} has no process")
+        send(processes, signal.SIGKILL)
+        return pod.name
+
+    return fault
+
+
+def pause(component: str) -> Fault:
+    """Make a fault that stops the processes of one pod for some seconds."""
+    find = _find(component)
+
+    async def fault(scenery: Scenery, dice: random.Random, seconds: float) -> str:
+        pod = await asyncio.to_thread(find, scenery, dice)
+        processes = scenery.processes.of(pod)
+        send(processes, signal.SIGSTOP)
+        try:
+            await asyncio.sleep(seconds)
+        finally:
+            send(processes, signal.SIGCONT)
+        return pod.name
+
+    return fault
+
+
+def kill_component(name: str) -> Fault:
+    """Make a fault that kills a component of the node, which its supervisor starts again."""
+
+    async def fault(scenery: Scenery, _dice: random.Random, _seconds: float) -> str:
+        send(scenery.processes.component(name), signal.SIGKILL)
+        return name
+
+    return fault
+
+
+def pause_component(name: str) -> Fault:
+    """Make a fault that stops a component of the node for some seconds."""
+
+    async def fault(scenery: Scenery, _dice: random.Random, seconds: float) -> str:
+        processes = scenery.processes.component(name)
+        send(processes, signal.SIGSTOP)
+        try:
+            await asyncio.sleep(seconds)
+        finally:
+            send(processes, signal.SIGCONT)
+        return name
+
+    return fault
+
+
+_PARTIES = (
+    ("operator", "database"),
+    ("operator", "api"),
+    ("operator", "embedder"),
+    ("sync", "database"),
+    ("sync", "embedder"),
+    ("users", "database"),
+    ("users", "embedder"),
+    ("primary", "replica"),
+    ("primary", "api"),
+    ("cnpg", "primary"),
+)
+
+
+def _party(scenery: Scenery, name: str) -> Party:
+    if name == "api":
+        return Party((NODE_ADDRESS,), API_PORT)
+    if name == "users":
+        return Party((NODE_ADDRESS,))
+    if name == "database":
+        pods = scenery.instances()
+    elif name in {"primary", "replica"}:
+        pods = scenery.instances(name)
+    elif name == "cnpg":
+        pods = [pod for pod in scenery.processes.pods() if pod.labels.get("app.kubernetes.io/name") == "cloudnative-pg"]
+    else:
+        pods = scenery.of(name)
+    if not pods:
+        raise Impossible(f"there is no {name}")
+    return Party(tuple(pod.address for pod in pods if pod.address))
+
+
+def sever(how: Severed) -> Fault:
+    """Make a fault that comes between two parties of the network."""
+
+    async def fault(scenery: Scenery, dice: random.Random, seconds: float) -> str:
+        names = dice.choice(_PARTIES)
+        if dice.random() < 0.5 and "api" not in names:
+            names = (names[1], names[0])
+        one, other = [await asyncio.to_thread(_party, scenery, name) for name in names]
+        scenery.number += 1
+        table = f"soak{scenery.number}"
+        await _nft(scenery, rules(table, one, other, how))
+        try:
+            await asyncio.sleep(seconds)
+        finally:
+            await _nft(scenery, restored(table))
+        return f"{names[0]} to {names[1]}"
+
+    return fault
+
+
+async def _nft(scenery: Scenery, commands: str) -> None:
+    await asyncio.to_thread(
+        scenery.cluster.exec_in_network, ["nft", "-f", "-"], input=commands, timeout=_COMMAND_SECONDS
+    )
+
+
+async def fill_disk(scenery: Scenery, dice: random.Random, seconds: float) -> str:
+    """Fill the volume of one instance of Postgres."""
+    pod = _one(await asyncio.to_thread(scenery.instances), dice, "instance")
+    where = ["-n", pod.namespace, "get", "pvc", pod.name, "-o", "jsonpath={.spec.volumeName}"]
+    volume = Layout(INSIDE).volumes / await _told(scenery, where)
+    filler = volume / "soak-filler"
+    script = f"free=$(df --output=avail -B1 {volume} | tail -1); fallocate -l $((free - {_DISK_LEFT})) {filler}"
+    await asyncio.to_thread(scenery.cluster.exec_in_network, ["sh", "-c", script], timeout=_COMMAND_SECONDS)
+    try:
+        await asyncio.sleep(seconds)
+    finally:
+        await asyncio.to_thread(scenery.cluster.exec_in_network, ["rm", "-f", str(filler)], timeout=_COMMAND_SECONDS)
+    return pod.name
+
+
+async def press_memory(scenery: Scenery, dice: random.Random, seconds: float) -> str:
+    """Limit the memory of one of our pods to hardly more than it uses."""
+    component = dice.choice(("operator", "embedder", "sync"))
+    pod = _one(await asyncio.to_thread(scenery.of, component), dice, component)
+    changed: list[tuple[Path, str]] = []
+    for group in scenery.processes.memory_groups(pod):
+        with suppress(OSError):
+            version2 = (group / "memory.high").exists()
+            used = int((group / ("memory.current" if version2 else "memory.usage_in_bytes")).read_text())
+            limit = group / ("memory.high" if version2 else "memory.limit_in_bytes")
+            before = limit.read_text().strip()
+            limit.write_text(str(int(used * _MEMORY_ROOM)))
+            changed.append((limit, before))
+    if not changed:
+        raise Impossible(f"the memory of {pod.name} cannot be limited")
+    try:
+        await asyncio.sleep(seconds)
+    finally:
+        for limit, before in changed:
+            with suppress(OSError):
+                limit.write_text(before)
+    return pod.name
+
+
+async def rotate_password(scenery: Scenery, dice: random.Random, seconds: float) -> str:
+    """Give a store's role another password, and the Secret and the users the new one a moment later."""
+    tenant = scenery.tenants[dice.choice(STORES).name]
+    password = f"{dice.getrandbits(96):024x}"
+    change = f"SET scram_iterations = 1;\nALTER ROLE {tenant.database} PASSWORD '{password}';"
+    await _sql(scenery, change)
+    tenant.dsn = tenant.dsn.replace(tenant.password, password)
+    scenery.write_dsn(tenant)
+    await asyncio.sleep(min(seconds, 10.0))
+    await _patiently(lambda: tenant.write_secret(tenant.dsn))
+    return tenant.name
+
+
+def rotate_secrets(*suffixes: str) -> Fault:
+    """Make a fault that has CloudNativePG issue certificates anew, by deleting their Secrets."""
+
+    async def fault(scenery: Scenery, _dice: random.Random, _seconds: float) -> str:
+        names = [f"{scenery.postgres.name}-{suffix}" for suffix in suffixes]
+        await _told(scenery, ["-n", scenery.postgres.namespace, "delete", "secret", "--ignore-not-found", *names])
+        return ", ".join(names)
+
+    return fault
+
+
+async def withdraw_consent(scenery: Scenery, dice: random.Random, _seconds: float) -> str:
+    """Let the Postgres cluster allow a store's namespace no longer, and see that nothing is done for it a minute later.
+
+    The operator may itself be hit meanwhile; then it has three minutes.
+    """
+    tenant = scenery.tenants[dice.choice(STORES).name]
+    scene = Scene(scenery.platform, tenant)
+    try:
+        await _patiently(lambda: scene.annotate(allowed=False))
+        began = time.monotonic()
+        await asyncio.sleep(CONSENT_SECONDS + _CONSENT_MARGIN)
+        while connections := int(await _sql(scenery, _CONNECTIONS.format(database=tenant.database))):
+            if time.monotonic() - began > _CONSENT_LONGEST:
+                scenery.exceeded.append(f"{connections} connections for {tenant.name} after {_CONSENT_LONGEST:.0f} s")
+                break
+            await asyncio.sleep(5)
+    finally:
+        await _patiently(lambda: scene.annotate(allowed=True))
+    return tenant.name
+
+
+async def evict(scenery: Scenery, dice: random.Random, _seconds: float) -> str:
+    """Evict one of our pods, as the drain of a node does."""
+    component = dice.choice(("operator", "embedder", "sync"))
+    pod = _one(await asyncio.to_thread(scenery.of, component), dice, component)
+    meta = {"name": pod.name, "namespace": pod.namespace}
+    eviction = json.dumps({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": meta})
+    path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}/eviction"
+    await _told(scenery, ["create", "--raw", path, "-f", "-"], eviction)
+    return pod.name
+
+
+async def switch_over(scenery: Scenery, dice: random.Random, _seconds: float) -> str:
+    """Make a replica the primary, as an administrator does."""
+    replica = _one(await asyncio.to_thread(scenery.instances, "replica"), dice, "replica")
+    status = {
+        "targetPrimary": replica.name,
+        "targetPrimaryTimestamp": time.strftime("%Y-%m-%dT%H:%M:%S.000000Z", time.gmtime()),
+        "phase": "Switchover in progress",
+        "phaseReason": f"Switching over to {replica.name}",
+    }
+    where = ["-n", scenery.postgres.namespace, "patch", "clusters.postgresql.cnpg.io", scenery.postgres.name]
+    await _told(scenery, [*where, "--subresource=status", "--type=merge", "-p", json.dumps({"status": status})])
+    return replica.name
+
+
+FAULTS: dict[str, Fault] = {
+    **{f"kill {name}": kill(name) for name in ("operator", "leader", "primary", "replica", "embedder", "sync")},
+    **{f"kill {name}": kill_component(name) for name in ("kube-apiserver", "etcd", "kubelet")},
+    **{f"pause {name}": pause(name) for name in ("operator", "primary", "replica", "embedder", "sync")},
+    "pause kube-apiserver": pause_component("kube-apiserver"),
+    "silent DNS": pause_component("coredns"),
+    **{f"network {how}": sever(how) for how in Severed},
+    "full disk": fill_disk,
+    "little memory": press_memory,
+    "other password": rotate_password,
+    "other authority": rotate_secrets("ca", "server"),
+    "other certificate": rotate_secrets("server"),
+    "consent withdrawn": withdraw_consent,
+    "eviction": evict,
+    "switchover": switch_over,
+}
+
+
+async def _sql(scenery: Scenery, statement: str) -> str:
+    try:
+        return await asyncio.to_thread(scenery.postgres.psql, statement)
+    except DevclusterError as error:
+        raise Impossible("the database does not answer") from error
+
+
+async def _told(scenery: Scenery, arguments: Sequence[str], given: str | None = None) -> str:
+    try:
+        return await asyncio.to_thread(lambda: scenery.kubectl(*arguments, input=given))
+    except DevclusterError as error:
+        raise Impossible(str(error)[:200]) from error
+
+
+async def _patiently(act: Callable[[], object], seconds: float = 300.0) -> None:
+    """Do something until it succeeds, since what was begun has to be ended."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            await asyncio.to_thread(act)
+        except DevclusterError:
+            if time.monotonic() > deadline:
+                raise
+            await asyncio.sleep(1)
+        else:
+            return

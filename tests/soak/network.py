@@ -1,0 +1,60 @@
+"""Cuts, resets and slows what two parties of a cluster send each other, with the kernel's packet filter."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+_HOOKS = ("input", "output", "forward")
+_SLOW = "limit rate over 24 kbytes/second burst 16 kbytes drop"
+_PRIORITY = 10  # after addresses of Services have been translated
+
+
+class Severed(StrEnum):
+    """What happens to packets: none arrives, connections are reset, those of one way vanish, or few get through."""
+
+    CUT = "cut"
+    RESET = "reset"
+    ONE_WAY = "one-way"
+    SLOW = "slow"
+
+
+@dataclass(frozen=True)
+class Party:
+    """One side: its addresses, and the port if others at that address are not meant."""
+
+    addresses: Sequence[str]
+    port: int | None = None
+
+
+def rules(table: str, one: Party, other: Party, severed: Severed) -> str:
+    """Return the commands of `nft` that come between two parties, in tables of this name."""
+    ways = [(one, other)] if severed is Severed.ONE_WAY else [(one, other), (other, one)]
+    routed = {Severed.RESET: "reject with tcp reset", Severed.SLOW: _SLOW}.get(severed, "drop")
+    lines = [f"add table ip {table}", f"add table bridge {table}"]
+    for family, hooks in (("ip", _HOOKS), ("bridge", ("forward",))):
+        for hook in hooks:
+            lines.append(
+                f"add chain {family} {table} {hook} {{ type filter hook {hook} priority {_PRIORITY}; policy accept; }}"
+            )
+            verdict = routed if family == "ip" or severed is Severed.SLOW else "drop"
+            lines += [
+                f"add rule {family} {table} {hook} {match} {verdict}"
+                for sender, receiver in ways
+                for match in _matches(sender, receiver)
+            ]
+    return "\n".join(lines)
+
+
+def restored(table: str) -> str:
+    """Return the commands of `nft` that remove what `rules` has added."""
+    return f"delete table ip {table}\ndelete table bridge {table}"
+
+
+def _matches(sender: Party, receiver: Party) -> list[str]:
+    ports = (f" tcp sport {sender.port}" if sender.port else "") + (
+        f" tcp dport {receiver.port}" if receiver.port else ""
+    )
+    protocol = ports or " meta l4proto tcp"
+    return [
+        f"ip saddr {first} ip daddr {second}{protocol}" for first in sender.addresses for second in receiver.addresses
+    ]

@@ -1,0 +1,88 @@
+"""Recalls in all stores without pause, as the server of each would, and prints each recall as one line of JSON.
+
+It runs inside the cluster's network. Its argument is a JSON object: for each store its table, the file with the
+connection string, the embedder's URL, and whether the connection goes through a pooler. Each line of standard input is
+a JSON list: the store, the user who asks, and the question. The process ends with its input.
+"""
+
+import asyncio
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from memory_recall import (
+    DsnFile,
+    FollowingEmbedder,
+    HybridRecall,
+    MemoryIndexError,
+    RecallOptions,
+    RecallQuery,
+    create_pool,
+)
+from tests.soak.ledger import MARKER
+
+_PAUSE_SECONDS = 0.2
+_START_SECONDS = 3.0  # between two attempts to open the first connection
+_MODEL = "all-MiniLM-L6-v2"
+
+
+# A library that no program has configured logs to standard output.
+answers, sys.stdout = sys.stdout, sys.stderr
+
+
+def say(**line: object) -> None:
+    """Print one line of JSON."""
+    answers.write(json.dumps(line) + "\n")
+    answers.flush()
+
+
+async def opened(file: Path, *, pooled: bool) -> Any:
+    """Return a pool, which a server would also not get before its database answers."""
+    while True:
+        try:
+            size = 0 if pooled else 100
+            return await create_pool(DsnFile(file), min_size=0, max_size=4, statement_cache_size=size)
+        except MemoryIndexError:
+            await asyncio.sleep(_START_SECONDS)
+
+
+async def recall_in(name: str, settings: dict[str, Any], questions: "asyncio.Queue[tuple[str, str]]") -> None:
+    """Answer one question after the other, each within the default budget, and print what came of it."""
+    pool = await opened(Path(settings["dsn_file"]), pooled=settings["pooled"])
+    embedder = FollowingEmbedder(settings["embedder"], _MODEL)
+    recall = HybridRecall(pool, embedder, RecallOptions(table=settings["table"]))
+    while True:
+        asker, question = await questions.get()
+        line: dict[str, Any] = {"store": name, "asker": asker, "error": None, "degraded": None, "found": []}
+        began = time.monotonic()
+        try:
+            result = await recall.recall(RecallQuery(question, user_id=asker, limit=5))
+            line["degraded"] = result.reason
+            line["found"] = [
+                found.decode() for one in result.memories for found in MARKER.findall(one.content.encode())
+            ]
+        except MemoryIndexError as error:
+            line["error"] = error.reason
+        say(**line, began=began, ended=time.monotonic())
+        await asyncio.sleep(_PAUSE_SECONDS)
+
+
+async def main(stores: dict[str, dict[str, Any]]) -> None:
+    """Recall until standard input ends."""
+    questions: dict[str, asyncio.Queue[tuple[str, str]]] = {name: asyncio.Queue(maxsize=2) for name in stores}
+    reader = asyncio.StreamReader()
+    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    async with asyncio.TaskGroup() as running:
+        tasks = [running.create_task(recall_in(name, settings, questions[name])) for name, settings in stores.items()]
+        async for line in reader:
+            store, asker, question = json.loads(line)
+            if not questions[store].full():
+                questions[store].put_nowait((asker, question))
+        for task in tasks:
+            task.cancel()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(json.loads(sys.argv[1])))

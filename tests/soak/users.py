@@ -1,0 +1,403 @@
+"""Users who write and ask all the time, and the observer of what comes of it. Nothing of the product is imported.
+
+It runs inside the cluster's network. Its argument is a JSON object with the seed and, for each store, what the process
+that recalls is given as well. Standard input tells it to go on to its next phase, one word a line: `quiet` ends the
+writes, and `judge` makes it compare everything once more, print its summary as JSON, and end. `swapping STORE` and
+`swapped STORE` tell when the model of a store is being exchanged, while vectors are of two models. Whatever is
+found wrong is printed at once, as a line of JSON with the key `wrong`.
+"""
+
+import asyncio
+import json
+import random
+import sys
+import time
+from asyncio.subprocess import PIPE
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import asyncpg
+import httpx
+import numpy as np
+
+from tests.soak.ledger import Ledger, Recall, State, faults_of_answer, is_leak, markers_in, sensitive_since
+from tests.soak.stores import EMBEDDER_OF, STORES, USERS, Store
+from tests.soak.wire import Watch
+from tests.support.cluster.memories import WORDS
+
+LEAK_TOLERANCE_SECONDS = 1.0
+"""Rows are looked up just before their texts are sent; this long after may a marking overtake a request."""
+KEPT_SECONDS = 60.0  # in which what is kept beside a row that became sensitive has to go
+_PORT = 8080
+_FIRST_ROWS, _MOST_ROWS, _IMPORTED_ROWS = 120, 400, 20
+_WRITERS = 2  # of each store, each with rows of its own
+_PAUSE_SECONDS = (0.2, 1.2)
+_STATEMENT_SECONDS, _CONNECT_SECONDS, _RETRY_SECONDS = 8.0, 5.0, 0.5
+_CHECK_SECONDS = 5.0
+_ALIKE = 0.995  # the least cosine of a stored vector to that of the row's text
+_EMBED_SECONDS = 60.0
+_FINAL_SECONDS = 120.0
+_SHOWN = 10  # examples of each finding in the summary
+_WORDS = WORDS.split()
+_OPERATIONS = {"insert": 25, "edit": 35, "mark": 15, "unmark": 8, "delete": 9, "restore": 4, "import": 1}
+_LOST = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError)
+_SAMPLES = """
+    SELECT (SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()),
+           (SELECT coalesce(sum(n_dead_tup), 0) FROM pg_stat_user_tables),
+           (SELECT count(*) FROM pg_replication_slots)
+"""
+
+
+def say(**line: object) -> None:
+    """Print one line of JSON."""
+    sys.stdout.write(json.dumps(line) + "\n")
+    sys.stdout.flush()
+
+
+class Observer:
+    """Judges answers, requests and rows by what users have written, and counts what is wrong."""
+
+    def __init__(self) -> None:
+        self.ledgers = {store.name: Ledger() for store in STORES}
+        self.wrong: dict[str, list[str]] = {}
+        self.recalls: Counter[str] = Counter()
+        self.longest = 0.0
+        self.reasons: Counter[str] = Counter()
+        self.sightings = 0
+
+    def found(self, kind: str, what: str) -> None:
+        """Record something wrong, and say so."""
+        self.wrong.setdefault(kind, []).append(what)
+        say(wrong=kind, what=what, at=time.monotonic())
+
+    def answered(self, recall: Recall) -> None:
+        """Judge one recall."""
+        self.recalls["all"] += 1
+        self.longest = max(self.longest, recall.ended - recall.began)
+        if recall.error is not None:
+            self.recalls["refused"] += 1
+            self.reasons[recall.error] += 1
+        if recall.degraded is not None:
+            self.recalls["degraded"] += 1
+        for fault in faults_of_answer(self.ledgers[recall.store], recall):
+            self.found(fault.split()[0], f"{fault} in {recall.store}, asked by {recall.asker} at {recall.began:.1f}")
+
+    def sighted(self, marker: str, began: float) -> None:
+        """Judge a text that was seen in a request to an embedder."""
+        self.sightings += 1
+        for name, ledger in self.ledgers.items():
+            if is_leak(ledger, marker, began, LEAK_TOLERANCE_SECONDS):
+                row = ledger.row_of(marker)
+                since = max(state.confirmed or 0.0 for state in ledger.possible(str(row), began, began))
+                self.found("leak", f"{marker} of {name} to an embedder {began - since:.1f} s after it became sensitive")
+
+
+class Writer:
+    """Writes rows of one store, one after the other, each until it is confirmed."""
+
+    def __init__(self, store: Store, number: int, dsn: Path, ledger: Ledger, dice: random.Random) -> None:
+        self._store = store
+        self._number = number
+        self._dsn = dsn
+        self._ledger = ledger
+        self._dice = dice
+        self._rows: list[tuple[str, str]] = []  # each row's key and word of its own
+        self._connection: Any = None
+        self.confirmed = 0
+
+    async def run(self, ended: asyncio.Event, questions: "asyncio.Queue[list[str]]") -> None:
+        """Write until the end, and ask something of a row that was just written."""
+        await self._write([self._new() for _ in range(_FIRST_ROWS // _WRITERS)])
+        while not ended.is_set():
+            operation = self._dice.choices([*_OPERATIONS], [*_OPERATIONS.values()])[0]
+            states = self._next(operation)
+            await self._write(states)
+            if states and not questions.full():
+                questions.put_nowait(self._question(states[0][0]))
+            with suppress(TimeoutError):
+                await asyncio.wait_for(ended.wait(), self._dice.uniform(*_PAUSE_SECONDS))
+        if self._connection is not None:
+            self._connection.terminate()
+
+    def _question(self, row: str) -> list[str]:
+        owner = self._ledger.rows[row][-1].owner
+        asker = owner if self._dice.random() < 0.6 else self._dice.choice(USERS)
+        return [self._store.name, asker, f"{dict(self._rows)[row]} {' '.join(self._dice.choices(_WORDS, k=4))}"]
+
+    def _next(self, operation: str) -> list[tuple[str, State]]:
+        """Return the rows to write, each with its new state."""
+        if operation == "import":
+            return [self._new() for _ in range(_IMPORTED_ROWS)] if len(self._rows) < _MOST_ROWS else []
+        if operation == "insert" and len(self._rows) < _MOST_ROWS:
+            return [self._new()]
+        wanted = {"mark": (False, False), "unmark": (True, False), "delete": (False, False), "restore": (False, True)}
+        states = {row: self._ledger.rows[row][-1] for row, _ in self._rows}
+        sensitive, deleted = wanted.get(operation, (False, False))
+        rows = [row for row, state in states.items() if (state.sensitive, state.deleted) == (sensitive, deleted)]
+        if not rows:
+            return []
+        row = self._dice.choice(rows)
+        before = states[row]
+        marker = before.marker if operation in {"mark", "unmark", "delete", "restore"} else self._marker()
+        changes = {"mark": (True, False), "unmark": (False, False), "delete": (False, True), "restore": (False, False)}
+        return [(row, State(marker, before.owner, *changes.get(operation, (False, False)), began=0.0))]
+
+    def _new(self) -> tuple[str, State]:
+        number = len(self._rows) * _WRITERS + self._number + 1
+        row = self._store.key_of(number)
+        self._rows.append((row, f"tag{self._store.name.removeprefix('soak-')}{number}"))
+        return row, State(self._marker(), self._dice.choice(USERS), sensitive=False, deleted=False, began=0.0)
+
+    def _marker(self) -> str:
+        return f"zq{self._dice.getrandbits(56):014x}"
+
+    async def _write(self, rows: Sequence[tuple[str, State]]) -> None:
+        """Bring rows into their states, and try again until all are confirmed."""
+        words = dict(self._rows)
+        arguments = []
+        for row, state in rows:
+            dice = random.Random(state.marker)  # noqa: S311 - the text follows from the marker
+            text = f"{state.marker} {words[row]} {' '.join(dice.choices(_WORDS, k=14))}"
+            arguments.append((row, state.owner, text, state.sensitive, state.deleted))
+            state.began = time.monotonic()
+            self._ledger.write(row, state)
+        while arguments:
+            try:
+                if self._connection is None or self._connection.is_closed():
+                    self._connection = await asyncpg.connect(
+                        self._dsn.read_text(encoding="utf-8").strip(),
+                        timeout=_CONNECT_SECONDS,
+                        server_settings={"application_name": "users"},
+                    )
+                async with asyncio.timeout(_STATEMENT_SECONDS):
+                    await self._connection.executemany(self._store.upsert, arguments)
+                break
+            except _LOST:
+                if self._connection is not None:
+                    self._connection.terminate()
+                    self._connection = None
+                await asyncio.sleep(_RETRY_SECONDS)
+        now = time.monotonic()
+        for _, state in rows:
+            state.confirmed = now
+        self.confirmed += len(rows)
+
+
+@asynccontextmanager
+async def connected(dsn: Path) -> AsyncIterator[Any]:
+    """Open a connection to a store for the block."""
+    connection = await asyncpg.connect(
+        dsn.read_text(encoding="utf-8").strip(),  # noqa: ASYNC240 - a line of a local file
+        timeout=_CONNECT_SECONDS,
+        command_timeout=_STATEMENT_SECONDS,
+        server_settings={"application_name": "observer"},
+    )
+    try:
+        yield connection
+    finally:
+        connection.terminate()
+
+
+async def embedded(url: str, texts: Sequence[str]) -> np.ndarray:
+    """Return the vectors of texts as an embedder computes them now."""
+    async with httpx.AsyncClient(timeout=_EMBED_SECONDS) as client:
+        served = (await client.get(f"{url}/v1/models")).raise_for_status().json()["data"][0]["id"]
+        body = {"input": list(texts), "model": served, "input_type": "document"}
+        answer = (await client.post(f"{url}/v1/embeddings", json=body)).raise_for_status().json()
+    return np.array([one["embedding"] for one in sorted(answer["data"], key=lambda one: one["index"])])
+
+
+async def unlike(url: str, rows: Sequence[tuple[str, str]]) -> list[str]:
+    """Return the texts whose stored vector is not theirs, each with the cosine."""
+    found = []
+    computed = await embedded(url, [text for text, _ in rows])
+    for (text, stored), vector in zip(rows, computed, strict=True):
+        kept = np.array(json.loads(stored))
+        cosine = float(kept @ vector / (np.linalg.norm(kept) * np.linalg.norm(vector)))
+        if cosine < _ALIKE:
+            found.append(f"{next(iter(markers_in(text.encode())), text[:20])}: cosine {cosine:.3f}")
+    return found
+
+
+class Checks:
+    """Looks at the stores again and again."""
+
+    def __init__(self, observer: Observer, stores: dict[str, dict[str, Any]]) -> None:
+        self._observer = observer
+        self._dsn = {name: Path(settings["direct_file"]) for name, settings in stores.items()}
+        self._embedder = {name: settings["embedder"] for name, settings in stores.items()}
+        self.swapping: set[str] = set()
+        self.exchanged: dict[str, float] = {}  # when an exchange of models ended, by store
+        self.made: Counter[str] = Counter()
+
+    async def run(self) -> None:
+        """Check one store after the other; what cannot be read now is read the next time."""
+        while True:
+            for store in STORES:
+                with suppress(*_LOST, httpx.HTTPError):
+                    await self._check(store)
+                await asyncio.sleep(_CHECK_SECONDS / len(STORES))
+
+    async def _check(self, store: Store) -> None:
+        ledger = self._observer.ledgers[store.name]
+        async with connected(self._dsn[store.name]) as connection:
+            before = time.monotonic()
+            rows = sensitive_since(ledger, before, KEPT_SECONDS)
+            sure = sensitive_since(ledger, before, 0.0)
+            vectors = await self._count(connection, store.vectors_of, sure, ledger, before)
+            links = await self._count(connection, store.links, rows, ledger, before) if store.links else 0
+            connections, dead, slots = await connection.fetchrow(_SAMPLES)
+            sample = [tuple(row) for row in await connection.fetch(store.sample)] if self._settled(store) else []
+        say(samples={f"connections {store.name}": connections, f"dead rows {store.name}": int(dead), "slots": slots})
+        if vectors:
+            self._observer.found("leak", f"{vectors} vectors of sensitive rows in {store.name}")
+        if links:
+            self._observer.found("leak", f"{links} links of rows that are sensitive for a minute in {store.name}")
+        if sample:
+            wrong = await unlike(self._embedder[store.name], sample)
+            if self._settled(store):
+                for one in wrong:
+                    self._observer.found("stale", f"vector of {one} in {store.name}")
+        self.made[store.name] += 1
+
+    def _settled(self, store: Store) -> bool:
+        return EMBEDDER_OF[store.name] not in self.swapping and store.name not in self.swapping
+
+    async def _count(self, connection: Any, statement: str, rows: list[str], ledger: Ledger, before: float) -> int:
+        """Count what there is of rows that were sensitive before, and were still so when the answer came."""
+        if not rows:
+            return 0
+        await asyncio.sleep(0)
+        found = int(await connection.fetchval(statement, rows))
+        if not found:
+            return 0
+        still = [row for row in rows if all(one.sensitive for one in ledger.possible(row, before, time.monotonic()))]
+        return int(await connection.fetchval(statement, still))
+
+    async def compare(self, store: Store) -> dict[str, int]:
+        """Compare every row with what was written; return how many rows there are, are lost, and are not embedded."""
+        certain = self._observer.ledgers[store.name].certain()
+        async with connected(self._dsn[store.name]) as connection:
+            rows = {row[0]: row for row in await connection.fetch(store.everything)}
+            sample = store.sample.replace("ORDER BY random() LIMIT 12", "")
+            pairs = [tuple(row) for row in await connection.fetch(sample)]
+        lost = 0
+        for key, state in certain.items():
+            row = rows.get(key)
+            marker = next(iter(markers_in(row[1].encode())), "") if row else ""
+            if row is None or (marker, row[2], row[3]) != (state.marker, state.sensitive, state.deleted):
+                lost += 1
+                self._observer.found("lost", f"{key} of {store.name}: {state}, but {row and tuple(row)[2:]} {marker}")
+        due = sum(not row[2] and not row[3] and not row[4] for row in rows.values())
+        for first in range(0, len(pairs), 32):
+            for one in await unlike(self._embedder[store.name], pairs[first : first + 32]):
+                self._observer.found("stale", f"vector of {one} in {store.name}")
+        return {"rows": len(rows), "lost": lost, "pending": due}
+
+
+async def hear(process: asyncio.subprocess.Process, observer: Observer) -> None:
+    """Judge the recalls that the other process prints."""
+    assert process.stdout is not None
+    async for line in process.stdout:
+        told = json.loads(line)
+        observer.answered(Recall(**{**told, "found": tuple(told["found"])}))
+
+
+async def ask(process: asyncio.subprocess.Process, questions: "asyncio.Queue[list[str]]") -> None:
+    """Hand questions to the process that recalls."""
+    assert process.stdin is not None
+    while True:
+        process.stdin.write(json.dumps(await questions.get()).encode() + b"\n")
+        await process.stdin.drain()
+
+
+async def final(checks: Checks) -> dict[str, dict[str, int]]:
+    """Compare all stores; a store that cannot be read is tried again for a while."""
+    found: dict[str, dict[str, int]] = {}
+    deadline = time.monotonic() + _FINAL_SECONDS
+    for store in STORES:
+        while store.name not in found:
+            try:
+                found[store.name] = await checks.compare(store)
+            except (*_LOST, httpx.HTTPError):
+                if time.monotonic() > deadline:
+                    raise
+                await asyncio.sleep(_RETRY_SECONDS)
+    return found
+
+
+async def main(order: dict[str, Any], log: BinaryIO) -> None:
+    """Write, ask and observe until standard input says otherwise."""
+    stores: dict[str, dict[str, Any]] = order["stores"]
+    loop, observer = asyncio.get_running_loop(), Observer()
+
+    def sighted(marker: str, began: float) -> None:
+        loop.call_soon_threadsafe(observer.sighted, marker, began)
+
+    watch = Watch(_PORT, sighted)
+    questions: asyncio.Queue[list[str]] = asyncio.Queue(maxsize=16)
+    ended, checks = asyncio.Event(), Checks(observer, stores)
+    writers = [
+        Writer(store, number, Path(stores[store.name]["direct_file"]), observer.ledgers[store.name],
+               random.Random(f"{order['seed']} {store.name} {number}"))  # noqa: S311
+        for store in STORES
+        for number in range(_WRITERS)
+    ]  # fmt: skip
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "tests.soak.recalling", json.dumps(stores)),
+        stdin=PIPE,
+        stdout=PIPE,
+        stderr=log,
+        limit=1 << 20,
+    )
+    reader = asyncio.StreamReader()
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    async with asyncio.TaskGroup() as running:
+        writing = [running.create_task(writer.run(ended, questions)) for writer in writers]
+        others = [
+            running.create_task(work) for work in (hear(process, observer), ask(process, questions), checks.run())
+        ]
+        async for line in reader:
+            word, _, store = line.decode().strip().partition(" ")
+            if word == "swapping":
+                checks.swapping.add(store)
+            elif word == "swapped":
+                checks.swapping.discard(store)
+            elif word == "quiet":
+                ended.set()
+                await asyncio.wait(writing)
+                say(quiet=True)
+            else:
+                break
+        others[-1].cancel()
+        summary = await final(checks)
+        for task in others:
+            task.cancel()
+        process.kill()
+        ended.set()
+    dropped = watch.end()
+    say(
+        summary={
+            "recalls": observer.recalls["all"],
+            "refused": observer.recalls["refused"],
+            "degraded": observer.recalls["degraded"],
+            "reasons": dict(observer.reasons),
+            "longest_recall_s": round(observer.longest, 2),
+            "written": sum(writer.confirmed for writer in writers),
+            "texts_seen_in_requests": observer.sightings,
+            "packets_missed": dropped,
+            "checks": dict(checks.made),
+            "stores": summary,
+            "counts": {kind: len(found) for kind, found in observer.wrong.items()},
+            "wrong": {kind: found[:_SHOWN] for kind, found in observer.wrong.items()},
+        }
+    )
+
+
+if __name__ == "__main__":
+    given = json.loads(sys.argv[1])
+    with Path(given["log"]).open("ab") as file:
+        asyncio.run(main(given, file))

@@ -1,0 +1,89 @@
+"""The judgements of the observer, each by a case in which the wrong thing happens and one in which it does not."""
+
+import pytest
+
+from tests.soak.ledger import Ledger, Recall, State, faults_of_answer, is_leak, markers_in, sensitive_since
+
+FIRST, SECOND = "zq00000000000001", "zq00000000000002"
+
+
+def ledger(*states: State) -> Ledger:
+    """Return a ledger with one row that went through these states."""
+    made = Ledger()
+    for state in states:
+        made.write("1", state)
+    return made
+
+
+def state(
+    marker: str, began: float, confirmed: float | None, *, sensitive: bool = False, deleted: bool = False
+) -> State:
+    return State(marker, "ada", sensitive, deleted, began, confirmed)
+
+
+def recall(*found: str, asker: str = "ada", began: float = 10.0, ended: float = 10.5) -> Recall:
+    return Recall("store", asker, began, ended, None, None, found)
+
+
+ONLY = state(FIRST, 1, 2)
+
+
+@pytest.mark.parametrize(
+    ("states", "asked", "faults"),
+    [
+        ([ONLY], recall(FIRST), []),
+        ([ONLY], recall(FIRST, asker="bob"), [f"foreign {FIRST}"]),
+        ([ONLY], recall(SECOND), [f"unknown {SECOND}"]),
+        ([ONLY, state(SECOND, 3, 4)], recall(FIRST), [f"stale {FIRST}"]),
+        ([ONLY, state(SECOND, 3, 4)], recall(SECOND), []),
+        ([ONLY, state(SECOND, 3, None)], recall(FIRST), []),
+        ([ONLY, state(SECOND, 9.9, 10.1)], recall(FIRST), []),
+        ([ONLY, state(FIRST, 3, 4, sensitive=True)], recall(FIRST), [f"leak {FIRST}"]),
+        ([ONLY, state(FIRST, 3, 4, sensitive=True), state(FIRST, 10.2, 10.3)], recall(FIRST), []),
+        ([ONLY, state(FIRST, 3, 4, deleted=True)], recall(FIRST), [f"deleted {FIRST}"]),
+        ([ONLY, state(FIRST, 10.1, 10.2, deleted=True)], recall(FIRST), []),
+    ],
+    ids=[
+        "right", "of somebody else", "of nobody", "of before an edit", "of after it", "before an edit is confirmed",
+        "while an edit is under way", "sensitive", "no longer sensitive", "deleted", "deleted meanwhile",
+    ],
+)  # fmt: skip
+def test_an_answer_is_wrong_only_if_it_was_right_at_no_time_of_the_recall(
+    states: list[State], asked: Recall, faults: list[str]
+) -> None:
+    assert list(faults_of_answer(ledger(*states), asked)) == faults
+
+
+@pytest.mark.parametrize(
+    ("began", "leaks"), [(2.5, False), (3.5, False), (4.9, False), (5.1, True), (7.9, True), (9.5, False)]
+)
+def test_a_text_in_a_request_is_a_leak_from_a_second_after_the_row_became_sensitive_until_it_is_no_longer(
+    began: float, leaks: bool
+) -> None:
+    made = ledger(ONLY, state(FIRST, 3, 4, sensitive=True), state(FIRST, 8, 9))
+    assert is_leak(made, FIRST, began, tolerance=1.0) is leaks
+
+
+def test_the_text_before_an_edit_is_a_leak_as_well_once_the_row_is_sensitive() -> None:
+    made = ledger(ONLY, state(SECOND, 3, 4), state(SECOND, 5, 6, sensitive=True))
+    assert is_leak(made, FIRST, 8, tolerance=1.0)
+    assert not is_leak(made, "zq0000000000000f", 8, tolerance=1.0)
+
+
+def test_rows_that_have_been_sensitive_for_a_minute_are_those_of_which_nothing_may_be_left() -> None:
+    made = ledger(ONLY, state(FIRST, 3, 4, sensitive=True))
+    assert sensitive_since(made, 60, 60) == []
+    assert sensitive_since(made, 65, 60) == ["1"]
+    made.write("1", state(FIRST, 66, None))
+    assert sensitive_since(made, 130, 60) == []
+
+
+def test_a_row_is_in_a_certain_state_only_when_its_last_write_is_confirmed() -> None:
+    made = ledger(ONLY)
+    assert made.certain() == {"1": ONLY}
+    made.write("1", state(SECOND, 3, None))
+    assert made.certain() == {}
+
+
+def test_markers_are_found_in_any_bytes() -> None:
+    assert set(markers_in(f"\x00{FIRST},{SECOND} zq12".encode())) == {FIRST, SECOND}

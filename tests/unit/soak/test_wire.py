@@ -1,0 +1,41 @@
+"""Markers in packets are found whole, once, and belong to the request that began before them."""
+
+from tests.soak.wire import Connection, Requests
+
+HERE: Connection = (b"\x0a\xf4\0\1", 40000, b"\x0a\xf4\0\2")
+FIRST, SECOND = "zq00000000000001", "zq00000000000002"
+
+
+def taken(*packets: tuple[int, bytes, float]) -> list[tuple[str, float]]:
+    """Return what is seen of packets of one connection: place in the connection, payload, and time."""
+    seen: list[tuple[str, float]] = []
+    requests = Requests(lambda marker, began: seen.append((marker, began)))
+    for sequence, payload, at in packets:
+        requests.take(HERE, sequence, payload, at)
+    return seen
+
+
+def test_a_marker_belongs_to_the_request_that_it_is_in() -> None:
+    first, second = b"POST / " + FIRST.encode(), b"POST / " + SECOND.encode()
+    assert taken((0, first, 1.0), (len(first), second, 2.0)) == [(FIRST, 1.0), (SECOND, 2.0)]
+
+
+def test_a_body_in_later_packets_belongs_to_the_request_that_began_before() -> None:
+    assert taken((0, b"POST / ", 1.0), (7, b"[" + FIRST.encode(), 5.0)) == [(FIRST, 1.0)]
+
+
+def test_a_marker_that_is_divided_between_two_packets_is_found() -> None:
+    text = b"POST / " + FIRST.encode()
+    assert taken((0, text[:12], 1.0), (12, text[12:], 1.1)) == [(FIRST, 1.0)]
+
+
+def test_a_packet_that_is_seen_on_several_interfaces_counts_once_and_begins_no_request_anew() -> None:
+    text = b"POST / " + FIRST.encode()
+    assert taken((0, text, 1.0), (0, text, 1.2), (len(text), b" more " + SECOND.encode(), 1.3)) == [
+        (FIRST, 1.0), (SECOND, 1.0),
+    ]  # fmt: skip
+
+
+def test_sequence_numbers_that_begin_again_at_zero_are_in_order() -> None:
+    text = b"POST / " + b"." * 16
+    assert taken((2**32 - 23, text, 1.0), (0, b"POST / " + FIRST.encode(), 2.0)) == [(FIRST, 2.0)]
