@@ -18,7 +18,7 @@ PY := $(VENV)/bin/python
 UV := $(VENV)/bin/uv
 DEFAULT_MODEL := $(CACHE)/models/all-MiniLM-L6-v2.gguf
 SOURCES := recall operator embedder-service benchmarks devcluster docs/makers migrations tests
-TYPED := recall/memory_recall operator/memory_operator embedder-service/memory_embedder benchmarks/memory_bench devcluster docs/makers tests/support tests/client tests/embedders tests/embedder_clients/__main__.py tests/world tests/adoption/__main__.py tests/adoption/adopting.py tests/adoption/programs.py
+TYPED := recall/memory_recall operator/memory_operator embedder-service/memory_embedder benchmarks/memory_bench devcluster docs/makers tests/support tests/client tests/embedders tests/embedder_clients/__main__.py tests/world tests/soak tests/adoption/__main__.py tests/adoption/adopting.py tests/adoption/programs.py
 
 # Options of `make demo`: DATA=dir (a set in harness form), KEEP=1 (leave the cluster running), DRIVER=kind|node|current, LOCAL=1.
 DEMO_FLAGS := $(if $(DATA),--data $(DATA)) $(if $(KEEP),--keep) $(if $(DRIVER),--driver $(DRIVER)) $(if $(LOCAL),--local)
@@ -52,6 +52,7 @@ test: host $(DEFAULT_MODEL) multilingual-model  ## Unit and integration tests, a
 e2e-local: setup host $(if $(shell command -v mvn),second-model)  ## Delivery as users do it: helm, Terraform, runbooks, GitOps, dashboards, and a cluster that is hurt; ends with one line of JSON
 	$(PY) -m devcluster prepare
 	$(PY) -m pytest --numprocesses 2 $(BY_MODULE) tests/e2e/faults
+	$(PY) -m tests.soak --minutes 2 --seed 1
 	$(PY) -m pytest tests/delivery
 
 .PHONY: test-fast
@@ -193,6 +194,14 @@ e2e-adopt: setup  ## Stores of other programs, made by the programs themselves, 
 .PHONY: e2e-world
 e2e-world: setup world-host  ## Registries, GitOps tools, certificates, scalers and policies that users run beside us, tried on a cluster; one line of JSON
 	$(PY) -m tests.world $(PARTS:%=--only %)
+
+# How long faults happen, and the seed of the faults and of what users do.
+MINUTES ?= 60
+SEED ?= 1
+
+.PHONY: soak
+soak: setup host  ## Users work on a cluster while faults happen, and an observer judges all that comes of it (MINUTES=60 SEED=1); one line of JSON
+	$(PY) -m tests.soak --minutes $(MINUTES) --seed $(SEED)
 
 .PHONY: run-operator
 run-operator: setup  ## The operator from the working tree against the running development cluster

@@ -23,8 +23,10 @@ from devcluster.errors import DevclusterError
 from devcluster.node.layout import INSIDE, Layout
 from devcluster.postgres import Postgres
 from memory_embedder.models.profiles import PROFILES
+from memory_operator.app import METRICS_PORT
 from tests.soak.faults import FAULTS, Impossible, Scenery
 from tests.soak.ledger import MARKER
+from tests.soak.pooler import Pooler
 from tests.soak.processes import Processes
 from tests.soak.schedule import Planned, schedule
 from tests.soak.slopes import growing
@@ -77,6 +79,7 @@ class Run:
         self._summary: dict[str, Any] = {}
         self._quiet = asyncio.Event()
         self._began = 0.0
+        self._pooler: Pooler | None = None
 
     def passed(self, figures: dict[str, Any]) -> bool:
         """Return whether nothing was wrong; how long things took is said and not judged."""
@@ -96,6 +99,8 @@ class Run:
         planned = schedule(
             list(FAULTS), seconds=self._seconds, count=round(self._seconds / 60 * _FAULTS_PER_MINUTE), seed=self._seed
         )
+        for one in planned:
+            self.say(f"planned at {one.at:.1f}: {one.kind}, {one.seconds:.1f} s, dice {one.dice}")
         users = await self._start_users()
         hearing = asyncio.create_task(self._hear(users))
         self._began = time.monotonic()
@@ -113,7 +118,9 @@ class Run:
         await self._until_ready(scenery)
         await self._tell(users, "judge")
         await asyncio.wait_for(hearing, _LONGEST_WAIT)
-        logged = await asyncio.to_thread(self._logged)
+        logged = await asyncio.to_thread(self._logged, scenery)
+        if self._pooler is not None:
+            self._pooler.close()
         return self._figures(scenery, planned, ready, logged)
 
     def _figures(
@@ -167,6 +174,7 @@ class Run:
             tenant.apply_index(**changes)
         allowed = f"memory-index.dev/allowed-namespaces={PARTED.name}"
         tenants[PLAIN.name].kubectl("annotate", "memoryindex", INDEX, "--overwrite", allowed)
+        self._pooler = Pooler(self._cluster, self._scratch / "pooler", tenants[PARTED.name].dsn)
         for tenant in tenants.values():
             self._write_dsn(tenant)
             tenant.wait_ready()
@@ -191,7 +199,10 @@ class Run:
         )  # fmt: skip
 
     def _write_dsn(self, tenant: Tenant) -> None:
-        self._file(tenant.name).write_text(tenant.dsn, encoding="utf-8")
+        _replace(self._file(tenant.name), tenant.dsn)
+        if tenant.name == PARTED.name and self._pooler is not None:
+            self._pooler.follow(tenant.dsn)
+            _replace(self._file(f"{tenant.name}-pooled"), self._pooler.dsn(tenant.dsn))
 
     def _file(self, name: str) -> Path:
         return self._scratch / f"{name}.dsn"
@@ -200,9 +211,9 @@ class Run:
         stores = {
             store.name: {
                 "table": store.table,
-                "dsn_file": str(self._file(store.name)),
+                "dsn_file": str(self._file(f"{store.name}-pooled" if store.pooled else store.name)),
                 "direct_file": str(self._file(store.name)),
-                "pooled": False,
+                "pooled": store.pooled,
                 "embedder": f"http://{INDEX}-embedder.{EMBEDDER_OF[store.name]}.svc:8080",
             }
             for store in STORES
@@ -366,16 +377,26 @@ class Run:
         if await users.wait() or not self._summary:
             raise DevclusterError("the users ended by themselves", remedy="read what they printed above")
 
-    def _logged(self) -> list[str]:
-        """Return the files and lists of the cluster that hold a text of a memory."""
+    def _logged(self, scenery: Scenery) -> list[str]:
+        """Return the logs, lists of objects and pages of metrics that hold a text of a memory."""
         found = [
             str(path.relative_to(self._cluster.logs))
             for path in sorted(self._cluster.logs.rglob("*"))
             if path.is_file() and MARKER.search(path.read_bytes())
         ]
         kinds = ("events", "memoryindexes", "pods", "configmaps", "jobs", "leases")
-        objects = {kind: self._cluster.kubectl("get", kind, "-A", "-o", "json") for kind in kinds}
-        return found + [kind for kind, text in objects.items() if MARKER.search(text.encode())]
+        texts = {kind: self._cluster.kubectl("get", kind, "-A", "-o", "json") for kind in kinds}
+        for component in ("operator", "embedder", "sync"):
+            for pod in scenery.of(component):
+                page = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}:{METRICS_PORT}/proxy/metrics"
+                texts[f"metrics of {pod.name}"] = self._cluster.kubectl("get", "--raw", page)
+        return found + [name for name, text in texts.items() if MARKER.search(text.encode())]
+
+
+def _replace(file: Path, text: str) -> None:
+    partial = file.with_suffix(".partial")
+    partial.write_text(text, encoding="utf-8")
+    partial.rename(file)
 
 
 if __name__ == "__main__":

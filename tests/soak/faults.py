@@ -38,6 +38,11 @@ SELECT count(*) FROM pg_stat_activity WHERE datname = '{database}' AND applicati
 AND application_name <> 'memory-recall'
 """
 
+_FOLLOWING = """
+SELECT application_name FROM pg_stat_replication
+WHERE state = 'streaming' AND pg_wal_lsn_diff(pg_current_wal_lsn(), flush_lsn) < 65536
+"""
+
 
 class Impossible(Exception):  # noqa: N818 - the name is the reason
     """A fault cannot happen now."""
@@ -323,8 +328,10 @@ async def evict(scenery: Scenery, dice: random.Random, _seconds: float) -> str:
 
 
 async def switch_over(scenery: Scenery, dice: random.Random, _seconds: float) -> str:
-    """Make a replica the primary, as an administrator does."""
-    replica = _one(await asyncio.to_thread(scenery.instances, "replica"), dice, "replica")
+    """Make a replica the primary, as an administrator does: one that follows, since another would lose commits."""
+    following = (await _sql(scenery, _FOLLOWING)).split()
+    replicas = await asyncio.to_thread(scenery.instances, "replica")
+    replica = _one([pod for pod in replicas if pod.name in following], dice, "replica that follows")
     status = {
         "targetPrimary": replica.name,
         "targetPrimaryTimestamp": time.strftime("%Y-%m-%dT%H:%M:%S.000000Z", time.gmtime()),

@@ -43,7 +43,7 @@ _FINAL_SECONDS = 120.0
 _SHOWN = 10  # examples of each finding in the summary
 _WORDS = WORDS.split()
 _OPERATIONS = {"insert": 25, "edit": 35, "mark": 15, "unmark": 8, "delete": 9, "restore": 4, "import": 1}
-_LOST = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError)
+_LOST = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
 _SAMPLES = """
     SELECT (SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()),
            (SELECT coalesce(sum(n_dead_tup), 0) FROM pg_stat_user_tables),
@@ -337,48 +337,47 @@ async def main(order: dict[str, Any], log: BinaryIO) -> None:
     def sighted(marker: str, began: float) -> None:
         loop.call_soon_threadsafe(observer.sighted, marker, began)
 
-    watch = Watch(_PORT, sighted)
-    questions: asyncio.Queue[list[str]] = asyncio.Queue(maxsize=16)
-    ended, checks = asyncio.Event(), Checks(observer, stores)
-    writers = [
-        Writer(store, number, Path(stores[store.name]["direct_file"]), observer.ledgers[store.name],
-               random.Random(f"{order['seed']} {store.name} {number}"))  # noqa: S311
-        for store in STORES
-        for number in range(_WRITERS)
-    ]  # fmt: skip
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tests.soak.recalling", json.dumps(stores)),
-        stdin=PIPE,
-        stdout=PIPE,
-        stderr=log,
-        limit=1 << 20,
-    )
-    reader = asyncio.StreamReader()
-    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
-    async with asyncio.TaskGroup() as running:
-        writing = [running.create_task(writer.run(ended, questions)) for writer in writers]
-        others = [
-            running.create_task(work) for work in (hear(process, observer), ask(process, questions), checks.run())
-        ]
-        async for line in reader:
-            word, _, store = line.decode().strip().partition(" ")
-            if word == "swapping":
-                checks.swapping.add(store)
-            elif word == "swapped":
-                checks.swapping.discard(store)
-            elif word == "quiet":
-                ended.set()
-                await asyncio.wait(writing)
-                say(quiet=True)
-            else:
-                break
-        others[-1].cancel()
-        summary = await final(checks)
-        for task in others:
-            task.cancel()
-        process.kill()
-        ended.set()
-    dropped = watch.end()
+    with Watch(_PORT, sighted) as watch:
+        questions: asyncio.Queue[list[str]] = asyncio.Queue(maxsize=16)
+        ended, checks = asyncio.Event(), Checks(observer, stores)
+        writers = [
+            Writer(store, number, Path(stores[store.name]["direct_file"]), observer.ledgers[store.name],
+                   random.Random(f"{order['seed']} {store.name} {number}"))  # noqa: S311
+            for store in STORES
+            for number in range(_WRITERS)
+        ]  # fmt: skip
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "tests.soak.recalling", json.dumps(stores)),
+            stdin=PIPE,
+            stdout=PIPE,
+            stderr=log,
+            limit=1 << 20,
+        )
+        reader = asyncio.StreamReader()
+        await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+        async with asyncio.TaskGroup() as running:
+            writing = [running.create_task(writer.run(ended, questions)) for writer in writers]
+            others = [
+                running.create_task(work) for work in (hear(process, observer), ask(process, questions), checks.run())
+            ]
+            async for line in reader:
+                word, _, store = line.decode().strip().partition(" ")
+                if word == "swapping":
+                    checks.swapping.add(store)
+                elif word == "swapped":
+                    checks.swapping.discard(store)
+                elif word == "quiet":
+                    ended.set()
+                    await asyncio.wait(writing)
+                    say(quiet=True)
+                else:
+                    break
+            others[-1].cancel()
+            summary = await final(checks)
+            for task in others:
+                task.cancel()
+            process.kill()
+            ended.set()
     say(
         summary={
             "recalls": observer.recalls["all"],
@@ -388,7 +387,7 @@ async def main(order: dict[str, Any], log: BinaryIO) -> None:
             "longest_recall_s": round(observer.longest, 2),
             "written": sum(writer.confirmed for writer in writers),
             "texts_seen_in_requests": observer.sightings,
-            "packets_missed": dropped,
+            "packets_missed": watch.missed,
             "checks": dict(checks.made),
             "stores": summary,
             "counts": {kind: len(found) for kind, found in observer.wrong.items()},

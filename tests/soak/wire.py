@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable
 from ctypes import addressof, c_char, sizeof
 from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Self
 
 from tests.soak.ledger import MARKER
 
@@ -97,7 +99,10 @@ def _is_before(sequence: int, expected: int) -> bool:
 
 
 class Watch:
-    """Watches the packets to a port in the network that this process is in, in a thread of its own."""
+    """Watches the packets to a port in the network that this process is in, in a thread, until the `with` block ends.
+
+    Afterwards `missed` is how many packets the kernel dropped because they were not read in time.
+    """
 
     def __init__(self, port: int, sighted: Sighting) -> None:
         self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(_ALL_PROTOCOLS))
@@ -112,18 +117,22 @@ class Watch:
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._read, name="wire")
         self.packets = 0
+        self.missed = 0
         self.failure: BaseException | None = None
         self._thread.start()
 
-    def end(self) -> int:
-        """Stop watching; return how many packets the kernel dropped because they were not read in time."""
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._ended.set()
         self._thread.join()
-        _, dropped = struct.unpack("II", self._socket.getsockopt(_SOL_PACKET, _PACKET_STATISTICS, 8))
+        _, self.missed = struct.unpack("II", self._socket.getsockopt(_SOL_PACKET, _PACKET_STATISTICS, 8))
         self._socket.close()
         if self.failure is not None:
             raise self.failure
-        return int(dropped)
 
     def _read(self) -> None:
         try:
@@ -133,7 +142,7 @@ class Watch:
                 except TimeoutError:
                     continue
                 self._take(packet, time.monotonic())
-        except BaseException as failure:  # noqa: BLE001 - raised again by `end`
+        except BaseException as failure:  # noqa: BLE001 - raised again at the end of the block
             self.failure = failure
 
     def _take(self, packet: bytes, at: float) -> None:

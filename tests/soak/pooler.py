@@ -1,0 +1,82 @@
+"""A PgBouncer inside the cluster's network, in transaction mode, in front of the database of one store."""
+
+import os
+import shutil
+import signal
+import subprocess
+from contextlib import suppress
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from devcluster.drivers.node import NodeCluster
+from devcluster.errors import DevclusterError
+from devcluster.preflight import search_path
+
+PORT = 6432
+_USER = "nobody"  # it refuses to run as root
+_ENDED_SECONDS = 10
+
+
+class Pooler:
+    """One PgBouncer; it ends with the `with` block. It lets everybody in, and has the password of the database."""
+
+    def __init__(self, cluster: NodeCluster, directory: Path, dsn: str) -> None:
+        program = shutil.which("pgbouncer", path=search_path())
+        if program is None:
+            raise DevclusterError("pgbouncer is not installed", remedy="as root: apt-get install --yes pgbouncer")
+        directory.mkdir(mode=0o700)
+        shutil.chown(directory, _USER)
+        self._settings = directory / "pgbouncer.ini"
+        self._write(dsn)
+        command = ["setpriv", f"--reuid={_USER}", "--clear-groups", program, str(self._settings)]
+        self._log = (cluster.logs / "pgbouncer.log").open("ab")
+        self._process = cluster.popen_in_network(command, stdout=self._log, stderr=self._log)
+
+    def dsn(self, direct: str) -> str:
+        """Return the connection string by which clients reach the pooler."""
+        parts = urlsplit(direct)
+        return f"postgresql://{parts.username}@127.0.0.1:{PORT}{parts.path}"
+
+    def follow(self, dsn: str) -> None:
+        """Use another password from now on."""
+        self._write(dsn)
+        for pid in self._processes():
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGHUP)
+
+    def close(self) -> None:
+        """End the pooler."""
+        self._process.terminate()
+        try:
+            self._process.wait(_ENDED_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+        self._log.close()
+
+    def _write(self, dsn: str) -> None:
+        parts = urlsplit(dsn)
+        name = parts.path.strip("/")
+        server = f"host={parts.hostname} port={parts.port} user={parts.username} password={parts.password}"
+        partial = self._settings.with_suffix(".partial")
+        partial.write_text(
+            f"[databases]\n{name} = {server}\n"
+            f"[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {PORT}\nunix_socket_dir =\nauth_type = any\n"
+            "pool_mode = transaction\ndefault_pool_size = 4\nserver_connect_timeout = 3\nserver_login_retry = 1\n"
+            "server_tls_sslmode = prefer\nignore_startup_parameters = lock_timeout\n",
+            encoding="utf-8",
+        )
+        shutil.chown(partial, _USER)
+        partial.chmod(0o600)
+        partial.rename(self._settings)
+
+    def _processes(self) -> list[int]:
+        """Return the pooler's process; that which was started waits for it."""
+        wanted = str(self._settings).encode()
+        found = []
+        for entry in Path("/proc").iterdir():
+            with suppress(OSError):
+                if entry.name.isdigit():
+                    arguments = (entry / "cmdline").read_bytes().split(b"\0")
+                    if arguments[0].endswith(b"pgbouncer") and wanted in arguments:
+                        found.append(int(entry.name))
+        return found
