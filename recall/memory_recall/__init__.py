@@ -27,6 +27,7 @@ _NAMES = {
         "MissingExtra",
         "SchemaUnsupported",
     ),
+    "memory_recall.postgres.client_certificate": ("ClientCertificate",),
     "memory_recall.postgres.connection": ("DsnFile", "DsnText", "create_pool"),
     "memory_recall.postgres.tls": ("DatabaseTls", "TlsMode"),
     "memory_recall.search.fusion": ("Fusion", "SortBy"),

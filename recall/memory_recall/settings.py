@@ -13,6 +13,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from memory_recall.embedding.apis import EmbedderApi, EmbedderOptions
 from memory_recall.errors import InvalidConfiguration
 from memory_recall.hnsw.definition import DEFAULT_EF_CONSTRUCTION, DEFAULT_M
+from memory_recall.postgres.client_certificate import ClientCertificate
 from memory_recall.postgres.connection import DsnFile, DsnSource, DsnText
 from memory_recall.postgres.identity_sql import DatabaseIdentity
 from memory_recall.postgres.tls import DatabaseTls, TlsMode
@@ -43,7 +44,7 @@ MIGRATIONS = _CHECKOUT_MIGRATIONS if (_CHECKOUT_MIGRATIONS / "env.py").is_file()
 
 
 class DatabaseSettings(BaseModel):
-    """The connection string of the database, or the file that holds it, and how the server is verified."""
+    """The connection string of the database, or the file that holds it, and the certificates of both sides."""
 
     url: SecretStr | None = Field(default=None, description="Connection string, postgresql://USER:PASSWORD@HOST/NAME.")
     url_file: Path | None = Field(
@@ -58,6 +59,11 @@ class DatabaseSettings(BaseModel):
         default=None,
         description="File with the certificates of the authority that signs the database server's certificate, in PEM "
         "form, read anew at each connect.",
+    )
+    certificate_folder: Path | None = Field(
+        default=None,
+        description="Folder with the role's client certificate, tls.crt, and its key without a password, tls.key, such "
+        "as a mounted Secret, where the server demands one; read anew at each connect.",
     )
     identity: str | None = Field(
         default=None,
@@ -221,7 +227,9 @@ class Settings(BaseSettings):
         """
         identity = DatabaseIdentity.parse(self.database.identity) if self.database.identity else None
         mode = TlsMode(self.database.tls_mode) if self.database.tls_mode else None
-        tls = DatabaseTls(mode, self.database.ca_file)
+        folder = self.database.certificate_folder
+        client = ClientCertificate(folder / "tls.crt", folder / "tls.key") if folder else None
+        tls = DatabaseTls(mode, self.database.ca_file, client)
         if self.database.url_file is not None:
             return DsnFile(self.database.url_file, identity, tls)
         if self.database.url is not None:

@@ -88,6 +88,16 @@ DATABASE = (
         '"Database", "Observe"',
     ),
     Case("an image tag as version", {"spec.database.extension.minimumVersion": "v0.8.4-pg16"}, "such as 0.8.4"),
+    Case(
+        "a client certificate without a Secret",
+        {"spec.database.credentials.clientCertificate": {}},
+        "secretName: Required value",
+    ),
+    Case(
+        "a client certificate in place of the name of its Secret",
+        {"spec.database.credentials.clientCertificate": {"secretName": "-----BEGIN CERTIFICATE-----"}},
+        "the certificate and its key belong in the Secret",
+    ),
     Case("an unknown TLS mode", {"spec.database.tls": {"mode": "verify-full"}}, '"VerifyFull", "VerifyCA", "Require"'),
     Case(
         "an authority that nothing is verified by",

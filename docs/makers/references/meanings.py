@@ -86,7 +86,7 @@ REASONS: dict[Reason, str] = {
     ),
     Reason.DATABASE_UNREACHABLE: "Nothing answers at the address of the connection URI.",
     Reason.SERVER_NOT_VERIFIED: "The certificate of the database server is not the host's, or no trusted authority's.",
-    Reason.AUTHENTICATION_FAILED: "Postgres refuses the role, its password or the database.",
+    Reason.AUTHENTICATION_FAILED: "Postgres refuses the role, its password or certificate, or the database.",
     Reason.POOLER_REFUSED: "A connection pooler answers, and the work needs a session of its own.",
     Reason.PROTOCOL_VIOLATION: "The server sends more than may be received, or not what Postgres's protocol demands.",
     Reason.DATABASE_ERROR: "Postgres failed in a way that has no reason of its own.",
@@ -127,7 +127,8 @@ REASONS: dict[Reason, str] = {
     Reason.EMBEDDER_UNAVAILABLE: "The embedder's Deployment is missing, serves another model, or does not answer.",
     Reason.EXTERNAL_UNREACHABLE: "The external embedder does not answer, or not as an embedder does.",
     Reason.CERTIFICATE_INVALID: (
-        "The certificate in the embedder's Secret has expired, is for another host, or does not belong to its key."
+        "The certificate in the Secret of the embedder, or of the database's role, has expired, is not valid yet, is "
+        "for another host, or does not belong to its key."
     ),
     Reason.EMBEDDER_NOT_VERIFIED: "The embedder shows a certificate that its callers do not accept.",
     Reason.UNSCHEDULABLE: "The scheduler finds no node for a pod; the message says for want of what.",

@@ -36,11 +36,21 @@ class ClusterRef(Section):
     namespace: str | None = None
 
 
+class ClientCertificateRef(Section):
+    """A Secret of the type kubernetes.io/tls in the namespace of the MemoryIndex, with the certificate of a role."""
+
+    secret_name: str
+
+
 class CredentialsRef(Section):
-    """The name of the Secret that contains the connection URI, and the key of the URI in the Secret."""
+    """The name of the Secret that contains the connection URI, and the key of the URI in the Secret.
+
+    `client_certificate` is the certificate by which the role of the URI logs in; None if it has a password.
+    """
 
     secret_name: str | None = None
     key: str = "uri"
+    client_certificate: ClientCertificateRef | None = None
 
 
 class Extension(Section):
@@ -272,6 +282,12 @@ class MemoryIndex(BaseModel):
         """Return the name of the Secret with the connection URI; by default it is CloudNativePG's Secret."""
         named = self.spec.database.credentials.secret_name
         return named or (f"{self.spec.database.cluster.name}-app" if self.spec.database.cluster else "")
+
+    @property
+    def certificate_secret(self) -> str:
+        """Return the name of the Secret with the certificate of the database's role; empty if it logs in without."""
+        named = self.spec.database.credentials.client_certificate
+        return named.secret_name if named else ""
 
     @property
     def database_tls_mode(self) -> str | None:

@@ -78,7 +78,7 @@ def secret_value(
 
 
 def credentials(dsn: str, location: str, key: str) -> Credentials | Problem:
-    """Return the database name and the ports in a connection URI, or a problem if the URI cannot be used.
+    """Return the names and the ports in a connection URI, or a problem if the URI cannot be used.
 
     A database name with unusual characters is refused: it may be part of a password that is not percent-encoded.
     """
@@ -92,7 +92,7 @@ def credentials(dsn: str, location: str, key: str) -> Credentials | Problem:
         return Problem(Reason.SECRET_INVALID, message)
     if any(server.is_socket for server in found.servers):
         return Problem(Reason.SECRET_INVALID, f"{what} names a Unix socket, which no other pod can reach.")
-    return Credentials(found.database, tuple(sorted({server.port for server in found.servers})))
+    return Credentials(found.database, tuple(sorted({server.port for server in found.servers})), found.user)
 
 
 def cluster_facts(cluster: Manifest) -> ClusterFacts:

@@ -19,6 +19,7 @@ from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import Manifest, MemoryIndex, parsed
 from memory_operator.clients import object_facts
 from memory_operator.clients.authorities import Authorities
+from memory_operator.clients.certificates import role_certificate
 from memory_operator.clients.embedder import EmbedderProbe
 from memory_operator.clients.kube import EVERY_NAMESPACE, KindMissingError, Kube, KubeError
 from memory_operator.controller.cache import ObjectCache
@@ -43,6 +44,7 @@ from memory_operator.reconcile.facts import (
     PodFacts,
     Problem,
     ReportedModel,
+    RoleCertificate,
 )
 from memory_operator.reconcile.indexing.graph import may_have_graph
 from memory_operator.resources.cnpg import DatabaseObject, own_labels
@@ -51,7 +53,9 @@ from memory_operator.resources.embedder import NEXT_COMPONENT, embedder_url
 from memory_operator.resources.ownership import controller_uid
 from memory_operator.resources.worker_pods import configured_embedder
 from memory_recall.errors import InvalidConfiguration
+from memory_recall.postgres.client_certificate import ClientCertificate
 from memory_recall.postgres.connection import DsnText
+from memory_recall.postgres.tls import DatabaseTls
 from memory_recall.schema.claims_sql import TableClaim
 from memory_recall.schema.columns.names import ColumnNames
 from memory_recall.status import DatabaseFacts
@@ -196,8 +200,24 @@ class Observer:
         """Return what the connection URI says, the certificates that verify the server, and what the database says."""
         dsn = _dsn(index, secret, cluster)
         credentials = dsn if isinstance(dsn, Problem) else object_facts.credentials(dsn, *_dsn_key(index))
-        certificates = await self._certificates(index, cluster)
-        return credentials, certificates, await self._database(index, dsn, credentials, cluster, certificates)
+        certificates, shown = await asyncio.gather(self._certificates(index, cluster), self._role_certificate(index))
+        if isinstance(credentials, Credentials) and shown is not None:
+            credentials = shown if isinstance(shown, Problem) else replace(credentials, certificate=shown[0])
+        pair = shown[1] if isinstance(shown, tuple) else None
+        tls = certificates if isinstance(certificates, Problem) else database_tls(index, certificates, pair)
+        return credentials, certificates, await self._database(index, dsn, credentials, cluster, tls)
+
+    async def _role_certificate(self, index: MemoryIndex) -> tuple[RoleCertificate, ClientCertificate] | Problem | None:
+        """Return the certificate by which the database's role logs in, or why it must or can not be used.
+
+        The result is None if the object names none. A Secret that also holds the connection URI is allowed as that.
+        """
+        name = index.certificate_secret
+        if not name:
+            return None
+        secret = await self._kube.get("Secret", index.namespace, name)
+        refused = check_secret(index, secret, "dsn" if name == index.secret_name else "client-certificate")
+        return refused or role_certificate(secret, f"{index.namespace}/{name}")
 
     async def _database(
         self,
@@ -205,15 +225,15 @@ class Observer:
         dsn: str | Problem,
         credentials: Credentials | Problem,
         cluster: ClusterFacts | Problem | None,
-        certificates: str | Problem,
+        tls: DatabaseTls | Problem,
     ) -> Inspection:
         if isinstance(dsn, Problem) or isinstance(credentials, Problem) or isinstance(cluster, Problem):
             return NOT_INSPECTED
         if credentials.database != index.spec.database.name or (cluster and not cluster.answers):
             return NOT_INSPECTED
-        if isinstance(certificates, Problem):
-            return Inspection(certificates)
-        source = DsnText(dsn, tls=database_tls(index, certificates))
+        if isinstance(tls, Problem):
+            return Inspection(tls)
+        source = DsnText(dsn, tls=tls)
         inspection = await self._inspect(source, index.spec.database.table, index.namespace, _names(index))
         if isinstance(inspection.found, Problem) and inspection.found.reason is Reason.SERVER_NOT_VERIFIED:
             place = ca_secret(index, cluster)

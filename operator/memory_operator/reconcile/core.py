@@ -77,7 +77,7 @@ def reconcile(
     """Decide what to write and what to report for an object that is not being deleted."""
     observed = with_start_problems(index, observed, now)
     permitted = with_consent(permitted, observed.consented_hosts)
-    database = plan_database(index, observed)
+    database = plan_database(index, observed, now)
     if observed.database_facts is not None and database.verdict.holds:
         index = identified(index, observed.cluster, observed.database_facts, observed.kubernetes)
     else:

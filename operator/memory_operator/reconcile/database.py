@@ -1,10 +1,13 @@
 """Decide DatabaseReachable: credentials, Cluster, connection, and whether the intended database answers."""
 
+from datetime import datetime
+
 from memory_operator.api.conditions import Verdict
 from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import MemoryIndex
+from memory_operator.reconcile.authorization.client_certificate import explained
 from memory_operator.reconcile.authorization.identity import check_identity
-from memory_operator.reconcile.facts import ClusterFacts, Observed, Problem
+from memory_operator.reconcile.facts import ClusterFacts, Credentials, Observed, Problem
 from memory_operator.reconcile.plan import Step, failed_step
 
 # CloudNativePG's phases (its release 1.30) that end by themselves: a Cluster fails over, rolls or starts.
@@ -42,9 +45,9 @@ PHASES_OF_PERSONS = frozenset(
 )
 
 
-def plan_database(index: MemoryIndex, observed: Observed) -> Step:
+def plan_database(index: MemoryIndex, observed: Observed, now: datetime) -> Step:
     """Return the step of DatabaseReachable; its verdict names the first obstacle, or says that the database answers."""
-    return _check_configuration(index, observed) or _check_connection(index, observed)
+    return _check_configuration(index, observed) or _check_connection(index, observed, now)
 
 
 def _check_configuration(index: MemoryIndex, observed: Observed) -> Step | None:
@@ -65,7 +68,7 @@ def _check_configuration(index: MemoryIndex, observed: Observed) -> Step | None:
     return None
 
 
-def _check_connection(index: MemoryIndex, observed: Observed) -> Step:
+def _check_connection(index: MemoryIndex, observed: Observed, now: datetime) -> Step:
     cluster = observed.cluster if isinstance(observed.cluster, ClusterFacts) else None
     if observed.database is None:
         return Step(Verdict.unknown(Reason.WAITING, "The database has not been asked yet."))
@@ -77,7 +80,10 @@ def _check_connection(index: MemoryIndex, observed: Observed) -> Step:
         return Step(Verdict.yes(Reason.REACHABLE, f"Database {index.spec.database.name}{where} answers."))
     if cluster and not cluster.healthy:
         return Step(_not_serving(cluster))
-    return failed_step(observed.database, prefix=f"Secret {index.namespace}/{index.secret_name}: ")
+    problem = observed.database
+    if isinstance(observed.credentials, Credentials):
+        problem = explained(problem, observed.credentials, now)
+    return failed_step(problem, prefix=f"Secret {index.namespace}/{index.secret_name}: ")
 
 
 def _not_serving(cluster: ClusterFacts) -> Verdict:

@@ -101,7 +101,8 @@ def with_stops(context: Context, step: Step) -> Step:
     stopped.
     """
     index, observed = context.index, context.observed
-    refused = no_database_consent(observed) or plan_database(index, observed).verdict.reason in WRONG_DATABASE
+    database = plan_database(index, observed, context.now).verdict
+    refused = no_database_consent(observed) or database.reason in WRONG_DATABASE
     jobs = [job for job in observed.jobs if job.state is JobState.ACTIVE and not job.deleting]
     stopped = [job for job in jobs if refused or job.component in ASKING]
     stops = (
@@ -170,7 +171,7 @@ def _left_enabled(index: MemoryIndex, cause: str) -> str:
 def _pause_graph(context: Context) -> Step | None:
     """Return the next step that pauses the concept graph; None if none is enabled, or the table is not claimed."""
     index, observed = context.index, context.observed
-    database, facts = plan_database(index, observed).verdict, observed.database_facts
+    database, facts = plan_database(index, observed, context.now).verdict, observed.database_facts
     if not database.holds:
         message = f"Cannot pause the concept graph: {database.message}"
         return Step(replace(database, status=ConditionStatus.FALSE, message=message))
@@ -197,7 +198,7 @@ def _guarded(index: MemoryIndex, observed: Observed, step: Step) -> Step:
 def _undo_migrations(context: Context) -> Step | None:
     """Return the next step that undoes the migrations; None if they are undone, or the table is not claimed."""
     index, observed = context.index, context.observed
-    database, facts = plan_database(index, observed).verdict, observed.database_facts
+    database, facts = plan_database(index, observed, context.now).verdict, observed.database_facts
     if not database.holds:
         remedy = database.reason.remedy if database.remedy is None else database.remedy
         retain = "To leave the data behind instead, set spec.deletionPolicy to Retain."

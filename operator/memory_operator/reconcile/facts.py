@@ -1,8 +1,8 @@
 """The observed facts from which one reconcile decides.
 
 The types are frozen and have no behaviour except small derived properties. They hold no secrets: of a connection URI
-they hold only the name of the database and the ports. Therefore no decision, status or log that is built from them can
-contain a password.
+they hold only the names of database and role, and the ports. Therefore no decision, status or log that is built from
+them can contain a password.
 """
 
 from collections.abc import Mapping
@@ -28,11 +28,26 @@ class Problem:
 
 
 @dataclass(frozen=True)
+class RoleCertificate:
+    """The certificate by which a role logs in: where it is, of which user it is, and when it is valid."""
+
+    location: str
+    user: str
+    not_before: datetime
+    not_after: datetime
+
+
+@dataclass(frozen=True)
 class Credentials:
-    """The parts of a connection URI that are no secret; `ports` are those of its servers."""
+    """The parts of a connection URI that are no secret; `ports` are those of its servers.
+
+    `certificate` is the one by which its role logs in; None if it has a password.
+    """
 
     database: str
     ports: tuple[int, ...] = (5432,)
+    role: str = ""
+    certificate: RoleCertificate | None = None
 
 
 @dataclass(frozen=True)

@@ -110,7 +110,7 @@ def _named_secrets(index: MemoryIndex, observed: Observed) -> frozenset[str]:
     keys = (index.embedder_key, former.key if former else None)
     authorities = (index.embedder_authority, former.authority if former else None)
     named = [*(key.secret_name for key in keys if key), *(one.name for one in authorities if isinstance(one, CaSecret))]
-    return frozenset({index.secret_name, *named})
+    return frozenset({index.secret_name, index.certificate_secret, *named})
 
 
 def _ends_pods(sync: Manifest, writes: Iterable[Action]) -> bool:

@@ -27,6 +27,8 @@ KEY_DIRECTORY = "/var/run/memory-index-embedder"  # where embedder and workers f
 SERVING_DIRECTORY = "/var/run/memory-index-embedder-tls"  # where an embedder finds its certificate and key
 AUTHORITY_DIRECTORY = "/var/run/memory-index-embedder-ca"  # where workers find the authorities of embedders
 NEXT_KEY_DIRECTORY = "/var/run/memory-index-next"  # where a swap's Job finds the API key of the next model's embedder
+CLIENT_DIRECTORY = "/var/run/memory-index-client"  # where workers find the certificate and key of the database's role
+CERTIFICATE_KEY, PRIVATE_KEY = "tls.crt", "tls.key"  # of a Secret of the type kubernetes.io/tls
 OWN_CONTAINERS = frozenset({"embedder", "memory", "fetch"})  # the names of the main containers of our pods
 USER_ID = 65532  # the numeric user of both images; a name could not be checked by runAsNonRoot
 
@@ -138,6 +140,12 @@ def own_container(pod: Manifest) -> Manifest:
 def secret_file(secret: str, key: str, path: str) -> Manifest:
     """Return the source of a volume that holds one key of a Secret as a file, which the pod's group can read."""
     return {"secretName": secret, "defaultMode": 0o440, "items": [{"key": key, "path": path}]}
+
+
+def certificate_files(secret: str) -> Manifest:
+    """Return the source of a volume with a Secret's certificate and key as files, which the pod's group can read."""
+    items = [{"key": key, "path": key} for key in (CERTIFICATE_KEY, PRIVATE_KEY)]
+    return {"secretName": secret, "defaultMode": 0o440, "items": items}
 
 
 def scraped(port: int) -> dict[str, str]:

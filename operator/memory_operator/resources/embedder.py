@@ -12,9 +12,12 @@ ready for a while, and the stopped pod serves until no more requests are directe
 from memory_operator.api.embedder import COMPONENT, PORT, service_url
 from memory_operator.api.spec import Manifest, MemoryIndex
 from memory_operator.resources.common import (
+    CERTIFICATE_KEY,
     KEY_DIRECTORY,
+    PRIVATE_KEY,
     SERVING_DIRECTORY,
     Images,
+    certificate_files,
     container_security,
     labels,
     literal,
@@ -38,7 +41,6 @@ STARTUP_SECONDS = 1800  # a large model from a slow volume; the probe answers as
 MIN_READY_SECONDS = 15  # for a Service's change of pods to reach every node
 SHUTDOWN_DELAY_SECONDS = 10  # for the same; it is also longer than clients keep idle connections
 DRAIN_SECONDS = 60  # of an embedder, from the end of the shutdown delay
-CERTIFICATE_KEY, PRIVATE_KEY = "tls.crt", "tls.key"  # of a Secret of the type kubernetes.io/tls
 NEXT_COMPONENT = "embedder-next"  # the next model's, while a swap is under way
 
 
@@ -187,7 +189,7 @@ def _pod_spec(index: MemoryIndex, images: Images) -> Manifest:
         volumes = [*volumes, {"name": "key", "secret": secret_file(key.secret_name, key.key, "key")}]
         mounts = [*mounts, {"name": "key", "mountPath": KEY_DIRECTORY, "readOnly": True}]
     if embedder.tls:
-        volumes = [*volumes, {"name": "tls", "secret": _serving_files(embedder.tls.secret_name)}]
+        volumes = [*volumes, {"name": "tls", "secret": certificate_files(embedder.tls.secret_name)}]
         mounts = [*mounts, {"name": "tls", "mountPath": SERVING_DIRECTORY, "readOnly": True}]
     optional: Manifest = {
         "initContainers": [{**container, "resources": _processor_and_memory(_resources(index))} for container in init],
@@ -205,11 +207,6 @@ def _pod_spec(index: MemoryIndex, images: Images) -> Manifest:
         "volumes": [{"name": "tmp", "emptyDir": {"sizeLimit": "64Mi"}}, *volumes],
         **{name: value for name, value in optional.items() if value},
     }
-
-
-def _serving_files(secret: str) -> Manifest:
-    items = [{"key": key, "path": key} for key in (CERTIFICATE_KEY, PRIVATE_KEY)]
-    return {"secretName": secret, "defaultMode": 0o440, "items": items}
 
 
 def _container(index: MemoryIndex, images: Images, mounts: list[Manifest]) -> Manifest:

@@ -1,7 +1,8 @@
 """Build the pods of workers, which run the `memory` command.
 
-The connection URI and the embedder's API key are mounted as files and never put into the environment. Therefore a
-rotated value is used at the next connection or request, and `kubectl describe` does not show the value.
+The connection URI, the certificate and key of its role, and the embedder's API key are mounted as files and never put
+into the environment. Therefore a rotated value is used at the next connection or request, and `kubectl describe` does
+not show the value.
 """
 
 from collections.abc import Mapping
@@ -12,10 +13,12 @@ from memory_operator.api.embedder import CaConfigMap, CaSecret, SecretKey
 from memory_operator.api.spec import Manifest, MemoryIndex
 from memory_operator.resources.common import (
     AUTHORITY_DIRECTORY,
+    CLIENT_DIRECTORY,
     KEY_DIRECTORY,
     LABEL_COMPONENT,
     NEXT_KEY_DIRECTORY,
     Images,
+    certificate_files,
     container_security,
     env,
     labels,
@@ -249,10 +252,12 @@ def _authority_sources(pod: Mapping[str, Any]) -> list[tuple[str, Manifest]]:
 
 
 def _secret_files(index: MemoryIndex, used: UsedEmbedders) -> dict[str, tuple[str, Manifest]]:
-    """Return, by volume name, the mount path and the source of each volume that holds one key of a Secret as a file."""
+    """Return, by volume name, the mount path and the source of each volume that holds keys of a Secret as files."""
     dsn = secret_file(index.secret_name, index.spec.database.credentials.key, "dsn")
+    certificate = index.certificate_secret
     return {
         "dsn": (DSN_DIRECTORY, dsn),
+        **({"client": (CLIENT_DIRECTORY, certificate_files(certificate))} if certificate else {}),
         **{
             name: (path, secret_file(key.secret_name, key.key, "key"))
             for name, path, key in (
@@ -274,6 +279,7 @@ def settings(index: MemoryIndex, metrics_port: int, used: UsedEmbedders) -> list
         ),
         "MEMORY_DATABASE_TLS_MODE": _TLS_MODES.get(index.database_tls_mode or "", ""),
         "MEMORY_DATABASE_CA_FILE": CA_FILE if index.has_database_ca else "",
+        "MEMORY_DATABASE_CERTIFICATE_FOLDER": CLIENT_DIRECTORY if index.certificate_secret else "",
         "MEMORY_TABLE": spec.database.table,
         "MEMORY_MODEL": spec.embedding.model,
         "MEMORY_DIMENSIONS": str(spec.embedding.dimensions),

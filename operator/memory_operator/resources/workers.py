@@ -72,6 +72,8 @@ def _pods_fingerprint(index: MemoryIndex, images: Images, component: str) -> str
     secrets = [index.spec.database.credentials.key, *keys, *authorities]
     given = [section.model_dump(mode="json") for section in (index.spec.backfill, index.spec.embedder.pod_template)]
     verified = [index.database_tls_mode, index.has_database_ca]
+    if index.certificate_secret:
+        secrets.append(index.certificate_secret)
     return fingerprint([images.operator, images.pull_policy, images.user, secrets, given, verified])
 
 

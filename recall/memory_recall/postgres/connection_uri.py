@@ -72,7 +72,11 @@ _ONLY = {  # parameters of which some values ask for nothing that we lack
     "sslrootcert": frozenset({"system"}),
 }
 _OTHERS = "Take it out."
-_CLIENT = "Take it out and use a password: certificates of clients are not supported."
+_CLIENT = (
+    "Take it out, and put the certificate as tls.crt and the key, without a password, as tls.key into the Secret that "
+    "spec.database.credentials.clientCertificate names (outside of Kubernetes, into the folder that "
+    "MEMORY_DATABASE_CERTIFICATE_FOLDER names)."
+)
 _REVOKED = "Take it out: lists of revoked certificates are not supported."
 _REFUSED = {
     "channel_binding": "Use require, prefer or disable.",
@@ -86,7 +90,8 @@ _REFUSED = {
     "service": "Take it out, and write what the service stands for into the connection string.",
     "servicefile": "Take it out, and write what the service stands for into the connection string.",
     "hostaddr": "Take it out, and write the address in place of the host.",
-    **dict.fromkeys(("sslcert", "sslidentity", "sslkey", "sslpassword", "sslcertmode"), _CLIENT),
+    **dict.fromkeys(("sslcert", "sslidentity", "sslkey", "sslpassword"), _CLIENT),
+    "sslcertmode": "Take it out: a client certificate is shown where one is configured.",
     **dict.fromkeys(("sslcrl", "sslcrldir"), _REVOKED),
     **dict.fromkeys(
         (

@@ -24,6 +24,12 @@ from memory_recall.errors import (
 _CONNECTION = "08"
 _TRANSIENT_CLASSES = (_CONNECTION, "53", "57")  # and resources (disk, memory, connections), operator intervention
 _READ_ONLY = "25006"  # what a primary says once it has become a replica
+_NO_LOGIN = "28000"  # no line of pg_hba lets the role in, or not with this certificate or without one
+_PASSWORD = "Check the Secret that holds the connection string."  # noqa: S105 - what to do about a refused one
+_LOGIN = (
+    "Check the role in the connection string and the server's pg_hba; where that demands a client certificate (cert), "
+    "the certificate's common name must be that role."
+)
 _RETRY = {"40001", "40P01", "55P03"}  # serialisation, deadlock, lock timeout
 _REMEDIES = {
     "42501": "Run this as the role that owns the table (the database owner of the CloudNativePG cluster).",
@@ -46,6 +52,20 @@ _REFUSED_CERTIFICATES = {  # by OpenSSL's code
     10: ("the certificate has expired", "Renew it: CloudNativePG does unless its operator does not run."),
     **dict.fromkeys((62, 64), _OTHER_NAME),
 }
+_OF_THE_ROLE = (
+    "Issue a certificate whose common name is the role of the connection string, signed by the authority of the "
+    "server's clients, and store it with its key where the present one is; it is read at the next connect."
+)
+_REFUSED_CLIENTS = {  # by the alert that the server sends
+    "SSLV3_ALERT_CERTIFICATE_EXPIRED": "it has expired",
+    "SSLV3_ALERT_CERTIFICATE_REVOKED": "it is revoked",
+    "TLSV1_ALERT_UNKNOWN_CA": "an authority has signed it that the server does not trust for clients",
+    **dict.fromkeys(
+        ("SSLV3_ALERT_BAD_CERTIFICATE", "SSLV3_ALERT_CERTIFICATE_UNKNOWN", "SSLV3_ALERT_UNSUPPORTED_CERTIFICATE"),
+        "the server cannot use it, for example because it is not valid yet",
+    ),
+    "TLSV13_ALERT_CERTIFICATE_REQUIRED": "it demands one, and got none",
+}
 _LEAKING_FIELDS = ("detail", "hint", "where", "message", "internal_query", "query", "constraint_name")
 
 DRIVER_ERRORS = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, TimeoutError)
@@ -65,11 +85,8 @@ def _from_postgres(error: asyncpg.PostgresError, action: str) -> MemoryIndexErro
     what = f"{type(error).__name__}, SQLSTATE {sqlstate}"
     remedy = _REMEDIES.get(sqlstate, "")
     if sqlstate.startswith("28"):
-        return AuthenticationFailed(
-            f"Postgres refused the credentials while {action} ({what}).",
-            "Check the Secret that holds the connection string.",
-            sqlstate=sqlstate,
-        )
+        text = f"Postgres refused the credentials while {action} ({what})."
+        return AuthenticationFailed(text, _LOGIN if sqlstate == _NO_LOGIN else _PASSWORD, sqlstate=sqlstate)
     if sqlstate == "3D000":
         return InvalidConfiguration(f"The database does not exist ({what}).", "Correct the database's name.")
     if sqlstate in _RETRY:
@@ -83,7 +100,11 @@ def _from_postgres(error: asyncpg.PostgresError, action: str) -> MemoryIndexErro
 
 def translate(error: BaseException, action: str) -> MemoryIndexError:
     """Return the `MemoryIndexError` for a driver's error, and clear everything in the original that may quote data."""
-    if isinstance(error, asyncpg.PostgresError):
+    refused = _REFUSED_CLIENTS.get(_alert(error))
+    if refused:
+        text = f"The database server refused the client certificate: {refused}."
+        result: MemoryIndexError = AuthenticationFailed(text, _OF_THE_ROLE)
+    elif isinstance(error, asyncpg.PostgresError):
         result = _from_postgres(error, action)
     elif isinstance(error, ssl.SSLCertVerificationError):
         result = _unverified(error)
@@ -94,6 +115,16 @@ def translate(error: BaseException, action: str) -> MemoryIndexError:
         )
     _wipe(error)
     return result
+
+
+def _alert(error: BaseException) -> str:
+    """Return OpenSSL's name of the alert that ended a connection; empty if none did.
+
+    With TLS 1.3 a server refuses a certificate when the handshake has ended for the client, so that the driver only
+    sees a connection that is cut, and has the alert as its cause.
+    """
+    found = error if isinstance(error, ssl.SSLError) else error.__cause__
+    return (found.reason or "") if isinstance(found, ssl.SSLError) else ""
 
 
 def _unverified(error: ssl.SSLCertVerificationError) -> MemoryIndexError:

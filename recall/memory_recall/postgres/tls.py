@@ -1,4 +1,4 @@
-"""TLS of connections to Postgres: how much of it is demanded, and how a server is verified.
+"""TLS of connections to Postgres: how much of it is demanded, how a server is verified, and what it is shown.
 
 The TLS context is built here, from certificates in memory. The driver would otherwise look for files and variables of
 its own. The stricter of what the connection string demands and what the settings demand counts.
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from memory_recall.errors import InvalidConfiguration
+from memory_recall.postgres.client_certificate import ClientCertificate
 
 LONGEST_CA = 256 * 1024  # characters of a file of certificates; the public authorities together take some 220 KiB
 _BEGIN = "-----BEGIN CERTIFICATE-----"
@@ -44,27 +45,31 @@ class TlsMode(StrEnum):
 
 @dataclass(frozen=True)
 class DatabaseTls:
-    """The least TLS that connections to a database need, and the certificate authority that they trust.
+    """The least TLS that connections to a database need, the authority that they trust, and what they show of us.
 
     Attributes:
-        mode: the least TLS; by default `verify-full` if there are certificates, else what the connection string says.
+        mode: the least TLS; by default `verify-full` if there are certificates of an authority, `require` if there is
+            only a client certificate, else what the connection string says.
         ca: the certificates of the authority as PEM text, or the path of a file that holds them, which is read anew at
             each connect. Without them `verify-full` trusts the public authorities that this machine knows.
+        client: the certificate by which the role of the connection string logs in; None if it has a password.
     """
 
     mode: TlsMode | None = None
     ca: Certificates | None = field(default=None, repr=False)
+    client: ClientCertificate | None = None
 
     def mode_of(self, demanded: TlsMode | None) -> TlsMode:
         """Return the stricter of the settings' mode and that of the connection string, which may be None."""
         own = self.mode or (TlsMode.VERIFY_FULL if self.ca else TlsMode.DISABLE)
-        return max(own, demanded or TlsMode.PREFER)
+        needed = TlsMode.REQUIRE if self.client else TlsMode.DISABLE  # a certificate is shown over TLS alone
+        return max(own, needed, demanded or TlsMode.PREFER)
 
     def context(self, mode: TlsMode) -> ssl.SSLContext | None:
         """Return the TLS context of a connection with this mode, or None if it uses no TLS.
 
         Raises:
-            InvalidConfiguration: the certificates are missing or unusable.
+            InvalidConfiguration: the certificates, or the key of that of the client, are missing or unusable.
         """
         if mode is TlsMode.DISABLE:
             return None
@@ -72,6 +77,8 @@ class DatabaseTls:
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.set_alpn_protocols([_PROTOCOL])
         context.check_hostname = mode is TlsMode.VERIFY_FULL
+        if self.client is not None:
+            self.client.load(context)
         if mode < TlsMode.VERIFY_CA:
             context.verify_mode = ssl.CERT_NONE
         elif self.ca is not None:

@@ -13,6 +13,7 @@ from memory_operator.reconcile.facts import (
     PodFacts,
     Problem,
     ReportedModel,
+    RoleCertificate,
     ServingCertificate,
 )
 from memory_recall.postgres.identity_sql import DatabaseIdentity
@@ -67,6 +68,8 @@ URL: dict[str, Any] = {"embedding": {"source": {"http": {"url": "https://models.
 EXTERNAL = {"embedder": {"external": {"url": "http://e.ml.svc:8080"}}}
 TLS = {"embedder": {"tls": {"secretName": "serving"}}}
 SERVED = ServingCertificate("team/serving", ("mem-embedder.team.svc",), START, START + timedelta(days=90))
+EXPIRED = RoleCertificate("team/role", "owner", START - timedelta(days=90), START)
+EXPIRED_LOGIN = Credentials("app", role="owner", certificate=EXPIRED)
 GPU = {"embedder": {"gpuLayers": -1}}
 ZERO = {"embedder": {"minReplicas": 0, "scaleDownDelaySeconds": 0}}
 NEXT = {"embedding": {"model": "bge-small-en-v1.5", "dimensions": 384}}
@@ -122,6 +125,11 @@ DATABASE = (
               problem("database", Reason.AUTHENTICATION_FAILED), **NOTHING),
     Situation("a wrong password", "False", "AuthenticationFailed", FAILED,
               problem("database", Reason.AUTHENTICATION_FAILED), lasts=LATE, **NOTHING),
+    Situation("a role's certificate that is being renewed, late", "False", "CertificateInvalid", IN_PROGRESS,
+              {**problem("database", Reason.AUTHENTICATION_FAILED), "credentials": EXPIRED_LOGIN}, **NOTHING),
+    Situation("a role's certificate that nobody renews", "False", "CertificateInvalid", FAILED,
+              {**problem("database", Reason.AUTHENTICATION_FAILED), "credentials": EXPIRED_LOGIN}, lasts=LATE,
+              **NOTHING),
     Situation("a Cluster that does not consent", "False", "ConsentMissing", FAILED,
               problem("cluster", Reason.CONSENT_MISSING)),
     Situation("a Secret that does not consent", "False", "ConsentMissing", FAILED,

@@ -161,7 +161,10 @@ async def test_a_missing_key_of_our_own_embedder_is_named_by_its_field(bench: Be
 
 
 @pytest.mark.promise("secret-for-one-use")
-@pytest.mark.parametrize(("label", "use"), [("dsn", "api-key"), ("api-key", "dsn")])
+@pytest.mark.parametrize(
+    ("label", "use"),
+    [("dsn", "api-key"), ("api-key", "dsn"), ("dsn", "client-certificate"), ("client-certificate", "dsn")],
+)
 def test_one_use_does_not_allow_the_other(world: World, label: str, use: Any) -> None:
     secret = {"metadata": {"name": "s", "namespace": "team", "labels": {"memory-index.dev/allow": label}}}
     problem = check_secret(world.index(), secret, use)

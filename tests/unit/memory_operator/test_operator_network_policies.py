@@ -200,7 +200,7 @@ def test_workers_call_an_embedder_beyond_the_cluster_over_https(world: World) ->
 )
 def test_the_ports_of_the_database_are_those_of_the_connection_uri(servers: str, ports: tuple[int, ...]) -> None:
     found = object_facts.credentials(URI.format(servers), "team/dsn", "uri")
-    assert found == Credentials("app", ports)
+    assert found == Credentials("app", ports, "u")
 
 
 @pytest.mark.promise("worker-egress-limited")

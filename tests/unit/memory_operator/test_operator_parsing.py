@@ -51,10 +51,10 @@ def test_a_missing_keys_message_lists_no_other_keys() -> None:
 
 
 @pytest.mark.parametrize("scheme", ["postgresql", "postgres", "postgresql+asyncpg"])
-def test_a_connection_uri_is_reduced_to_its_database(scheme: str) -> None:
+def test_a_connection_uri_is_reduced_to_what_is_no_secret(scheme: str) -> None:
     uri = f"{scheme}://us%40er:{PASSWORD}@pg-rw.dbaas:5432/app?sslmode=require"
     found = object_facts.credentials(uri, "team/dsn", "uri")
-    assert found == Credentials(database="app")
+    assert found == Credentials("app", (5432,), "us@er")
 
 
 @pytest.mark.promise("malformed-uri-unquoted")

@@ -39,6 +39,7 @@ GPU = {
 }
 PVC = {"embedding": {"source": {"pvc": {"claimName": "models", "path": "m/x.gguf", "digest": "sha256:" + "b" * 64}}}}
 TLS = {"embedder": {"tls": {"secretName": "serving"}}}
+ROLE = {"database": {"credentials": {"clientCertificate": {"secretName": "app-certificate"}}}}
 IMAGE = {
     "embedding": {"source": {"image": {"reference": "reg/m:1", "path": "/m/x.gguf", "digest": "sha256:" + "c" * 64}}}
 }
@@ -62,6 +63,7 @@ BUILDERS: dict[str, Callable[[Any], Any]] = {
     ),
     "swap-abort-job": lambda w: workers.swap_abort_job(w.index(), w.images, 0),
     "sync-deployment": lambda w: workers.sync_deployment(w.index(), w.images, replicas=1),
+    "sync-deployment-client-certificate": lambda w: workers.sync_deployment(w.index(**ROLE), w.images, replicas=1),
     "embedder-cpu": lambda w: embedder.objects(w.index(), w.images, replicas=1),
     "embedder-gpu": lambda w: embedder.objects(w.index(**GPU), w.images, replicas=2),
     "embedder-tls": lambda w: embedder.objects(w.index(**TLS), w.images, replicas=1),

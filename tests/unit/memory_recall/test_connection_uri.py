@@ -73,6 +73,9 @@ def test_what_names_a_file_a_service_or_a_plugin_is_refused_by_its_name(name: st
     [
         ("sslmode=verify-full&sslrootcert=/path/ca.crt", "spec.database.tls.caSecret"),
         ("sslmode=verify-ca&sslrootcert=/path/ca.crt", "MEMORY_DATABASE_CA_FILE"),
+        ("sslcert=/path/tls.crt", "spec.database.credentials.clientCertificate"),
+        ("sslkey=/path/tls.key", "MEMORY_DATABASE_CERTIFICATE_FOLDER"),
+        ("sslcertmode=require", "shown where one is configured"),
         ("channel_binding=always", "Use require"),
         ("schema=notes", "SCHEMA.TABLE"),
         ("currentSchema=notes", "SCHEMA.TABLE"),

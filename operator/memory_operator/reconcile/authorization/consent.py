@@ -2,9 +2,9 @@
 
 The operator may read Secrets and change the databases of every team, but the author of a MemoryIndex may lack these
 rights. Therefore a Cluster lists in an annotation the other namespaces that may use it, and so does a MemoryIndex for
-its embedder. A Secret says by a label whether it may be used as a connection URI or as an API key. Only somebody who
-may change the Cluster or the Secret can set the annotation or the label. The consent to an embedder ends with its
-MemoryIndex, since its name is free then.
+its embedder. A Secret says by a label whether it may be used as a connection URI, as an API key or as the certificate
+of a role. Only somebody who may change the Cluster or the Secret can set the annotation or the label. The consent to an
+embedder ends with its MemoryIndex, since its name is free then.
 
 A Secret that CloudNativePG wrote for the application user of the object's own Cluster needs no label. It is recognised
 by the Cluster's uid in its owner reference. Only somebody who may write Secrets in that namespace can forge the
@@ -21,7 +21,8 @@ from memory_operator.reconcile.facts import ClusterFacts, Observed, Problem
 from memory_operator.reconcile.plan import failed_step
 
 LABEL_ALLOW = "memory-index.dev/allow"
-SecretUse = Literal["dsn", "api-key"]
+SecretUse = Literal["dsn", "api-key", "client-certificate"]
+_BECOMES = {"dsn": "a connection URI", "api-key": "an API key", "client-certificate": "a client certificate"}
 _USER_TYPE = "cnpg.io/userType"
 _MOST_NAMED = 10  # objects in a message, however many there are
 _MISSING = {Reason.CONSENT_MISSING, Reason.NOT_PERMITTED}
@@ -88,8 +89,8 @@ def check_secret(
         return None
     overwrite = "--overwrite " if LABEL_ALLOW in given else ""
     line = f"kubectl -n {index.namespace} label secret {meta['name']} {overwrite}{LABEL_ALLOW}={use}"
-    becomes = "a connection URI" if use == "dsn" else "an API key"
-    message = f"Secret {index.namespace}/{meta['name']} may not be used as {becomes}; this line allows it: `{line}`."
+    where = f"Secret {index.namespace}/{meta['name']}"
+    message = f"{where} may not be used as {_BECOMES[use]}; this line allows it: `{line}`."
     return Problem(Reason.CONSENT_MISSING, message)
 
 

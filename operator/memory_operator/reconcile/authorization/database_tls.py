@@ -11,6 +11,7 @@ from memory_operator.reconcile.plan import Action, apply_drifted, delete_existin
 from memory_operator.resources.certificates import KIND
 from memory_operator.resources.database_ca import ca_config_map, ca_name
 from memory_recall.errors import InvalidConfiguration
+from memory_recall.postgres.client_certificate import ClientCertificate
 from memory_recall.postgres.tls import DatabaseTls, TlsMode, check_certificates, only_certificates
 
 _MODES = {"Require": TlsMode.REQUIRE, "VerifyCA": TlsMode.VERIFY_CA, "VerifyFull": TlsMode.VERIFY_FULL}
@@ -36,9 +37,9 @@ def ca_secret(index: MemoryIndex, cluster: ClusterFacts | None) -> tuple[str, st
     return (cluster.namespace, cluster.ca_secret, "ca.crt") if cluster else None
 
 
-def database_tls(index: MemoryIndex, certificates: str) -> DatabaseTls:
-    """Return what the operator itself demands of the database server."""
-    return DatabaseTls(tls_mode(index), certificates or None)
+def database_tls(index: MemoryIndex, certificates: str, client: ClientCertificate | None = None) -> DatabaseTls:
+    """Return what the operator itself demands of the database server, and the certificate that it shows it."""
+    return DatabaseTls(tls_mode(index), certificates or None, client)
 
 
 def certificates_of(text: str | Problem, location: str, verified: str = "database") -> str | Problem:
