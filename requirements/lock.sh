@@ -18,3 +18,4 @@ compile claude-memory-tests.txt claude-memory-tests.in ../recall/pyproject.toml 
 compile adopted-stores.txt adopted-stores.in
 compile other-embedders.txt --override other-embedders-overrides.in other-embedders.in
 compile embedder-clients.txt embedder-clients.in
+compile cpu-peers.txt cpu-peers.in

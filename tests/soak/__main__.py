@@ -370,6 +370,8 @@ class Run:
                 self._take(told["samples"])
             elif "wrong" in told:
                 self.say(f"WRONG {told['wrong']}: {told['what']} at {told['at'] - self._began:.1f}")
+            elif "slow" in told:
+                self.say(told["slow"])
             elif "quiet" in told:
                 self._quiet.set()
             else:

@@ -15,6 +15,7 @@ from devcluster.building.llama_server import llama_server_program
 from devcluster.errors import DevclusterError
 from devcluster.progress import ConsoleReporter
 from devcluster.settings import Settings
+from memory_bench.embedder.cpu.peer import CPU_PEERS
 from memory_bench.embedder.gpu.peer import peer_is_installed
 from memory_bench.embedder.gpu.plan import gpu_plan
 from memory_bench.embedder.machine import Processor, describe_machine
@@ -38,12 +39,14 @@ def embedder(  # noqa: PLR0917 -- options, all named
     peer: Annotated[
         bool,
         typer.Option(
-            "--peer/--no-peer", help="Without llama-server, which takes ten minutes to compile; its figures are null."
+            "--peer/--no-peer",
+            help="Without llama-server, which takes ten minutes to compile, and on a CPU without PyTorch and ONNX "
+            "Runtime, which take 6 GB; their figures are null.",
         ),
     ] = True,
     llama_server: Annotated[Path | None, typer.Option(help="A llama-server program that exists already.")] = None,
 ) -> None:
-    """Measure the embedder over HTTP beside llama-server, the Llama class, the raw loop and the machine's limit.
+    """Measure the embedder over HTTP beside llama-server, PyTorch, ONNX Runtime, the Llama class and machine's limit.
 
     This takes about nine minutes on two processors, and ten more at the first run, when llama-server is compiled.
     The results of each model go to the output folder; the last line on standard output is the processor's
@@ -57,7 +60,7 @@ def embedder(  # noqa: PLR0917 -- options, all named
         machine = describe_machine() | (require_gpu() if gpu else {})
         program = _program(llama_server, peer=peer)
         plans = gpu_plan(extent) if gpu else plan(extent)
-        measured = _measure(plans, program, Results(output, machine, extent), Processor.chosen(gpu=gpu))
+        measured = _measure(plans, program, Results(output, machine, extent), Processor.chosen(gpu=gpu), peer=peer)
     except (DevclusterError, EmbedderError, OSError, RuntimeError, ValueError) as error:
         sys.stderr.write(f"error: {error}\n")
         raise typer.Exit(1) from None
@@ -82,7 +85,11 @@ class Results:
             "summary": summary(found),
             "details": details(found),
             "table": table(found),
-            "calibration": {"raw loop": found.raw_calibration, "llama-server": found.server_calibration},
+            "calibration": {
+                "raw loop": found.raw_calibration,
+                "llama-server": found.server_calibration,
+                **found.peer_calibration,
+            },
         }
         write_json(self.directory / f"{found.model}.json", kept)
         write_json(self.directory / RAW / f"{found.model}.json", found.as_dict())
@@ -95,7 +102,7 @@ def _program(given: Path | None, *, peer: bool) -> Path | None:
 
 
 def _measure(
-    models: tuple[ModelPlan, ...], program: Path | None, results: Results, processor: Processor
+    models: tuple[ModelPlan, ...], program: Path | None, results: Results, processor: Processor, *, peer: bool
 ) -> list[Measurements]:
     cache = Settings().cache_dir
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total}"))
@@ -105,7 +112,8 @@ def _measure(
         Progress(*columns, TimeElapsedColumn(), console=console) as progress,
     ):
         for one in models:
-            total = one.measurement_count(peers=int(processor.gpu and peer_is_installed()))
+            peers = _peers(processor, one, wanted=peer)
+            total = one.measurement_count(peers)
             task = progress.add_task(f"{one.model}: starting", total=total)
             run = ModelRun(
                 plan=one,
@@ -115,6 +123,7 @@ def _measure(
                 scratch=Path(scratch),
                 package=_package(cache),
                 processor=processor,
+                peers=peers > 0,
                 advance=partial(_advance, progress, task, one.model),
                 keep=results.keep,
             )
@@ -122,6 +131,13 @@ def _measure(
             progress.update(task, completed=total)  # fewer were made without llama-server
             sys.stderr.write(f"{one.model}: {json.dumps(details(measured[-1]))}\n")
     return measured
+
+
+def _peers(processor: Processor, planned: ModelPlan, *, wanted: bool) -> int:
+    """Return how many programs that do not stand on llama.cpp are measured."""
+    if processor.gpu:
+        return int(peer_is_installed())
+    return CPU_PEERS if wanted and planned.peers else 0
 
 
 def _advance(progress: Progress, task: TaskID, model: str, doing: str) -> None:

@@ -61,7 +61,8 @@ class RerankPlan:
 class ModelPlan:
     """The plan for measuring one model.
 
-    With `calibrate`, the fastest settings of llama-server and of the raw loop are found first.
+    With `calibrate`, the fastest settings of llama-server and of the raw loop are found first. With `peers`, programs
+    that do not stand on llama.cpp are measured on a CPU as well.
     """
 
     model: str
@@ -72,6 +73,7 @@ class ModelPlan:
     mixed: MixedPlan | None
     reranking: RerankPlan | None
     calibrate: bool
+    peers: bool = False
 
     @property
     def lengths(self) -> tuple[int, ...]:
@@ -86,6 +88,7 @@ class ModelPlan:
         settings = 4 if self.calibrate else 1
         return (
             settings
+            + peers
             + documents
             + (4 + peers) * self.query_rounds * len(self.query_tokens)
             + (3 * self.mixed.rounds if self.mixed else 0)
@@ -109,6 +112,7 @@ def plan(extent: Extent) -> tuple[ModelPlan, ...]:
         mixed=MixedPlan(rounds=7 if extent is Extent.DEFAULT else 15),
         reranking=RerankPlan(rounds=5 if extent is Extent.DEFAULT else 15),
         calibrate=True,
+        peers=True,
     )
     return (minilm, _large(extent))
 

@@ -6,6 +6,10 @@ from typing import Any
 OURS = "memory-embedder"
 LLAMA_SERVER = "llama-server"
 SENTENCE_TRANSFORMERS = "sentence-transformers"
+PYTORCH_F32 = "sentence-transformers, F32"
+PYTORCH_BF16 = "sentence-transformers, BF16"
+ONNX_F32 = "ONNX Runtime, F32"
+ONNX_INT8 = "ONNX Runtime, INT8"
 RAW = "raw loop"
 RAW_ONE_THREAD = "raw loop, one thread"
 LLAMA_CLASS = "Llama.embed"
@@ -73,7 +77,7 @@ class Measurements:
     """All measurements of one model, on a GPU or a CPU.
 
     `gemm_flops` is in operations per second, of a product in F16 on a GPU and in F32 on a CPU; `text_flops` is in
-    operations per text.
+    operations per text. `int8_cosine` is the least cosine of the peer in INT8 to our vectors.
     """
 
     model: str
@@ -83,6 +87,8 @@ class Measurements:
     text_flops: dict[int, float] = field(default_factory=dict)
     raw_calibration: list[dict[str, object]] = field(default_factory=list)
     server_calibration: list[dict[str, object]] = field(default_factory=list)
+    peer_calibration: dict[str, dict[str, object]] = field(default_factory=dict)
+    int8_cosine: float | None = None
     embedder: dict[str, object] = field(default_factory=dict)
     documents: list[DocumentRecord] = field(default_factory=list)
     queries: list[QueryRecord] = field(default_factory=list)

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from memory_bench import servers
 from memory_bench.embedder import machine, mixed
-from memory_bench.embedder.gpu.peer import BATCH_SIZES, SentenceTransformersPeer, peer_is_installed
+from memory_bench.embedder.cpu.peer import cpu_peers
+from memory_bench.embedder.gpu.peer import BATCH_SIZES, SentenceTransformersPeer
 from memory_bench.embedder.in_process import LlamaClass, OneThread, RawLoop
 from memory_bench.embedder.over_http import HttpSubject
 from memory_bench.embedder.plan import (
@@ -24,6 +25,7 @@ from memory_bench.embedder.records import (
     LLAMA_CLASS,
     LLAMA_CLASS_SMALL,
     LLAMA_SERVER,
+    ONNX_INT8,
     OURS,
     DocumentRecord,
     Measurements,
@@ -42,13 +44,14 @@ from tests.support.model_files.random_weights import CROSS_ENCODER
 
 _CLASS_WINDOW = 2048
 _CLASS_DEFAULT_WINDOW = 512
+_PEER_TEXTS = 64
 
 Advance = Callable[[str], None]
 
 
 @dataclass(slots=True)
 class ModelRun:
-    """A run of one model's plan.
+    """A run of one model's plan. With `peers`, programs that do not stand on llama.cpp are measured as well.
 
     `advance` is called after every measurement with a description of that measurement. `keep` is called with all
     measurements made so far, so that they can be stored.
@@ -61,6 +64,7 @@ class ModelRun:
     scratch: Path
     package: Path
     processor: machine.Processor
+    peers: bool
     advance: Advance
     keep: Callable[[Measurements], None]
     seeds: Iterator[int] = field(default_factory=lambda: count(1))
@@ -80,9 +84,12 @@ class ModelRun:
                     for tokens in self.plan.lengths
                 ]
             subjects = self._start(stack, raw, found)
-            found.least_cosine = check_agreement(
-                subjects.everyone, self._texts(QUERY_TOKENS, 2) + self._texts(ACCEPTANCE_TOKENS, 2)
-            )
+            texts = self._texts(QUERY_TOKENS, 2) + self._texts(ACCEPTANCE_TOKENS, 2)
+            exact = [one for one in subjects.everyone if one.name != ONNX_INT8]
+            found.least_cosine = check_agreement(exact, texts)
+            for peer in subjects.peers:
+                if peer.name == ONNX_INT8:
+                    found.int8_cosine = round(check_agreement([subjects.ours, peer], texts, least=0.8), 4)
             query_subjects: list[QuerySubject] = [*subjects.servers, raw, OneThread(raw), *subjects.peers]
             self._queries(found, query_subjects, facts.dimensions)
             self.keep(found)
@@ -111,14 +118,21 @@ class ModelRun:
         ]
         for one in classes:
             stack.callback(one.close)
-        return Subjects(ours, theirs, (raw, *classes), self._peers())
+        return Subjects(ours, theirs, (raw, *classes), self._peers(stack, found))
 
-    def _peers(self) -> tuple[SentenceTransformersPeer, ...]:
-        if not (self.processor.gpu and peer_is_installed()):
+    def _peers(self, stack: ExitStack, found: Measurements) -> tuple[Subject, ...]:
+        if not self.peers:
             return ()
-        peer = SentenceTransformersPeer(self.model, self.package, self.scratch)
-        peer.calibrate(self._texts(ACCEPTANCE_TOKENS, 2 * max(BATCH_SIZES)))
-        return (peer,)
+        if self.processor.gpu:
+            peer = SentenceTransformersPeer(self.model, self.package, self.scratch)
+            peer.calibrate(self._texts(ACCEPTANCE_TOKENS, 2 * max(BATCH_SIZES)))
+            return (peer,)
+        started = stack.enter_context(cpu_peers(self.model, self.package, self.scratch, self.processor.contexts))
+        for one in started:
+            one.calibrate(self._texts(ACCEPTANCE_TOKENS, _PEER_TEXTS))
+            found.peer_calibration[one.name] = one.calibration
+            self.advance(f"{one.name}: finding its batch")
+        return started
 
     def _queries(self, found: Measurements, subjects: Sequence[QuerySubject], width: int) -> None:
         for tokens in self.plan.query_tokens:

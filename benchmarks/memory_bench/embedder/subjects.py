@@ -10,7 +10,7 @@ from memory_bench.embedder.subject import Subject
 class Subjects:
     """The measured programs of a run, all of them started; `theirs` is llama-server, or None if it is not measured.
 
-    `peers` are programs that compute on a GPU by other means than llama.cpp, in this process.
+    `peers` are programs that compute by other means than llama.cpp, without HTTP.
     """
 
     ours: HttpSubject

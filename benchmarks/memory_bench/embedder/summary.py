@@ -8,7 +8,11 @@ from memory_bench.embedder.plan import ACCEPTANCE_CONCURRENCY, ACCEPTANCE_TOKENS
 from memory_bench.embedder.records import (
     LLAMA_CLASS,
     LLAMA_SERVER,
+    ONNX_F32,
+    ONNX_INT8,
     OURS,
+    PYTORCH_BF16,
+    PYTORCH_F32,
     RAW,
     RAW_ONE_THREAD,
     SENTENCE_TRANSFORMERS,
@@ -24,7 +28,8 @@ def summary(found: Measurements) -> dict[str, float | None]:
     The exceptions are `bulk_loss_to_lanes`, the share of our document throughput that is lost while queries are sent,
     and the milliseconds of a query beside a reranker: the medians while nothing else runs and while pairs are reranked,
     and the bound of the latter, which is the former and one batch of pairs. A figure without measurements is None. The
-    peer on PyTorch is measured on a GPU alone, and only there are its figures among the others.
+    peers on a GPU and on a CPU differ: sentence-transformers in F16 there, PyTorch and ONNX Runtime in several
+    precisions here.
     """
     idle, beside = _median_of(one.idle for one in found.reranking), _median_of(one.beside for one in found.reranking)
     batch = _median_of([one.batch_seconds] for one in found.reranking)
@@ -33,8 +38,17 @@ def summary(found: Measurements) -> dict[str, float | None]:
         "docs_vs_sentence_transformers": document_ratio(found, SENTENCE_TRANSFORMERS),
         "query_idle_vs_sentence_transformers_at_12_tokens": query_ratio(found, SENTENCE_TRANSFORMERS, QUERY_TOKENS),
     }
+    on_cpu = {
+        "docs_vs_onnxruntime": document_ratio(found, ONNX_F32),
+        "docs_vs_pytorch_f32": document_ratio(found, PYTORCH_F32),
+        "docs_vs_pytorch_bf16": document_ratio(found, PYTORCH_BF16),
+        "docs_vs_onnxruntime_int8": document_ratio(found, ONNX_INT8),
+        "query_vs_onnxruntime": query_ratio(found, ONNX_F32, QUERY_TOKENS),
+        "query_vs_onnxruntime_int8": query_ratio(found, ONNX_INT8, QUERY_TOKENS),
+        "onnxruntime_int8_least_cosine": found.int8_cosine,
+    }
     return {
-        **(on_gpu if found.gpu else {}),
+        **(on_gpu if found.gpu else on_cpu),
         "docs_vs_llama_server": document_ratio(found, LLAMA_SERVER),
         "docs_vs_llama_embed": document_ratio(found, LLAMA_CLASS),
         "docs_vs_raw": document_ratio(found, RAW),

@@ -16,7 +16,11 @@ from memory_bench.embedder.plan import LARGE, MINILM, Extent, plan
 from memory_bench.embedder.records import (
     LLAMA_CLASS,
     LLAMA_SERVER,
+    ONNX_F32,
+    ONNX_INT8,
     OURS,
+    PYTORCH_BF16,
+    PYTORCH_F32,
     RAW,
     SENTENCE_TRANSFORMERS,
     DocumentRecord,
@@ -61,7 +65,21 @@ def test_ratios_are_computed_within_a_round_so_that_a_slow_round_cancels_out() -
         "query_idle_p50_ms": 4.0,
         "query_beside_reranking_p50_ms": 7.0,
         "query_beside_reranking_bound_ms": 24.0,
+        **NO_PEERS,
     }
+
+
+NO_PEERS = dict.fromkeys(
+    (
+        "docs_vs_onnxruntime",
+        "docs_vs_pytorch_f32",
+        "docs_vs_pytorch_bf16",
+        "docs_vs_onnxruntime_int8",
+        "query_vs_onnxruntime",
+        "query_vs_onnxruntime_int8",
+        "onnxruntime_int8_least_cosine",
+    )
+)
 
 
 def test_a_figure_that_was_not_measured_is_null() -> None:
@@ -97,7 +115,7 @@ def test_on_a_gpu_many_texts_are_under_way_and_both_models_are_measured() -> Non
         assert all({12, 122} <= set(one.lengths) for one in models)
 
 
-def test_figures_of_the_peer_on_pytorch_are_given_on_a_gpu_alone() -> None:
+def test_the_peer_on_a_gpu_is_sentence_transformers() -> None:
     found = measured()
     found.gpu = True
     found.documents.append(DocumentRecord(SENTENCE_TRANSFORMERS, 122, 8, 64, 0, 60, 4.0))
@@ -105,7 +123,17 @@ def test_figures_of_the_peer_on_pytorch_are_given_on_a_gpu_alone() -> None:
     on_gpu = summary(found)
     assert on_gpu.pop("docs_vs_sentence_transformers") == 2.0
     assert on_gpu.pop("query_idle_vs_sentence_transformers_at_12_tokens") == 2.0
-    assert on_gpu == summary(measured())
+    assert on_gpu | NO_PEERS == summary(measured())
+
+
+def test_the_peers_on_a_cpu_are_pytorch_and_onnx_runtime_each_by_its_precision() -> None:
+    found = measured()
+    for seconds, peer in enumerate((PYTORCH_F32, PYTORCH_BF16, ONNX_F32, ONNX_INT8), start=1):
+        found.documents.append(DocumentRecord(peer, 122, 8, 64, 0, 60, float(seconds)))
+    found.queries += [QueryRecord(ONNX_F32, 12, 0, (0.002,)), QueryRecord(ONNX_INT8, 12, 0, (0.001,))]
+    found.int8_cosine = 0.98
+    on_cpu = summary(found)
+    assert [on_cpu[name] for name in NO_PEERS] == [1.5, 0.5, 1.0, 2.0, 0.5, 0.25, 0.98]
 
 
 class FailingLibrary:

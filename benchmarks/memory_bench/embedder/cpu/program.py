@@ -11,7 +11,6 @@ import json
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -66,7 +65,7 @@ class Onnx:
             ids = np.array([one.ids for one in encoded], dtype=np.int64)
             mask = np.array([one.attention_mask for one in encoded], dtype=np.int64)
             given = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
-            (states,) = self._session.run(None, given)
+            (states,) = self._session.run(["states"], given)
             means = (states * mask[..., None]).sum(axis=1) / mask.sum(axis=1, keepdims=True)
             means /= np.linalg.norm(means, axis=1, keepdims=True)
             for place, vector in zip(places, means, strict=True):
@@ -87,11 +86,11 @@ def exported(directory: Path, kind: str) -> Path:
         ones = tuple(torch.ones((2, 8), dtype=torch.int64) for _ in names)
         axes = {name: {0: "texts", 1: "tokens"} for name in (*names, "states")}
         torch.onnx.export(
-            _First(model),
+            model,
             ones,
             str(plain),
             input_names=list(names),
-            output_names=["states"],
+            output_names=["states", "pooled"],
             dynamic_axes=axes,
             opset_version=_OPSET,
             dynamo=False,
@@ -106,20 +105,6 @@ def exported(directory: Path, kind: str) -> Path:
         quant_pre_process(str(plain), str(prepared), skip_symbolic_shape=True)
         quantize_dynamic(str(prepared), str(quantised), weight_type=QuantType.QInt8)
     return quantised
-
-
-def _First(model: Any) -> Any:  # noqa: N802 - a class that exists only where PyTorch does
-    import torch
-
-    class First(torch.nn.Module):  # type: ignore[misc]
-        def __init__(self) -> None:
-            super().__init__()
-            self.model = model
-
-        def forward(self, ids: Any, mask: Any, types: Any) -> Any:
-            return self.model(input_ids=ids, attention_mask=mask, token_type_ids=types)[0]
-
-    return First()
 
 
 def main(kind: str, directory: str, threads: str) -> None:
