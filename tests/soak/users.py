@@ -80,7 +80,8 @@ class Observer:
         seconds = recall.ended - recall.began
         self.longest = max(self.longest, seconds)
         if seconds > LONGEST_RECALL_SECONDS:
-            say(slow=f"a recall in {recall.store} took {seconds:.2f} s: {recall.error or recall.degraded or 'answered'}")
+            outcome = recall.error or recall.degraded or "answered"
+            say(slow=f"a recall in {recall.store} took {seconds:.2f} s: {outcome}")
         if recall.error is not None:
             self.recalls["refused"] += 1
             self.reasons[recall.error] += 1
