@@ -23,6 +23,7 @@ from pgvector import HalfVector
 from pgvector.asyncpg import register_vector
 
 from memory_recall import EmbedderClient
+from memory_recall.embedding.bounded_answer import BeforeSending
 from memory_recall.embedding.served_model import ServedModel
 from memory_recall.embedding.wire import EmbeddedBatch
 from memory_recall.indexing.backfill import backfill
@@ -47,8 +48,16 @@ class NullEmbedder:
         """Return the name and dimensions of the null embedder's model."""
         return ServedModel(NULL_MODEL, NULL_DIMENSIONS)
 
-    async def embed_documents(self, texts: Sequence[str], *, skip: bool = False) -> EmbeddedBatch:  # noqa: ARG002  (no text fails)
+    async def embed_documents(
+        self,
+        texts: Sequence[str],
+        *,
+        skip: bool = False,  # noqa: ARG002  (no text fails)
+        before_sending: BeforeSending | None = None,
+    ) -> EmbeddedBatch:
         """Return the same vector for each text."""
+        if before_sending is not None:
+            await before_sending()
         return EmbeddedBatch(np.full((len(texts), NULL_DIMENSIONS), 0.05, dtype=np.float32), 0)
 
     async def embed_queries(self, texts: Sequence[str]) -> EmbeddedBatch:
@@ -62,8 +71,16 @@ class RandomEmbedder(NullEmbedder):
     def __init__(self) -> None:
         self._random = np.random.default_rng(1)
 
-    async def embed_documents(self, texts: Sequence[str], *, skip: bool = False) -> EmbeddedBatch:  # noqa: ARG002  (no text fails)
+    async def embed_documents(
+        self,
+        texts: Sequence[str],
+        *,
+        skip: bool = False,  # noqa: ARG002  (no text fails)
+        before_sending: BeforeSending | None = None,
+    ) -> EmbeddedBatch:
         """Return a random vector for each text."""
+        if before_sending is not None:
+            await before_sending()
         return EmbeddedBatch(self._random.standard_normal((len(texts), NULL_DIMENSIONS), dtype=np.float32), 0)
 
 

@@ -11,13 +11,14 @@ import asyncio
 import json
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import httpx
 
 _IDENTITY = {"accept-encoding": "identity"}
+_JSON = {"content-type": "application/json"}
 _CODE_LENGTH = 60
 _DEEPEST = 16  # levels of nesting
 _NESTING = {0x5B: 1, 0x7B: 1, 0x5D: -1, 0x7D: -1}  # of [ { ] }
@@ -36,6 +37,13 @@ class Bounds:
     values: int
 
 
+BeforeSending = Callable[[], Awaitable[None]]
+"""Is awaited when a connection stands, just before a request's body is written to it, at each attempt.
+
+What it raises ends the request; nothing of the body has been sent then.
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class Request:
     """A request to a server, whose address and key its `httpx` client knows, and the bounds of its answer."""
@@ -45,11 +53,16 @@ class Request:
     bounds: Bounds
     timeout: httpx.Timeout
     body: Mapping[str, Any] | None = None
+    before_sending: BeforeSending | None = None
 
     @property
     def options(self) -> dict[str, Any]:
-        """The options of the request for httpx."""
-        return {"json": self.body, "headers": _IDENTITY, "timeout": self.timeout}
+        """The options of one attempt of the request for httpx."""
+        if self.before_sending is None:
+            return {"json": self.body, "headers": _IDENTITY, "timeout": self.timeout}
+        text = json.dumps(self.body, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+        headers = {**_IDENTITY, **_JSON, "content-length": str(len(text))}
+        return {"content": _after(self.before_sending, text), "headers": headers, "timeout": self.timeout}
 
     @property
     def seconds(self) -> float | None:
@@ -94,6 +107,12 @@ class Answer:
         if not isinstance(code, str) or len(code) > _CODE_LENGTH:
             return ""
         return code if code.replace("_", "").replace("-", "").isalnum() else ""
+
+
+async def _after(before_sending: BeforeSending, body: bytes) -> AsyncIterator[bytes]:
+    """Yield the body once `before_sending` has returned; httpx asks for it when it has sent the headers."""
+    await before_sending()
+    yield body
 
 
 async def fetch(http: httpx.AsyncClient, request: Request) -> Answer:

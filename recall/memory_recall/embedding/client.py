@@ -16,7 +16,7 @@ import httpx
 
 from memory_recall.embedding.address_policy import check_egress, is_beyond_cluster
 from memory_recall.embedding.api_key import ApiKey, BearerKey
-from memory_recall.embedding.bounded_answer import Answer, Request, UnusableAnswerError
+from memory_recall.embedding.bounded_answer import Answer, BeforeSending, Request, UnusableAnswerError
 from memory_recall.embedding.http_client import HttpClient
 from memory_recall.embedding.requests import divided, estimated_tokens
 from memory_recall.embedding.served_model import ServedModel
@@ -60,13 +60,16 @@ class AsyncEmbedder(HttpClient, ABC):
         self._batch = batch
         self._has_answered = False
 
-    async def embed_documents(self, texts: Sequence[str], *, skip: bool = False) -> EmbeddedBatch:
+    async def embed_documents(
+        self, texts: Sequence[str], *, skip: bool = False, before_sending: BeforeSending | None = None
+    ) -> EmbeddedBatch:
         """Embed texts of memories; long ones are truncated. Sensitive texts must not be given to a hosted service.
 
         With `skip`, texts that the model cannot embed do not fail the request, as far as the service can do that: the
-        batch names them, and has no vectors for them.
+        batch names them, and has no vectors for them. `before_sending` is awaited before the texts are written to a
+        connection, again for each repetition and part of the request.
         """
-        return await self._embed(texts, "document", skip=skip)
+        return await self._embed(texts, "document", skip=skip, before_sending=before_sending)
 
     async def embed_queries(self, texts: Sequence[str]) -> EmbeddedBatch:
         """Embed many queries at once."""
@@ -81,7 +84,9 @@ class AsyncEmbedder(HttpClient, ABC):
         """Return the model that is served now."""
 
     @abstractmethod
-    async def _embed(self, texts: Sequence[str], input_type: str, *, skip: bool = False) -> EmbeddedBatch: ...
+    async def _embed(
+        self, texts: Sequence[str], input_type: str, *, skip: bool = False, before_sending: BeforeSending | None = None
+    ) -> EmbeddedBatch: ...
 
     async def _send(
         self, http: httpx.AsyncClient, request: Request, read: Callable[[WireFormat, dict[str, Any]], T]
@@ -164,11 +169,18 @@ class EmbedderClient(AsyncEmbedder):
         return info
 
     async def _embed(
-        self, texts: Sequence[str], input_type: str, *, skip: bool = False, limit: httpx.Timeout | None = None
+        self,
+        texts: Sequence[str],
+        input_type: str,
+        *,
+        skip: bool = False,
+        before_sending: BeforeSending | None = None,
+        limit: httpx.Timeout | None = None,
     ) -> EmbeddedBatch:
         if not texts:
             return self._wire.empty_batch()
         request = self._wire.embeddings(texts, input_type, limit or self._timeout, skip=skip)
+        request = replace(request, before_sending=before_sending)
         return await self._request(request, lambda wire, payload: wire.batch(payload, len(texts), skip=skip))
 
     async def _request(self, request: Request, read: Callable[[WireFormat, dict[str, Any]], T]) -> T:

@@ -21,7 +21,7 @@ import httpx
 
 from memory_recall.embedding.api_key import ApiKey, BearerKey
 from memory_recall.embedding.apis import EmbedderApi, EmbedderOptions
-from memory_recall.embedding.bounded_answer import Answer, Request, UnusableAnswerError
+from memory_recall.embedding.bounded_answer import Answer, BeforeSending, Request, UnusableAnswerError
 from memory_recall.embedding.canary import CANARY_DOCUMENTS, CANARY_QUERY, Canary
 from memory_recall.embedding.client import AsyncEmbedder, EmbedderClient
 from memory_recall.embedding.other_wire import OtherWire, RefusedRequestError, TooManyTextsError
@@ -94,7 +94,9 @@ class ExternalEmbedder(AsyncEmbedder):
             await self._read(listing, self._other.check_listing)
         return await self._measure()
 
-    async def embed_documents(self, texts: Sequence[str], *, skip: bool = False) -> EmbeddedBatch:
+    async def embed_documents(
+        self, texts: Sequence[str], *, skip: bool = False, before_sending: BeforeSending | None = None
+    ) -> EmbeddedBatch:
         """Embed texts of memories. The batch has the canary of the model.
 
         The canary is at most an hour old. That of a hosted provider is as old as the last `model_info`, since between
@@ -102,7 +104,8 @@ class ExternalEmbedder(AsyncEmbedder):
         """
         if texts and not self.hosted and time.monotonic() - self._measured_at > _CANARY_SECONDS:
             await self._measure()
-        return replace(await super().embed_documents(texts, skip=skip), digest=self._canary)
+        found = await super().embed_documents(texts, skip=skip, before_sending=before_sending)
+        return replace(found, digest=self._canary)
 
     async def embed_query(self, text: str) -> Vectors:
         """Embed one query; the caller makes sure that it is not marked sensitive if `hosted` is true."""
@@ -117,38 +120,54 @@ class ExternalEmbedder(AsyncEmbedder):
         self._measured_at = time.monotonic()
         return ServedModel(str(self.model), documents.vectors.shape[1], self._canary)
 
-    async def _embed(self, texts: Sequence[str], input_type: str, *, skip: bool = False) -> EmbeddedBatch:  # noqa: ARG002  (such a server fails a request whole)
+    async def _embed(
+        self,
+        texts: Sequence[str],
+        input_type: str,
+        *,
+        skip: bool = False,  # noqa: ARG002  (such a server fails a request whole)
+        before_sending: BeforeSending | None = None,
+    ) -> EmbeddedBatch:
         if not texts:
             return self._wire.empty_batch()
-        return joined([await self._embed_part(part, input_type) for part in self.requests(texts)])
+        parts = self.requests(texts)
+        return joined([await self._embed_part(part, input_type, before_sending) for part in parts])
 
-    async def _embed_part(self, texts: Sequence[str], input_type: str) -> EmbeddedBatch:
+    async def _embed_part(
+        self, texts: Sequence[str], input_type: str, before_sending: BeforeSending | None
+    ) -> EmbeddedBatch:
         """Embed texts in one request, or in several if the server refuses them as too many."""
         try:
-            return await self._request(texts, input_type)
+            return await self._request(texts, input_type, before_sending)
         except RefusedRequestError as refused:
             if len(texts) == 1:
-                return await self._embed_shortened(texts[0], input_type, refused)
+                return await self._embed_shortened(texts[0], input_type, refused, before_sending)
             if not isinstance(refused, TooManyTextsError):
                 raise refused.error from None
             half = len(texts) // 2
             self._batch = min(self._batch, half)
-        return joined([await self._embed_part(part, input_type) for part in (texts[:half], texts[half:])])
+        halves = (texts[:half], texts[half:])
+        return joined([await self._embed_part(part, input_type, before_sending) for part in halves])
 
-    async def _embed_shortened(self, text: str, input_type: str, refused: RefusedRequestError) -> EmbeddedBatch:
+    async def _embed_shortened(
+        self, text: str, input_type: str, refused: RefusedRequestError, before_sending: BeforeSending | None
+    ) -> EmbeddedBatch:
         """Embed as much of the beginning of a refused text as the server accepts: half of it, a quarter and so on."""
         while len(text) > _SHORTEST:
             text = text[: len(text) // 2]
             try:
-                found = await self._request([text], input_type)
+                found = await self._request([text], input_type, before_sending)
             except RefusedRequestError as again:
                 refused = again
             else:
                 return replace(found, truncated=frozenset({0}))
         raise refused.error from None
 
-    async def _request(self, texts: Sequence[str], input_type: str) -> EmbeddedBatch:
+    async def _request(
+        self, texts: Sequence[str], input_type: str, before_sending: BeforeSending | None
+    ) -> EmbeddedBatch:
         request = self._wire.embeddings(texts, input_type, self._timeout)
+        request = replace(request, before_sending=before_sending)
         try:
             return await self._send(self._http, request, lambda wire, payload: wire.batch(payload, len(texts)))
         except EmbedderUnauthorized as error:

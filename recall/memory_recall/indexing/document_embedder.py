@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
+from memory_recall.embedding.bounded_answer import BeforeSending
 from memory_recall.embedding.served_model import ServedModel
 from memory_recall.embedding.wire import EmbeddedBatch
 from memory_recall.indexing.queue_sql import PendingRow
@@ -11,10 +12,13 @@ from memory_recall.indexing.queue_sql import PendingRow
 class DocumentEmbedder(Protocol):
     """Embeds texts of memories and queries, and reports which model it serves."""
 
-    async def embed_documents(self, texts: Sequence[str], *, skip: bool = False) -> EmbeddedBatch:
+    async def embed_documents(
+        self, texts: Sequence[str], *, skip: bool = False, before_sending: BeforeSending | None = None
+    ) -> EmbeddedBatch:
         """Embed texts; return their vectors in the same order. Every failure is a `MemoryIndexError`.
 
-        With `skip`, the batch may name texts that have no vector instead of failing.
+        With `skip`, the batch may name texts that have no vector instead of failing. `before_sending` is awaited before
+        the texts are sent, each time, and what it raises is raised.
         """
         ...
 

@@ -46,7 +46,7 @@ async def dry_run(
         model = await session.run(lambda connection: active_model(connection, table))
         rows = await session.run(lambda connection: first_with_text(connection, table, limit))
         model.require_same(await wait_until_served(embedder, progress, plan.outage_timeout))
-        sendable = SendableRows(session, partial(still_shareable, table=table))
+        sendable = SendableRows(session.run, partial(still_shareable, table=table))
         retrying = RetryingEmbedder(embedder, progress, sendable=sendable, outage_timeout=plan.outage_timeout)
         progress.started(len(rows))
         return await _measure(retrying, rows, plan)

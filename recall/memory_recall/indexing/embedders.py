@@ -79,7 +79,7 @@ async def guarded(settings: Settings, client: Client, listener: OutageListener) 
         return
     async with client, Session(settings.dsn(), name="memory-egress", listener=listener) as session:
         look_up = partial(look_up_sendable, name=settings.table)
-        yield HostedEmbedder(client, _LIMITS, sendable=SendableRows(session, look_up))
+        yield HostedEmbedder(client, _LIMITS, sendable=SendableRows(session.run, look_up))
 
 
 def connector(settings: Settings, listener: OutageListener) -> Connect:

@@ -14,12 +14,14 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 
+from memory_recall.embedding.bounded_answer import BeforeSending
 from memory_recall.embedding.client import AsyncEmbedder
 from memory_recall.embedding.requests import Pacer, estimated_tokens
 from memory_recall.embedding.served_model import ServedModel
 from memory_recall.embedding.wire import EmbeddedBatch, joined
 from memory_recall.errors import EmbedderUnavailable
 from memory_recall.indexing.queue_sql import PendingRow
+from memory_recall.indexing.sendable_rows import SendableRows
 from memory_recall.retrying import Backoff, retry
 
 _ATTEMPTS = 6
@@ -43,7 +45,7 @@ class HostedEmbedder:
     Args:
         client: that client.
         limits: the numbers of requests and tokens that may be sent in a minute.
-        sendable: returns those of the given rows whose text may be sent now.
+        sendable: sends rows while their texts may be sent.
         longest_pause: the longest wait between two attempts, in seconds, even if the provider names a longer one.
     """
 
@@ -52,7 +54,7 @@ class HostedEmbedder:
         client: AsyncEmbedder,
         limits: RateLimits,
         *,
-        sendable: Callable[[Sequence[PendingRow]], Awaitable[list[PendingRow]]],
+        sendable: SendableRows,
         longest_pause: float = _LONGEST_PAUSE,
     ) -> None:
         self.model = client.model
@@ -75,9 +77,15 @@ class HostedEmbedder:
         """Embed many queries at once; the caller makes sure that none is marked sensitive."""
         return await self._embed_spaced(texts, self._client.embed_queries)
 
-    async def embed_documents(self, texts: Sequence[str], *, skip: bool = False) -> EmbeddedBatch:  # noqa: ARG002  (the provider fails a request whole)
+    async def embed_documents(
+        self,
+        texts: Sequence[str],
+        *,
+        skip: bool = False,  # noqa: ARG002  (the provider fails a request whole)
+        before_sending: BeforeSending | None = None,
+    ) -> EmbeddedBatch:
         """Embed texts that are not memories, such as a self-test's; every failure is a `MemoryIndexError`."""
-        return await self._embed_spaced(texts, self._client.embed_documents)
+        return await self._embed_spaced(texts, partial(self._client.embed_documents, before_sending=before_sending))
 
     async def embed_rows(self, rows: list[PendingRow]) -> tuple[list[PendingRow], EmbeddedBatch | None]:
         """Embed the rows whose text may leave the cluster, and return these rows and their vectors.
@@ -110,8 +118,7 @@ class HostedEmbedder:
     async def _embed_allowed(self, rows: list[PendingRow]) -> tuple[list[PendingRow], EmbeddedBatch | None]:
         """Embed those rows of one request whose text may leave the cluster now."""
         await self._admit(estimated_tokens([row.text for row in rows]))
-        allowed = await self._sendable(rows)
-        return allowed, await self._client.embed_documents([row.text for row in allowed]) if allowed else None
+        return await self._sendable.send(rows, self._client.embed_documents)
 
     async def _embed_spaced(
         self, texts: Sequence[str], embed: Callable[[Sequence[str]], Awaitable[EmbeddedBatch]]

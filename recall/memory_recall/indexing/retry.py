@@ -14,7 +14,7 @@ learns of it.
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -31,6 +31,7 @@ from memory_recall.errors import (
 )
 from memory_recall.indexing.document_embedder import DocumentEmbedder, RowEmbedder
 from memory_recall.indexing.queue_sql import PendingRow
+from memory_recall.indexing.sendable_rows import SendableRows
 from memory_recall.retrying import Awaited, Backoff, OutageListener, caused_by, retry, retry_outage
 from memory_recall.schema.models_sql import RecordedModel
 
@@ -58,7 +59,7 @@ class RetryingEmbedder:
     Args:
         embedder: the embedder that computes the vectors.
         listener: is told when the embedder becomes unavailable and when it is available again.
-        sendable: returns those of some rows whose text may be sent now; an embedder beyond the cluster asks by itself.
+        sendable: sends rows while their texts may be sent; an embedder beyond the cluster asks by itself.
         model: the model of the column that is filled. Each answer must come from its file, and before each self-test
             the embedder must serve it. None accepts any model.
         outage_timeout: the seconds after which an outage is no longer waited for and its error is raised.
@@ -70,7 +71,7 @@ class RetryingEmbedder:
         embedder: DocumentEmbedder,
         listener: OutageListener,
         *,
-        sendable: Callable[[Sequence[PendingRow]], Awaitable[list[PendingRow]]],
+        sendable: SendableRows,
         model: RecordedModel | None = None,
         outage_timeout: float = 1800,
         awaits_key: bool = False,
@@ -148,11 +149,10 @@ class RetryingEmbedder:
                 await self._await_recovery(failed_at=sent_at)
 
     async def _send(self, rows: list[PendingRow]) -> tuple[list[PendingRow], EmbeddedBatch | None]:
-        batch: EmbeddedBatch | None = None
         if isinstance(self._embedder, RowEmbedder):
             rows, batch = await self._embedder.embed_rows(rows)
-        elif rows := await self._sendable(rows):
-            batch = await self._embedder.embed_documents([row.text for row in rows], skip=True)
+        else:
+            rows, batch = await self._sendable.send(rows, partial(self._embedder.embed_documents, skip=True))
         if self._model is not None and batch is not None:  # a roll-out may have replaced the file between two requests
             self._model.require_file(batch.digest)
         return rows, batch

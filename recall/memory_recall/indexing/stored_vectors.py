@@ -5,9 +5,7 @@ memory-embedder, and a server of another make serves a model of that name now, o
 then embedded once more, and their vectors compared with those that are stored.
 """
 
-from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -16,13 +14,11 @@ from memory_recall.embedding.served_model import ServedModel
 from memory_recall.embedding.wire import Vectors
 from memory_recall.errors import ModelMismatch
 from memory_recall.indexing.document_embedder import DocumentEmbedder, RowEmbedder
-from memory_recall.indexing.queue_sql import PendingRow
+from memory_recall.indexing.queue_sql import PendingRow, still_shareable
+from memory_recall.indexing.sendable_rows import RunStatements, SendableRows
 from memory_recall.indexing.stored_vectors_sql import read_stored_vectors
-from memory_recall.postgres.connection import Connection
 from memory_recall.schema.models_sql import RecordedModel, replace_digest
 from memory_recall.schema.table import ACTIVE, MemoryTable, VectorColumn
-
-RunStatements = Callable[[Callable[[Connection], Awaitable[Any]]], Awaitable[Any]]
 
 _ROWS = 4
 _LONGEST = 400  # characters; two servers may truncate longer texts in different places
@@ -39,8 +35,8 @@ async def compare_with_stored(  # noqa: PLR0917  (the column is said by name whe
     """Compare a few stored vectors with those of the embedder, if digest and canary cannot be compared.
 
     If they are alike, or none is stored, what the embedder says is recorded in place of the former digest. `run` runs
-    statements on a connection, and `column` has the vectors of the model. An embedder beyond the cluster looks each row
-    up once more before its text is sent; if none may be sent, nothing is compared and nothing recorded.
+    statements on a connection, and `column` has the vectors of the model. Each row is looked up once more before its
+    text is sent; if none may be sent, nothing is compared and nothing recorded.
 
     Raises:
         ModelMismatch: a text has another vector than the one that is stored.
@@ -50,7 +46,8 @@ async def compare_with_stored(  # noqa: PLR0917  (the column is said by name whe
         return
     stored = await run(partial(read_stored_vectors, table=table, column=column, longest=_LONGEST, limit=_ROWS))
     if stored:
-        sent, given = await _embedded([one.row for one in stored], embedder)
+        sendable = SendableRows(run, partial(still_shareable, table=table))
+        sent, given = await _embedded([one.row for one in stored], embedder, sendable)
         if given is None:
             return
         vectors = {one.row: one.vector for one in stored}
@@ -65,9 +62,12 @@ async def compare_with_stored(  # noqa: PLR0917  (the column is said by name whe
     await run(partial(replace_digest, table=table, model_id=model.id, former=model.digest, digest=served.digest))
 
 
-async def _embedded(rows: list[PendingRow], embedder: DocumentEmbedder) -> tuple[list[PendingRow], Vectors | None]:
+async def _embedded(
+    rows: list[PendingRow], embedder: DocumentEmbedder, sendable: SendableRows
+) -> tuple[list[PendingRow], Vectors | None]:
     """Return the rows that were embedded, and their vectors; None if none may be sent to the embedder."""
-    if not isinstance(embedder, RowEmbedder):
-        return rows, (await embedder.embed_documents([row.text for row in rows])).vectors
-    sent, batch = await embedder.embed_rows(rows)
+    if isinstance(embedder, RowEmbedder):
+        sent, batch = await embedder.embed_rows(rows)
+    else:
+        sent, batch = await sendable.send(rows, embedder.embed_documents)
     return sent, batch.vectors if batch else None

@@ -18,7 +18,7 @@ import structlog
 
 from memory_recall.errors import MemoryIndexError, ModelMismatch
 from memory_recall.indexing.document_embedder import DocumentEmbedder
-from memory_recall.indexing.stored_vectors import RunStatements
+from memory_recall.indexing.sendable_rows import RunStatements
 from memory_recall.indexing.usual_cosine_sql import has_vectors, write_usual_cosine
 from memory_recall.schema.models_sql import RecordedModel
 from memory_recall.schema.table import ACTIVE, MemoryTable, VectorColumn

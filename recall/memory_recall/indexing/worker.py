@@ -170,7 +170,7 @@ def build_pipeline(
         embedder=RetryingEmbedder(
             embedder,
             progress,
-            sendable=SendableRows(reader, partial(still_shareable, table=context.table)),
+            sendable=SendableRows(reader.run, partial(still_shareable, table=context.table)),
             model=context.model,
             outage_timeout=plan.outage_timeout,
             awaits_key=plan.awaits_key,

@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -91,8 +92,8 @@ async def test_a_row_that_changes_while_it_is_embedded_does_not_get_the_old_vect
         async def model_info(self) -> object:
             return await embed.model_info()
 
-        async def embed_documents(self, texts: list[str], *, skip: bool = False) -> object:
-            answer = await embed.embed_documents(texts, skip=skip)
+        async def embed_documents(self, texts: list[str], **options: Any) -> object:
+            answer = await embed.embed_documents(texts, **options)
             asked.set()
             await changed.wait()
             return answer

@@ -64,7 +64,7 @@ def provider(bench: Workbench) -> VoyageServer:
 async def hosted(bench: Workbench, key: ApiKey = KEY, **limits: int) -> AsyncIterator[HostedEmbedder]:
     session = Session(DsnText(bench.database.dsn), name="memory-egress", listener=bench.ear)
     async with voyage_client("voyage-test", DIMENSIONS, key, base_url=bench.embedder.url, **limits) as client, session:
-        sendable = SendableRows(session, partial(look_up_sendable, name="memories"))
+        sendable = SendableRows(session.run, partial(look_up_sendable, name="memories"))
         yield HostedEmbedder(client, UNLIMITED, sendable=sendable, longest_pause=0.01)
 
 

@@ -11,13 +11,11 @@ import asyncpg
 import pytest
 
 from memory_recall.errors import DatabaseRejected, MemoryIndexError
-from memory_recall.indexing.pipeline import BatchLimits
 from memory_recall.indexing.queue_sql import PendingRow
 from memory_recall.postgres.connection import DsnFile, DsnText, connect
 from memory_recall.postgres.driver_errors import translated
 from tests.integration.conftest import APP_PASSWORD, Database
-from tests.integration.memory_recall.fake_embedder import Answer
-from tests.integration.memory_recall.workbench import Workbench, until
+from tests.integration.memory_recall.workbench import Workbench
 
 CANARY = "canary-of-a-memory"
 
@@ -148,35 +146,3 @@ async def test_errors_of_our_own_are_not_translated() -> None:
         raise error
     assert caught.value is error
     assert issubclass(asyncpg.PostgresError, Exception)
-
-
-@pytest.mark.promise("no-sensitive-text-to-a-model")
-@pytest.mark.parametrize("change", ["is_sensitive = true", "deleted_at = now()", "content = 'edited meanwhile'"])
-async def test_a_row_that_changes_after_it_was_read_is_not_sent_to_our_own_embedder_either(
-    bench: Workbench, change: str
-) -> None:
-    await bench.insert("first", CANARY)
-    bench.embedder.hold_after(0)
-    task = asyncio.create_task(bench.backfill(bench.with_options(limits=BatchLimits(rows=1), concurrency=1)))
-    await bench.embedder.held.wait()
-    await bench.execute(f"UPDATE memories SET {change} WHERE content = '{CANARY}'")
-    bench.embedder.release()
-    assert (await task).tally.changed == 1
-    assert CANARY not in bench.embedder.received
-
-
-@pytest.mark.promise("no-sensitive-text-to-a-model")
-async def test_a_row_that_becomes_sensitive_between_two_attempts_is_not_sent_again(bench: Workbench) -> None:
-    seen: list[str] = []
-
-    def busy_at_first(texts: list[str]) -> Answer | None:
-        seen.extend(texts)
-        return (429, {"retry-after": "1"}, b"{}") if len(seen) == 1 else None
-
-    await bench.insert(CANARY)
-    bench.embedder.behaviour = busy_at_first
-    task = asyncio.create_task(bench.backfill())
-    await until(lambda: bool(seen))
-    await bench.execute("UPDATE memories SET is_sensitive = true")
-    await task
-    assert seen == [CANARY]

@@ -1,6 +1,6 @@
 """Requests to a hosted provider are spaced out so that neither ceiling is exceeded."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,12 +9,15 @@ import pytest
 
 from memory_recall.embedding import requests
 from memory_recall.embedding.apis import EmbedderApi, EmbedderOptions
+from memory_recall.embedding.bounded_answer import BeforeSending
 from memory_recall.embedding.external_client import ExternalEmbedder
 from memory_recall.embedding.wire import EmbeddedBatch
 from memory_recall.errors import EmbedderBusy, EmbedderRejected, EmbedderUnavailable
 from memory_recall.indexing import hosted_embedder
 from memory_recall.indexing.hosted_embedder import HostedEmbedder, RateLimits
 from memory_recall.indexing.queue_sql import PendingRow
+from memory_recall.indexing.sendable_rows import SendableRows
+from memory_recall.postgres.connection import Connection
 from tests.support.voyage import VOYAGE_URL
 
 
@@ -62,7 +65,14 @@ class _Provider(ExternalEmbedder):
         asked = EmbedderOptions(EmbedderApi.VOYAGE, batch=2)
         super().__init__(VOYAGE_URL, "voyage-test", "key", options=asked, dimensions=8, query_egress=True)
 
-    async def _request(self, texts: Sequence[str], input_type: str) -> EmbeddedBatch:  # noqa: ARG002  (nobody is asked)
+    async def _request(
+        self,
+        texts: Sequence[str],
+        input_type: str,  # noqa: ARG002  (nobody is asked)
+        before_sending: BeforeSending | None,
+    ) -> EmbeddedBatch:
+        if before_sending is not None:
+            await before_sending()
         return EmbeddedBatch(np.array([[float(text)] * 8 for text in texts], dtype=np.float32), len(texts))
 
 
@@ -70,14 +80,17 @@ class _Provider(ExternalEmbedder):
 async def test_each_request_of_a_divided_batch_counts_towards_the_rate_limit(slept: list[float], method: str) -> None:
     checked: list[int] = []
 
-    async def sendable(rows: Sequence[PendingRow]) -> list[PendingRow]:
+    async def look_up(_connection: Connection, rows: Sequence[PendingRow]) -> list[PendingRow]:
         checked.append(len(rows))
         return list(rows)
+
+    async def run(work: Callable[[Any], Awaitable[Any]]) -> Any:
+        return await work(None)
 
     texts = [str(number) for number in range(5)]
     rows = [PendingRow(number, text, "") for number, text in enumerate(texts)]
     async with _Provider() as client:
-        embedder = HostedEmbedder(client, RateLimits(60, 1_000_000), sendable=sendable)
+        embedder = HostedEmbedder(client, RateLimits(60, 1_000_000), sendable=SendableRows(run, look_up))
         if method == "embed_rows":
             sent, answer = await embedder.embed_rows(rows)
             assert (sent, checked) == (rows, [2, 2, 1])
