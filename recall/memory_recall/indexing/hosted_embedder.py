@@ -90,7 +90,7 @@ class HostedEmbedder:
     async def embed_rows(self, rows: list[PendingRow]) -> tuple[list[PendingRow], EmbeddedBatch | None]:
         """Embed the rows whose text may leave the cluster, and return these rows and their vectors.
 
-        Which rows those are is looked up again before each request, and before each repetition of a request. If there
+        Which rows those are is looked up as each request is sent, and at each repetition of a request. If there
         are none, the result is an empty list and None. A model that was identified more than an hour ago is identified
         once more, so that the vectors say which model they are of.
 
