@@ -135,10 +135,11 @@ def create_postgres(
     """Create a Postgres cluster and wait until all its instances are ready.
 
     CloudNativePG creates `database` with it, owned by a role of the same name. The default name of both is `app`. `cpu`
-    is the share of a processor that each instance requests. A commit waits until `synchronous` replicas have it.
+    is the share of a processor that each instance requests. A commit waits until `synchronous` replicas have it, and no
+    replica is promoted that may lack one.
     """
     bootstrap = {"bootstrap": {"initdb": {"database": database, "owner": database}}} if database else {}
-    quorum = {"method": "any", "number": synchronous, "dataDurability": "required"}
+    quorum = {"method": "any", "number": synchronous, "dataDurability": "required", "failoverQuorum": True}
     waiting = {"synchronous": quorum} if synchronous else {}
     spec = {
         "instances": instances,

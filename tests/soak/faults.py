@@ -353,7 +353,7 @@ FAULTS: dict[str, Fault] = {
     "full disk": fill_disk,
     "little memory": press_memory,
     "other password": rotate_password,
-    "other authority": rotate_secrets("ca", "server"),
+    "other authority": rotate_secrets("ca", "server", "replication"),
     "other certificate": rotate_secrets("server"),
     "consent withdrawn": withdraw_consent,
     "eviction": evict,
