@@ -233,7 +233,10 @@ async def _nft(scenery: Scenery, commands: str) -> None:
 
 
 async def fill_disk(scenery: Scenery, dice: random.Random, seconds: float) -> str:
-    """Fill the volume of one instance of Postgres."""
+    """Fill the volume of one instance of Postgres, make room again, and delete the pod.
+
+    CloudNativePG takes a disk for full as long as the pod that ran out of it is there.
+    """
     pod = _one(await asyncio.to_thread(scenery.instances), dice, "instance")
     where = ["-n", pod.namespace, "get", "pvc", pod.name, "-o", "jsonpath={.spec.volumeName}"]
     volume = Layout(INSIDE).volumes / await _told(scenery, where)
@@ -244,6 +247,8 @@ async def fill_disk(scenery: Scenery, dice: random.Random, seconds: float) -> st
         await asyncio.sleep(seconds)
     finally:
         await asyncio.to_thread(scenery.cluster.exec_in_network, ["rm", "-f", str(filler)], timeout=_COMMAND_SECONDS)
+        delete = ("-n", pod.namespace, "delete", "pod", pod.name, "--wait=false", "--ignore-not-found")
+        await _patiently(lambda: scenery.kubectl(*delete))
     return pod.name
 
 
