@@ -130,13 +130,14 @@ def create_postgres(
     database: str | None = None,
     cpu: str = "300m",
     synchronous: int = 0,
+    further: Mapping[str, Any] | None = None,
     reporter: Reporter | None = None,
 ) -> Postgres:
     """Create a Postgres cluster and wait until all its instances are ready.
 
     CloudNativePG creates `database` with it, owned by a role of the same name. The default name of both is `app`. `cpu`
     is the share of a processor that each instance requests. A commit waits until `synchronous` replicas have it, and no
-    replica is promoted that may lack one.
+    replica is promoted that may lack one. `further` are other fields of the Cluster's spec.
     """
     bootstrap = {"bootstrap": {"initdb": {"database": database, "owner": database}}} if database else {}
     quorum = {"method": "any", "number": synchronous, "dataDurability": "required", "failoverQuorum": True}
@@ -150,6 +151,7 @@ def create_postgres(
         "storage": {"size": storage, **({"storageClass": cluster.storage_class} if cluster.storage_class else {})},
         "postgresql": {"parameters": {"max_connections": "200", **(parameters or {})}, **waiting},
         **bootstrap,
+        **(further or {}),
     }
     postgres = Postgres(cluster, namespace, name)
     with (reporter or SilentReporter()).step(f"Postgres cluster {namespace}/{name}, {instances} instance(s)"):

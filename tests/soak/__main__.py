@@ -39,7 +39,8 @@ from tests.support.cluster.tenants import INDEX, Tenant
 _FAULTS_PER_MINUTE = 5.4
 _VOLUME_MIB = 640
 _PACE_SECONDS = 10.0
-_READY_SECONDS = 120.0
+# An instance that is stopped waits for its clients for three minutes by default, and refuses new ones meanwhile.
+_SHUTDOWN = {"smartShutdownTimeout": 5, "stopDelay": 60, "switchoverDelay": 60}
 _LONGEST_WAIT = 600.0
 _SLACK = {"memory": 48.0, "files": 24.0, "threads": 12.0, "connections": 12.0, "dead rows": 1500.0, "slots": 1.0}
 
@@ -196,6 +197,7 @@ class Run:
             parameters={"max_wal_size": "128MB", "min_wal_size": "64MB", "wal_keep_size": "64MB",
                         "max_slot_wal_keep_size": "128MB"},
             synchronous=1,
+            further=_SHUTDOWN,
         )  # fmt: skip
 
     def _write_dsn(self, tenant: Tenant) -> None:
