@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from devcluster import processes
+from devcluster.building.binaries import go_architecture
 from devcluster.errors import CommandError, DevclusterError
 from devcluster.preflight import ENGINES, engine_answers, search_path
 from devcluster.progress import Step
@@ -174,13 +175,23 @@ def _common_arguments(build: Build) -> list[str]:
     return [
         f"--file={build.dockerfile}",
         f"--tag={build.name}",
-        *([f"--platform=linux/{build.architecture}"] if build.architecture else []),
+        *_platform_arguments(build.architecture),
         *([] if build.cached else ["--no-cache"]),
         *([f"--target={build.target}"] if build.target else []),
         *(f"--build-arg={name}={value}" for name, value in build.arguments.items()),
         *(f"--build-context={name}={path}" for name, path in build.contexts.items()),
         ".",
     ]
+
+
+def _platform_arguments(architecture: str) -> list[str]:
+    """Return the arguments for an architecture other than this machine's, or none if it is empty.
+
+    buildah 1.28 and the podman of its time do not know by themselves what platform they build on.
+    """
+    if not architecture:
+        return []
+    return [f"--platform=linux/{architecture}", f"--build-arg=BUILDPLATFORM=linux/{go_architecture()}"]
 
 
 def choose_builder(settings: Settings) -> Builder:

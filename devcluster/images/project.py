@@ -175,7 +175,7 @@ def given_files(image: ProjectImage, settings: Settings, *, this_machine: bool =
 
 
 def key_of(image: ProjectImage, *, base: str, given: Mapping[str, Path]) -> str:
-    """Compute the digest of everything that an image depends on."""
+    """Compute the digest of everything that an image depends on; `base` is the name of the base for this machine."""
     return digest_of_files(REPOSITORY, image.inputs, {"base": base, **digests_of(given)})
 
 
@@ -187,9 +187,15 @@ def digests_of(given: Mapping[str, Path]) -> dict[str, str]:
     return {f"{name.upper()}_DIGEST": sha256_of(path) for name, path in given.items()}
 
 
-def arguments_of(base: Base, given: Mapping[str, Path]) -> dict[str, str]:
-    """Return all build arguments of an image."""
-    return {"BASE_IMAGE": base.name, "BASE_NAME": base.name, "BASE_DIGEST": base.digest, **digests_of(given)}
+def arguments_of(base: Base, build_image: str, given: Mapping[str, Path]) -> dict[str, str]:
+    """Return all build arguments of an image; `build_image` is the name of the same base for this machine."""
+    return {
+        "BASE_IMAGE": base.name,
+        "BUILD_IMAGE": build_image,
+        "BASE_NAME": base.name,
+        "BASE_DIGEST": base.digest,
+        **digests_of(given),
+    }
 
 
 def base_named(name: str, digest: str = "") -> Base:
@@ -230,7 +236,7 @@ def _ensure(
         f"{image.name}-{foreign}" if foreign else image.name,
         image.dockerfile,
         image.target,
-        arguments_of(base, given),
+        arguments_of(base, name, given),
         contexts,
         architecture=foreign,
         cached=uncached_target is None,
@@ -268,7 +274,8 @@ def provide_base(name: str, builder: Builder, settings: Settings, reporter: Repo
     """Put the base image into the builder's storage, and return it with its digest.
 
     A base image made by devcluster is imported each time, so that its name refers to the returned digest. `foreign` is
-    an architecture other than this machine's, or empty; a pulled image has to be one for several architectures then.
+    an architecture other than this machine's, or empty. An image for it is built on two bases, its own and this
+    machine's, which is imported under `name`; a pulled image has to be one for several architectures then.
 
     Raises:
         DevclusterError: the builder neither has the image nor can pull it.
@@ -280,9 +287,12 @@ def provide_base(name: str, builder: Builder, settings: Settings, reporter: Repo
                 remedy="check DEVCLUSTER_BASE_IMAGE, or unset it",
             )
         return base_named(name, builder.digest(name))
-    made, archive = BaseImages(settings, Binaries(settings)).ensure_python(foreign or go_architecture(), reporter)
-    builder.import_archive(archive)
-    return Base(made, f"sha256:{sha256_of(archive)}")
+    bases = BaseImages(settings, Binaries(settings))
+    archives = dict(bases.ensure_python(one, reporter) for one in (go_architecture(), foreign) if one)
+    for archive in archives.values():
+        builder.import_archive(archive)
+    made = list(archives)[-1]
+    return Base(made, f"sha256:{sha256_of(archives[made])}")
 
 
 @contextmanager

@@ -4,12 +4,13 @@ import json
 import re
 import subprocess
 import sys
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import pytest
 from cyclonedx.validation.json import JsonStrictValidator
 
+from devcluster.images.archives import layers_of
 from devcluster.images.materials import SPECIFICATION
 from devcluster.settings import REPOSITORY
 
@@ -39,6 +40,26 @@ def components(text: str, prefix: str) -> dict[str, str]:
         for component in json.loads(text)["components"]
         if component.get("purl", "").startswith(prefix)
     }
+
+
+def modules(archive: Path) -> tuple[set[PurePosixPath], dict[PurePosixPath, bytes]]:
+    """The sources of an image's modules in directories of Python's version, and the first bytes of all bytecode."""
+    sources, compiled = set[PurePosixPath](), dict[PurePosixPath, bytes]()
+    for layer in layers_of(archive):
+        for entry in layer:
+            path = PurePosixPath("/", entry.name)
+            content = layer.extractfile(entry) if entry.isfile() and path.suffix == ".pyc" else None
+            if content is not None:
+                compiled[path] = content.read(8)
+            elif path.suffix == ".py" and re.search(r"/lib/python3\.\d+/", str(path)):
+                sources.add(path)
+    return sources, compiled
+
+
+def bytecode_of(source: PurePosixPath) -> PurePosixPath:
+    """Where Python looks for the bytecode of a source."""
+    minor = re.findall(r"/lib/python3\.(\d+)/", str(source))[0]
+    return source.parent / "__pycache__" / f"{source.stem}.cpython-3{minor}.pyc"
 
 
 def locked(lock: str) -> dict[str, str]:
@@ -86,3 +107,13 @@ def test_an_image_names_its_base_by_digest_and_lists_the_base_s_packages(documen
     assert re.fullmatch("sha256:[0-9a-f]{64}", properties["org.opencontainers.image.base.digest"])
     assert properties["org.opencontainers.image.base.name"]
     assert "libc6" in components(text, "pkg:deb/")
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_no_start_of_an_image_compiles_a_module(documents: Any, name: str) -> None:
+    """All sources have bytecode beside them, those of the standard library too, that Python uses without a check."""
+    report, _ = documents[name]
+    sources, compiled = modules(Path(report["archive"]))
+    assert {source.parts[1] for source in sources} == {"usr", "opt"}
+    unchecked = (1).to_bytes(4, "little")
+    assert not {source for source in sources if compiled.get(bytecode_of(source), b"")[4:] != unchecked}

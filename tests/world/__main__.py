@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -25,8 +25,9 @@ from tests.world.parts import Figures, Part, PartAlone, Run, World
 from tests.world.policies import prove_policies
 from tests.world.release import prove_release
 from tests.world.tls import prove_tls
+from tests.world.tofu import prove_tofu
 
-PARTS_ALONE: dict[str, PartAlone] = {"release": prove_release, "arm64": prove_arm64}
+PARTS_ALONE: dict[str, PartAlone] = {"release": prove_release, "tofu": prove_tofu, "arm64": prove_arm64}
 PARTS: dict[str, Part] = {
     "tls": prove_tls,
     "argocd": prove_argo_cd,
@@ -49,10 +50,10 @@ def prove(
     figures: Figures = {}
     faults: dict[str, str] = {}
 
-    def attempt(name: str, part: Callable[[], Any]) -> None:
+    def attempt(name: str, part: Callable[[], Figures]) -> None:
         began = time.monotonic()
         try:
-            figures[name] = part()
+            figures.update(part())
         except (AssertionError, DevclusterError) as error:
             faults[name] = str(error)[-3000:]
             figures[name] = None
@@ -67,7 +68,7 @@ def prove(
         if wanted:
             with _world(Path(scratch), settings, reporter) as world:
                 for name, part in wanted.items():
-                    attempt(name, lambda part=part: part(world))  # type: ignore[misc]
+                    attempt(name, lambda name=name, part=part: {name: part(world)})  # type: ignore[misc]
     for name, fault in faults.items():
         typer.echo(f"not met: {name}: {fault}", err=True)
     typer.echo(json.dumps(figures))

@@ -1,10 +1,7 @@
 """The images for arm64 under emulation: vectors, the service's contract, a migration and a backfill."""
 
-import os
 import re
 import shlex
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -21,6 +18,7 @@ from tests.support.embedder_process import running_embedder
 from tests.support.model_files.cache import DEFAULT_MODEL_FILE
 from tests.world.emulated import unpack
 from tests.world.parts import Figures, Run
+from tests.world.sessions import run_tests
 
 _CONTRACT = ("test_documented_calls.py", "test_openapi_fuzz.py", "test_clients.py")
 _OF_THE_HOST = "test_the_process_leaves_no_core_dump_and_cannot_be_traced"  # looks at the emulator's process
@@ -45,7 +43,7 @@ def prove_arm64(run: Run) -> Figures:
     contract = _contract(embedder)
     assert cosine >= _LEAST_COSINE, f"a vector of arm64 has the cosine {cosine:.6f} to that of this machine"
     assert embedded == _ROWS, f"{embedded} of {_ROWS} rows have a vector"
-    return {"least_cosine": round(cosine, 6), "contract": contract, "backfilled": embedded}
+    return {"arm64": {"least_cosine": round(cosine, 6), "contract": contract, "backfilled": embedded}}
 
 
 def _least_cosine(emulated: str) -> float:
@@ -84,21 +82,11 @@ def _contract(embedder: Sequence[str]) -> str:
     """Run the service's tests of its contract against the emulated program."""
     folder = REPOSITORY / "tests" / "integration" / "memory_embedder"
     environment = {
-        **os.environ,
         "MEMORY_EMBEDDER_PROGRAM": shlex.join(embedder),
         "MEMORY_EMBEDDER_START_SECONDS": str(_START_SECONDS),
     }
-    command = [sys.executable, "-m", "pytest", "-q", "-o", "timeout=0", "--deselect", *_deselected(folder)]
-    done = subprocess.run(
-        [*command, *(str(folder / name) for name in _CONTRACT)],
-        cwd=REPOSITORY,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=_SECONDS,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout[-3000:]
+    deselected = ("-o", "timeout=0", "--deselect", *_deselected(folder))
+    run_tests(*deselected, *(str(folder / name) for name in _CONTRACT), environment=environment, seconds=_SECONDS)
     return "passed"
 
 

@@ -41,4 +41,4 @@ Part = Callable[[World], Any]
 """Tries one system, and returns its figure of the last line; raises AssertionError or DevclusterError if it cannot."""
 
 PartAlone = Callable[[Run], Figures]
-"""The same for a part that shares no cluster with others."""
+"""Tries what shares no cluster with others, and returns its figures of the last line by their names there."""

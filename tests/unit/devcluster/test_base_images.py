@@ -4,10 +4,14 @@ from pathlib import Path
 
 import pytest
 
+from devcluster.building import versions
+from devcluster.building.binaries import go_architecture
+from devcluster.building.digests import sha256_of
 from devcluster.errors import DevclusterError
-from devcluster.images.builders import Engine
+from devcluster.images.bases import BaseImages
+from devcluster.images.builders import Buildah, Engine
 from devcluster.images.project import Base, provide_base
-from devcluster.progress import ConsoleReporter
+from devcluster.progress import ConsoleReporter, Reporter
 from devcluster.settings import Settings
 
 # Knows the image only after it was pulled, and can pull one name only.
@@ -38,3 +42,24 @@ def test_a_base_that_cannot_be_pulled_is_named_with_the_setting(engine: Engine, 
     with pytest.raises(DevclusterError, match=r"docker has no base image registry\.example/other.*cannot pull") as told:
         provide_base("registry.example/other:1", engine, Settings(cache_dir=tmp_path), ConsoleReporter())
     assert "DEVCLUSTER_BASE_IMAGE" in str(told.value)
+
+
+@pytest.mark.parametrize("foreign", ["", "riscv64"])
+def test_an_image_for_another_processor_is_built_on_its_own_base_and_on_this_machine_s(
+    foreign: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both are imported, this machine's under the name that the build is told; what the image stands on is its own."""
+
+    def ensure_python(_: BaseImages, architecture: str, __: Reporter) -> tuple[str, Path]:
+        archive = tmp_path / f"{architecture}.tar"
+        archive.write_text(architecture, encoding="utf-8")
+        return f"{versions.PYTHON_IMAGE}{'' if architecture == go_architecture() else '-' + architecture}", archive
+
+    imported = list[Path]()
+    monkeypatch.setattr(BaseImages, "ensure_python", ensure_python)
+    monkeypatch.setattr(Buildah, "import_archive", lambda _, archive: imported.append(archive))
+    settings = Settings(cache_dir=tmp_path)
+    found = provide_base(versions.PYTHON_IMAGE, Buildah(tmp_path), settings, ConsoleReporter(), foreign)
+    own = tmp_path / f"{foreign or go_architecture()}.tar"
+    assert found == Base(f"{versions.PYTHON_IMAGE}{foreign and '-' + foreign}", f"sha256:{sha256_of(own)}")
+    assert {path.stem for path in imported} == {go_architecture(), *filter(None, [foreign])}

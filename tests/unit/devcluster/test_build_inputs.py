@@ -2,10 +2,12 @@
 
 import io
 import json
+import re
 import subprocess
 import tarfile
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -197,6 +199,23 @@ def test_every_builder_gets_target_arguments_and_contexts(arguments: list[str]) 
     assert arguments[-1] == "."
 
 
+@pytest.mark.parametrize("arguments", [buildah_arguments, lambda build, _: engine_arguments("podman", build)])
+def test_a_foreign_build_is_told_both_platforms_and_another_none(arguments: Any) -> None:
+    """The stages that install and compile run on this machine; buildah 1.28 does not know what this machine is."""
+    foreign = arguments(replace(BUILD, architecture="riscv64"), None)
+    assert "--platform=linux/riscv64" in foreign
+    assert f"--build-arg=BUILDPLATFORM=linux/{binaries.go_architecture()}" in foreign
+    assert not any("platform" in argument.lower() for argument in arguments(BUILD, None))
+
+
+@pytest.mark.parametrize("lock", ["operator", "embedder", "cuda"])
+def test_no_requirement_of_an_image_depends_on_a_processor(lock: str) -> None:
+    """Wheels for another processor are chosen on this machine, whose own processor pip would compare with."""
+    text = (REPOSITORY / "requirements" / f"{lock}.txt").read_text(encoding="utf-8")
+    markers = re.findall(r"^\S+==\S+ *; *(.*?) *\\?$", text, flags=re.MULTILINE)
+    assert not [marker for marker in markers if "platform_machine" in marker or "platform_version" in marker]
+
+
 def test_an_image_is_rebuilt_when_its_base_or_a_given_file_changes(tmp_path: Path) -> None:
     (tmp_path / "one.gguf").write_bytes(b"weights")
     (tmp_path / "two.gguf").write_bytes(b"other weights")
@@ -230,14 +249,15 @@ def test_a_given_file_is_stated_by_the_digest_that_sha256sum_prints(tmp_path: Pa
 def test_a_base_that_is_named_with_a_digest_is_built_on_and_recorded_by_it(name: str, known: str, base: Base) -> None:
     found = base_named(name, known)
     assert found == base
-    arguments = arguments_of(found, {})
+    arguments = arguments_of(found, "python:own", {})
     assert (arguments["BASE_IMAGE"], arguments["BASE_DIGEST"]) == (base.name, base.digest)
+    assert arguments["BUILD_IMAGE"] == "python:own"
 
 
 @pytest.mark.parametrize("dockerfile", ["Dockerfile.operator", "Dockerfile.embedder"])
 def test_both_images_say_which_base_they_stand_on(dockerfile: str) -> None:
     text = (REPOSITORY / dockerfile).read_text(encoding="utf-8")
-    assert "FROM ${BASE_IMAGE} AS base" in text
+    assert "FROM --platform=$TARGETPLATFORM ${BASE_IMAGE} AS base" in text
     for label, argument in (("name", "BASE_NAME"), ("digest", "BASE_DIGEST")):
         assert f'org.opencontainers.image.base.{label}="${{{argument}}}"' in text
         assert f'ARG {argument}=""' in text
