@@ -26,6 +26,7 @@ from memory_embedder.models.profiles import PROFILES
 from memory_operator.app import METRICS_PORT
 from tests.soak.faults import FAULTS, Impossible, Scenery
 from tests.soak.ledger import MARKER
+from tests.soak.logs import Logs
 from tests.soak.pooler import Pooler
 from tests.soak.processes import Processes
 from tests.soak.schedule import Planned, schedule
@@ -81,6 +82,7 @@ class Run:
         self._quiet = asyncio.Event()
         self._began = 0.0
         self._pooler: Pooler | None = None
+        self._logs = Logs(cluster.logs)
 
     def passed(self, figures: dict[str, Any]) -> bool:
         """Return whether nothing was wrong; how long things took is said and not judged."""
@@ -346,6 +348,7 @@ class Run:
                         key = f"{name} of {component}"
                         found[key] = max(found.get(key, 0.0), value)
         self._take(found)
+        self._logs.read()
 
     def _take(self, samples: dict[str, float]) -> None:
         for name, value in samples.items():
@@ -383,18 +386,14 @@ class Run:
 
     def _logged(self, scenery: Scenery) -> list[str]:
         """Return the logs, lists of objects and pages of metrics that hold a text of a memory."""
-        found = [
-            str(path.relative_to(self._cluster.logs))
-            for path in sorted(self._cluster.logs.rglob("*"))
-            if path.is_file() and MARKER.search(path.read_bytes())
-        ]
+        self._logs.read()
         kinds = ("events", "memoryindexes", "pods", "configmaps", "jobs", "leases")
         texts = {kind: self._cluster.kubectl("get", kind, "-A", "-o", "json") for kind in kinds}
         for component in ("operator", "embedder", "sync"):
             for pod in scenery.of(component):
                 page = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}:{METRICS_PORT}/proxy/metrics"
                 texts[f"metrics of {pod.name}"] = self._cluster.kubectl("get", "--raw", page)
-        return found + [name for name, text in texts.items() if MARKER.search(text.encode())]
+        return sorted(self._logs.found) + [name for name, text in texts.items() if MARKER.search(text.encode())]
 
 
 def _replace(file: Path, text: str) -> None:
