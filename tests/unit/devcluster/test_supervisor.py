@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from devcluster.node import supervisor
 from devcluster.node.components import Component, Probe
 from devcluster.node.events import Event, EventLog, read
 from devcluster.node.supervisor import ComponentFailedError, Supervisor
@@ -27,9 +28,9 @@ def run(tmp_path: Path) -> Callable[..., tuple[str, list[Event]]]:
 
     def supervise(*components: Component, seconds: float = 30.0) -> tuple[str, list[Event]]:
         events = EventLog(tmp_path / "events.jsonl")
-        supervisor = Supervisor(components, lambda name: tmp_path / f"{name}.log", events, seconds)
+        watching = Supervisor(components, lambda name: tmp_path / f"{name}.log", events, seconds)
         with pytest.raises(ComponentFailedError) as caught:
-            supervisor.run()
+            watching.run()
         return str(caught.value), read(tmp_path / "events.jsonl", 0)[0]
 
     return supervise
@@ -84,3 +85,24 @@ def test_the_node_is_up_when_everything_is_ready(run: Callable[..., tuple[str, l
     assert len(ready) == 3
     assert kinds.count("up") == 1
     assert kinds.index("up") > max(ready)
+
+
+def test_a_service_that_dies_now_and_then_is_restarted_every_time(
+    run: Callable[..., tuple[str, list[Event]]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here every death is longer ago than a minute; the program is gone after its sixth start."""
+    monkeypatch.setattr(supervisor, "_RESTARTS_SECONDS", 0.0)
+    socket, program = tmp_path / "socket", tmp_path / "program"
+    program.write_text(
+        f"#!{sys.executable}\nimport os, pathlib, socket\n"
+        f"here, starts = pathlib.Path({str(program)!r}), pathlib.Path({str(tmp_path / 'starts')!r})\n"
+        "starts.open('a').write('.')\n"
+        f"server = socket.socket(socket.AF_UNIX); pathlib.Path({str(socket)!r}).unlink(missing_ok=True)\n"
+        f"server.bind({str(socket)!r}); server.listen()\n"
+        "if len(starts.read_text()) == 6: here.unlink()\n"
+        "if len(starts.read_text()) == 1: server.accept()\n"
+    )
+    program.chmod(0o755)
+    failure, events = run(Component("flaky", (str(program),), Probe("socket", str(socket))))
+    assert "flaky cannot be started" in failure
+    assert [event.kind for event in events].count("died") == 6
