@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from memory_bench.latency.conditions import WARM, Effort, Measured, measure, measure_in_turn, questions
+from memory_bench.latency.conditions import COLD, WARM, Effort, Measured, measure, measure_in_turn, questions
 from memory_bench.latency.designs import OURS, Ours, designs
 from memory_bench.latency.exact_search import index_recall, lexical_overlap
 from memory_bench.latency.results import LARGE, SMALL, InTurn, SizeResult, figures, table, write
@@ -21,6 +21,7 @@ from memory_bench.latency.store import (
     database_name,
     has_huge_pages,
 )
+from memory_bench.latency.warming import measure_warming
 from memory_bench.postgres import MeasuredServer
 from memory_bench.report import OutputOption, console, results_directory
 from tests.support.model_files.cache import CACHE
@@ -115,6 +116,9 @@ async def _measure_size(
     for design in designs(graph=graph):
         say(f"measuring {design.name}, warm and cold")
         arms += await measure(server, built.database, design, asked)
+    say("measuring what reading ahead gives")
+    cold = next(one.milliseconds for one in arms if (one.arm, one.condition) == (OURS, COLD))
+    warming = await measure_warming(server, built.database, Ours(OURS), asked, cold)
     kept = max(one.kept_bytes for one in arms)
     if kept > _KEPT_BYTES:
         say(
@@ -130,4 +134,4 @@ async def _measure_size(
     dsn = server.dsn(built.database)
     recall, overlap = await index_recall(dsn, size, checked), await lexical_overlap(dsn, size, checked)
     huge_pages = await has_huge_pages(dsn)
-    return SizeResult(size, tuple(arms), recall, overlap, built.seconds, built.sizes, huge_pages)
+    return SizeResult(size, tuple(arms), recall, overlap, built.seconds, built.sizes, huge_pages, warming)

@@ -113,10 +113,10 @@ async def measure(server: MeasuredServer, database: str, design: Design, asked: 
 
 
 async def _measure_warm(server: MeasuredServer, database: str, design: Design, asked: Asked) -> Measured:
-    dropped = _drop_caches(server)
+    dropped = drop_caches(server)
     brought = bring(server.data / "base")
     async with design.open(server.dsn(database)) as opened:
-        await _warm_up(opened, asked.warm_up)
+        await warm_up(opened, asked.warm_up)
         times, reads = await _timed(server, database, opened, asked.timed)
     return Measured(design.name, WARM, times, reads.per(len(times)), (), dropped.kept, in_memory=brought > 0)
 
@@ -129,23 +129,24 @@ async def measure_in_turn(
     Raises:
         RuntimeError: as `measure` does.
     """
-    _drop_caches(server)
+    drop_caches(server)
     bring(server.data / "base")
     times: dict[str, list[float]] = {database: [] for database in asked}
     async with AsyncExitStack() as stack:
         opened = {database: await stack.enter_async_context(design.open(server.dsn(database))) for database in asked}
         for database, one in asked.items():
-            await _warm_up(opened[database], one.warm_up)
+            await warm_up(opened[database], one.warm_up)
         for start in range(0, max(len(one.timed) for one in asked.values()), BLOCK):
             for database, one in asked.items():
                 for question in one.timed[start : start + BLOCK]:
-                    times[database].append(await _milliseconds(opened[database], question))
+                    times[database].append(await milliseconds(opened[database], question))
     return {database: tuple(found) for database, found in times.items()}
 
 
-async def _warm_up(opened: Opened, warm_up: Sequence[Question]) -> None:
+async def warm_up(opened: Opened, questions: Sequence[Question]) -> None:
+    """Ask questions that are not timed, for a minute at most."""
     until = time.monotonic() + _WARM_UP_SECONDS
-    for question in warm_up:
+    for question in questions:
         await opened.answer(question)
         if time.monotonic() >= until:
             return
@@ -156,16 +157,17 @@ async def _measure_cold(server: MeasuredServer, database: str, design: Design, a
     firsts: list[float] = []
     reads, kept = _NOTHING, 0
     for first, *timed in asked.cold_rounds:
-        kept = max(kept, _drop_caches(server).kept)
+        kept = max(kept, drop_caches(server).kept)
         async with design.open(server.dsn(database)) as opened:
-            firsts.append(await _milliseconds(opened, first))
+            firsts.append(await milliseconds(opened, first))
             round_times, round_reads = await _timed(server, database, opened, timed)
         times += round_times
         reads += round_reads
     return Measured(design.name, COLD, tuple(times), reads.per(len(times)), tuple(firsts), kept, in_memory=False)
 
 
-def _drop_caches(server: MeasuredServer) -> Dropped:
+def drop_caches(server: MeasuredServer) -> Dropped:
+    """Restart the server with nothing of its files in memory."""
     return server.restart(lambda: drop(server.data))
 
 
@@ -173,11 +175,12 @@ async def _timed(
     server: MeasuredServer, database: str, opened: Opened, questions: Sequence[Question]
 ) -> tuple[tuple[float, ...], Reads]:
     before = await count_reads(server, database, opened.pool)
-    times = [await _milliseconds(opened, question) for question in questions]
+    times = [await milliseconds(opened, question) for question in questions]
     return tuple(times), await count_reads(server, database, opened.pool) - before
 
 
-async def _milliseconds(opened: Opened, question: Question) -> float:
+async def milliseconds(opened: Opened, question: Question) -> float:
+    """Ask a question and return how long the answer took."""
     started = time.perf_counter()
     await opened.answer(question)
     return (time.perf_counter() - started) * 1e3

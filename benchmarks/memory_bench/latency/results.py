@@ -13,6 +13,7 @@ import numpy as np
 
 from memory_bench.latency.conditions import COLD, CONDITIONS, WARM, Condition, Measured
 from memory_bench.latency.designs import EMBEDDER_STOPPED, LEXICAL_ONLY, OURS, PLAIN, WITH_GRAPH
+from memory_bench.latency.warming import Warming
 from memory_bench.report import RAW, machine, markdown_table, now, write_json
 
 SMALL, LARGE = 5_000, 1_000_000
@@ -25,7 +26,8 @@ class SizeResult:
     `ann_recall` maps a filter (all rows, or one user's rows) to the recall@50 of the HNSW index. `or_overlap` is the
     share of the ten best rows by BM25 without a candidate budget that the lexical leg returns. `build_seconds` maps the
     steps of filling the database to their time, and `sizes` its parts to their bytes. `huge_pages` says whether the
-    server's shared memory was in huge pages, which make a search of a large index faster.
+    server's shared memory was in huge pages, which make a search of a large index faster. `warming` is what reading
+    ahead gives after a start of the server.
     """
 
     rows: int
@@ -35,6 +37,7 @@ class SizeResult:
     build_seconds: Mapping[str, float]
     sizes: Mapping[str, int]
     huge_pages: bool
+    warming: Warming
 
     def p(self, arm: str, percent: float, condition: Condition = WARM) -> float:
         """Return a percentile of one design's times in milliseconds; `percent` is from 0 to 100."""
@@ -78,6 +81,7 @@ class SizeResult:
         return {
             **asdict(self),
             "arms": [_summary(one) for one in self.arms],
+            "warming": self.warming.summary(self.p(OURS, 95)),
             "p95_vs_plain": {condition: round(self.p95_ratio(condition), 4) for condition in CONDITIONS},
             "index_gib": round(self.index_gib, 4),
             "build_minutes": round(self.build_minutes, 2),
@@ -130,7 +134,11 @@ def figures(results: Sequence[SizeResult], in_turn: InTurn | None) -> dict[str, 
     our times, the most over all sizes below a million rows, and `graph_added_p95_1m_ms` is the same at a million.
 
     At a million rows, `bytes_read_cold` is what one recall of ours read from the disk with cold caches, on average, and
-    `index_gib` and `build_minutes` are size and build time of the HNSW index.
+    `index_gib` and `build_minutes` are size and build time of the HNSW index. `cold_p95_1m_ms` is followed by the same
+    after the sync worker has read ahead, `cold_p95_1m_ms_read_ahead`. `seconds_to_warm_1m` are the seconds until the
+    95th percentile is within twice the warm one; it is absent if it is not. `while_reading_1m_vs_cold` divides the time
+    of recalls meanwhile by that of the same cold ones, and `after_vacuum_p95_1m_ms` is that of warm recalls after a
+    vacuum.
     """
     by_rows = {one.rows: one for one in results}
     found: dict[str, float] = {}
@@ -140,6 +148,7 @@ def figures(results: Sequence[SizeResult], in_turn: InTurn | None) -> dict[str, 
         if in_turn is not None:
             found["p95_1m_vs_5k"] = in_turn.p95_ratio
         found["cold_p95_1m_ms"] = large.p(OURS, 95, COLD)
+        found |= _warming_figures(large)
         found["cold_1m_vs_plain_cold"] = large.p95_ratio(COLD)
         found["bytes_read_cold"] = round(large.measured(OURS, COLD).reads.disk_bytes)
         found["index_gib"] = large.index_gib
@@ -157,8 +166,19 @@ def figures(results: Sequence[SizeResult], in_turn: InTurn | None) -> dict[str, 
     return {name: round(value, 4) for name, value in found.items()}
 
 
+def _warming_figures(large: SizeResult) -> dict[str, float]:
+    warming = large.warming
+    seconds, slower = warming.seconds_to_warm(large.p(OURS, 95)), warming.meanwhile_vs_cold
+    return {
+        "cold_p95_1m_ms_read_ahead": warming.after_p95,
+        **({"seconds_to_warm_1m": seconds} if seconds is not None else {}),
+        **({"while_reading_1m_vs_cold": slower} if slower is not None else {}),
+        "after_vacuum_p95_1m_ms": float(np.percentile(warming.after_vacuum, 95)),
+    }
+
+
 def table(results: Sequence[SizeResult]) -> str:
-    """Return two Markdown tables: of times and reads by size, design and condition; and of the indexes by size."""
+    """Return three Markdown tables: of times and reads by size, design and condition; of the indexes; of warming."""
     heading = ("p50 / p95 ms", "buffers hit / read", "MiB from disk")
     times = [["rows", "design", *(f"{condition}: {column}" for condition in CONDITIONS for column in heading)]]
     for one in results:
@@ -173,7 +193,14 @@ def table(results: Sequence[SizeResult]) -> str:
         size, minutes = f"{one.index_gib:.3f}", f"{one.build_minutes:.1f}"
         huge = "yes" if one.huge_pages else "no"
         indexes.append([f"{one.rows:,}", size, minutes, shares, f"{one.or_overlap:.3f}", huge])
-    return f"{markdown_table(times)}\n{markdown_table(indexes)}"
+    warming = [["rows", "read ahead by", "seconds", "p95 after it / cold / warm, ms", "recalls meanwhile vs cold"]]
+    for one in results:
+        found = one.warming
+        percentiles = " / ".join(f"{p:.1f}" for p in (found.after_p95, one.p(OURS, 95, COLD), one.p(OURS, 95)))
+        slower = "-" if found.meanwhile_vs_cold is None else f"{found.meanwhile_vs_cold:.2f}"
+        by = "pg_prewarm" if found.extension else "searches"
+        warming.append([f"{one.rows:,}", by, f"{max(found.seconds):.1f}", percentiles, slower])
+    return "\n".join(map(markdown_table, (times, indexes, warming)))
 
 
 def _cells(measured: Measured) -> tuple[str, str, str]:

@@ -10,6 +10,7 @@ import typer
 from memory_recall.cli.output import JsonOption, emit, execute, show
 from memory_recall.embedding.profiles import PROFILES, ModelProfile
 from memory_recall.errors import ExitCode
+from memory_recall.indexing.warming_sql import WarmingStatus, read_warming
 from memory_recall.memory_index.client import Place, read
 from memory_recall.memory_index.pipeline import Pipeline, pipeline
 from memory_recall.memory_index.screen import screen
@@ -57,8 +58,9 @@ def status_command(  # noqa: PLR0917  (typer passes options by name)
 ) -> None:
     """Show counts of rows, the models, the vector index, the pgvector extension and the schema revision.
 
-    Of a sample of the texts, the scripts are counted in the database; a line says how many are beyond the model. With
-    --truncated, list instead the rows whose vector is that of a beginning of their text.
+    Of a sample of the texts, the scripts are counted in the database; a line says how many are beyond the model. It
+    also says how far the sync worker has read ahead since the database server started. With --truncated, list instead
+    the rows whose vector is that of a beginning of their text.
 
     With --kube, show instead which stages of a MemoryIndex are complete, what blocks it and what to do. The exit status
     is 0 if the MemoryIndex is Ready, 3 if the operator goes on by itself, and 4 if a person must act.
@@ -81,9 +83,10 @@ def status_command(  # noqa: PLR0917  (typer passes options by name)
         found = execute(lambda settings: _truncated(settings, limit or _LISTED), as_json=json)
         emit(dataclasses.asdict(found), as_json=json, title="Truncated texts")
     else:
-        facts, texts = execute(_status, as_json=json)
+        facts, texts, warming = execute(_status, as_json=json)
         model = PROFILES.get(facts.active_name or "")
-        emit(dataclasses.asdict(facts) | {"texts": _described(texts, model)}, as_json=json, title="Memory index")
+        seen = {"texts": _described(texts, model), "warming": dataclasses.asdict(warming)}
+        emit(dataclasses.asdict(facts) | seen, as_json=json, title="Memory index")
         if model and model.scripts and texts.beyond(model.scripts) and not json:
             show(language_lines(model, texts))
 
@@ -93,11 +96,12 @@ async def _truncated(settings: Settings, limit: int) -> TruncatedTexts:
         return await list_truncated(connection, await require_schema(connection, settings.table), limit=limit)
 
 
-async def _status(settings: Settings) -> tuple[DatabaseFacts, TextObservation]:
+async def _status(settings: Settings) -> tuple[DatabaseFacts, TextObservation, WarmingStatus]:
     async with opened(settings.dsn(), "memory-status") as connection:
         facts = await inspect(connection, settings.table, settings.column_names())
         readable = facts.table_exists and not facts.faults
-        return facts, await _observe_texts(connection, settings) if readable else TextObservation()
+        texts = await _observe_texts(connection, settings) if readable else TextObservation()
+        return facts, texts, await read_warming(connection, settings.table)
 
 
 async def _observe_texts(connection: AnyConnection, settings: Settings) -> TextObservation:

@@ -15,6 +15,7 @@ from memory_recall.indexing.backfill import BackfillResult, backfill
 from memory_recall.indexing.companions.graph_filling import maintain_graph
 from memory_recall.indexing.companions.index_check import IndexChecker
 from memory_recall.indexing.companions.sweeping import sweep_hashes
+from memory_recall.indexing.companions.warming import Warmer
 from memory_recall.indexing.dry_run import dry_run
 from memory_recall.indexing.embedders import directory_of, document_embedder
 from memory_recall.indexing.progress import BarProgress, LogProgress, Tally, WorkerMetrics
@@ -124,6 +125,7 @@ async def _sync(settings: Settings) -> dict[str, Any]:
                     partial(maintain_graph, source, plan, progress),
                     partial(checker.run, source, plan.table, metrics),
                     partial(sweep_hashes, source, plan.table, progress),
+                    Warmer(source, plan, progress, metrics).run,
                 ),
             )
 

@@ -76,6 +76,10 @@ class WorkerMetrics:
             "memory_worker_index_recall", "Share of the true neighbours that the index found when sampled.",
             registry=self.registry,
         )  # fmt: skip
+        self.warmed = Gauge(
+            "memory_worker_warmed", "Share that was read ahead, since the server started, of what is to be.",
+            registry=self.registry,
+        )  # fmt: skip
         self._tally = Tally()
         self._seen: dict[str, int] = {}
 

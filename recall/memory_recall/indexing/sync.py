@@ -55,8 +55,12 @@ class Wakeup:
 
         with translated("listening for pending rows"):
             await connection.add_listener(NOTIFY_CHANNEL, notified)
-        connection.add_termination_listener(lambda _connection: self.event.set())
         self.event.set()  # notifications of rows that were written before are lost
+        await self.watch(connection)
+
+    async def watch(self, connection: Connection) -> None:
+        """Set the event when a new connection ends."""
+        connection.add_termination_listener(lambda _connection: self.event.set())
 
     async def wait(self, seconds: float, stop: asyncio.Event) -> None:
         """Wait until the event is set, `seconds` have passed, or `stop` is set; then clear the event."""

@@ -24,6 +24,8 @@ pytestmark = pytest.mark.cluster
 MANY = rows(600)
 DUE = len(MANY) - sensitive(MANY)
 NEVER = 1_000_000
+# The session that reads ahead names itself after how far it is; its pages are those of the server that it runs on.
+READ_AHEAD = r"SELECT count(*) FROM pg_stat_activity WHERE application_name ~ '^memory-warming \d+ (\d+)/\1 MiB$'"
 STANDBY = "SELECT 1 FROM pg_attribute WHERE attrelid = 'memories'::regclass AND attname = 'embedding_standby'"
 
 
@@ -60,8 +62,12 @@ def test_the_death_of_the_primary_during_the_backfill_promotes_a_replica_and_los
 
 
 def test_the_death_of_the_primary_while_edits_are_embedded_loses_none_of_them(store: Tenant) -> None:
-    """Recalls on the primary and on replicas come back, and none gives a text that had become sensitive."""
+    """Recalls on the primary and on replicas come back, and none gives a text that had become sensitive.
+
+    What recalls search is read ahead on the promoted server.
+    """
     store.wait_ready()
+    store.sql("CREATE EXTENSION IF NOT EXISTS pg_prewarm")
     with recalling(store, rows(160, first=10_001, sensitive_every=NEVER)) as recalls:
         recalls.wait_answered("primary", "replicas")
         with replay_paused(store.postgres):
@@ -77,6 +83,7 @@ def test_the_death_of_the_primary_while_edits_are_embedded_loses_none_of_them(st
             what="every edit embedded",
         )
         recalls.wait_answered("primary", "replicas")
+    eventually(lambda: store.sql(READ_AHEAD), lambda count: count == "1", what="the promoted server's pages read ahead")
     assert store.counts().sensitive_embedded == 0
     store.postgres.wait_ready()
 

@@ -16,6 +16,7 @@ from memory_bench.latency.designs import EMBEDDER_STOPPED, LEXICAL_ONLY, OURS, P
 from memory_bench.latency.page_cache import Dropped, bring, drop
 from memory_bench.latency.reads import Reads, disk_bytes
 from memory_bench.latency.results import InTurn, SizeResult, figures, table
+from memory_bench.latency.warming import Warming
 from memory_recall import EmbeddedQuery
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -35,7 +36,20 @@ def size(rows: int, ours: float, plain: float) -> SizeResult:
         *(measured(arm, COLD, time, rows * 3 + 0.4) for arm, time in cold.items()),
     )
     shares = {"all": 0.995, "one user of ten": 0.99}
-    return SizeResult(rows, arms, shares, 0.98, {"hnsw": rows / 1000}, {"hnsw": rows * 2**10}, huge_pages=False)
+    hnsw = {"hnsw": rows / 1000}, {"hnsw": rows * 2**10}
+    return SizeResult(rows, arms, shares, 0.98, *hnsw, huge_pages=False, warming=warming(ours * 1.5))
+
+
+def warming(after: float) -> Warming:
+    """Return a result of two rounds; recalls beside the warmer take nine tenths of the cold ones' time."""
+    return Warming(
+        extension=True,
+        seconds=(3.0, 4.0),
+        after=(after,) * 20,
+        meanwhile=(9.0, 18.0),
+        cold=(20.0, 10.0),
+        after_vacuum=(after + 1,) * 20,
+    )
 
 
 RESULTS = [size(5_000, 4.0, 8.0), size(1_000_000, 12.0, 1200.0)]
@@ -49,7 +63,9 @@ def test_figures_compare_95th_percentiles_of_the_same_condition() -> None:
     """
     assert figures(RESULTS, IN_TURN) == {
         "p95_1m_vs_plain": 0.01, "p95_1m_vs_5k": 3.5, "p95_5k_vs_plain": 0.5,
-        "cold_p95_1m_ms": 120.0, "cold_1m_vs_plain_cold": 0.005, "bytes_read_cold": 3_000_000,
+        "cold_p95_1m_ms": 120.0, "cold_p95_1m_ms_read_ahead": 18.0,
+        "seconds_to_warm_1m": 4.0, "while_reading_1m_vs_cold": 0.9, "after_vacuum_p95_1m_ms": 19.0,
+        "cold_1m_vs_plain_cold": 0.005, "bytes_read_cold": 3_000_000,
         "index_gib": 0.9537, "build_minutes": 16.6667,
         "embedder_stopped_adds_ms": 0.25, "or_overlap": 0.98, "ann_recall": 0.99,
     }  # fmt: skip
@@ -66,6 +82,16 @@ def test_figures_of_a_million_rows_are_absent_where_there_are_fewer() -> None:
     small = RESULTS[0].summary()
     assert (small["index_gib"], small["build_minutes"]) == (0.0048, 0.08)
     assert small["p95_vs_plain"] == {"warm": 0.5, "cold": 0.25}
+
+
+def test_seconds_to_warm_are_absent_where_recalls_take_more_than_twice_the_warm_time_afterwards() -> None:
+    """So is the comparison with cold recalls where none fell into the time of the reading."""
+    slow = replace(RESULTS[1], warming=replace(warming(24.1), meanwhile=(), cold=()))
+    assert figures(RESULTS, IN_TURN).keys() - figures([RESULTS[0], slow], IN_TURN).keys() == {
+        "seconds_to_warm_1m",
+        "while_reading_1m_vs_cold",
+    }
+    assert "| 1,000,000 | pg_prewarm | 4.0 | 24.1 / 120.0 / 12.0 | - |" in table([slow])
 
 
 def test_the_graph_leg_is_compared_with_recall_without_it() -> None:

@@ -1,1 +1,1 @@
-"""What the sync worker does beside embedding rows: it fills the graph, checks the index and sweeps recorded hashes."""
+"""What the sync worker does beside embedding rows: graph, index check, recorded hashes, reading ahead."""
