@@ -22,6 +22,11 @@ class ReplicaRecall(WrappingRecall):
         self._recall = recall
         self._primary = primary
 
+    @property
+    def pools(self) -> tuple[Pool, ...]:
+        """Those of the wrapped recall, and that of the primary."""
+        return (*self._recall.pools, self._primary)
+
     async def answer(self, request: Request) -> Recalled:
         """Answer a query with the memories as they are on the primary.
 

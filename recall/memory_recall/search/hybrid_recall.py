@@ -95,6 +95,11 @@ class HybridRecall(Recall):
         for part in (self._embedder, self._readiness, self._statistics):
             await part.close()
 
+    @property
+    def pools(self) -> tuple[Pool, ...]:
+        """The pool that it was given."""
+        return (self._pool,)
+
     async def answer(self, request: Request) -> Recalled:
         """Answer a query; an answer of a replica is refused."""
         finding = await self.find(request)

@@ -4,9 +4,14 @@ A recall may wrap another one, and then changes what it asks or what it has foun
 a caller asks, so that one budget covers it and all that it wraps. It covers the wait for a connection of the pool,
 too. A recall that exceeds the budget fails at once. The work of the recall is cancelled and cleaned up in the
 background, since Postgres may no longer answer.
+
+A server that does not answer may have been replaced by another one, and may answer again before it has learned of that.
+Its memories are then those of before. Therefore the idle connections of the pool, which still lead to it, are replaced
+once a recall has failed.
 """
 
 import asyncio
+import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
@@ -15,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from memory_recall.background import BackgroundTasks
-from memory_recall.errors import DatabaseUnreachable, InvalidInput
+from memory_recall.errors import DatabaseUnreachable, InvalidInput, ReplicaRefused
 from memory_recall.postgres.connection import AnyConnection, Pool, borrowed
 from memory_recall.search.options import RecallOptions
 from memory_recall.search.query import FurtherWords, RecallQuery, require_query
@@ -24,6 +29,7 @@ from memory_recall.search.token_budget import only, places_that_fit
 
 Rows = list[dict[str, Any]]
 
+_RENEWAL_SECONDS = 5.0  # between two renewals of a pool, lest a server that is only slow has to take connections, too
 CLEANUP_SECONDS = 1.0  # how long a cancelled statement may take to end before its connection is cut
 
 
@@ -64,6 +70,12 @@ class Recall(ABC):
         self.options = options
         self.reserved = reserved
         self._tasks = BackgroundTasks()
+        self._renewed = -math.inf
+
+    @property
+    @abstractmethod
+    def pools(self) -> tuple[Pool, ...]:
+        """The pools whose connections a recall takes."""
 
     async def close(self) -> None:
         """End the work in the background. What the recall was given stays open, since it belongs to the caller."""
@@ -110,14 +122,31 @@ class Recall(ABC):
         finally:
             answering.cancel()  # does nothing to a task that has ended
         if not answering.done():
+            await self._renew_connections()
             raise DatabaseUnreachable(
                 f"The recall was not answered within its {budget:g} seconds.",
                 "Check that the database answers and that the pool has connections to spare, or raise `time_budget`.",
             )
-        recalled = _fitted(answering.result(), query.max_tokens)
+        try:
+            answer = answering.result()
+        except ReplicaRefused:
+            raise
+        except DatabaseUnreachable:
+            await self._renew_connections()
+            raise
+        recalled = _fitted(answer, query.max_tokens)
         if self.options.observe is not None:
             self.options.observe(recalled.result)
         return recalled
+
+    async def _renew_connections(self) -> None:
+        """Have each connection of the pools replaced when it is taken next."""
+        now = time.monotonic()
+        if now - self._renewed < _RENEWAL_SECONDS:
+            return
+        self._renewed = now
+        for pool in self.pools:
+            await pool.expire_connections()
 
 
 def _fitted(recalled: Recalled, max_tokens: int | None) -> Recalled:
@@ -147,6 +176,11 @@ class WrappingRecall(Recall):
             )
         super().__init__(inner.options, reserved)
         self._inner = inner
+
+    @property
+    def pools(self) -> tuple[Pool, ...]:
+        """Those of the wrapped recall."""
+        return self._inner.pools
 
     async def close(self) -> None:
         """End the work in the background, that of the wrapped recall, too."""

@@ -20,6 +20,8 @@ class FakeRecall(Recall):
         self.requests: list[Request] = []
         self.further: list[FurtherWords | None] = []
 
+    pools = ()
+
     async def answer(self, request: Request) -> Recalled:
         self.requests.append(request)
         self.further.append(await request.further() if request.further else None)

@@ -119,6 +119,9 @@ class BrokenPool:
     async def release(self, _connection: object) -> None:
         return None
 
+    async def expire_connections(self) -> None:
+        """Nothing to replace."""
+
     def terminate(self) -> None:
         """Nothing to cut."""
 

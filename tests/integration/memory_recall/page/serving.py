@@ -22,6 +22,8 @@ class AwayRecall(Recall):
     def __init__(self) -> None:
         super().__init__(RecallOptions(), 0.0)
 
+    pools = ()
+
     async def answer(self, request: Request) -> Recalled:  # noqa: ARG002 - as a recall has it
         raise AWAY
 

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -113,6 +113,52 @@ async def test_a_server_that_no_longer_answers_refuses_the_recall_and_serves_aga
         assert await _answered(recall) == [wanted]
         await recall.close()
         await pool.close()
+
+
+@pytest.mark.usefixtures("complaints")
+@pytest.mark.parametrize("ended", [False, True], ids=["too late", "cut off"])
+async def test_after_a_recall_has_failed_no_connection_of_before_is_used(
+    memories: Any, database: Any, hole: BlackHole, ended: bool
+) -> None:
+    """The server at the other end of an idle one may have been replaced, and may answer with memories of before."""
+    wanted = await memories.add("the kettle boils")
+    async with asyncio.timeout(PATIENCE):
+        pool = await asyncpg.create_pool(hole.dsn, min_size=3, max_size=3)
+        former = await _backends(pool)
+        recall = HybridRecall(pool, None, RecallOptions(time_budget=BUDGET if not ended else PATIENCE))
+        await _answered(recall)
+        if ended:
+            async with asyncpg.create_pool(database.superuser_dsn, min_size=1, max_size=1) as admin:
+                blocked = asyncio.create_task(_blocked(recall, memories))
+                await _until(admin, "EXISTS (SELECT FROM pg_locks WHERE NOT granted)")
+                await admin.execute("SELECT pg_terminate_backend(pid) FROM pg_locks WHERE NOT granted")
+                with pytest.raises(DatabaseUnreachable):
+                    await blocked
+        else:
+            hole.swallow()
+            with pytest.raises(DatabaseUnreachable):
+                await recall.recall(make_query("kettle"))
+            hole.answer_new_connections()
+        present = await _backends(pool)
+        assert len(former) == len(present) == 3
+        assert former.isdisjoint(present)
+        assert await _answered(recall) == [wanted]
+        await recall.close()
+        await pool.close()
+
+
+async def _backends(pool: Any) -> set[int]:
+    """The processes of Postgres at the other end of all connections of a pool."""
+    async with AsyncExitStack() as stack:
+        taken = [await stack.enter_async_context(pool.acquire()) for _ in range(pool.get_max_size())]
+        return {await connection.fetchval("SELECT pg_backend_pid()") for connection in taken}
+
+
+async def _blocked(recall: HybridRecall, memories: Any) -> None:
+    """Recall while the table is locked."""
+    async with memories.pool.acquire() as other, other.transaction():
+        await other.execute("LOCK TABLE memories IN ACCESS EXCLUSIVE MODE")
+        await recall.recall(make_query("kettle"))
 
 
 @pytest.mark.usefixtures("complaints")
