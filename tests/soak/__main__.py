@@ -24,7 +24,7 @@ from devcluster.node.layout import INSIDE, Layout
 from devcluster.postgres import Postgres
 from memory_embedder.models.profiles import PROFILES
 from memory_operator.app import METRICS_PORT
-from tests.soak.faults import FAULTS, Impossible, Scenery
+from tests.soak.faults import ALONE, FAULTS, Impossible, Scenery
 from tests.soak.ledger import MARKER
 from tests.soak.logs import Logs
 from tests.soak.pooler import Pooler
@@ -32,6 +32,7 @@ from tests.soak.processes import Processes
 from tests.soak.schedule import Planned, schedule
 from tests.soak.slopes import growing
 from tests.soak.stores import EMBEDDER_OF, NAMED, PARTED, PLAIN, STORES
+from tests.soak.turns import Turns
 from tests.support.cluster.api import INDEXES
 from tests.support.cluster.conditions import is_ready
 from tests.support.cluster.platform import Platform
@@ -83,6 +84,7 @@ class Run:
         self._began = 0.0
         self._pooler: Pooler | None = None
         self._logs = Logs(cluster.logs)
+        self._turns = Turns()
 
     def passed(self, figures: dict[str, Any]) -> bool:
         """Return whether nothing was wrong; how long things took is said and not judged."""
@@ -236,8 +238,11 @@ class Run:
         await asyncio.sleep(self._began + fault.at - time.monotonic())
         dice = random.Random(fault.dice)  # noqa: S311 - the same in every run
         began = time.monotonic()
+        turn = self._turns.alone() if fault.kind in ALONE else self._turns.beside_others()
         try:
-            hit = await FAULTS[fault.kind](scenery, dice, fault.seconds)
+            async with turn:
+                began = time.monotonic()
+                hit = await FAULTS[fault.kind](scenery, dice, fault.seconds)
         except (Impossible, DevclusterError) as error:
             self._impossible[fault.kind] += 1
             self.say(f"{fault.kind}: not possible: {str(error)[:160]}")

@@ -30,6 +30,10 @@ CONSENT_SECONDS = 60.0  # after which nothing may be done any more for whom cons
 _CONSENT_MARGIN = 25.0
 _CONSENT_LONGEST = 180.0  # while the operator itself is hit by other faults
 _LEASE = "memory-operator"
+ALONE = frozenset({"switchover"})
+"""Faults that happen while no other does."""
+_HEALED_SECONDS = 60.0  # for Postgres to be ready before and after a switchover
+_NOTICED_SECONDS = 2.0  # in which the instances have begun it
 _DISK_LEFT = 64 << 10
 _MEMORY_ROOM = 1.03  # of what is in use
 _COMMAND_SECONDS = 60.0
@@ -333,7 +337,12 @@ async def evict(scenery: Scenery, dice: random.Random, _seconds: float) -> str:
 
 
 async def switch_over(scenery: Scenery, dice: random.Random, _seconds: float) -> str:
-    """Make a replica the primary, as an administrator does: one that follows, since another would lose commits."""
+    """Make a replica the primary, as a careful administrator does; it happens while no other fault does.
+
+    Only failovers ask for a quorum: CloudNativePG promotes whatever is named, whether or not it has all commits. So all
+    instances have to be ready before, the replica has to follow, and it is waited until all are ready again.
+    """
+    await _until_ready(scenery)
     following = (await _sql(scenery, _FOLLOWING)).split()
     replicas = await asyncio.to_thread(scenery.instances, "replica")
     replica = _one([pod for pod in replicas if pod.name in following], dice, "replica that follows")
@@ -345,7 +354,21 @@ async def switch_over(scenery: Scenery, dice: random.Random, _seconds: float) ->
     }
     where = ["-n", scenery.postgres.namespace, "patch", "clusters.postgresql.cnpg.io", scenery.postgres.name]
     await _told(scenery, [*where, "--subresource=status", "--type=merge", "-p", json.dumps({"status": status})])
+    await asyncio.sleep(_NOTICED_SECONDS)
+    await _until_ready(scenery)
     return replica.name
+
+
+async def _until_ready(scenery: Scenery) -> None:
+    """Wait until all instances of Postgres are ready."""
+    deadline = time.monotonic() + _HEALED_SECONDS
+    while True:
+        with suppress(DevclusterError):
+            if await asyncio.to_thread(scenery.postgres.is_ready):
+                return
+        if time.monotonic() > deadline:
+            raise Impossible("Postgres is not ready")
+        await asyncio.sleep(1)
 
 
 FAULTS: dict[str, Fault] = {
