@@ -24,13 +24,15 @@ _PROGRAM = Path(__file__).with_name("program.py")
 _LOCK = REPOSITORY / "requirements" / "cpu-peers.txt"
 _KINDS = {PYTORCH_F32: "pytorch-f32", PYTORCH_BF16: "pytorch-bf16", ONNX_F32: "onnx-f32", ONNX_INT8: "onnx-int8"}
 CPU_PEERS = len(_KINDS)
+_SHOWN = 2000  # characters of what a peer printed
 
 
 class CpuPeer:
     """One library in one precision. Texts that are measured are sent to it before its clock starts."""
 
-    def __init__(self, name: str, given: IO[str], told: IO[str]) -> None:
+    def __init__(self, name: str, given: IO[str], told: IO[str], log: Path) -> None:
         self.name = name
+        self._log = log
         self._given = given
         self._told = told
         self.calibration: dict[str, object] = {}
@@ -52,11 +54,16 @@ class CpuPeer:
         return np.array(self._ask(vectors=list(texts)), dtype=np.float32)
 
     def _ask(self, **question: list[str]) -> Any:  # noqa: ANN401 - what the question is answered with
-        self._given.write(json.dumps(question) + "\n")
-        self._given.flush()
-        line = self._told.readline()
+        try:
+            self._given.write(json.dumps(question) + "\n")
+            self._given.flush()
+        except BrokenPipeError:
+            line = ""
+        else:
+            line = self._told.readline()
         if not line:
-            raise RuntimeError(f"{self.name} ended by itself; what it printed is above")
+            end = self._log.read_text(encoding="utf-8", errors="replace")[-_SHOWN:]
+            raise RuntimeError(f"{self.name} ended by itself; the end of what it printed:\n{end}")
         return json.loads(line)
 
 
@@ -78,14 +85,15 @@ def cpu_peers(model: Path, package: Path, scratch: Path, threads: int) -> Iterat
 def _started(name: str, python: Path, directory: Path, threads: int) -> Iterator[CpuPeer]:
     command = [str(python), str(_PROGRAM), _KINDS[name], str(directory), str(threads)]
     environment = {"OMP_NUM_THREADS": str(threads), "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1"}
+    file = directory / f"{_KINDS[name]}.log"
     with (
-        (directory / f"{_KINDS[name]}.log").open("wb") as log,
+        file.open("wb") as log,
         subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, env=environment
         ) as process,
     ):
         try:
             if process.stdin is not None and process.stdout is not None:
-                yield CpuPeer(name, process.stdin, process.stdout)
+                yield CpuPeer(name, process.stdin, process.stdout, file)
         finally:
             process.kill()

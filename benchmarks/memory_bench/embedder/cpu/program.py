@@ -8,6 +8,7 @@ before they are divided into batches. Nothing of this project is imported.
 """
 
 import json
+import os
 import sys
 import time
 from pathlib import Path
@@ -65,7 +66,7 @@ class Onnx:
             ids = np.array([one.ids for one in encoded], dtype=np.int64)
             mask = np.array([one.attention_mask for one in encoded], dtype=np.int64)
             given = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
-            (states,) = self._session.run(["states"], given)
+            (states,) = self._session.run(None, given)
             means = (states * mask[..., None]).sum(axis=1) / mask.sum(axis=1, keepdims=True)
             means /= np.linalg.norm(means, axis=1, keepdims=True)
             for place, vector in zip(places, means, strict=True):
@@ -85,16 +86,30 @@ def exported(directory: Path, kind: str) -> Path:
         names = ("input_ids", "attention_mask", "token_type_ids")
         ones = tuple(torch.ones((2, 8), dtype=torch.int64) for _ in names)
         axes = {name: {0: "texts", 1: "tokens"} for name in (*names, "states")}
+
+        partial = directory / f"model-{os.getpid()}.onnx"  # another peer may be writing it, too
+
+        class States(torch.nn.Module):  # type: ignore[misc]
+            """Takes by place what the model takes by name, and returns the states of all tokens alone."""
+
+            def __init__(self) -> None:
+                super().__init__()
+                self.model = model
+
+            def forward(self, ids: torch.Tensor, mask: torch.Tensor, types: torch.Tensor) -> torch.Tensor:
+                return self.model(input_ids=ids, attention_mask=mask, token_type_ids=types)[0]
+
         torch.onnx.export(
-            model,
+            States(),
             ones,
-            str(plain),
+            str(partial),
             input_names=list(names),
-            output_names=["states", "pooled"],
+            output_names=["states"],
             dynamic_axes=axes,
             opset_version=_OPSET,
             dynamo=False,
         )
+        partial.rename(plain)
     if kind == "f32":
         return plain
     if not quantised.exists():
