@@ -78,37 +78,8 @@ def exported(directory: Path, kind: str) -> Path:
     """Return the model's ONNX file, which PyTorch writes once, in F32 or with matrices in INT8."""
     plain, quantised = directory / "model-f32.onnx", directory / "model-int8.onnx"
     if not plain.exists():
-        import torch
-        from transformers import AutoModel
-
-        model = AutoModel.from_pretrained(directory, attn_implementation="eager").float().eval()
-        model.config.return_dict = False
-        names = ("input_ids", "attention_mask", "token_type_ids")
-        ones = tuple(torch.ones((2, 8), dtype=torch.int64) for _ in names)
-        axes = {name: {0: "texts", 1: "tokens"} for name in (*names, "states")}
-
         partial = directory / f"model-{os.getpid()}.onnx"  # another peer may be writing it, too
-
-        class States(torch.nn.Module):  # type: ignore[misc]
-            """Takes by place what the model takes by name, and returns the states of all tokens alone."""
-
-            def __init__(self) -> None:
-                super().__init__()
-                self.model = model
-
-            def forward(self, ids: torch.Tensor, mask: torch.Tensor, types: torch.Tensor) -> torch.Tensor:
-                return self.model(input_ids=ids, attention_mask=mask, token_type_ids=types)[0]
-
-        torch.onnx.export(
-            States(),
-            ones,
-            str(partial),
-            input_names=list(names),
-            output_names=["states"],
-            dynamic_axes=axes,
-            opset_version=_OPSET,
-            dynamo=False,
-        )
+        _export(directory, partial)
         partial.rename(plain)
     if kind == "f32":
         return plain
@@ -120,6 +91,35 @@ def exported(directory: Path, kind: str) -> Path:
         quant_pre_process(str(plain), str(prepared), skip_symbolic_shape=True)
         quantize_dynamic(str(prepared), str(quantised), weight_type=QuantType.QInt8)
     return quantised
+
+
+def _export(directory: Path, target: Path) -> None:
+    """Write a model in the form of ONNX, which takes tokens by place and returns the states of all tokens alone."""
+    import torch
+    from transformers import AutoModel
+
+    model = AutoModel.from_pretrained(directory, attn_implementation="eager").float().eval()
+    model.config.return_dict = False
+
+    class States(torch.nn.Module):  # type: ignore[misc]  # PyTorch is not installed where types are checked
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model
+
+        def forward(self, ids: torch.Tensor, mask: torch.Tensor, types: torch.Tensor) -> torch.Tensor:
+            return self.model(input_ids=ids, attention_mask=mask, token_type_ids=types)[0]
+
+    names = ("input_ids", "attention_mask", "token_type_ids")
+    torch.onnx.export(
+        States(),
+        tuple(torch.ones((2, 8), dtype=torch.int64) for _ in names),
+        str(target),
+        input_names=list(names),
+        output_names=["states"],
+        dynamic_axes={name: {0: "texts", 1: "tokens"} for name in (*names, "states")},
+        opset_version=_OPSET,
+        dynamo=False,
+    )
 
 
 def main(kind: str, directory: str, threads: str) -> None:
