@@ -5,6 +5,8 @@ made, and after an outage much later. Meanwhile a row may have become sensitive,
 another text.
 """
 
+import asyncio
+import math
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol
@@ -18,7 +20,8 @@ RunStatements = Callable[[Callable[[Connection], Awaitable[Any]]], Awaitable[Any
 LookUp = Callable[[Connection, Sequence[PendingRow]], Awaitable[list[PendingRow]]]
 
 _OLDEST_SECONDS = 0.5  # of an answer by which texts are still sent
-_ATTEMPTS = 5
+_CONFIRM_SECONDS = 2.0  # for which a connection to the embedder stands idle while the database is asked
+_ATTEMPTS = 5  # in which a fresh answer is insisted on, lest a slow database keeps texts from being sent at all
 
 
 class Embed(Protocol):
@@ -29,19 +32,16 @@ class Embed(Protocol):
         ...
 
 
-class _RowsChangedError(Exception):
-    """Some of the rows that were to be sent may not be sent any more; `left` may."""
-
-    def __init__(self, left: list[PendingRow]) -> None:
-        super().__init__()
-        self.left = left
+class _NotConfirmedError(Exception):
+    """The database did not confirm, or not soon enough, that all rows may still be sent."""
 
 
 class SendableRows:
     """Sends rows to an embedder, and asks the database at the last moment which of them may still be sent.
 
     Args:
-        run: runs statements on a connection, such as that of a session, in which other work takes turns with this.
+        run: runs statements on a connection, such as that of a session, in which other work takes turns with this. It
+            waits until an outage of the database is over.
         look_up: returns those of the rows that are neither sensitive nor deleted, and whose text is unchanged.
     """
 
@@ -53,35 +53,45 @@ class SendableRows:
         """Embed the rows whose text may be sent. Return these rows and their vectors.
 
         The rows are looked up when the connection to the embedder stands, so that no time is left between that and the
-        texts; and again whenever they are sent again. If none may be sent, the result is an empty list and None.
+        texts; and again whenever they are sent again. An answer that took longer than half a second, for example
+        because the process stood still, is not relied on. If the database does not answer within two seconds, the
+        request is given up, and the outage is waited for without a connection to the embedder: the embedder would end
+        it, which would count as a failure of these rows. If none of the rows may be sent, the result is an empty list
+        and None.
+
+        Raises:
+            MemoryIndexError: as of `run` and `embed`.
         """
-        sent = list(rows)
-
-        async def check() -> None:
-            left = await self._still_sendable(sent)
-            if len(left) < len(sent):
-                raise _RowsChangedError(left)
-
-        while sent:
+        left = list(rows)
+        attempts = 0
+        while left:
+            attempts += 1
+            oldest = _OLDEST_SECONDS if attempts <= _ATTEMPTS else math.inf
             try:
-                return sent, await embed([row.text for row in sent], before_sending=check)
-            except _RowsChangedError as changed:
-                sent = changed.left
+                return left, await embed([row.text for row in left], before_sending=self._confirming(left, oldest))
+            except _NotConfirmedError:
+                left, _ = await self._run(self._looking_up(left))
         return [], None
 
-    async def _still_sendable(self, rows: list[PendingRow]) -> list[PendingRow]:
-        """Return the rows that may be sent now.
+    def _confirming(self, rows: list[PendingRow], oldest: float) -> BeforeSending:
+        """Return a function that raises an error unless all rows may be sent, by an answer of at most `oldest` s."""
 
-        An answer that took longer than half a second, for example because the process stood still, is not relied on:
-        the rows are looked up again, five times at most.
-        """
-        left = rows
-        for _ in range(_ATTEMPTS):
+        async def confirm() -> None:
+            try:
+                async with asyncio.timeout(_CONFIRM_SECONDS):
+                    left, age = await self._run(self._looking_up(rows))
+            except TimeoutError:
+                raise _NotConfirmedError from None
+            if len(left) < len(rows) or age > oldest:
+                raise _NotConfirmedError
+
+        return confirm
+
+    def _looking_up(self, rows: list[PendingRow]) -> Callable[[Connection], Awaitable[tuple[list[PendingRow], float]]]:
+        """Return work that returns the rows that may be sent, and the seconds since the database was asked."""
+
+        async def look_up(connection: Connection) -> tuple[list[PendingRow], float]:
             began = time.monotonic()
-            left = await self._run(self._looking_up(left))
-            if not left or time.monotonic() - began < _OLDEST_SECONDS:
-                break
-        return left
+            return await self._look_up(connection, rows), time.monotonic() - began
 
-    def _looking_up(self, rows: list[PendingRow]) -> Callable[[Connection], Awaitable[list[PendingRow]]]:
-        return lambda connection: self._look_up(connection, rows)
+        return look_up
