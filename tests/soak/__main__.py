@@ -8,7 +8,7 @@ import tempfile
 import time
 from asyncio.subprocess import PIPE
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,15 +24,16 @@ from devcluster.node.layout import INSIDE, Layout
 from devcluster.postgres import Postgres
 from memory_embedder.models.profiles import PROFILES
 from memory_operator.app import METRICS_PORT
-from tests.soak.faults import ALONE, FAULTS, Impossible, Scenery
+from tests.soak.faults import EXCLUSIVE, FAULTS, Impossible, SoakCluster, until_done
 from tests.soak.ledger import MARKER
+from tests.soak.locking import SharedExclusiveLock
 from tests.soak.logs import Logs
 from tests.soak.pooler import Pooler
 from tests.soak.processes import Processes
 from tests.soak.schedule import Planned, schedule
 from tests.soak.slopes import growing
 from tests.soak.stores import EMBEDDER_OF, NAMED, PARTED, PLAIN, STORES
-from tests.soak.turns import Turns
+from tests.soak.verdict import failures
 from tests.support.cluster.api import INDEXES
 from tests.support.cluster.conditions import is_ready
 from tests.support.cluster.platform import Platform
@@ -64,8 +65,11 @@ def soak(
             raise typer.BadParameter("faults need the node driver: set DEVCLUSTER_DRIVER=node")
         run = Run(cluster, Path(scratch), minutes * 60, seed)
         figures = asyncio.run(run.run())
+    reasons = failures(figures)
+    for reason in reasons:
+        typer.echo(f"not passed with seed {seed}: {reason}", err=True)
     typer.echo(json.dumps(figures))
-    raise typer.Exit(0 if run.passed(figures) else 1)
+    raise typer.Exit(1 if reasons else 0)
 
 
 class Run:
@@ -80,18 +84,13 @@ class Run:
         self._impossible: Counter[str] = Counter()
         self._series: dict[str, list[tuple[float, float]]] = {}
         self._summary: dict[str, Any] = {}
+        self._not_ready: list[str] = []
+        self._incomplete: list[str] = []
         self._quiet = asyncio.Event()
         self._began = 0.0
         self._pooler: Pooler | None = None
         self._logs = Logs(cluster.logs)
-        self._turns = Turns()
-
-    def passed(self, figures: dict[str, Any]) -> bool:
-        """Return whether nothing was wrong; how long things took is said and not judged."""
-        return not (
-            figures["leaks"] or figures["stale"] or figures["lost"] or figures["consent_exceeded"] or figures["slopes"]
-            or figures["other"] or figures["logged"]
-        )  # fmt: skip
+        self._lock = SharedExclusiveLock()
 
     def say(self, text: str) -> None:
         """Print progress, with the seconds since the faults began."""
@@ -100,36 +99,36 @@ class Run:
 
     async def run(self) -> dict[str, Any]:
         """Prepare, run, and return the figures."""
-        scenery = await asyncio.to_thread(self._prepare)
+        target = await asyncio.to_thread(self._prepare)
         planned = schedule(
             list(FAULTS), seconds=self._seconds, count=round(self._seconds / 60 * _FAULTS_PER_MINUTE), seed=self._seed
         )
         for one in planned:
             self.say(f"planned at {one.at:.1f}: {one.kind}, {one.seconds:.1f} s, dice {one.dice}")
         users = await self._start_users()
-        hearing = asyncio.create_task(self._hear(users))
+        reading = asyncio.create_task(self._read_output(users))
         self._began = time.monotonic()
-        sampling = asyncio.create_task(self._sample(scenery))
+        sampling = asyncio.create_task(self._sample(target))
         async with asyncio.TaskGroup() as running:
             for fault in planned:
-                running.create_task(self._happen(scenery, fault))
-            running.create_task(self._change(scenery, users))
-            running.create_task(self._or_ended(self._until(1.0), hearing))
+                running.create_task(self._happen(target, fault))
+            running.create_task(self._change(target, users))
+            running.create_task(self._or_ended(self._until(1.0), reading, sampling))
         self.say("the last fault is over")
-        ready = await self._until_ready(scenery)
+        ready = await self._until_ready(target)
         sampling.cancel()
-        await self._tell(users, "quiet")
-        await self._or_ended(asyncio.wait_for(self._quiet.wait(), _LONGEST_WAIT), hearing)
-        await self._until_ready(scenery)
-        await self._tell(users, "judge")
-        await asyncio.wait_for(hearing, _LONGEST_WAIT)
-        logged = await asyncio.to_thread(self._logged, scenery)
+        await self._command(users, "quiet")
+        await self._or_ended(asyncio.wait_for(self._quiet.wait(), _LONGEST_WAIT), reading)
+        await self._until_ready(target)
+        await self._command(users, "judge")
+        await asyncio.wait_for(reading, _LONGEST_WAIT)
+        logged = await asyncio.to_thread(self._logged, target)
         if self._pooler is not None:
             self._pooler.close()
-        return self._figures(scenery, planned, ready, logged)
+        return self._figures(target, planned, ready, logged)
 
     def _figures(
-        self, scenery: Scenery, planned: Sequence[Planned], ready: float, logged: Sequence[str]
+        self, target: SoakCluster, planned: Sequence[Planned], ready: float, logged: Sequence[str]
     ) -> dict[str, Any]:
         counts = dict(self._summary["counts"])
         return {
@@ -143,7 +142,7 @@ class Run:
             "leaks": counts.pop("leak", 0),
             "stale": counts.pop("stale", 0),
             "lost": counts.pop("lost", 0),
-            "consent_exceeded": len(scenery.exceeded),
+            "consent_exceeded": len(target.exceeded),
             "other": sum(counts.values()),
             "logged": len(logged),
             "ready_after_s": round(ready, 1),
@@ -152,15 +151,17 @@ class Run:
                 "planned": len(planned),
                 "happened": dict(sorted(self._happened.items())),
                 "impossible": dict(sorted(self._impossible.items())),
+                "not_ready": self._not_ready,
+                "incomplete": self._incomplete,
                 "users": self._summary,
-                "exceeded": scenery.exceeded,
+                "exceeded": target.exceeded,
                 "logged": list(logged)[:10],
             },
         }
 
     # Preparing
 
-    def _prepare(self) -> Scenery:
+    def _prepare(self) -> SoakCluster:
         self._limit_volumes()
         devcluster.install_cnpg(self._cluster)
         images = devcluster.load_images(self._cluster)
@@ -184,7 +185,7 @@ class Run:
             self._write_dsn(tenant)
             tenant.wait_ready()
             self.say(f"{tenant.name} is Ready")
-        return Scenery(platform, postgres, tenants, Processes(self._cluster), self._write_dsn)
+        return SoakCluster(platform, postgres, tenants, Processes(self._cluster), self._write_dsn)
 
     def _limit_volumes(self) -> None:
         """Give all volumes a size, so that they can be filled. Postgres gets some of them."""
@@ -234,23 +235,23 @@ class Run:
         """Wait until this share of the run is over."""
         await asyncio.sleep(max(0.0, self._began + self._seconds * share - time.monotonic()))
 
-    async def _happen(self, scenery: Scenery, fault: Planned) -> None:
+    async def _happen(self, target: SoakCluster, fault: Planned) -> None:
         await asyncio.sleep(self._began + fault.at - time.monotonic())
         dice = random.Random(fault.dice)  # noqa: S311 - the same in every run
         began = time.monotonic()
-        turn = self._turns.alone() if fault.kind in ALONE else self._turns.beside_others()
+        turn = self._lock.exclusive() if fault.kind in EXCLUSIVE else self._lock.shared()
         try:
             async with turn:
                 began = time.monotonic()
-                hit = await FAULTS[fault.kind](scenery, dice, fault.seconds)
-        except (Impossible, DevclusterError) as error:
+                hit = await FAULTS[fault.kind](target, dice, fault.seconds)
+        except Impossible as error:
             self._impossible[fault.kind] += 1
             self.say(f"{fault.kind}: not possible: {str(error)[:160]}")
         else:
             self._happened[fault.kind] += 1
             self.say(f"{fault.kind}: {hit}, for {time.monotonic() - began:.1f} s")
 
-    async def _change(self, scenery: Scenery, users: asyncio.subprocess.Process) -> None:
+    async def _change(self, target: SoakCluster, users: asyncio.subprocess.Process) -> None:
         """Swap the model of one store twice, and upgrade the operator between."""
         plain = dict(NAMED.spec)
         custom = {
@@ -261,61 +262,49 @@ class Run:
             "embedding__documentPrefix": "passage: ",
             "embedding__source": {
                 "image": {
-                    "reference": scenery.platform.embedder_image,
+                    "reference": target.platform.embedder_image,
                     "path": f"/models/{MODEL}.gguf",
                     "digest": PROFILES[MODEL].file_digest,
                 }
             },
         }
         await self._until(0.25)
-        await self._swap(scenery, users, custom, "custom")
+        await self._swap(target, users, custom, "custom")
         await self._until(0.45)
-        await self._upgrade(scenery)
+        await self._upgrade(target)
         await self._until(0.6)
-        await self._swap(scenery, users, plain, MODEL)
+        await self._swap(target, users, plain, MODEL)
 
     async def _swap(
-        self, scenery: Scenery, users: asyncio.subprocess.Process, spec: dict[str, Any], model: str
+        self, target: SoakCluster, users: asyncio.subprocess.Process, spec: dict[str, Any], model: str
     ) -> None:
-        tenant, began = scenery.tenants[NAMED.name], time.monotonic()
-        await self._tell(users, f"swapping {NAMED.name}")
-        await self._patiently(lambda: tenant.apply_index(**spec))
+        tenant, began = target.tenants[NAMED.name], time.monotonic()
+        await self._command(users, f"swapping {NAMED.name}")
+        await until_done(lambda: tenant.apply_index(**spec), _LONGEST_WAIT)
         while True:
             with suppress(DevclusterError, KeyError):
                 item = await asyncio.to_thread(tenant.index)
                 if item["status"]["model"] == {"active": model} and is_ready(item):
                     break
             if time.monotonic() - began > _LONGEST_WAIT:
-                self.say(f"the swap to {model} takes longer than {_LONGEST_WAIT:.0f} s")
+                self._incomplete.append(f"the swap to {model}, within {_LONGEST_WAIT:.0f} s")
                 break
             await asyncio.sleep(2)
-        await self._tell(users, f"swapped {NAMED.name}")
+        await self._command(users, f"swapped {NAMED.name}")
         self.say(f"swapped to {model} in {time.monotonic() - began:.0f} s")
 
-    async def _upgrade(self, scenery: Scenery) -> None:
+    async def _upgrade(self, target: SoakCluster) -> None:
         """Install the operator's release anew with another image, which has another name alone."""
-        image = f"{scenery.platform.image}-next"
-        await asyncio.to_thread(self._cluster.tag_image, scenery.platform.image, image)
-        platform = Platform(scenery.postgres, image, scenery.platform.embedder_image)
-        await self._patiently(lambda: platform.install("operator.replicas=2"))
+        image = f"{target.platform.image}-next"
+        await asyncio.to_thread(self._cluster.tag_image, target.platform.image, image)
+        platform = Platform(target.postgres, image, target.platform.embedder_image)
+        await until_done(lambda: platform.install("operator.replicas=2"), _LONGEST_WAIT)
         self.say("upgraded the operator")
 
-    async def _patiently(self, act: Any) -> None:
-        deadline = time.monotonic() + _LONGEST_WAIT
-        while True:
-            try:
-                await asyncio.to_thread(act)
-            except DevclusterError:
-                if time.monotonic() > deadline:
-                    raise
-                await asyncio.sleep(2)
-            else:
-                return
-
-    async def _until_ready(self, scenery: Scenery) -> float:
+    async def _until_ready(self, target: SoakCluster) -> float:
         """Return the seconds until every MemoryIndex is Ready."""
         began = time.monotonic()
-        waiting = [tenant.name for tenant in scenery.tenants.values()]
+        waiting = [tenant.name for tenant in target.tenants.values()]
         said = 0.0
         while waiting and time.monotonic() - began < _LONGEST_WAIT:
             for name in list(waiting):
@@ -333,69 +322,72 @@ class Run:
                         ]
                         self.say(f"{name} is not Ready: {'; '.join(faulty)}")
             await asyncio.sleep(1)
-        if waiting:
-            self.say(f"not Ready after {_LONGEST_WAIT:.0f} s: {', '.join(waiting)}")
+        self._not_ready = waiting
         return time.monotonic() - began
 
-    async def _sample(self, scenery: Scenery) -> None:
+    async def _sample(self, target: SoakCluster) -> None:
         while True:
-            await asyncio.to_thread(self._sample_once, scenery)
+            await asyncio.to_thread(self._sample_once, target)
             await asyncio.sleep(_PACE_SECONDS)
 
-    def _sample_once(self, scenery: Scenery) -> None:
+    def _sample_once(self, target: SoakCluster) -> None:
         found: dict[str, float] = {}
         for component in ("operator", "embedder", "sync"):
-            for pod in scenery.of(component):
-                held = scenery.processes.held(pod)
-                if held:
-                    parts = {"memory": held.memory, "files": held.files, "threads": held.threads}
+            for pod in target.of(component):
+                usage = target.processes.usage(pod)
+                if usage:
+                    parts = {"memory": usage.memory, "files": usage.files, "threads": usage.threads}
                     for name, value in parts.items():
                         key = f"{name} of {component}"
                         found[key] = max(found.get(key, 0.0), value)
-        self._take(found)
+        self._record(found)
         self._logs.read()
 
-    def _take(self, samples: dict[str, float]) -> None:
+    def _record(self, samples: dict[str, float]) -> None:
         for name, value in samples.items():
             self._series.setdefault(name, []).append((time.monotonic(), value))
 
-    async def _tell(self, users: asyncio.subprocess.Process, line: str) -> None:
+    async def _command(self, users: asyncio.subprocess.Process, line: str) -> None:
         assert users.stdin is not None
         users.stdin.write(f"{line}\n".encode())
         await users.stdin.drain()
 
-    async def _or_ended(self, waiting: Any, hearing: "asyncio.Task[None]") -> None:
+    async def _or_ended(self, waiting: Awaitable[object], *others: "asyncio.Task[None]") -> None:
+        """Await something while other tasks run; if one of these ends before, raise its error."""
         task = asyncio.ensure_future(waiting)
-        await asyncio.wait([task, hearing], return_when=asyncio.FIRST_COMPLETED)
-        if not task.done():
-            task.cancel()
-            await hearing
-            raise DevclusterError("the users ended by themselves", remedy="read what they printed above")
+        await asyncio.wait([task, *others], return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            return task.result()  # type: ignore[return-value]  # nobody uses it
+        task.cancel()
+        for other in others:
+            if other.done():
+                await other
+        raise DevclusterError("the users ended by themselves", remedy="read what they printed above")
 
-    async def _hear(self, users: asyncio.subprocess.Process) -> None:
+    async def _read_output(self, users: asyncio.subprocess.Process) -> None:
         assert users.stdout is not None
         async for line in users.stdout:
-            told = json.loads(line)
-            if "samples" in told:
-                self._take(told["samples"])
-            elif "wrong" in told:
-                self.say(f"WRONG {told['wrong']}: {told['what']} at {told['at'] - self._began:.1f}")
-            elif "slow" in told:
-                self.say(told["slow"])
-            elif "quiet" in told:
+            message = json.loads(line)
+            if "samples" in message:
+                self._record(message["samples"])
+            elif "wrong" in message:
+                self.say(f"WRONG {message['wrong']}: {message['what']} at {message['at'] - self._began:.1f}")
+            elif "slow" in message:
+                self.say(message["slow"])
+            elif "quiet" in message:
                 self._quiet.set()
             else:
-                self._summary = told["summary"]
+                self._summary = message["summary"]
         if await users.wait() or not self._summary:
             raise DevclusterError("the users ended by themselves", remedy="read what they printed above")
 
-    def _logged(self, scenery: Scenery) -> list[str]:
+    def _logged(self, target: SoakCluster) -> list[str]:
         """Return the logs, lists of objects and pages of metrics that hold a text of a memory."""
         self._logs.read()
         kinds = ("events", "memoryindexes", "pods", "configmaps", "jobs", "leases")
         texts = {kind: self._cluster.kubectl("get", kind, "-A", "-o", "json") for kind in kinds}
         for component in ("operator", "embedder", "sync"):
-            for pod in scenery.of(component):
+            for pod in target.of(component):
                 page = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}:{METRICS_PORT}/proxy/metrics"
                 texts[f"metrics of {pod.name}"] = self._cluster.kubectl("get", "--raw", page)
         return sorted(self._logs.found) + [name for name, text in texts.items() if MARKER.search(text.encode())]

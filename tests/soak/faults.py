@@ -13,24 +13,27 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 from devcluster.drivers.node import NodeCluster
 from devcluster.errors import DevclusterError
 from devcluster.install import OPERATOR_NAMESPACE
 from devcluster.node.layout import API_PORT, INSIDE, NODE_ADDRESS, Layout
 from devcluster.postgres import Postgres
-from tests.soak.network import Party, Severed, restored, rules
+from tests.soak.network import Disruption, Party, restored, rules
 from tests.soak.processes import Pod, Processes, send
 from tests.soak.stores import STORES
 from tests.support.cluster.consent.withdrawals import Scene
 from tests.support.cluster.platform import Platform
 from tests.support.cluster.tenants import Tenant
 
+T = TypeVar("T")
+
 CONSENT_SECONDS = 60.0  # after which nothing may be done any more for whom consent was withdrawn
 _CONSENT_MARGIN = 25.0
 _CONSENT_LONGEST = 180.0  # while the operator itself is hit by other faults
 _LEASE = "memory-operator"
-ALONE = frozenset({"switchover"})
+EXCLUSIVE = frozenset({"switchover"})
 """Faults that happen while no other does."""
 _HEALED_SECONDS = 60.0  # for Postgres to be ready before and after a switchover
 _NOTICED_SECONDS = 2.0  # in which the instances have begun it
@@ -53,10 +56,10 @@ class Impossible(Exception):  # noqa: N818 - the name is the reason
 
 
 @dataclass
-class Scenery:
-    """The cluster in use. `tenants` are by the name of the store; `dsn_files` are what users connect with.
+class SoakCluster:
+    """The cluster in use. `tenants` are by the name of the store; `write_dsn` gives users a tenant's new password.
 
-    `exceeded` collects what was done without consent.
+    `exceeded` collects what was done without consent, and `number` counts the disruptions of the network.
     """
 
     platform: Platform
@@ -93,7 +96,7 @@ class Scenery:
         ]
 
 
-Fault = Callable[[Scenery, random.Random, float], Awaitable[str]]
+Fault = Callable[[SoakCluster, random.Random, float], Awaitable[str]]
 """Makes a fault happen for some seconds; returns what was hit."""
 
 
@@ -103,21 +106,21 @@ def _one(pods: Sequence[Pod], dice: random.Random, what: str) -> Pod:
     return dice.choice(sorted(pods, key=lambda pod: (pod.namespace, pod.name)))
 
 
-def _find(component: str) -> Callable[[Scenery, random.Random], Pod]:
+def _find(component: str) -> Callable[[SoakCluster, random.Random], Pod]:
     if component in {"primary", "replica"}:
-        return lambda scenery, dice: _one(scenery.instances(component), dice, component)
+        return lambda target, dice: _one(target.instances(component), dice, component)
     if component == "leader":
-        return lambda scenery, _: _leader(scenery)
-    return lambda scenery, dice: _one(scenery.of(component), dice, component)
+        return lambda target, _: _leader(target)
+    return lambda target, dice: _one(target.of(component), dice, component)
 
 
-def _leader(scenery: Scenery) -> Pod:
+def _leader(target: SoakCluster) -> Pod:
     try:
-        lease = json.loads(scenery.kubectl("-n", OPERATOR_NAMESPACE, "get", "lease", _LEASE, "-o", "json"))
+        lease = json.loads(target.kubectl("-n", OPERATOR_NAMESPACE, "get", "lease", _LEASE, "-o", "json"))
     except DevclusterError as error:
         raise Impossible("the Lease cannot be read") from error
     holder = str(lease["spec"].get("holderIdentity", ""))
-    pods = [pod for pod in scenery.of("operator") if pod.name in holder]
+    pods = [pod for pod in target.of("operator") if pod.name in holder]
     return _one(pods, random.Random(0), f"leader {holder}")  # noqa: S311
 
 
@@ -125,9 +128,9 @@ def kill(component: str) -> Fault:
     """Make a fault that kills the processes of one pod at once."""
     find = _find(component)
 
-    async def fault(scenery: Scenery, dice: random.Random, _seconds: float) -> str:
-        pod = await asyncio.to_thread(find, scenery, dice)
-        processes = scenery.processes.of(pod)
+    async def fault(target: SoakCluster, dice: random.Random, _seconds: float) -> str:
+        pod = await asyncio.to_thread(find, target, dice)
+        processes = target.processes.of(pod)
         if not processes:
             raise Impossible(f"{pod.name} has no process")
         send(processes, signal.SIGKILL)
@@ -140,9 +143,9 @@ def pause(component: str) -> Fault:
     """Make a fault that stops the processes of one pod for some seconds."""
     find = _find(component)
 
-    async def fault(scenery: Scenery, dice: random.Random, seconds: float) -> str:
-        pod = await asyncio.to_thread(find, scenery, dice)
-        processes = scenery.processes.of(pod)
+    async def fault(target: SoakCluster, dice: random.Random, seconds: float) -> str:
+        pod = await asyncio.to_thread(find, target, dice)
+        processes = target.processes.of(pod)
         send(processes, signal.SIGSTOP)
         try:
             await asyncio.sleep(seconds)
@@ -156,8 +159,8 @@ def pause(component: str) -> Fault:
 def kill_component(name: str) -> Fault:
     """Make a fault that kills a component of the node, which its supervisor starts again."""
 
-    async def fault(scenery: Scenery, _dice: random.Random, _seconds: float) -> str:
-        send(scenery.processes.component(name), signal.SIGKILL)
+    async def fault(target: SoakCluster, _dice: random.Random, _seconds: float) -> str:
+        send(target.processes.component(name), signal.SIGKILL)
         return name
 
     return fault
@@ -166,8 +169,8 @@ def kill_component(name: str) -> Fault:
 def pause_component(name: str) -> Fault:
     """Make a fault that stops a component of the node for some seconds."""
 
-    async def fault(scenery: Scenery, _dice: random.Random, seconds: float) -> str:
-        processes = scenery.processes.component(name)
+    async def fault(target: SoakCluster, _dice: random.Random, seconds: float) -> str:
+        processes = target.processes.component(name)
         send(processes, signal.SIGSTOP)
         try:
             await asyncio.sleep(seconds)
@@ -192,76 +195,71 @@ _PARTIES = (
 )
 
 
-def _party(scenery: Scenery, name: str) -> Party:
+def _party(target: SoakCluster, name: str) -> Party:
     if name == "api":
         return Party((NODE_ADDRESS,), API_PORT)
     if name == "users":
         return Party((NODE_ADDRESS,))
     if name == "database":
-        pods = scenery.instances()
+        pods = target.instances()
     elif name in {"primary", "replica"}:
-        pods = scenery.instances(name)
+        pods = target.instances(name)
     elif name == "cnpg":
-        pods = [pod for pod in scenery.processes.pods() if pod.labels.get("app.kubernetes.io/name") == "cloudnative-pg"]
+        pods = [pod for pod in target.processes.pods() if pod.labels.get("app.kubernetes.io/name") == "cloudnative-pg"]
     else:
-        pods = scenery.of(name)
+        pods = target.of(name)
     if not pods:
         raise Impossible(f"there is no {name}")
     return Party(tuple(pod.address for pod in pods if pod.address))
 
 
-def sever(how: Severed) -> Fault:
+def disrupt(how: Disruption) -> Fault:
     """Make a fault that comes between two parties of the network."""
 
-    async def fault(scenery: Scenery, dice: random.Random, seconds: float) -> str:
+    async def fault(target: SoakCluster, dice: random.Random, seconds: float) -> str:
         names = dice.choice(_PARTIES)
         if dice.random() < 0.5 and "api" not in names:
             names = (names[1], names[0])
-        one, other = [await asyncio.to_thread(_party, scenery, name) for name in names]
-        scenery.number += 1
-        table = f"soak{scenery.number}"
-        await _nft(scenery, rules(table, one, other, how))
+        one, other = [await asyncio.to_thread(_party, target, name) for name in names]
+        target.number += 1
+        table = f"soak{target.number}"
+        nft = ["nft", "-f", "-"]
+        await _in_network(target, nft, rules(table, one, other, how))
         try:
             await asyncio.sleep(seconds)
         finally:
-            await _nft(scenery, restored(table))
+            await until_done(lambda: target.cluster.exec_in_network(nft, input=restored(table)))
         return f"{names[0]} to {names[1]}"
 
     return fault
 
 
-async def _nft(scenery: Scenery, commands: str) -> None:
-    await asyncio.to_thread(
-        scenery.cluster.exec_in_network, ["nft", "-f", "-"], input=commands, timeout=_COMMAND_SECONDS
-    )
-
-
-async def fill_disk(scenery: Scenery, dice: random.Random, seconds: float) -> str:
+async def fill_disk(target: SoakCluster, dice: random.Random, seconds: float) -> str:
     """Fill the volume of one instance of Postgres, make room again, and delete the pod.
 
     CloudNativePG takes a disk for full as long as the pod that ran out of it is there.
     """
-    pod = _one(await asyncio.to_thread(scenery.instances), dice, "instance")
+    pod = _one(await asyncio.to_thread(target.instances), dice, "instance")
     where = ["-n", pod.namespace, "get", "pvc", pod.name, "-o", "jsonpath={.spec.volumeName}"]
-    volume = Layout(INSIDE).volumes / await _told(scenery, where)
+    volume = Layout(INSIDE).volumes / await _kubectl(target, where)
     filler = volume / "soak-filler"
     script = f"free=$(df --output=avail -B1 {volume} | tail -1); fallocate -l $((free - {_DISK_LEFT})) {filler}"
-    await asyncio.to_thread(scenery.cluster.exec_in_network, ["sh", "-c", script], timeout=_COMMAND_SECONDS)
+    await _in_network(target, ["sh", "-c", script])
     try:
         await asyncio.sleep(seconds)
     finally:
-        await asyncio.to_thread(scenery.cluster.exec_in_network, ["rm", "-f", str(filler)], timeout=_COMMAND_SECONDS)
+        await until_done(lambda: target.cluster.exec_in_network(["rm", "-f", str(filler)]))
         delete = ("-n", pod.namespace, "delete", "pod", pod.name, "--wait=false", "--ignore-not-found")
-        await _patiently(lambda: scenery.kubectl(*delete))
+        await until_done(lambda: target.kubectl(*delete))
     return pod.name
 
 
-async def press_memory(scenery: Scenery, dice: random.Random, seconds: float) -> str:
+async def limit_memory(target: SoakCluster, dice: random.Random, seconds: float) -> str:
     """Limit the memory of one of our pods to hardly more than it uses."""
     component = dice.choice(("operator", "embedder", "sync"))
-    pod = _one(await asyncio.to_thread(scenery.of, component), dice, component)
+    pod = _one(await asyncio.to_thread(target.of, component), dice, component)
     changed: list[tuple[Path, str]] = []
-    for group in scenery.processes.memory_groups(pod):
+    for group in target.processes.memory_groups(pod):
         with suppress(OSError):
             version2 = (group / "memory.high").exists()
             used = int((group / ("memory.current" if version2 else "memory.usage_in_bytes")).read_text())
@@ -280,71 +278,71 @@ async def press_memory(scenery: Scenery, dice: random.Random, seconds: float) ->
     return pod.name
 
 
-async def rotate_password(scenery: Scenery, dice: random.Random, seconds: float) -> str:
+async def rotate_password(target: SoakCluster, dice: random.Random, seconds: float) -> str:
     """Give a store's role another password, and the Secret and the users the new one a moment later."""
-    tenant = scenery.tenants[dice.choice(STORES).name]
+    tenant = target.tenants[dice.choice(STORES).name]
     password = f"{dice.getrandbits(96):024x}"
     change = f"SET scram_iterations = 1;\nALTER ROLE {tenant.database} PASSWORD '{password}';"
-    await _sql(scenery, change)
+    await _sql(target, change)
     tenant.dsn = tenant.dsn.replace(tenant.password, password)
-    scenery.write_dsn(tenant)
+    target.write_dsn(tenant)
     await asyncio.sleep(min(seconds, 10.0))
-    await _patiently(lambda: tenant.write_secret(tenant.dsn))
+    await until_done(lambda: tenant.write_secret(tenant.dsn))
     return tenant.name
 
 
 def rotate_secrets(*suffixes: str) -> Fault:
     """Make a fault that has CloudNativePG issue certificates anew, by deleting their Secrets."""
 
-    async def fault(scenery: Scenery, _dice: random.Random, _seconds: float) -> str:
-        names = [f"{scenery.postgres.name}-{suffix}" for suffix in suffixes]
-        await _told(scenery, ["-n", scenery.postgres.namespace, "delete", "secret", "--ignore-not-found", *names])
+    async def fault(target: SoakCluster, _dice: random.Random, _seconds: float) -> str:
+        names = [f"{target.postgres.name}-{suffix}" for suffix in suffixes]
+        await _kubectl(target, ["-n", target.postgres.namespace, "delete", "secret", "--ignore-not-found", *names])
         return ", ".join(names)
 
     return fault
 
 
-async def withdraw_consent(scenery: Scenery, dice: random.Random, _seconds: float) -> str:
+async def withdraw_consent(target: SoakCluster, dice: random.Random, _seconds: float) -> str:
     """Let the Postgres cluster allow a store's namespace no longer, and see that nothing is done for it a minute later.
 
     The operator may itself be hit meanwhile; then it has three minutes.
     """
-    tenant = scenery.tenants[dice.choice(STORES).name]
-    scene = Scene(scenery.platform, tenant)
+    tenant = target.tenants[dice.choice(STORES).name]
+    scene = Scene(target.platform, tenant)
     try:
-        await _patiently(lambda: scene.annotate(allowed=False))
+        await _attempted(lambda: scene.annotate(allowed=False), "the consent cannot be withdrawn")
         began = time.monotonic()
         await asyncio.sleep(CONSENT_SECONDS + _CONSENT_MARGIN)
-        while connections := int(await _sql(scenery, _CONNECTIONS.format(database=tenant.database))):
+        while connections := int(await _sql(target, _CONNECTIONS.format(database=tenant.database))):
             if time.monotonic() - began > _CONSENT_LONGEST:
-                scenery.exceeded.append(f"{connections} connections for {tenant.name} after {_CONSENT_LONGEST:.0f} s")
+                target.exceeded.append(f"{connections} connections for {tenant.name} after {_CONSENT_LONGEST:.0f} s")
                 break
             await asyncio.sleep(5)
     finally:
-        await _patiently(lambda: scene.annotate(allowed=True))
+        await until_done(lambda: scene.annotate(allowed=True))
     return tenant.name
 
 
-async def evict(scenery: Scenery, dice: random.Random, _seconds: float) -> str:
+async def evict(target: SoakCluster, dice: random.Random, _seconds: float) -> str:
     """Evict one of our pods, as the drain of a node does."""
     component = dice.choice(("operator", "embedder", "sync"))
-    pod = _one(await asyncio.to_thread(scenery.of, component), dice, component)
+    pod = _one(await asyncio.to_thread(target.of, component), dice, component)
     meta = {"name": pod.name, "namespace": pod.namespace}
     eviction = json.dumps({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": meta})
     path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}/eviction"
-    await _told(scenery, ["create", "--raw", path, "-f", "-"], eviction)
+    await _kubectl(target, ["create", "--raw", path, "-f", "-"], eviction)
     return pod.name
 
 
-async def switch_over(scenery: Scenery, dice: random.Random, _seconds: float) -> str:
+async def switch_over(target: SoakCluster, dice: random.Random, _seconds: float) -> str:
     """Make a replica the primary, as a careful administrator does; it happens while no other fault does.
 
     Only failovers ask for a quorum: CloudNativePG promotes whatever is named, whether or not it has all commits. So all
     instances have to be ready before, the replica has to follow, and it is waited until all are ready again.
     """
-    await _until_ready(scenery)
-    following = (await _sql(scenery, _FOLLOWING)).split()
-    replicas = await asyncio.to_thread(scenery.instances, "replica")
+    await _until_ready(target)
+    following = (await _sql(target, _FOLLOWING)).split()
+    replicas = await asyncio.to_thread(target.instances, "replica")
     replica = _one([pod for pod in replicas if pod.name in following], dice, "replica that follows")
     status = {
         "targetPrimary": replica.name,
@@ -352,19 +350,19 @@ async def switch_over(scenery: Scenery, dice: random.Random, _seconds: float) ->
         "phase": "Switchover in progress",
         "phaseReason": f"Switching over to {replica.name}",
     }
-    where = ["-n", scenery.postgres.namespace, "patch", "clusters.postgresql.cnpg.io", scenery.postgres.name]
-    await _told(scenery, [*where, "--subresource=status", "--type=merge", "-p", json.dumps({"status": status})])
+    where = ["-n", target.postgres.namespace, "patch", "clusters.postgresql.cnpg.io", target.postgres.name]
+    await _kubectl(target, [*where, "--subresource=status", "--type=merge", "-p", json.dumps({"status": status})])
     await asyncio.sleep(_NOTICED_SECONDS)
-    await _until_ready(scenery)
+    await _until_ready(target)
     return replica.name
 
 
-async def _until_ready(scenery: Scenery) -> None:
+async def _until_ready(target: SoakCluster) -> None:
     """Wait until all instances of Postgres are ready."""
     deadline = time.monotonic() + _HEALED_SECONDS
     while True:
         with suppress(DevclusterError):
-            if await asyncio.to_thread(scenery.postgres.is_ready):
+            if await asyncio.to_thread(target.postgres.is_ready):
                 return
         if time.monotonic() > deadline:
             raise Impossible("Postgres is not ready")
@@ -377,9 +375,9 @@ FAULTS: dict[str, Fault] = {
     **{f"pause {name}": pause(name) for name in ("operator", "primary", "replica", "embedder", "sync")},
     "pause kube-apiserver": pause_component("kube-apiserver"),
     "silent DNS": pause_component("coredns"),
-    **{f"network {how}": sever(how) for how in Severed},
+    **{f"network {how}": disrupt(how) for how in Disruption},
     "full disk": fill_disk,
-    "little memory": press_memory,
+    "little memory": limit_memory,
     "other password": rotate_password,
     "other authority": rotate_secrets("ca", "server", "replication"),
     "other certificate": rotate_secrets("server"),
@@ -389,22 +387,33 @@ FAULTS: dict[str, Fault] = {
 }
 
 
-async def _sql(scenery: Scenery, statement: str) -> str:
+async def _sql(target: SoakCluster, statement: str) -> str:
+    return await _attempted(lambda: target.postgres.psql(statement), "the database does not answer")
+
+
+async def _kubectl(target: SoakCluster, arguments: Sequence[str], given: str | None = None) -> str:
+    return await _attempted(lambda: target.kubectl(*arguments, input=given), "kubectl failed")
+
+
+async def _in_network(target: SoakCluster, command: Sequence[str], given: str | None = None) -> str:
+    run = target.cluster.exec_in_network
+    return await _attempted(lambda: run(command, input=given, timeout=_COMMAND_SECONDS), f"{command[0]} failed")
+
+
+async def _attempted(act: Callable[[], T], otherwise: str) -> T:
+    """Do something in a thread; a fault that cannot begin counts as none."""
     try:
-        return await asyncio.to_thread(scenery.postgres.psql, statement)
+        return await asyncio.to_thread(act)
     except DevclusterError as error:
-        raise Impossible("the database does not answer") from error
+        raise Impossible(f"{otherwise}: {str(error)[:200]}") from error
 
 
-async def _told(scenery: Scenery, arguments: Sequence[str], given: str | None = None) -> str:
-    try:
-        return await asyncio.to_thread(lambda: scenery.kubectl(*arguments, input=given))
-    except DevclusterError as error:
-        raise Impossible(str(error)[:200]) from error
+async def until_done(act: Callable[[], object], seconds: float = 300.0) -> None:
+    """Do something in a thread until it succeeds, since what was begun has to be ended.
 
-
-async def _patiently(act: Callable[[], object], seconds: float = 300.0) -> None:
-    """Do something until it succeeds, since what was begun has to be ended."""
+    Raises:
+        DevclusterError: it did not succeed within `seconds`.
+    """
     deadline = time.monotonic() + seconds
     while True:
         try:

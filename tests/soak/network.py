@@ -9,7 +9,7 @@ _SLOW = "limit rate over 24 kbytes/second burst 16 kbytes drop"
 _PRIORITY = 10  # after addresses of Services have been translated
 
 
-class Severed(StrEnum):
+class Disruption(StrEnum):
     """What happens to packets: none arrives, connections are reset, those of one way vanish, or few get through."""
 
     CUT = "cut"
@@ -26,17 +26,17 @@ class Party:
     port: int | None = None
 
 
-def rules(table: str, one: Party, other: Party, severed: Severed) -> str:
+def rules(table: str, one: Party, other: Party, disruption: Disruption) -> str:
     """Return the commands of `nft` that come between two parties, in tables of this name."""
-    ways = [(one, other)] if severed is Severed.ONE_WAY else [(one, other), (other, one)]
-    routed = {Severed.RESET: "reject with tcp reset", Severed.SLOW: _SLOW}.get(severed, "drop")
+    ways = [(one, other)] if disruption is Disruption.ONE_WAY else [(one, other), (other, one)]
+    routed = {Disruption.RESET: "reject with tcp reset", Disruption.SLOW: _SLOW}.get(disruption, "drop")
     lines = [f"add table ip {table}", f"add table bridge {table}"]
     for family, hooks in (("ip", _HOOKS), ("bridge", ("forward",))):
         for hook in hooks:
             lines.append(
                 f"add chain {family} {table} {hook} {{ type filter hook {hook} priority {_PRIORITY}; policy accept; }}"
             )
-            verdict = routed if family == "ip" or severed is Severed.SLOW else "drop"
+            verdict = routed if family == "ip" or disruption is Disruption.SLOW else "drop"
             lines += [
                 f"add rule {family} {table} {hook} {match} {verdict}"
                 for sender, receiver in ways

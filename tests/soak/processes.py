@@ -36,7 +36,7 @@ class Pod:
 
 
 @dataclass(frozen=True)
-class Held:
+class Usage:
     """What a process holds: memory in MiB, open files, and threads."""
 
     memory: float
@@ -88,7 +88,7 @@ class Processes:
                 found.add((root / path.strip("/")).parent)
         return [directory for directory in found if directory.is_dir()]
 
-    def held(self, pod: Pod) -> Held | None:
+    def usage(self, pod: Pod) -> Usage | None:
         """Return what the processes of a pod hold together, or None if there are none."""
         memory, files, threads = 0, 0, 0
         processes = self.of(pod)
@@ -100,7 +100,7 @@ class Processes:
                 memory += int(lines.get("VmRSS", "0 kB").split()[0])
                 threads += int(lines["Threads"])
                 files += sum(1 for _ in (_PROC / str(pid) / "fd").iterdir())
-        return Held(memory / 1024, files, threads) if processes else None
+        return Usage(memory / 1024, files, threads) if processes else None
 
 
 def send(pids: Sequence[int], number: signal.Signals) -> None:

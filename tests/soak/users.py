@@ -24,8 +24,8 @@ import httpx
 import numpy as np
 
 from tests.soak.ledger import Ledger, Recall, State, faults_of_answer, is_leak, markers_in, sensitive_since
+from tests.soak.packets import Watch
 from tests.soak.stores import EMBEDDER_OF, STORES, USERS, Store
-from tests.soak.wire import Watch
 from tests.support.cluster.memories import WORDS
 
 LEAK_TOLERANCE_SECONDS = 1.0
@@ -68,6 +68,18 @@ class Observer:
         self.longest = 0.0
         self.reasons: Counter[str] = Counter()
         self.sightings = 0
+
+    def summary(self) -> dict[str, Any]:
+        """Return how many recalls there were and what became of them, and what was wrong."""
+        return {
+            "recalls": self.recalls["all"],
+            "refused": self.recalls["refused"],
+            "degraded": self.recalls["degraded"],
+            "reasons": dict(self.reasons),
+            "longest_recall_s": round(self.longest, 2),
+            "counts": {kind: len(found) for kind, found in self.wrong.items()},
+            "wrong": {kind: found[:_SHOWN] for kind, found in self.wrong.items()},
+        }
 
     def found(self, kind: str, what: str) -> None:
         """Record something wrong, and say so."""
@@ -235,7 +247,6 @@ class Checks:
         self._dsn = {name: Path(settings["direct_file"]) for name, settings in stores.items()}
         self._embedder = {name: settings["embedder"] for name, settings in stores.items()}
         self.swapping: set[str] = set()
-        self.exchanged: dict[str, float] = {}  # when an exchange of models ended, by store
         self.made: Counter[str] = Counter()
 
     async def run(self) -> None:
@@ -303,15 +314,16 @@ class Checks:
         return {"rows": len(rows), "lost": lost, "pending": due}
 
 
-async def hear(process: asyncio.subprocess.Process, observer: Observer) -> None:
+async def read_recalls(process: asyncio.subprocess.Process, observer: Observer) -> None:
     """Judge the recalls that the other process prints."""
     assert process.stdout is not None
     async for line in process.stdout:
-        told = json.loads(line)
-        observer.answered(Recall(**{**told, "found": tuple(told["found"])}))
+        message = json.loads(line)
+        observer.answered(Recall(**{**message, "found": tuple(message["found"])}))
+    raise RuntimeError("The process that recalls ended by itself; recalls.log has what it printed.")
 
 
-async def ask(process: asyncio.subprocess.Process, questions: "asyncio.Queue[list[str]]") -> None:
+async def send_questions(process: asyncio.subprocess.Process, questions: "asyncio.Queue[list[str]]") -> None:
     """Hand questions to the process that recalls."""
     assert process.stdin is not None
     while True:
@@ -334,71 +346,69 @@ async def final(checks: Checks) -> dict[str, dict[str, int]]:
     return found
 
 
+def made_writers(order: dict[str, Any], observer: Observer) -> list[Writer]:
+    """Return the writers of all stores, each with rows and dice of its own."""
+    return [
+        Writer(
+            store,
+            number,
+            Path(order["stores"][store.name]["direct_file"]),
+            observer.ledgers[store.name],
+            random.Random(f"{order['seed']} {store.name} {number}"),  # noqa: S311 - the same in every run
+        )
+        for store in STORES
+        for number in range(_WRITERS)
+    ]
+
+
+async def follow_commands(checks: Checks, writing: Sequence["asyncio.Task[None]"], ended: asyncio.Event) -> None:
+    """Do what standard input says, until it says `judge` or ends."""
+    reader = asyncio.StreamReader()
+    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    async for line in reader:
+        word, _, store = line.decode().strip().partition(" ")
+        if word == "swapping":
+            checks.swapping.add(store)
+        elif word == "swapped":
+            checks.swapping.discard(store)
+        elif word == "quiet":
+            ended.set()
+            await asyncio.wait(writing)
+            say(quiet=True)
+        else:
+            return
+
+
 async def main(order: dict[str, Any], log: BinaryIO) -> None:
-    """Write, ask and observe until standard input says otherwise."""
+    """Write, ask and observe until standard input says otherwise, and print the summary."""
     stores: dict[str, dict[str, Any]] = order["stores"]
     loop, observer = asyncio.get_running_loop(), Observer()
+    questions: asyncio.Queue[list[str]] = asyncio.Queue(maxsize=16)
+    ended, checks, writers = asyncio.Event(), Checks(observer, stores), made_writers(order, observer)
 
     def sighted(marker: str, began: float) -> None:
         loop.call_soon_threadsafe(observer.sighted, marker, began)
 
     with Watch(_PORT, sighted) as watch:
-        questions: asyncio.Queue[list[str]] = asyncio.Queue(maxsize=16)
-        ended, checks = asyncio.Event(), Checks(observer, stores)
-        writers = [
-            Writer(store, number, Path(stores[store.name]["direct_file"]), observer.ledgers[store.name],
-                   random.Random(f"{order['seed']} {store.name} {number}"))  # noqa: S311
-            for store in STORES
-            for number in range(_WRITERS)
-        ]  # fmt: skip
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "tests.soak.recalling", json.dumps(stores)),
-            stdin=PIPE,
-            stdout=PIPE,
-            stderr=log,
-            limit=1 << 20,
-        )
-        reader = asyncio.StreamReader()
-        await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+        program = (sys.executable, "-m", "tests.soak.recalling", json.dumps(stores))
+        process = await asyncio.create_subprocess_exec(*program, stdin=PIPE, stdout=PIPE, stderr=log, limit=1 << 20)
         async with asyncio.TaskGroup() as running:
             writing = [running.create_task(writer.run(ended, questions)) for writer in writers]
-            others = [
-                running.create_task(work) for work in (hear(process, observer), ask(process, questions), checks.run())
+            recalling = [
+                running.create_task(work)
+                for work in (read_recalls(process, observer), send_questions(process, questions))
             ]
-            async for line in reader:
-                word, _, store = line.decode().strip().partition(" ")
-                if word == "swapping":
-                    checks.swapping.add(store)
-                elif word == "swapped":
-                    checks.swapping.discard(store)
-                elif word == "quiet":
-                    ended.set()
-                    await asyncio.wait(writing)
-                    say(quiet=True)
-                else:
-                    break
-            others[-1].cancel()
-            summary = await final(checks)
-            for task in others:
+            checking = running.create_task(checks.run())
+            await follow_commands(checks, writing, ended)
+            checking.cancel()
+            compared = await final(checks)
+            for task in recalling:
                 task.cancel()
             process.kill()
             ended.set()
-    say(
-        summary={
-            "recalls": observer.recalls["all"],
-            "refused": observer.recalls["refused"],
-            "degraded": observer.recalls["degraded"],
-            "reasons": dict(observer.reasons),
-            "longest_recall_s": round(observer.longest, 2),
-            "written": sum(writer.confirmed for writer in writers),
-            "texts_seen_in_requests": observer.sightings,
-            "packets_missed": watch.missed,
-            "checks": dict(checks.made),
-            "stores": summary,
-            "counts": {kind: len(found) for kind, found in observer.wrong.items()},
-            "wrong": {kind: found[:_SHOWN] for kind, found in observer.wrong.items()},
-        }
-    )
+    seen = {"texts_seen_in_requests": observer.sightings, "packets_missed": watch.missed, "checks": dict(checks.made)}
+    written = sum(writer.confirmed for writer in writers)
+    say(summary={**observer.summary(), **seen, "written": written, "stores": compared})
 
 
 if __name__ == "__main__":

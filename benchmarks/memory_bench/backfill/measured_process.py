@@ -25,7 +25,7 @@ from pgvector.asyncpg import register_vector
 from memory_recall import EmbedderClient
 from memory_recall.embedding.bounded_answer import BeforeSending
 from memory_recall.embedding.served_model import ServedModel
-from memory_recall.embedding.wire import EmbeddedBatch
+from memory_recall.embedding.wire import EmbeddedBatch, Vectors
 from memory_recall.indexing.backfill import backfill
 from memory_recall.indexing.document_embedder import DocumentEmbedder
 from memory_recall.indexing.pipeline import PipelineOptions
@@ -55,14 +55,18 @@ class NullEmbedder:
         skip: bool = False,  # noqa: ARG002  (no text fails)
         before_sending: BeforeSending | None = None,
     ) -> EmbeddedBatch:
-        """Return the same vector for each text."""
+        """Return a vector for each text, once it may be sent."""
         if before_sending is not None:
             await before_sending()
-        return EmbeddedBatch(np.full((len(texts), NULL_DIMENSIONS), 0.05, dtype=np.float32), 0)
+        return EmbeddedBatch(self.vectors(len(texts)), 0)
 
     async def embed_queries(self, texts: Sequence[str]) -> EmbeddedBatch:
-        """Return the same vector for each text."""
+        """Return a vector for each text."""
         return await self.embed_documents(texts)
+
+    def vectors(self, count: int) -> Vectors:
+        """Return the same vector `count` times."""
+        return np.full((count, NULL_DIMENSIONS), 0.05, dtype=np.float32)
 
 
 class RandomEmbedder(NullEmbedder):
@@ -71,17 +75,9 @@ class RandomEmbedder(NullEmbedder):
     def __init__(self) -> None:
         self._random = np.random.default_rng(1)
 
-    async def embed_documents(
-        self,
-        texts: Sequence[str],
-        *,
-        skip: bool = False,  # noqa: ARG002  (no text fails)
-        before_sending: BeforeSending | None = None,
-    ) -> EmbeddedBatch:
-        """Return a random vector for each text."""
-        if before_sending is not None:
-            await before_sending()
-        return EmbeddedBatch(self._random.standard_normal((len(texts), NULL_DIMENSIONS), dtype=np.float32), 0)
+    def vectors(self, count: int) -> Vectors:
+        """Return `count` random vectors."""
+        return self._random.standard_normal((count, NULL_DIMENSIONS), dtype=np.float32)
 
 
 async def measure_backfill(dsn: str, embedder: DocumentEmbedder) -> tuple[int, float]:

@@ -57,7 +57,7 @@ class Warming:
         return float(np.percentile(self.after, 95))
 
     def seconds_to_warm(self, warm_p95: float) -> float | None:
-        """Return the most seconds until recalls are warm; None if they are not after the warmer has ended."""
+        """Return the seconds that the slowest round took to read ahead; None if recalls are not warm afterwards."""
         return max(self.seconds) if self.after_p95 <= TIMES_WARM * warm_p95 else None
 
     @property

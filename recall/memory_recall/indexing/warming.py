@@ -73,7 +73,7 @@ class Unit(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Warmth:
+class WarmingProgress:
     """How far a worker is with what it has chosen to read, or to search, after a start of the server."""
 
     done: int
@@ -91,7 +91,7 @@ class Warmth:
         return self.done >= self.chosen
 
 
-_TOLD = re.compile(rf"memory-warming (\d{{1,10}}) (\d{{1,9}})/(\d{{1,9}}) ({'|'.join(Unit)})", re.ASCII)
+_SESSION_NAME = re.compile(rf"memory-warming (\d{{1,10}}) (\d{{1,9}})/(\d{{1,9}}) ({'|'.join(Unit)})", re.ASCII)
 
 
 def portions(relations: Sequence[Relation], settings: CacheSettings, *, blocks: int) -> list[Portion]:
@@ -128,15 +128,15 @@ def searches(relations: Sequence[Relation]) -> int:
     return min(-(-blocks // _BLOCKS_OF_A_SEARCH), _MOST_SEARCHES)
 
 
-def told(table: int, warmth: Warmth) -> str:
-    """Return the name of the session that warms the table with this OID; it tells everybody how far it is."""
-    return f"memory-warming {table} {warmth.done}/{warmth.chosen} {warmth.unit}"
+def session_name(table: int, progress: WarmingProgress) -> str:
+    """Return the name of the session that warms the table with this OID; the name says how far it is."""
+    return f"memory-warming {table} {progress.done}/{progress.chosen} {progress.unit}"
 
 
-def read_told(table: int, names: Iterable[str]) -> Warmth | None:
-    """Return what the name of a session tells about the table with this OID; None if none tells anything."""
+def progress_of(table: int, names: Iterable[str]) -> WarmingProgress | None:
+    """Return the progress for the table with this OID by the names of sessions; None if none of them warms it."""
     for name in names:
-        found = _TOLD.fullmatch(name)
+        found = _SESSION_NAME.fullmatch(name)
         if found and int(found[1]) == table:
-            return Warmth(int(found[2]), int(found[3]), Unit(found[4]))
+            return WarmingProgress(int(found[2]), int(found[3]), Unit(found[4]))
     return None

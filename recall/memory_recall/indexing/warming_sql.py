@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from memory_recall.hnsw.definition import find_statement
-from memory_recall.indexing.warming import CacheSettings, Portion, Relation, Warmth, read_told, told
+from memory_recall.indexing.warming import CacheSettings, Portion, Relation, WarmingProgress, progress_of, session_name
 from memory_recall.postgres.connection import AnyConnection, Connection
 from memory_recall.postgres.driver_errors import translated
 from memory_recall.postgres.session_sql import apply_settings
@@ -35,7 +35,7 @@ class WarmingStatus:
 
     server_started_at: datetime
     extension: str
-    read_ahead: Warmth | None
+    read_ahead: WarmingProgress | None
     complete: bool
 
 
@@ -69,7 +69,7 @@ async def read_settings(connection: Connection) -> CacheSettings:
 
 
 async def searched_relations(connection: Connection, table: MemoryTable) -> list[Relation]:
-    """Return what recalls search, in the order of what a cold recall loses by it.
+    """Return the indexes and tables that recalls read, beginning with those that slow a cold recall down most.
 
     These are the vector index, the index of words, and the table; of partitions, those come first whose index was
     searched most. What Postgres stores beside the rows is left out, since a recall reads little of it.
@@ -141,19 +141,19 @@ async def search_near(connection: Connection, table: MemoryTable, key: MemoryId)
         )
 
 
-async def tell(connection: Connection, table: MemoryTable, warmth: Warmth) -> None:
+async def name_session(connection: Connection, table: MemoryTable, progress: WarmingProgress) -> None:
     """Tell by the name of this session how far the reading is. The name is forgotten with the session."""
     with translated("naming the session"):
         await connection.execute(
-            "SELECT set_config('application_name', $1, false)", told(await _oid(connection, table), warmth)
+            "SELECT set_config('application_name', $1, false)", session_name(await _oid(connection, table), progress)
         )
 
 
 async def read_warming(connection: AnyConnection, name: str) -> WarmingStatus:
-    """Read what is told about the table of this name, and whether the extension can be used."""
+    """Read how far a worker is with the table of this name, and whether the extension can be used."""
     table = await describe(connection, name)
     with translated("looking for the session that reads ahead"):
-        told_names = await connection.fetch(
+        sessions = await connection.fetch(
             "SELECT application_name AS name FROM pg_stat_activity WHERE datname = current_database() "
             "AND application_name LIKE 'memory-warming %'"
         )
@@ -164,7 +164,8 @@ async def read_warming(connection: AnyConnection, name: str) -> WarmingStatus:
             "ELSE 'missing' END AS extension"
         )
         assert row is not None  # noqa: S101  (a SELECT without FROM yields one row)
-        found = read_told(await _oid(connection, table), (one["name"] for one in told_names)) if table.exists else None
+        names = [one["name"] for one in sessions]
+        found = progress_of(await _oid(connection, table), names) if table.exists else None
     return WarmingStatus(row["started_at"], row["extension"], found, found is not None and found.complete)
 
 

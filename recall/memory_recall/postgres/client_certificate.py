@@ -77,7 +77,7 @@ def _fault(error: ssl.SSLError) -> str:
 
 @contextmanager
 def _file(part: str | Path) -> Iterator[Path]:
-    """Yield the path of a file with this content."""
+    """Yield the path of a file that holds a certificate or key: the one given, or one in memory with the text given."""
     if isinstance(part, Path):
         if part.stat().st_size > _LONGEST:
             raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))

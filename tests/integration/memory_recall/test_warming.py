@@ -81,10 +81,10 @@ class Warming:
 
 
 @asynccontextmanager
-async def warming_of(bench: Workbench, *, look_seconds: float = 3600) -> AsyncIterator[Warming]:
+async def warming_of(bench: Workbench, *, check_seconds: float = 3600) -> AsyncIterator[Warming]:
     """Run a warmer; whatever it raises fails the test."""
     made = Warming(bench)
-    warmer = Warmer(DsnText(bench.database.dsn), bench.plan, bench.ear, made.metrics, look_seconds=look_seconds)
+    warmer = Warmer(DsnText(bench.database.dsn), bench.plan, bench.ear, made.metrics, check_seconds=check_seconds)
     task = asyncio.create_task(warmer.run(made.stop))
     try:
         yield made
@@ -148,7 +148,7 @@ async def test_parts_of_a_partitioned_table_are_searched_together(partitioned_be
 async def test_searches_end_when_their_time_is_over(bench: Workbench) -> None:
     await indexed(bench, rows=800)
     warmer = Warmer(
-        DsnText(bench.database.dsn), bench.plan, bench.ear, WorkerMetrics(), look_seconds=3600, search_seconds=-1
+        DsnText(bench.database.dsn), bench.plan, bench.ear, WorkerMetrics(), check_seconds=3600, search_seconds=-1
     )
     running = Warming(bench)
     task = asyncio.create_task(warmer.run(running.stop))
@@ -209,7 +209,7 @@ async def test_a_refusal_is_no_end_of_the_worker_and_is_not_repeated(
     await as_superuser(bench, fails, "CREATE SEQUENCE tries; GRANT ALL ON tries TO PUBLIC", IN_CATALOG)
     logged: list[str] = []
     monkeypatch.setattr(warming._log, "warning", lambda event, **_: logged.append(event))
-    async with warming_of(bench, look_seconds=0.01) as running:
+    async with warming_of(bench, check_seconds=0.01) as running:
         async with asyncio.timeout(30):
             while not logged:  # noqa: ASYNC110  (it is the warmer that logs)
                 await asyncio.sleep(0.01)
@@ -226,12 +226,12 @@ async def test_it_is_ended_amid_the_reading_when_the_worker_is_stopped(bench: Wo
     made.stop.set()
     warmer = Warmer(DsnText(bench.database.dsn), bench.plan, bench.ear, made.metrics)
     async with bench.database.connection() as connection:
-        await warmer._look(connection, made.stop)
+        await warmer._check_server(connection, made.stop)
     assert len(await read_by_stand_in(bench)) == 1
 
 
 async def test_memory_status_says_what_a_worker_has_read_ahead(bench: Workbench) -> None:
-    async def told() -> dict[str, object]:
+    async def shown() -> dict[str, object]:
         code, output, errors = await run_memory(bench.environment(), "status")
         assert code == 0, errors
         found: dict[str, object] = json.loads(output)["warming"]
@@ -239,10 +239,10 @@ async def test_memory_status_says_what_a_worker_has_read_ahead(bench: Workbench)
 
     await indexed(bench)
     await as_superuser(bench, STAND_IN, IN_CATALOG)
-    assert (await told())["read_ahead"] is None
+    assert (await shown())["read_ahead"] is None
     async with warming_of(bench) as running:
         found = await running.until_complete()
-        said = await told()
+        said = await shown()
     assert found.read_ahead is not None
     assert said["read_ahead"] == {"done": found.read_ahead.done, "chosen": found.read_ahead.chosen, "unit": "MiB"}
     assert (said["complete"], said["extension"]) == (True, "installed")

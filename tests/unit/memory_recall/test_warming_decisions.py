@@ -8,11 +8,11 @@ from memory_recall.indexing.warming import (
     ReadInto,
     Relation,
     Unit,
-    Warmth,
+    WarmingProgress,
     portions,
-    read_told,
+    progress_of,
     searches,
-    told,
+    session_name,
 )
 
 BLOCK = 8192
@@ -48,12 +48,15 @@ def test_searches_are_as_many_as_the_vector_index_is_large_and_have_a_bound(bloc
     assert searches([Relation(7, blocks, of_vectors=True), Relation(8, 10**9)]) == expected
 
 
-@pytest.mark.parametrize("warmth", [Warmth(0, 2604), Warmth(999_999_999, 999_999_999), Warmth(3, 9, Unit.SEARCHES)])
-def test_the_name_of_the_session_tells_how_far_it_is_and_postgres_cuts_nothing_off(warmth: Warmth) -> None:
-    name = told(4_294_967_295, warmth)
+@pytest.mark.parametrize(
+    "progress",
+    [WarmingProgress(0, 2604), WarmingProgress(999_999_999, 999_999_999), WarmingProgress(3, 9, Unit.SEARCHES)],
+)
+def test_the_name_of_the_session_tells_how_far_it_is_and_postgres_cuts_nothing_off(progress: WarmingProgress) -> None:
+    name = session_name(4_294_967_295, progress)
     assert len(name) <= 63
-    assert read_told(4_294_967_295, ["memory-sync", name]) == warmth
-    assert read_told(429_496_729, [name]) is None, "another table's"
+    assert progress_of(4_294_967_295, ["memory-sync", name]) == progress
+    assert progress_of(429_496_729, [name]) is None, "another table's"
 
 
 @pytest.mark.parametrize(
@@ -62,12 +65,9 @@ def test_the_name_of_the_session_tells_how_far_it_is_and_postgres_cuts_nothing_o
 )
 def test_a_name_of_another_form_tells_nothing(name: str) -> None:
     """Any role can name its session as it likes."""
-    assert read_told(7, [name]) is None
+    assert progress_of(7, [name]) is None
 
 
 def test_it_is_complete_when_all_is_done_and_where_nothing_was_to_be_done() -> None:
-    assert [(one.complete, one.share) for one in (Warmth(1, 2), Warmth(2, 2), Warmth(0, 0))] == [
-        (False, 0.5),
-        (True, 1.0),
-        (True, 1.0),
-    ]
+    steps = (WarmingProgress(1, 2), WarmingProgress(2, 2), WarmingProgress(0, 0))
+    assert [(one.complete, one.share) for one in steps] == [(False, 0.5), (True, 1.0), (True, 1.0)]

@@ -30,37 +30,37 @@ _SHOWN = 2000  # characters of what a peer printed
 class CpuPeer:
     """One library in one precision. Texts that are measured are sent to it before its clock starts."""
 
-    def __init__(self, name: str, given: IO[str], told: IO[str], log: Path) -> None:
+    def __init__(self, name: str, sent: IO[str], received: IO[str], log: Path) -> None:
         self.name = name
         self._log = log
-        self._given = given
-        self._told = told
+        self._sent = sent
+        self._received = received
         self.calibration: dict[str, object] = {}
 
     def calibrate(self, texts: Sequence[str]) -> None:
         """Let the peer find the number of texts in a batch with which it is fastest, and use that from now on."""
-        self.calibration = dict(self._ask(calibrate=list(texts)))
+        self.calibration = dict(self._request(calibrate=list(texts)))
 
     def run_documents(self, load: DocumentLoad) -> float:
         """Embed all documents, sorted by length; return the seconds by the peer's own clock."""
-        return float(self._ask(time=[text for request in load.requests for text in request]))
+        return float(self._request(time=[text for request in load.requests for text in request]))
 
     def run_query(self, text: str) -> float:
         """Embed one query; return the seconds by the peer's own clock."""
-        return float(self._ask(time=[text]))
+        return float(self._request(time=[text]))
 
     def vectors(self, texts: Sequence[str]) -> Vectors:
         """Return the unit vectors of the texts."""
-        return np.array(self._ask(vectors=list(texts)), dtype=np.float32)
+        return np.array(self._request(vectors=list(texts)), dtype=np.float32)
 
-    def _ask(self, **question: list[str]) -> Any:  # noqa: ANN401 - what the question is answered with
+    def _request(self, **question: list[str]) -> Any:  # noqa: ANN401 - what the question is answered with
         try:
-            self._given.write(json.dumps(question) + "\n")
-            self._given.flush()
+            self._sent.write(json.dumps(question) + "\n")
+            self._sent.flush()
         except BrokenPipeError:
             line = ""
         else:
-            line = self._told.readline()
+            line = self._received.readline()
         if not line:
             end = self._log.read_text(encoding="utf-8", errors="replace")[-_SHOWN:]
             raise RuntimeError(f"{self.name} ended by itself; the end of what it printed:\n{end}")

@@ -57,7 +57,7 @@ class Onnx:
         self._tokenizer.enable_truncation(limit)
 
     def embed(self, texts: list[str], batch: int) -> np.ndarray:
-        """Return unit vectors of the mean over each text's tokens."""
+        """Return one vector for each text: the mean of the vectors of its tokens, divided by its length."""
         order = sorted(range(len(texts)), key=lambda place: len(texts[place]))
         found: list[np.ndarray] = [np.empty(0)] * len(texts)
         for first in range(0, len(texts), batch):

@@ -23,7 +23,7 @@ _OTHERWISE = {
 
 
 def tls_mode(index: MemoryIndex) -> TlsMode | None:
-    """Return the least TLS of connections to the database; None if the connection URI alone decides."""
+    """Return the minimum TLS mode of connections to the database; None if the connection URI alone decides."""
     return _MODES[index.database_tls_mode] if index.database_tls_mode else None
 
 

@@ -1,7 +1,7 @@
 """Has what recalls search read ahead, once after each start of the database server, while the sync worker runs.
 
 It has a session of its own, so that this delays no embedding. The session is kept: its end is how a restart or a
-promotion is noticed, and its name tells `memory status` how far the reading is. Since the worker cannot know what is
+promotion is noticed, and its name shows `memory status` how far the reading is. Since the worker cannot know what is
 in the server's memory, it reads ahead when it starts itself, too; what is in memory already is not read from the disk.
 """
 
@@ -18,7 +18,7 @@ from memory_recall.indexing import warming_sql
 from memory_recall.indexing.pipeline import sleep_unless
 from memory_recall.indexing.progress import Progress, WorkerMetrics
 from memory_recall.indexing.sync import Wakeup
-from memory_recall.indexing.warming import Relation, Unit, Warmth, mib_of, portions, searches
+from memory_recall.indexing.warming import Relation, Unit, WarmingProgress, mib_of, portions, searches
 from memory_recall.indexing.worker import WorkerPlan
 from memory_recall.postgres.connection import Connection, DsnSource
 from memory_recall.postgres.session import Session
@@ -26,7 +26,7 @@ from memory_recall.schema.table import MemoryTable, describe
 
 _PORTION_BLOCKS = 1024  # 8 MiB, a few milliseconds of most disks
 _PAUSE = 1.0  # times as long as the portion before it took, so that recalls have half of the disk
-_LOOK_SECONDS = 30.0  # a server whose node has died ends no connection
+_CHECK_SECONDS = 30.0  # a server whose node has died ends no connection
 _SEARCH_SECONDS = 120.0  # of searches with their pauses; on a slow disk they are fewer
 _RETRY_SECONDS = 10.0
 _NO_RIGHT = "42501"  # the SQLSTATE where a role may read some columns of the table, but not the whole table
@@ -41,16 +41,16 @@ class Warmer:
     plan: WorkerPlan
     progress: Progress
     metrics: WorkerMetrics
-    look_seconds: float = _LOOK_SECONDS
+    check_seconds: float = _CHECK_SECONDS
     search_seconds: float = _SEARCH_SECONDS
     _wakeup: Wakeup = field(default_factory=Wakeup)
     _warmed: datetime | None = None  # the start of the server after which all was read that is to be
-    _told: tuple[MemoryTable, Warmth] | None = None
+    _reported: tuple[MemoryTable, WarmingProgress] | None = None
 
     async def run(self, stop: asyncio.Event) -> None:
         """Read ahead now and after each further start of the server.
 
-        An error is logged, and the server is looked at again later, because an error here must not stop the sync
+        An error is logged, and the server is checked again later, because an error here must not stop the sync
         worker.
         """
         while not stop.is_set():
@@ -70,16 +70,16 @@ class Warmer:
         )
         async with session:
             while not stop.is_set():
-                await session.run(lambda connection: self._look(connection, stop))
-                await self._wakeup.wait(self.look_seconds, stop)
+                await session.run(lambda connection: self._check_server(connection, stop))
+                await self._wakeup.wait(self.check_seconds, stop)
 
-    async def _look(self, connection: Connection, stop: asyncio.Event) -> None:
+    async def _check_server(self, connection: Connection, stop: asyncio.Event) -> None:
         started = await warming_sql.started_at(connection)
         if started == self._warmed:
-            if self._told is not None:
-                await self._tell(connection, *self._told)  # the connection may be another one by now
+            if self._reported is not None:
+                await self._report(connection, *self._reported)  # the connection may be another one by now
             return
-        self._told = None
+        self._reported = None
         try:
             await self._warm(connection, stop)
         except DatabaseRejected as error:
@@ -113,13 +113,13 @@ class Warmer:
         chosen = portions(relations, settings, blocks=_PORTION_BLOCKS)
         total = mib_of(sum(one.blocks for one in chosen), settings)
         read, began = 0, time.monotonic()
-        await self._tell(connection, table, Warmth(0, total))
+        await self._report(connection, table, WarmingProgress(0, total))
         for one in chosen:
             took = time.monotonic()
             await warming_sql.read_portion(connection, schema, one)
             read += one.blocks
             done = total if one is chosen[-1] else mib_of(read, settings) - 1  # the last portion alone completes it
-            await self._tell(connection, table, Warmth(done, total))
+            await self._report(connection, table, WarmingProgress(done, total))
             await sleep_unless(stop, (time.monotonic() - took) * _PAUSE)
             if stop.is_set():
                 return
@@ -133,20 +133,20 @@ class Warmer:
             return
         await warming_sql.prepare_searches(connection)
         ids = await warming_sql.sample_ids(connection, table, count)
-        await self._tell(connection, table, Warmth(0, len(ids), Unit.SEARCHES))
+        await self._report(connection, table, WarmingProgress(0, len(ids), Unit.SEARCHES))
         began = time.monotonic()
         done = 0
         for done, key in enumerate(ids, 1):
             took = time.monotonic()
             await warming_sql.search_near(connection, table, key)
             last = done == len(ids) or took - began > self.search_seconds
-            await self._tell(connection, table, Warmth(done, done if last else len(ids), Unit.SEARCHES))
+            await self._report(connection, table, WarmingProgress(done, done if last else len(ids), Unit.SEARCHES))
             await sleep_unless(stop, (time.monotonic() - took) * _PAUSE)
             if last or stop.is_set():
                 break
         _log.info("read ahead", searches=done, seconds=round(time.monotonic() - began, 1))
 
-    async def _tell(self, connection: Connection, table: MemoryTable, warmth: Warmth) -> None:
-        self._told = table, warmth
-        self.metrics.warmed.set(warmth.share)
-        await warming_sql.tell(connection, table, warmth)
+    async def _report(self, connection: Connection, table: MemoryTable, progress: WarmingProgress) -> None:
+        self._reported = table, progress
+        self.metrics.warmed.set(progress.share)
+        await warming_sql.name_session(connection, table, progress)

@@ -1,6 +1,6 @@
 """Markers in packets are found whole, once, and belong to the request that began before them."""
 
-from tests.soak.wire import Connection, Requests
+from tests.soak.packets import Connection, Requests
 
 HERE: Connection = (b"\x0a\xf4\0\1", 40000, b"\x0a\xf4\0\2")
 FIRST, SECOND = "zq00000000000001", "zq00000000000002"

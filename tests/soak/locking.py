@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 
-class Turns:
+class SharedExclusiveLock:
     """Whoever wants to be alone waits until nobody is under way; meanwhile nobody else begins."""
 
     def __init__(self) -> None:
@@ -14,7 +14,7 @@ class Turns:
         self._alone = False
 
     @asynccontextmanager
-    async def beside_others(self) -> AsyncIterator[None]:
+    async def shared(self) -> AsyncIterator[None]:
         """Be under way during the block, once nobody is alone."""
         async with self._changed:
             await self._changed.wait_for(lambda: not self._alone)
@@ -27,7 +27,7 @@ class Turns:
                 self._changed.notify_all()
 
     @asynccontextmanager
-    async def alone(self) -> AsyncIterator[None]:
+    async def exclusive(self) -> AsyncIterator[None]:
         """Be alone during the block."""
         async with self._changed:
             await self._changed.wait_for(lambda: not self._alone)

@@ -116,7 +116,6 @@ class Watch:
         self._requests = Requests(sighted)
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._read, name="wire")
-        self.packets = 0
         self.missed = 0
         self.failure: BaseException | None = None
         self._thread.start()
@@ -141,11 +140,11 @@ class Watch:
                     packet = self._socket.recv(_LARGEST_PACKET)
                 except TimeoutError:
                     continue
-                self._take(packet, time.monotonic())
+                self._record(packet, time.monotonic())
         except BaseException as failure:  # noqa: BLE001 - raised again at the end of the block
             self.failure = failure
 
-    def _take(self, packet: bytes, at: float) -> None:
+    def _record(self, packet: bytes, at: float) -> None:
         header = (packet[14] & 15) * 4
         tcp = 14 + header
         length = int.from_bytes(packet[16:18], "big")
@@ -155,6 +154,5 @@ class Watch:
         if packet[tcp + 13] & _SYN:
             self._requests.opened(connection)
         elif payload:
-            self.packets += 1
             sequence = int.from_bytes(packet[tcp + 4 : tcp + 8], "big")
             self._requests.take(connection, sequence, payload, at)

@@ -2,21 +2,21 @@
 
 import asyncio
 
-from tests.soak.turns import Turns
+from tests.soak.locking import SharedExclusiveLock
 
 
 async def test_others_are_under_way_together_and_nobody_is_beside_one_that_is_alone() -> None:
-    turns, log = Turns(), []
+    lock, log = SharedExclusiveLock(), []
     ended = asyncio.Event()
 
     async def beside(name: str) -> None:
-        async with turns.beside_others():
+        async with lock.shared():
             log.append(f"{name} begins")
             await ended.wait()
             log.append(f"{name} ends")
 
-    async def alone() -> None:
-        async with turns.alone():
+    async def exclusive() -> None:
+        async with lock.exclusive():
             log.append("alone")
             await asyncio.sleep(0)
             log.append("no longer")
@@ -25,7 +25,7 @@ async def test_others_are_under_way_together_and_nobody_is_beside_one_that_is_al
         for name in ("first", "second"):
             tasks.create_task(beside(name))
         await asyncio.sleep(0.01)
-        tasks.create_task(alone())
+        tasks.create_task(exclusive())
         await asyncio.sleep(0.01)
         tasks.create_task(beside("third"))
         await asyncio.sleep(0.01)
@@ -35,11 +35,11 @@ async def test_others_are_under_way_together_and_nobody_is_beside_one_that_is_al
 
 
 async def test_one_that_gives_up_waiting_lets_the_others_go_on() -> None:
-    turns = Turns()
-    async with asyncio.timeout(10), turns.beside_others():
-        waiting = asyncio.create_task(turns.alone().__aenter__())
+    lock = SharedExclusiveLock()
+    async with asyncio.timeout(10), lock.shared():
+        waiting = asyncio.create_task(lock.exclusive().__aenter__())
         await asyncio.sleep(0.01)
         waiting.cancel()
         await asyncio.wait([waiting])
-        async with turns.beside_others():
+        async with lock.shared():
             assert waiting.cancelled()

@@ -1,0 +1,56 @@
+"""A run passes only if nothing was wrong and enough was seen."""
+
+import copy
+from typing import Any
+
+import pytest
+
+from tests.soak.verdict import failures
+
+STORE = {"rows": 300, "lost": 0, "pending": 0}
+GOOD: dict[str, Any] = {
+    "faults": 10, "recalls": 100, "refused": 20, "leaks": 0, "stale": 0, "lost": 0, "consent_exceeded": 0, "other": 0,
+    "logged": 0, "slopes": [], "longest_recall_s": 60.0, "ready_after_s": 599.0,
+    "details": {
+        "not_ready": [], "incomplete": [],
+        "users": {"texts_seen_in_requests": 9, "packets_missed": 0, "checks": {"plain": 3}, "stores": {"plain": STORE}},
+    },
+}  # fmt: skip
+
+
+def test_a_run_in_which_all_was_seen_and_nothing_was_wrong_passes_however_long_it_took() -> None:
+    assert failures(GOOD) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "reason"),
+    [
+        (("leaks",), 1, "sensitive"),
+        (("stale",), 2, "former text"),
+        (("lost",), 1, "gone"),
+        (("consent_exceeded",), 1, "consent"),
+        (("other",), 1, "somebody else"),
+        (("logged",), 1, "logs"),
+        (("slopes",), ["memory of operator: 1, 2, 3"], "memory of operator"),
+        (("faults",), 0, "no fault"),
+        (("recalls",), 20, "no recall was answered"),
+        (("details", "not_ready"), ["soak-plain"], "soak-plain did not become Ready"),
+        (("details", "incomplete"), ["swap to custom"], "swap to custom"),
+        (("details", "users", "texts_seen_in_requests"), 0, "no text was seen"),
+        (("details", "users", "packets_missed"), 3, "3 packets"),
+        (("details", "users", "checks"), {}, "never looked at"),
+        (("details", "users", "stores", "plain", "pending"), 4, "4 rows of plain"),
+        (("details", "users", "stores", "plain", "rows"), 0, "no row"),
+    ],
+)
+def test_each_thing_that_is_wrong_or_was_not_seen_fails_it_alone(
+    path: tuple[str, ...], value: object, reason: str
+) -> None:
+    figures = copy.deepcopy(GOOD)
+    *parents, last = path
+    node = figures
+    for parent in parents:
+        node = node[parent]
+    node[last] = value
+    (only,) = failures(figures)
+    assert reason in only
