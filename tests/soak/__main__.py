@@ -180,7 +180,7 @@ class Run:
             tenant.apply_index(**changes)
         allowed = f"memory-index.dev/allowed-namespaces={PARTED.name}"
         tenants[PLAIN.name].kubectl("annotate", "memoryindex", INDEX, "--overwrite", allowed)
-        self._pooler = Pooler(self._cluster, self._scratch / "pooler", tenants[PARTED.name].dsn)
+        self._pooler = Pooler(self._cluster, tenants[PARTED.name].dsn)
         for tenant in tenants.values():
             self._write_dsn(tenant)
             tenant.wait_ready()

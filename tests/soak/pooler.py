@@ -4,6 +4,7 @@ import os
 import shutil
 import signal
 import subprocess
+import tempfile
 from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -11,26 +12,30 @@ from urllib.parse import urlsplit
 from devcluster.drivers.node import NodeCluster
 from devcluster.errors import DevclusterError
 from devcluster.preflight import search_path
+from devcluster.retrying import until
 
 PORT = 6432
 _USER = "nobody"  # it refuses to run as root
-_ENDED_SECONDS = 10
+_START_SECONDS, _ENDED_SECONDS = 20, 10
+_RUNNING = "process up"  # what it logs when it listens
 
 
 class Pooler:
     """One PgBouncer; it ends with the `with` block. It lets everybody in, and has the password of the database."""
 
-    def __init__(self, cluster: NodeCluster, directory: Path, dsn: str) -> None:
+    def __init__(self, cluster: NodeCluster, dsn: str) -> None:
         program = shutil.which("pgbouncer", path=search_path())
         if program is None:
             raise DevclusterError("pgbouncer is not installed", remedy="as root: apt-get install --yes pgbouncer")
-        directory.mkdir(mode=0o700)
-        shutil.chown(directory, _USER)
-        self._settings = directory / "pgbouncer.ini"
+        self._directory = Path(tempfile.mkdtemp(prefix="soak-pooler-"))  # below nothing that the user cannot enter
+        shutil.chown(self._directory, _USER)
+        self._settings = self._directory / "pgbouncer.ini"
         self._write(dsn)
         command = ["setpriv", f"--reuid={_USER}", "--clear-groups", program, str(self._settings)]
-        self._log = (cluster.logs / "pgbouncer.log").open("ab")
+        log = cluster.logs / "pgbouncer.log"
+        self._log = log.open("ab")
         self._process = cluster.popen_in_network(command, stdout=self._log, stderr=self._log)
+        until("PgBouncer runs", lambda: self._runs(log), seconds=_START_SECONDS)
 
     def dsn(self, direct: str) -> str:
         """Return the connection string by which clients reach the pooler."""
@@ -52,6 +57,13 @@ class Pooler:
         except subprocess.TimeoutExpired:
             self._process.kill()
         self._log.close()
+        shutil.rmtree(self._directory)
+
+    def _runs(self, log: Path) -> bool:
+        text = log.read_text(encoding="utf-8")
+        if self._process.poll() is not None:
+            raise DevclusterError("PgBouncer ended by itself", detail=text[-1000:], remedy=f"see {log}")
+        return _RUNNING in text
 
     def _write(self, dsn: str) -> None:
         parts = urlsplit(dsn)

@@ -66,6 +66,7 @@ class Observer:
         self.wrong: dict[str, list[str]] = {}
         self.recalls: Counter[str] = Counter()
         self.longest = 0.0
+        self.recalled: Counter[str] = Counter()
         self.reasons: Counter[str] = Counter()
         self.sightings = 0
 
@@ -75,6 +76,7 @@ class Observer:
             "recalls": self.recalls["all"],
             "refused": self.recalls["refused"],
             "degraded": self.recalls["degraded"],
+            "answered": dict(self.recalled),
             "reasons": dict(self.reasons),
             "longest_recall_s": round(self.longest, 2),
             "counts": {kind: len(found) for kind, found in self.wrong.items()},
@@ -96,7 +98,9 @@ class Observer:
             say(slow=f"a recall in {recall.store} took {seconds:.2f} s: {outcome}")
         if recall.error is not None:
             self.recalls["refused"] += 1
-            self.reasons[recall.error] += 1
+            self.reasons[f"{recall.store}: {recall.error}"] += 1
+        else:
+            self.recalled[recall.store] += 1
         if recall.degraded is not None:
             self.recalls["degraded"] += 1
         for fault in faults_of_answer(self.ledgers[recall.store], recall):

@@ -29,12 +29,12 @@ def failures(figures: Mapping[str, Any]) -> list[str]:
             found.append(f"{store['pending']} rows of {name} have no vector")
         if not store["rows"]:
             found.append(f"{name} has no row")
+        if not users["answered"].get(name):
+            found.append(f"no recall in {name} was answered")
         if not users["checks"].get(name):
             found.append(f"{name} was never looked at")
     if not figures["faults"]:
         found.append("no fault happened")
-    if figures["recalls"] <= figures["refused"]:
-        found.append("no recall was answered")
     if not users["texts_seen_in_requests"]:
         found.append("no text was seen in a request to an embedder")
     if users["packets_missed"]:

@@ -13,7 +13,10 @@ GOOD: dict[str, Any] = {
     "logged": 0, "slopes": [], "longest_recall_s": 60.0, "ready_after_s": 599.0,
     "details": {
         "not_ready": [], "incomplete": [],
-        "users": {"texts_seen_in_requests": 9, "packets_missed": 0, "checks": {"plain": 3}, "stores": {"plain": STORE}},
+        "users": {
+            "texts_seen_in_requests": 9, "packets_missed": 0, "checks": {"plain": 3}, "answered": {"plain": 80},
+            "stores": {"plain": STORE},
+        },
     },
 }  # fmt: skip
 
@@ -33,7 +36,7 @@ def test_a_run_in_which_all_was_seen_and_nothing_was_wrong_passes_however_long_i
         (("logged",), 1, "logs"),
         (("slopes",), ["memory of operator: 1, 2, 3"], "memory of operator"),
         (("faults",), 0, "no fault"),
-        (("recalls",), 20, "no recall was answered"),
+        (("details", "users", "answered"), {"other": 7}, "no recall in plain was answered"),
         (("details", "not_ready"), ["soak-plain"], "soak-plain did not become Ready"),
         (("details", "incomplete"), ["swap to custom"], "swap to custom"),
         (("details", "users", "texts_seen_in_requests"), 0, "no text was seen"),
