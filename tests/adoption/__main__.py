@@ -24,10 +24,10 @@ from tests.adoption.adopting import (
     postgres,
     sql_writer,
 )
-from tests.integration.conftest import PostgresInstance
 from tests.support.bad_tables import BAD_TABLES
 from tests.support.embedder_process import running_embedder
 from tests.support.foreign_stores import FOREIGN_STORES
+from tests.support.postgres_instance import PostgresInstance
 
 
 def prove() -> None:

@@ -20,8 +20,8 @@ from typer.testing import CliRunner
 from devcluster.settings import REPOSITORY
 from memory_recall.cli.app import create_app
 from memory_recall.errors import ExitCode
-from tests.integration.conftest import APP_PASSWORD, APP_ROLE, PostgresInstance
 from tests.support.bad_tables import BadTable
+from tests.support.postgres_instance import APP_PASSWORD, APP_ROLE, PostgresInstance
 
 ANSWER, QUESTION = "The boiler in the cellar loses pressure every winter.", "heating trouble when it is cold"
 FIRST = [ANSWER, "Our dog Bruno is allergic to chicken.", "The landlord raises the rent from January."]

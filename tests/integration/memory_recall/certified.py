@@ -6,9 +6,10 @@ from typing import Any
 from devcluster.node.pki import Authority, Pair
 from memory_recall.postgres.client_certificate import ClientCertificate
 from memory_recall.postgres.tls import DatabaseTls
-from tests.integration.conftest import CERTIFIED_ROLE, Database
+from tests.integration.conftest import Database
 from tests.integration.memory_recall import tls_front
 from tests.integration.memory_recall.tls_front import TlsFront
+from tests.support.postgres_instance import CERTIFIED_ROLE
 
 SERVERS, CLIENTS = tls_front.Authority(), Authority()
 SERVER, CA = SERVERS.server("pg"), SERVERS.certificate

@@ -12,8 +12,9 @@ from memory_recall.errors import AuthenticationFailed
 from memory_recall.postgres.connection import DsnText, connect, opened
 from memory_recall.postgres.tls import DatabaseTls
 from memory_recall.settings import Settings
-from tests.integration.conftest import CERTIFIED_ROLE, Database
+from tests.integration.conftest import Database
 from tests.integration.memory_recall.certified import CA, CLIENTS, OURS, Mounted, dsn, front, shown
+from tests.support.postgres_instance import CERTIFIED_ROLE
 
 OTHERS = Authority(name="another")
 NOW = datetime.now(UTC)

@@ -14,8 +14,8 @@ import pytest
 from memory_recall.indexing.queue_sql import PendingQueue, WorkerShare
 from memory_recall.schema.models_sql import active_model
 from memory_recall.schema.revisions import require_schema
-from tests.integration.conftest import SYSTEM_USER
 from tests.integration.memory_recall.workbench import EmbeddedAgain, Workbench
+from tests.support.postgres_instance import SYSTEM_USER
 
 MIB = 1024 * 1024
 

@@ -14,8 +14,9 @@ from memory_recall.errors import DatabaseRejected, MemoryIndexError
 from memory_recall.indexing.queue_sql import PendingRow
 from memory_recall.postgres.connection import DsnFile, DsnText, connect
 from memory_recall.postgres.driver_errors import translated
-from tests.integration.conftest import APP_PASSWORD, Database
+from tests.integration.conftest import Database
 from tests.integration.memory_recall.workbench import Workbench
+from tests.support.postgres_instance import APP_PASSWORD
 
 CANARY = "canary-of-a-memory"
 

@@ -12,7 +12,7 @@ from memory_recall.contrib.replicas import ReplicaRecall
 from memory_recall.postgres.connection import DsnText, create_pool
 from memory_recall.search.hybrid_recall import HybridRecall
 from memory_recall.search.options import RecallOptions
-from tests.integration.conftest import PostgresInstance
+from tests.support.postgres_instance import PostgresInstance
 
 _LAG_SECONDS = 60.0
 

@@ -13,10 +13,11 @@ from memory_recall.postgres.connection import DsnFile, DsnText, connect, create_
 from memory_recall.postgres.tls import DatabaseTls
 from memory_recall.search.hybrid_recall import HybridRecall
 from memory_recall.search.options import RecallOptions
-from tests.integration.conftest import CERTIFIED_ROLE, Database
+from tests.integration.conftest import Database
 from tests.integration.memory_recall.certified import CA, CLIENTS, OURS, SERVER, Mounted, dsn, front, shown
 from tests.integration.memory_recall.queries import make_query
 from tests.integration.memory_recall.read_path.conftest import PATIENT
+from tests.support.postgres_instance import CERTIFIED_ROLE
 
 
 async def test_recalls_go_on_while_the_certificate_is_renewed_twice_and_the_old_authority_goes(

@@ -13,7 +13,6 @@ from memory_recall import EVERYONE, DatabaseUnreachable, Degraded, Everyone, Fil
 from memory_recall.contrib.replicas import ReplicaRecall
 from memory_recall.contrib.second_stage import SecondStage
 from memory_recall.errors import ReplicaRefused
-from tests.integration.conftest import PostgresInstance
 from tests.integration.memory_recall.partitioned import PARTITIONED_TABLE
 from tests.integration.memory_recall.queries import make_query
 from tests.integration.memory_recall.read_path.conftest import ChosenEmbedder
@@ -23,6 +22,7 @@ from tests.integration.memory_recall.read_path.test_recall_demand import WANTED,
 from tests.integration.memory_recall.read_path.test_recall_route import client
 from tests.integration.memory_recall.read_path.test_recall_second_stage import ShortestFirst
 from tests.integration.memory_recall.read_path.vectors import axis
+from tests.support.postgres_instance import PostgresInstance
 
 SECRET = "the kettle opens with kestrel"
 CHANGES = {
