@@ -21,6 +21,7 @@ COMMANDS = {
     "operator": "memory_bench.operator.command:operator",
     "embedder": "memory_bench.embedder.command:embedder",
     "embedder-flood": "memory_bench.embedder_flood.command:embedder_flood",
+    "fleet": "memory_bench.fleet.command:fleet",
     "shared-embedder": "memory_bench.shared_embedder.command:shared_embedder",
     "second-model": "memory_bench.real_models.command:second_model",
     "multilingual-model": "memory_bench.real_models.command:multilingual_model",

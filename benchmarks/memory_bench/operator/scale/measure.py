@@ -101,7 +101,7 @@ async def measure_scale(platform: Platform, api: Api, say: Say, sizes: tuple[int
 async def _measure_size(population: Population, size: int, created: float, say: Say) -> Measured:
     with closing(AuditTail(population.platform.cluster.audit_log, OPERATOR_USER)) as tail:
         say(f"{size} objects: settling")
-        await _settle(tail)
+        await settle(tail)
         say(f"{size} objects: counting requests for {_MEASURED_SECONDS:.0f} s")
         tail.read()
         began = time.monotonic()
@@ -125,7 +125,7 @@ async def _measure_size(population: Population, size: int, created: float, say: 
     )
 
 
-async def _settle(tail: AuditTail) -> None:
+async def settle(tail: AuditTail) -> None:
     """Wait until the operator has written nothing for 15 seconds, but no longer than four minutes."""
     began = quiet_since = time.monotonic()
     while time.monotonic() - quiet_since < _QUIET_SECONDS and time.monotonic() - began < _SETTLING_SECONDS:

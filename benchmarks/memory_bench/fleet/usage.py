@@ -1,0 +1,79 @@
+"""How much processor time the parts of a fleet use, and how busy the machine and its disks are meanwhile."""
+
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import psutil
+
+Seconds: TypeAlias = float
+BUSY = 0.9  # the share of its time from which a resource counts as the one that binds
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """What had been used at one moment: seconds of processors by part, of all processors, and of the busiest disk."""
+
+    at: Seconds
+    parts: Mapping[str, Seconds]
+    idle: Seconds
+    disk: Seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What was used between two moments.
+
+    `parts` are seconds of processor time by part. `processors` and `disk` are the shares of the time, from 0 to 1, for
+    which all processors and the busiest disk were busy.
+    """
+
+    seconds: Seconds
+    parts: Mapping[str, Seconds]
+    processors: float
+    disk: float
+
+
+def moment(parts: Mapping[str, int]) -> Moment:
+    """Return what has been used until now; `parts` are the process ids of each part's first process.
+
+    The processes that such a process has started count with it, also those that have ended.
+    """
+    disks = psutil.disk_io_counters(perdisk=True, nowrap=True)
+    busy = max((getattr(disk, "busy_time", 0) for disk in disks.values()), default=0)
+    used = {name: _processor_seconds(pid) for name, pid in parts.items()}
+    times = psutil.cpu_times()
+    return Moment(time.monotonic(), used, times.idle + times.iowait, busy / 1000)
+
+
+def between(first: Moment, last: Moment) -> Usage:
+    """Return what was used between two moments of the same parts."""
+    seconds = last.at - first.at
+    idle = (last.idle - first.idle) / (seconds * (psutil.cpu_count() or 1))
+    return Usage(
+        seconds,
+        {name: last.parts[name] - before for name, before in first.parts.items()},
+        max(0.0, min(1.0, 1 - idle)),
+        max(0.0, min(1.0, (last.disk - first.disk) / seconds)),
+    )
+
+
+def binding(usage: Usage, *, waiting: int = 0) -> str | None:
+    """Return the resource that binds, or None if none does; `waiting` recalls had no connection at a time."""
+    if usage.processors >= BUSY:
+        return f"processors, most of them for the {max(usage.parts, key=usage.parts.__getitem__)}"
+    if usage.disk >= BUSY:
+        return "the disk"
+    return "connections to the databases" if waiting else None
+
+
+def _processor_seconds(pid: int) -> Seconds:
+    first = psutil.Process(pid)
+    total = 0.0
+    for process in (first, *first.children(recursive=True)):
+        with suppress(psutil.NoSuchProcess):
+            times = process.cpu_times()
+            total += times.user + times.system + times.children_user + times.children_system
+    return total
