@@ -207,6 +207,10 @@ soak: setup host  ## Users work on a cluster while faults happen, and an observe
 run-operator: setup  ## The operator from the working tree against the running development cluster
 	$(PY) -m devcluster exec -- $(CURDIR)/$(VENV)/bin/memory-operator run
 
+.PHONY: bench-fleet
+bench-fleet: setup host  ## 500 indexes of which 50 change at once, recalls of 3 million rows (33 GB; FLAGS="--only recalls --rows 300000"); one line of JSON
+	$(BENCH) fleet $(FLAGS) $(call kept,fleet)
+
 .PHONY: bench-embedder
 bench-embedder: setup  ## The embedder against llama-server, the Llama class and the machine's limit (FLAGS=--quick|--full)
 	$(BENCH) embedder $(FLAGS) $(call kept,embedder)

@@ -95,6 +95,19 @@ def _embedder(written: Written) -> Figures:
     return {**written["summary"], **written["details"], **written["table"]}
 
 
+def _fleet(written: Written) -> Figures:
+    kept = ("answered", "p50_ms", "p95_ms", "waiting", "binds", "processor_ms_per_recall")
+    rates = {
+        f"{one['rate']:g} recalls a second": {
+            **{name: one[name] for name in kept},
+            **{name: one["usage"][name] for name in ("processors", "disk")},
+        }
+        for one in written["rates"]
+    }
+    changed = written["changed"]
+    return {**written["figures"], **rates, **({} if changed is None else {"changed": changed["usage"]})}
+
+
 def _flood(written: Written) -> Figures:
     return {**written["outcome"], **written["details"]}
 
@@ -134,6 +147,9 @@ KEPT: Mapping[str, Kept] = {
         _operator,
         (f"{_BENCH}/operator", "tests/support/cluster", "operator/memory_operator"),
         ("scale.png",),
+    ),
+    "fleet": Kept(
+        "fleet.json", _fleet, (f"{_BENCH}/fleet", "operator/memory_operator", _SEARCH, _EMBEDDER), ("fleet.png",)
     ),
     "embedder": Kept(
         "all-MiniLM-L6-v2.json",

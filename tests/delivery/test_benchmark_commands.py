@@ -130,3 +130,22 @@ def test_the_command_measures_each_design_warm_and_cold(tmp_path: Path) -> None:
         assert cold["buffers_read"] > warm["buffers_read"]
         assert (len(warm["first_milliseconds"]), len(cold["first_milliseconds"])) == (0, 1)
     assert size["index_gib"] > 0
+
+
+def test_recalls_of_a_fleet_are_measured_on_both_instances_behind_the_pooler(tmp_path: Path) -> None:
+    """At one rate so low that a busy machine sustains it; every part has used processor time by the end."""
+    ran = bench(
+        "fleet", "--only", "recalls", "--rows", "5000", "--users", "2", "--rate", "5", "--seconds", "4",
+        "--cache", str(tmp_path / "cache"), "--output", str(tmp_path / "results"),
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    headline = json.loads(ran.stdout.splitlines()[-1])
+    assert set(headline) == {
+        "recalls_per_s", "recall_p95_ms", "recalls_bound_by", "processor_ms_per_recall", "rows", "users",
+    }  # fmt: skip
+    (rate,) = json.loads((tmp_path / "results" / "fleet.json").read_text())["rates"]
+    assert rate["answered"] + sum(rate["degraded"].values()) + sum(rate["refused"].values()) == rate["asked"] == 20
+    parts = rate["usage"]["parts"]
+    assert set(parts) == {"primary", "replica", "pooler", "embedder", "recall library"}
+    assert min(parts["primary"], parts["replica"], parts["embedder"], parts["recall library"]) > 0
+    assert (tmp_path / "results" / "fleet.png").stat().st_size > 0
