@@ -24,7 +24,7 @@ _CONTRACT = ("test_documented_calls.py", "test_openapi_fuzz.py", "test_clients.p
 _OF_THE_HOST = "test_the_process_leaves_no_core_dump_and_cannot_be_traced"  # looks at the emulator's process
 _START_SECONDS = 900.0  # an emulated processor is some thirty times slower
 _MODEL_FILE = Path("/models/all-MiniLM-L6-v2.gguf")  # of the image
-_MEASURED = ("--contexts", "1", "--batch-tokens", "128")  # which it would otherwise measure for minutes
+_CONTEXTS, _BATCH_TOKENS = "1", "128"  # which it would otherwise measure for minutes
 _ROWS = 50
 _LEAST_COSINE = 0.9999
 _SECONDS = 1800.0
@@ -37,7 +37,8 @@ def prove_arm64(run: Run) -> Figures:
         for image in (OPERATOR, EMBEDDER)
     }
     embedder = [*programs[EMBEDDER.key], "memory-embedder"]
-    with running_embedder(_MODEL_FILE, *_MEASURED, program=embedder, seconds=_START_SECONDS) as emulated:
+    measured = ("--contexts", _CONTEXTS, "--batch-tokens", _BATCH_TOKENS)
+    with running_embedder(_MODEL_FILE, *measured, program=embedder, seconds=_START_SECONDS) as emulated:
         cosine = _least_cosine(emulated)
         embedded = _migrated_and_backfilled(programs[OPERATOR.key], emulated, run.scratch / "postgres")
     contract = _contract(embedder)
@@ -84,6 +85,8 @@ def _contract(embedder: Sequence[str]) -> str:
     environment = {
         "MEMORY_EMBEDDER_PROGRAM": shlex.join(embedder),
         "MEMORY_EMBEDDER_START_SECONDS": str(_START_SECONDS),
+        "MEMORY_EMBEDDER_CONTEXTS": _CONTEXTS,
+        "MEMORY_EMBEDDER_BATCH_TOKENS": _BATCH_TOKENS,
     }
     deselected = ("-o", "timeout=0", "--deselect", *_deselected(folder))
     run_tests(*deselected, *(str(folder / name) for name in _CONTRACT), environment=environment, seconds=_SECONDS)
