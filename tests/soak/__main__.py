@@ -109,19 +109,21 @@ class Run:
         reading = asyncio.create_task(self._read_output(users))
         self._began = time.monotonic()
         sampling = asyncio.create_task(self._sample(target))
+        reviving = asyncio.create_task(self._revive_pooler())
         async with asyncio.TaskGroup() as running:
             for fault in planned:
                 running.create_task(self._happen(target, fault))
             running.create_task(self._change(target, users))
-            running.create_task(self._or_ended(self._until(1.0), reading, sampling))
+            running.create_task(self._or_ended(self._until(1.0), reading, sampling, reviving))
         self.say("the last fault is over")
         ready = await self._until_ready(target)
         sampling.cancel()
         await self._command(users, "quiet")
-        await self._or_ended(asyncio.wait_for(self._quiet.wait(), _LONGEST_WAIT), reading)
+        await self._or_ended(asyncio.wait_for(self._quiet.wait(), _LONGEST_WAIT), reading, reviving)
         await self._until_ready(target)
         await self._command(users, "judge")
         await asyncio.wait_for(reading, _LONGEST_WAIT)
+        reviving.cancel()
         logged = await asyncio.to_thread(self._logged, target)
         if self._pooler is not None:
             self._pooler.close()
@@ -155,6 +157,7 @@ class Run:
                 "incomplete": self._incomplete,
                 "users": self._summary,
                 "exceeded": target.exceeded,
+                "pooler_ended": self._pooler.ended if self._pooler else 0,
                 "logged": list(logged)[:10],
             },
         }
@@ -324,6 +327,11 @@ class Run:
             await asyncio.sleep(1)
         self._not_ready = waiting
         return time.monotonic() - began
+
+    async def _revive_pooler(self) -> None:
+        while self._pooler is not None:
+            await asyncio.to_thread(self._pooler.revive)
+            await asyncio.sleep(1)
 
     async def _sample(self, target: SoakCluster) -> None:
         while True:

@@ -21,7 +21,10 @@ _RUNNING = "process up"  # what it logs when it listens
 
 
 class Pooler:
-    """One PgBouncer; it ends with the `with` block. It lets everybody in, and has the password of the database."""
+    """One PgBouncer. It lets everybody in, and has the password of the database.
+
+    `ended` counts how often it ended by itself.
+    """
 
     def __init__(self, cluster: NodeCluster, dsn: str) -> None:
         program = shutil.which("pgbouncer", path=search_path())
@@ -31,16 +34,23 @@ class Pooler:
         shutil.chown(self._directory, _USER)
         self._settings = self._directory / "pgbouncer.ini"
         self._write(dsn)
-        command = ["setpriv", f"--reuid={_USER}", "--clear-groups", program, str(self._settings)]
-        log = cluster.logs / "pgbouncer.log"
-        self._log = log.open("ab")
-        self._process = cluster.popen_in_network(command, stdout=self._log, stderr=self._log)
-        until("PgBouncer runs", lambda: self._runs(log), seconds=_START_SECONDS)
+        self._command = ["setpriv", f"--reuid={_USER}", "--clear-groups", program, str(self._settings)]
+        self._cluster = cluster
+        self._file = cluster.logs / "pgbouncer.log"
+        self._log = self._file.open("ab")
+        self.ended = 0
+        self._process = self._started()
 
     def dsn(self, direct: str) -> str:
         """Return the connection string by which clients reach the pooler."""
         parts = urlsplit(direct)
         return f"postgresql://{parts.username}@127.0.0.1:{PORT}{parts.path}"
+
+    def revive(self) -> None:
+        """Start the pooler again if it has ended by itself, as its Deployment would."""
+        if self._process.poll() is not None:
+            self.ended += 1
+            self._process = self._started()
 
     def follow(self, dsn: str) -> None:
         """Use another password from now on."""
@@ -59,11 +69,18 @@ class Pooler:
         self._log.close()
         shutil.rmtree(self._directory)
 
-    def _runs(self, log: Path) -> bool:
-        text = log.read_text(encoding="utf-8")
-        if self._process.poll() is not None:
-            raise DevclusterError("PgBouncer ended by itself", detail=text[-1000:], remedy=f"see {log}")
-        return _RUNNING in text
+    def _started(self) -> "subprocess.Popen[bytes]":
+        said = self._file.stat().st_size
+        process = self._cluster.popen_in_network(self._command, stdout=self._log, stderr=self._log)
+
+        def runs() -> bool:
+            text = self._file.read_bytes()[said:].decode()
+            if process.poll() is not None:
+                raise DevclusterError("PgBouncer ended at its start", detail=text[-1000:], remedy=f"see {self._file}")
+            return _RUNNING in text
+
+        until("PgBouncer runs", runs, seconds=_START_SECONDS)
+        return process
 
     def _write(self, dsn: str) -> None:
         parts = urlsplit(dsn)

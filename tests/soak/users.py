@@ -2,9 +2,9 @@
 
 It runs inside the cluster's network. Its argument is a JSON object with the seed and, for each store, what the process
 that recalls is given as well. Standard input tells it to go on to its next phase, one word a line: `quiet` ends the
-writes, and `judge` makes it compare everything once more, print its summary as JSON, and end. `swapping STORE` and
-`swapped STORE` tell when the model of a store is being exchanged, while vectors are of two models. Whatever is
-found wrong is printed at once, as a line of JSON with the key `wrong`.
+writes once every store has answered a recall again, and `judge` makes it compare everything once more, print its
+summary as JSON, and end. `swapping STORE` and `swapped STORE` tell when the model of a store is being exchanged, while
+vectors are of two models. Whatever is found wrong is printed at once, as a line of JSON with the key `wrong`.
 """
 
 import asyncio
@@ -41,6 +41,7 @@ _CHECK_SECONDS = 5.0
 _ALIKE = 0.995  # the least cosine of a stored vector to that of the row's text
 _EMBED_SECONDS = 60.0
 _FINAL_SECONDS = 120.0
+_AGAIN_SECONDS = 60.0
 _SHOWN = 10  # examples of each finding in the summary
 _WORDS = WORDS.split()
 _OPERATIONS = {"insert": 25, "edit": 35, "mark": 15, "unmark": 8, "delete": 9, "restore": 4, "import": 1}
@@ -67,6 +68,8 @@ class Observer:
         self.recalls: Counter[str] = Counter()
         self.longest = 0.0
         self.recalled: Counter[str] = Counter()
+        self.last_answered: dict[str, float] = {}
+        self.answered_again: list[str] = []
         self.reasons: Counter[str] = Counter()
         self.sightings = 0
 
@@ -77,6 +80,7 @@ class Observer:
             "refused": self.recalls["refused"],
             "degraded": self.recalls["degraded"],
             "answered": dict(self.recalled),
+            "answered_again": self.answered_again,
             "reasons": dict(self.reasons),
             "longest_recall_s": round(self.longest, 2),
             "counts": {kind: len(found) for kind, found in self.wrong.items()},
@@ -101,10 +105,18 @@ class Observer:
             self.reasons[f"{recall.store}: {recall.error}"] += 1
         else:
             self.recalled[recall.store] += 1
+            self.last_answered[recall.store] = recall.began
         if recall.degraded is not None:
             self.recalls["degraded"] += 1
         for fault in faults_of_answer(self.ledgers[recall.store], recall):
             self.found(fault.split()[0], f"{fault} in {recall.store}, asked by {recall.asker} at {recall.began:.1f}")
+
+    async def until_answered_again(self) -> None:
+        """Wait until each store has answered a recall that began after now, for a minute at most."""
+        began = time.monotonic()
+        while len(self.answered_again) < len(STORES) and time.monotonic() - began < _AGAIN_SECONDS:
+            await asyncio.sleep(_RETRY_SECONDS)
+            self.answered_again = [name for name, at in sorted(self.last_answered.items()) if at > began]
 
     def sighted(self, marker: str, began: float) -> None:
         """Judge a text that was seen in a request to an embedder."""
@@ -365,7 +377,9 @@ def made_writers(order: dict[str, Any], observer: Observer) -> list[Writer]:
     ]
 
 
-async def follow_commands(checks: Checks, writing: Sequence["asyncio.Task[None]"], ended: asyncio.Event) -> None:
+async def follow_commands(
+    checks: Checks, observer: Observer, writing: Sequence["asyncio.Task[None]"], ended: asyncio.Event
+) -> None:
     """Do what standard input says, until it says `judge` or ends."""
     reader = asyncio.StreamReader()
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
@@ -376,6 +390,7 @@ async def follow_commands(checks: Checks, writing: Sequence["asyncio.Task[None]"
         elif word == "swapped":
             checks.swapping.discard(store)
         elif word == "quiet":
+            await observer.until_answered_again()
             ended.set()
             await asyncio.wait(writing)
             say(quiet=True)
@@ -403,7 +418,7 @@ async def main(order: dict[str, Any], log: BinaryIO) -> None:
                 for work in (read_recalls(process, observer), send_questions(process, questions))
             ]
             checking = running.create_task(checks.run())
-            await follow_commands(checks, writing, ended)
+            await follow_commands(checks, observer, writing, ended)
             checking.cancel()
             compared = await final(checks)
             for task in recalling:

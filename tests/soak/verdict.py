@@ -31,6 +31,8 @@ def failures(figures: Mapping[str, Any]) -> list[str]:
             found.append(f"{name} has no row")
         if not users["answered"].get(name):
             found.append(f"no recall in {name} was answered")
+        elif name not in users["answered_again"]:
+            found.append(f"no recall in {name} was answered once everything was over")
         if not users["checks"].get(name):
             found.append(f"{name} was never looked at")
     if not figures["faults"]:

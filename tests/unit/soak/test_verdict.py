@@ -15,6 +15,7 @@ GOOD: dict[str, Any] = {
         "not_ready": [], "incomplete": [],
         "users": {
             "texts_seen_in_requests": 9, "packets_missed": 0, "checks": {"plain": 3}, "answered": {"plain": 80},
+            "answered_again": ["plain"],
             "stores": {"plain": STORE},
         },
     },
@@ -37,6 +38,7 @@ def test_a_run_in_which_all_was_seen_and_nothing_was_wrong_passes_however_long_i
         (("slopes",), ["memory of operator: 1, 2, 3"], "memory of operator"),
         (("faults",), 0, "no fault"),
         (("details", "users", "answered"), {"other": 7}, "no recall in plain was answered"),
+        (("details", "users", "answered_again"), ["other"], "no recall in plain was answered once everything was over"),
         (("details", "not_ready"), ["soak-plain"], "soak-plain did not become Ready"),
         (("details", "incomplete"), ["swap to custom"], "swap to custom"),
         (("details", "users", "texts_seen_in_requests"), 0, "no text was seen"),
