@@ -3,7 +3,8 @@
 import json
 import sys
 import tempfile
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -23,10 +24,13 @@ from memory_bench.embedder.plan import LARGE, Extent, ModelPlan, plan
 from memory_bench.embedder.records import Measurements
 from memory_bench.embedder.run import ModelRun
 from memory_bench.embedder.summary import details, summary, table
-from memory_bench.report import RAW, OutputOption, console, now, results_directory, write_json
+from memory_bench.harness.dataset import Dataset, DatasetError, load_dataset
+from memory_bench.report import RAW, REPOSITORY, OutputOption, console, now, results_directory, write_json
 from memory_embedder.errors import EmbedderError
 from tests.support.gpu import require_gpu
 from tests.support.model_files.random_weights import bge_large_shaped, random_cross_encoder
+
+_HOMELAB = REPOSITORY / "examples" / "homelab"
 
 
 def embedder(  # noqa: PLR0917 -- options, all named
@@ -45,6 +49,14 @@ def embedder(  # noqa: PLR0917 -- options, all named
         ),
     ] = True,
     llama_server: Annotated[Path | None, typer.Option(help="A llama-server program that exists already.")] = None,
+    labelled: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--set",
+            help="Repeatable: a labelled set on which it is measured what recall loses by ONNX Runtime's vectors in "
+            "INT8; default: examples/homelab.",
+        ),
+    ] = None,
 ) -> None:
     """Measure the embedder over HTTP beside llama-server, PyTorch, ONNX Runtime, the Llama class and machine's limit.
 
@@ -60,8 +72,10 @@ def embedder(  # noqa: PLR0917 -- options, all named
         machine = describe_machine() | (require_gpu() if gpu else {})
         program = _program(llama_server, peer=peer)
         plans = gpu_plan(extent) if gpu else plan(extent)
-        measured = _measure(plans, program, Results(output, machine, extent), Processor.chosen(gpu=gpu), peer=peer)
-    except (DevclusterError, EmbedderError, OSError, RuntimeError, ValueError) as error:
+        sets = [load_dataset(directory) for directory in labelled or [_HOMELAB]]
+        results = Results(output, machine, extent)
+        measured = _measure(plans, program, results, Processor.chosen(gpu=gpu), sets, peer=peer)
+    except (DatasetError, DevclusterError, EmbedderError, OSError, RuntimeError, ValueError) as error:
         sys.stderr.write(f"error: {error}\n")
         raise typer.Exit(1) from None
     named = {name: machine[name] for name in ("processor", "gpu") if name in machine}
@@ -84,6 +98,7 @@ class Results:
             "machine": self.machine,
             "summary": summary(found),
             "details": details(found),
+            "recall lost by INT8": [asdict(one) for one in found.int8_recall],
             "table": table(found),
             "calibration": {
                 "raw loop": found.raw_calibration,
@@ -102,7 +117,13 @@ def _program(given: Path | None, *, peer: bool) -> Path | None:
 
 
 def _measure(
-    models: tuple[ModelPlan, ...], program: Path | None, results: Results, processor: Processor, *, peer: bool
+    models: tuple[ModelPlan, ...],
+    program: Path | None,
+    results: Results,
+    processor: Processor,
+    labelled: Sequence[Dataset],
+    *,
+    peer: bool,
 ) -> list[Measurements]:
     cache = Settings().cache_dir
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total}"))
@@ -113,7 +134,7 @@ def _measure(
     ):
         for one in models:
             peers = _peers(processor, one, wanted=peer)
-            total = one.measurement_count(peers)
+            total = one.measurement_count(peers) + (len(labelled) if peers and not processor.gpu else 0)
             task = progress.add_task(f"{one.model}: starting", total=total)
             run = ModelRun(
                 plan=one,
@@ -124,6 +145,7 @@ def _measure(
                 package=_package(cache),
                 processor=processor,
                 peers=peers > 0,
+                labelled=labelled,
                 advance=partial(_advance, progress, task, one.model),
                 keep=results.keep,
             )

@@ -3,6 +3,8 @@
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from memory_bench.embedder.cpu.recall_loss import RecallLoss
+
 OURS = "memory-embedder"
 LLAMA_SERVER = "llama-server"
 SENTENCE_TRANSFORMERS = "sentence-transformers"
@@ -77,7 +79,8 @@ class Measurements:
     """All measurements of one model, on a GPU or a CPU.
 
     `gemm_flops` is in operations per second, of a product in F16 on a GPU and in F32 on a CPU; `text_flops` is in
-    operations per text. `int8_cosine` is the least cosine of the peer in INT8 to our vectors.
+    operations per text. `int8_cosine` is the least cosine of the peer in INT8 to our vectors, and
+    `int8_recall` what recall loses by its vectors on labelled sets.
     """
 
     model: str
@@ -89,6 +92,7 @@ class Measurements:
     server_calibration: list[dict[str, object]] = field(default_factory=list)
     peer_calibration: dict[str, dict[str, object]] = field(default_factory=dict)
     int8_cosine: float | None = None
+    int8_recall: list[RecallLoss] = field(default_factory=list)
     embedder: dict[str, object] = field(default_factory=dict)
     documents: list[DocumentRecord] = field(default_factory=list)
     queries: list[QueryRecord] = field(default_factory=list)

@@ -9,6 +9,7 @@ from pathlib import Path
 from memory_bench import servers
 from memory_bench.embedder import machine, mixed
 from memory_bench.embedder.cpu.peer import cpu_peers
+from memory_bench.embedder.cpu.recall_loss import recall_loss
 from memory_bench.embedder.gpu.peer import BATCH_SIZES, SentenceTransformersPeer
 from memory_bench.embedder.in_process import LlamaClass, OneThread, RawLoop
 from memory_bench.embedder.over_http import HttpSubject
@@ -25,6 +26,7 @@ from memory_bench.embedder.records import (
     LLAMA_CLASS,
     LLAMA_CLASS_SMALL,
     LLAMA_SERVER,
+    ONNX_F32,
     ONNX_INT8,
     OURS,
     DocumentRecord,
@@ -35,6 +37,7 @@ from memory_bench.embedder.records import (
 from memory_bench.embedder.subject import DocumentLoad, QuerySubject, Subject, check_agreement, paired_rounds
 from memory_bench.embedder.subjects import Subjects
 from memory_bench.embedder.texts import check_lengths, texts_of
+from memory_bench.harness.dataset import Dataset
 from memory_embedder.engine.hardware import available_threads
 from memory_embedder.engine.llama import LlamaEngine
 from memory_embedder.engine.protocol import EngineOptions
@@ -53,6 +56,7 @@ Advance = Callable[[str], None]
 class ModelRun:
     """A run of one model's plan. With `peers`, programs that do not stand on llama.cpp are measured as well.
 
+    `labelled` are the sets on which it is measured what recall loses by a peer's vectors in eight bits.
     `advance` is called after every measurement with a description of that measurement. `keep` is called with all
     measurements made so far, so that they can be stored.
     """
@@ -65,6 +69,7 @@ class ModelRun:
     package: Path
     processor: machine.Processor
     peers: bool
+    labelled: Sequence[Dataset]
     advance: Advance
     keep: Callable[[Measurements], None]
     seeds: Iterator[int] = field(default_factory=lambda: count(1))
@@ -87,9 +92,7 @@ class ModelRun:
             texts = self._texts(QUERY_TOKENS, 2) + self._texts(ACCEPTANCE_TOKENS, 2)
             exact = [one for one in subjects.everyone if one.name != ONNX_INT8]
             found.least_cosine = check_agreement(exact, texts)
-            for peer in subjects.peers:
-                if peer.name == ONNX_INT8:
-                    found.int8_cosine = round(check_agreement([subjects.ours, peer], texts, least=0.8), 4)
+            self._eight_bits(found, subjects, texts)
             query_subjects: list[QuerySubject] = [*subjects.servers, raw, OneThread(raw), *subjects.peers]
             self._queries(found, query_subjects, facts.dimensions)
             self.keep(found)
@@ -133,6 +136,16 @@ class ModelRun:
             found.peer_calibration[one.name] = one.calibration
             self.advance(f"{one.name}: finding its batch")
         return started
+
+    def _eight_bits(self, found: Measurements, subjects: Subjects, texts: Sequence[str]) -> None:
+        """Measure how far the vectors of the peer in eight bits are from others, and what recall loses by it."""
+        peers = {peer.name: peer for peer in subjects.peers}
+        if ONNX_INT8 in peers:
+            exact, rounded = peers[ONNX_F32], peers[ONNX_INT8]
+            found.int8_cosine = round(check_agreement([subjects.ours, rounded], texts, least=0.8), 4)
+            for dataset in self.labelled:
+                self.advance(f"{ONNX_INT8}: what recall loses on {dataset.name}")
+                found.int8_recall.append(recall_loss(dataset, exact.vectors, rounded.vectors))
 
     def _queries(self, found: Measurements, subjects: Sequence[QuerySubject], width: int) -> None:
         for tokens in self.plan.query_tokens:

@@ -46,6 +46,7 @@ def summary(found: Measurements) -> dict[str, float | None]:
         "query_vs_onnxruntime": query_ratio(found, ONNX_F32, QUERY_TOKENS),
         "query_vs_onnxruntime_int8": query_ratio(found, ONNX_INT8, QUERY_TOKENS),
         "onnxruntime_int8_least_cosine": found.int8_cosine,
+        "onnxruntime_int8_recall_lost": max((one.lost for one in found.int8_recall), default=None),
     }
     return {
         **(on_gpu if found.gpu else on_cpu),

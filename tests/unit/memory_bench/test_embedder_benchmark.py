@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from memory_bench.embedder.cpu.recall_loss import RecallLoss, recall_loss
 from memory_bench.embedder.gpu import matrix_product
 from memory_bench.embedder.gpu.plan import gpu_plan
 from memory_bench.embedder.plan import LARGE, MINILM, Extent, plan
@@ -32,6 +34,7 @@ from memory_bench.embedder.records import (
 from memory_bench.embedder.subject import paired_rounds
 from memory_bench.embedder.summary import details, summary
 from memory_bench.embedder.texts import WORDS, check_lengths, texts_of
+from memory_bench.harness.dataset import Dataset, Memory, Query
 
 ROOT = Path(__file__).parents[3]
 
@@ -78,6 +81,7 @@ NO_PEERS = dict.fromkeys(
         "query_vs_onnxruntime",
         "query_vs_onnxruntime_int8",
         "onnxruntime_int8_least_cosine",
+        "onnxruntime_int8_recall_lost",
     )
 )
 
@@ -132,8 +136,33 @@ def test_the_peers_on_a_cpu_are_pytorch_and_onnx_runtime_each_by_its_precision()
         found.documents.append(DocumentRecord(peer, 122, 8, 64, 0, 60, float(seconds)))
     found.queries += [QueryRecord(ONNX_F32, 12, 0, (0.002,)), QueryRecord(ONNX_INT8, 12, 0, (0.001,))]
     found.int8_cosine = 0.98
+    found.int8_recall = [RecallLoss(name, 9, 0.8, lost, 0.0, 0.1, 0.5) for name, lost in (("a", 0.001), ("b", 0.004))]
     on_cpu = summary(found)
-    assert [on_cpu[name] for name in NO_PEERS] == [1.5, 0.5, 1.0, 2.0, 0.5, 0.25, 0.98]
+    assert [on_cpu[name] for name in NO_PEERS] == [1.5, 0.5, 1.0, 2.0, 0.5, 0.25, 0.98, 0.004]
+
+
+def test_what_recall_loses_is_counted_among_the_memories_of_a_question_s_scope() -> None:
+    """By exact vectors each question finds its memory first; by rounded ones the second question finds none of its own.
+
+    It has eleven others of its scope nearer than the one that answers it; those of the other scope are not searched.
+    """
+    memories = [Memory(number, f"memory {number}", scope="ada" if number else "bob") for number in range(13)]
+    queries = [
+        Query("q0", "query of bob", "", "bob", frozenset({0})),
+        Query("q1", "query of ada", "", "ada", frozenset({1})),
+    ]
+    dataset = Dataset("invented", tuple(memories), tuple(queries), 0, "")
+
+    alike = {"query of ada", "query of bob", "memory 0", "memory 1"}
+
+    def exact(texts: Sequence[str]) -> np.ndarray:
+        return np.array([[1.0, 0.0] if text in alike else [0.0, 1.0] for text in texts])
+
+    def rounded(texts: Sequence[str]) -> np.ndarray:
+        return np.array([[0.0, 1.0] if text == "memory 1" else [1.0, 0.0] for text in texts])
+
+    found = recall_loss(dataset, exact, rounded)
+    assert (found.name, found.questions, found.exact, found.lost) == ("invented", 2, 1.0, 0.5)
 
 
 class FailingLibrary:
