@@ -1,7 +1,8 @@
 """Reads every packet to an embedder's port on a machine, and says which memories' texts were in which request.
 
-Nothing of the sender or the receiver is asked. A request begins with the packet whose payload begins with its method;
-what follows on the same connection belongs to it. Only IPv4 without encryption is understood.
+Nothing of the sender or the receiver is asked, and requests of the observer itself are left out. A request begins with
+the packet whose payload begins with its method; what follows on the same connection belongs to it. Only IPv4 without
+encryption is understood.
 """
 
 import socket
@@ -25,6 +26,9 @@ _CARRIED = 32  # bytes of the packet before, since a marker may be divided betwe
 _CONNECTIONS = 4096  # that are remembered
 _METHODS = (b"POST ", b"GET ")
 _WAIT_SECONDS = 0.5
+OBSERVERS_AGENT = "soak-observer"
+"""By this agent the observer marks requests of its own, with texts that it has read from rows, which are left out."""
+_OWN = f"user-agent: {OBSERVERS_AGENT}\r\n".encode()
 _SEQUENCES = 1 << 32
 _SYN = 2
 
@@ -73,9 +77,9 @@ class Requests:
             self._open.pop(connection, None)
             if len(self._open) >= _CONNECTIONS:
                 del self._open[next(iter(self._open))]
-            request = self._open[connection] = _Request(at)
+            request = self._open[connection] = _Request(at, own=_OWN in payload.lower())
         for marker in MARKER.findall(request.carried + payload):
-            if marker not in request.seen:
+            if marker not in request.seen and not request.own:
                 request.seen.add(marker)
                 self._sighted(marker.decode(), request.began)
         request.carried = (request.carried + payload)[-_CARRIED:]
@@ -89,6 +93,7 @@ class Requests:
 @dataclass(slots=True)
 class _Request:
     began: float
+    own: bool
     carried: bytes = b""
     next: int = 0
     seen: set[bytes] = field(default_factory=set)

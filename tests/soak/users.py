@@ -24,7 +24,7 @@ import httpx
 import numpy as np
 
 from tests.soak.ledger import Ledger, Recall, State, faults_of_answer, is_leak, markers_in, sensitive_since
-from tests.soak.packets import Watch
+from tests.soak.packets import OBSERVERS_AGENT, Watch
 from tests.soak.stores import EMBEDDER_OF, STORES, USERS, Store
 from tests.support.cluster.memories import WORDS
 
@@ -236,7 +236,8 @@ async def connected(dsn: Path) -> AsyncIterator[Any]:
 
 async def embedded(url: str, texts: Sequence[str]) -> np.ndarray:
     """Return the vectors of texts as an embedder computes them now."""
-    async with httpx.AsyncClient(timeout=_EMBED_SECONDS) as client:
+    agent = {"User-Agent": OBSERVERS_AGENT}
+    async with httpx.AsyncClient(timeout=_EMBED_SECONDS, headers=agent) as client:
         served = (await client.get(f"{url}/v1/models")).raise_for_status().json()["data"][0]["id"]
         body = {"input": list(texts), "model": served, "input_type": "document"}
         answer = (await client.post(f"{url}/v1/embeddings", json=body)).raise_for_status().json()

@@ -1,6 +1,6 @@
 """Markers in packets are found whole, once, and belong to the request that began before them."""
 
-from tests.soak.packets import Connection, Requests
+from tests.soak.packets import OBSERVERS_AGENT, Connection, Requests
 
 HERE: Connection = (b"\x0a\xf4\0\1", 40000, b"\x0a\xf4\0\2")
 FIRST, SECOND = "zq00000000000001", "zq00000000000002"
@@ -34,6 +34,13 @@ def test_a_packet_that_is_seen_on_several_interfaces_counts_once_and_begins_no_r
     assert taken((0, text, 1.0), (0, text, 1.2), (len(text), b" more " + SECOND.encode(), 1.3)) == [
         (FIRST, 1.0), (SECOND, 1.0),
     ]  # fmt: skip
+
+
+def test_what_the_observer_itself_asks_is_left_out_and_what_follows_on_the_same_ports_is_not() -> None:
+    """It embeds texts that it has read some time ago, by which no memory leaks that had not."""
+    own = f"POST / HTTP/1.1\r\nHost: x\r\nUser-Agent: {OBSERVERS_AGENT}\r\n\r\n[{FIRST}".encode()
+    end, other = len(own), f"POST / HTTP/1.1\r\nUser-Agent: python\r\n\r\n[{FIRST}]".encode()
+    assert taken((0, own, 1.0), (end, SECOND.encode(), 1.1), (end + 16, other, 2.0)) == [(FIRST, 2.0)]
 
 
 def test_sequence_numbers_that_begin_again_at_zero_are_in_order() -> None:
