@@ -33,7 +33,8 @@ class AtRate:
     @property
     def binds(self) -> str | None:
         """The resource that binds, or None if none does."""
-        return binding(self.usage, waiting=self.waiting)
+        late = sum(self.degraded.values()) > self.asked * (1 - _ANSWERED)
+        return binding(self.usage, late=late, waiting=self.waiting)
 
     @property
     def milliseconds_per_recall(self) -> dict[str, float]:

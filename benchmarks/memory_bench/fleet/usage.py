@@ -60,12 +60,17 @@ def between(first: Moment, last: Moment) -> Usage:
     )
 
 
-def binding(usage: Usage, *, waiting: int = 0) -> str | None:
-    """Return the resource that binds, or None if none does; `waiting` recalls had no connection at a time."""
+def binding(usage: Usage, *, late: bool = False, waiting: int = 0) -> str | None:
+    """Return the resource that binds, or None if none does.
+
+    With `late`, the embedder answered too late for some recalls; `waiting` recalls had no connection at a time.
+    """
     if usage.processors >= BUSY:
-        return f"processors, most of them for the {max(usage.parts, key=usage.parts.__getitem__)}"
+        return f"processors ({max(usage.parts, key=usage.parts.__getitem__)} most)"
     if usage.disk >= BUSY:
         return "the disk"
+    if late:
+        return "the embedder, within a query's budget"
     return "connections to the databases" if waiting else None
 
 

@@ -33,10 +33,12 @@ def test_the_highest_rate_counts_below_which_all_were_sustained() -> None:
 
 
 def test_what_binds_is_named_with_the_part_that_uses_most_of_it() -> None:
-    assert binding(FULL) == "processors, most of them for the primary"
+    assert binding(FULL) == "processors (primary most)"
     assert binding(replace(IDLE, disk=0.95)) == "the disk"
     assert binding(IDLE, waiting=3) == "connections to the databases"
     assert binding(IDLE) is None
+    assert at(100, degraded={"EmbedderTimeout": 11}, waiting=9).binds == "the embedder, within a query's budget"
+    assert at(100, degraded={"EmbedderTimeout": 10}).binds is None
 
 
 def test_figures_name_what_binds_beyond_the_sustained_rate() -> None:
@@ -51,7 +53,7 @@ def test_figures_name_what_binds_beyond_the_sustained_rate() -> None:
         "edits_bound_by": "the disk",
         "recalls_per_s": 25,
         "recall_p95_ms": 30.0,
-        "recalls_bound_by": "processors, most of them for the primary",
+        "recalls_bound_by": "processors (primary most)",
         "processor_ms_per_recall": {"primary": 2.0, "recall library": 1.0},
     }
 
@@ -59,14 +61,14 @@ def test_figures_name_what_binds_beyond_the_sustained_rate() -> None:
 def test_figures_without_a_sustained_rate_say_so() -> None:
     said = figures(None, [at(10, answered=0, usage=FULL)])
     assert said["recalls_per_s"] == 0
-    assert said["recalls_bound_by"] == "processors, most of them for the primary"
+    assert said["recalls_bound_by"] == "processors (primary most)"
 
 
 def test_the_table_has_a_line_for_each_rate() -> None:
     lines = table([at(10), at(25, answered=900, usage=FULL)]).splitlines()
     assert lines[2:] == [
         "| 10 | 100.0% | 10.0 | 20.0 | 40% | 10% | 0 | nothing |",
-        "| 25 | 90.0% | 10.0 | 20.0 | 97% | 10% | 0 | processors, most of them for the primary |",
+        "| 25 | 90.0% | 10.0 | 20.0 | 97% | 10% | 0 | processors (primary most) |",
     ]
 
 
