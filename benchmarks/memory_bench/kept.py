@@ -96,7 +96,7 @@ def _embedder(written: Written) -> Figures:
 
 
 def _fleet(written: Written) -> Figures:
-    kept = ("answered", "p50_ms", "p95_ms", "waiting", "binds", "processor_ms_per_recall")
+    kept = ("asked", "answered", "p50_ms", "p95_ms", "waiting", "binds", "processor_ms_per_recall")
     rates = {
         f"{one['rate']:g} recalls a second": {
             **{name: one[name] for name in kept},
@@ -105,7 +105,7 @@ def _fleet(written: Written) -> Figures:
         for one in written["rates"]
     }
     changed = written["changed"]
-    return {**written["figures"], **rates, **({} if changed is None else {"changed": changed["usage"]})}
+    return {**written["figures"], **rates, **({} if changed is None else {"while they changed": changed["usage"]})}
 
 
 def _flood(written: Written) -> Figures:
