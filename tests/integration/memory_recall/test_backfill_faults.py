@@ -137,12 +137,22 @@ async def test_an_edited_quarantined_row_is_tried_again(bench: Workbench) -> Non
 
 
 async def test_a_broken_embedder_quarantines_nothing(bench: Workbench) -> None:
+    """It answers nothing useful until it has been asked for the test text five times.
+
+    A row alone that is answered so just before may count as failed once; it is tried again.
+    """
     await bench.insert(*(f"text {number}" for number in range(20)))
     garbage: Answer = (200, {}, b"garbage")
-    answers = iter([garbage] * 14)
-    bench.embedder.behaviour = lambda _texts: next(answers, None)
+    tests = 0
+
+    def behaviour(texts: list[str]) -> Answer | None:
+        nonlocal tests
+        tests += not any(text.startswith("text ") for text in texts)
+        return garbage if tests < 5 else None
+
+    bench.embedder.behaviour = behaviour
     result = await bench.backfill()
-    assert (result.tally.embedded, result.tally.failed) == (20, 0)
+    assert (result.tally.embedded, result.tally.quarantined) == (20, 0)
     assert await bench.problems() == []
 
 
