@@ -197,7 +197,10 @@ def summary(
     provenance: Mapping[str, object],
     sources: Path = REPOSITORY,
 ) -> dict[str, object]:
-    """Return what is kept of a run that has written this, over the code in `sources`."""
+    """Return the summary to keep: provenance, digests of the code that was measured, and the figures of the run.
+
+    `written` is the JSON that the run wrote; the code is that of the repository in `sources`.
+    """
     return {
         **provenance,
         "exercises": {path: digest_of_files(sources, [path]) for path in kept.exercises},

@@ -99,6 +99,13 @@ class Run:
 
     async def run(self) -> dict[str, Any]:
         """Prepare, run, and return the figures."""
+        try:
+            return await self._run()
+        finally:
+            if self._pooler is not None:
+                self._pooler.close()
+
+    async def _run(self) -> dict[str, Any]:
         target = await asyncio.to_thread(self._prepare)
         planned = schedule(
             list(FAULTS), seconds=self._seconds, count=round(self._seconds / 60 * _FAULTS_PER_MINUTE), seed=self._seed
@@ -120,13 +127,11 @@ class Run:
         sampling.cancel()
         await self._command(users, "quiet")
         await self._or_ended(asyncio.wait_for(self._quiet.wait(), _LONGEST_WAIT), reading, reviving)
+        reviving.cancel()  # no recall is made from here on
         await self._until_ready(target)
         await self._command(users, "judge")
         await asyncio.wait_for(reading, _LONGEST_WAIT)
-        reviving.cancel()
         logged = await asyncio.to_thread(self._logged, target)
-        if self._pooler is not None:
-            self._pooler.close()
         return self._figures(target, planned, ready, logged)
 
     def _figures(

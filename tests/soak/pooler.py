@@ -11,12 +11,20 @@ from urllib.parse import urlsplit
 
 from devcluster.drivers.node import NodeCluster
 from devcluster.errors import DevclusterError
-from devcluster.preflight import search_path
 from devcluster.retrying import until
+from tests.support.pgbouncer import pgbouncer_program, settings_text
 
 PORT = 6432
 _USER = "nobody"  # it refuses to run as root
 _START_SECONDS, _ENDED_SECONDS = 20, 10
+_OPTIONS = {
+    "auth_type": "any",
+    "pool_mode": "transaction",
+    "default_pool_size": 4,
+    "server_connect_timeout": 3,
+    "server_login_retry": 1,
+    "server_tls_sslmode": "prefer",
+}
 _RUNNING = "process up"  # what it logs when it listens
 
 
@@ -27,14 +35,11 @@ class Pooler:
     """
 
     def __init__(self, cluster: NodeCluster, dsn: str) -> None:
-        program = shutil.which("pgbouncer", path=search_path())
-        if program is None:
-            raise DevclusterError("pgbouncer is not installed", remedy="as root: apt-get install --yes pgbouncer")
         self._directory = Path(tempfile.mkdtemp(prefix="soak-pooler-"))  # below nothing that the user cannot enter
         shutil.chown(self._directory, _USER)
         self._settings = self._directory / "pgbouncer.ini"
         self._write(dsn)
-        self._command = ["setpriv", f"--reuid={_USER}", "--clear-groups", program, str(self._settings)]
+        self._command = ["setpriv", f"--reuid={_USER}", "--clear-groups", pgbouncer_program(), str(self._settings)]
         self._cluster = cluster
         self._file = cluster.logs / "pgbouncer.log"
         self._log = self._file.open("ab")
@@ -87,13 +92,7 @@ class Pooler:
         name = parts.path.strip("/")
         server = f"host={parts.hostname} port={parts.port} user={parts.username} password={parts.password}"
         partial = self._settings.with_suffix(".partial")
-        partial.write_text(
-            f"[databases]\n{name} = {server}\n"
-            f"[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {PORT}\nunix_socket_dir =\nauth_type = any\n"
-            "pool_mode = transaction\ndefault_pool_size = 4\nserver_connect_timeout = 3\nserver_login_retry = 1\n"
-            "server_tls_sslmode = prefer\nignore_startup_parameters = lock_timeout\n",
-            encoding="utf-8",
-        )
+        partial.write_text(settings_text({name: server}, PORT, _OPTIONS), encoding="utf-8")
         shutil.chown(partial, _USER)
         partial.chmod(0o600)
         partial.rename(self._settings)

@@ -43,9 +43,7 @@ async def running_pgbouncer(
     Raises:
         DevclusterError: PgBouncer is not installed, or did not start; the message has the end of what it said.
     """
-    program = shutil.which("pgbouncer", path=search_path())
-    if program is None:
-        raise DevclusterError("pgbouncer is not installed", remedy="run `make host` as root, or install it")
+    program = pgbouncer_program()
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -67,17 +65,32 @@ async def running_pgbouncer(
         shutil.rmtree(directory)
 
 
+def settings_text(servers: Mapping[str, str], port: int, options: Mapping[str, object]) -> str:
+    """Return the settings file of a pooler on a loopback port, with further options by their names."""
+    databases = "".join(f"{name} = {where}\n" for name, where in servers.items())
+    everywhere = {"listen_addr": "127.0.0.1", "unix_socket_dir": "", "ignore_startup_parameters": "lock_timeout"}
+    lines = "".join(f"{name} = {value}\n" for name, value in {**everywhere, "listen_port": port, **options}.items())
+    return f"[databases]\n{databases}[pgbouncer]\n{lines}"
+
+
+def pgbouncer_program() -> str:
+    """Return the path of PgBouncer.
+
+    Raises:
+        DevclusterError: it is not installed.
+    """
+    program = shutil.which("pgbouncer", path=search_path())
+    if program is None:
+        raise DevclusterError("pgbouncer is not installed", remedy="run `make host` as root, or install it")
+    return program
+
+
 def _write_settings(directory: Path, servers: Mapping[str, str], *, port: int, mode: str, pool_size: int) -> Path:
     users, settings = directory / "users.txt", directory / "pgbouncer.ini"
     users.write_text(f'"{APP_ROLE}" "{APP_PASSWORD}"\n', encoding="utf-8")
-    databases = "".join(f"{name} = {where}\n" for name, where in servers.items())
-    settings.write_text(
-        f"[databases]\n{databases}"
-        f"[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\nlogfile = {directory}/log\n"
-        f"auth_type = scram-sha-256\nauth_file = {users}\npool_mode = {mode}\ndefault_pool_size = {pool_size}\n"
-        "ignore_startup_parameters = lock_timeout\n",
-        encoding="utf-8",
-    )
+    authentication = {"auth_type": "scram-sha-256", "auth_file": users, "logfile": directory / "log"}
+    options = {**authentication, "pool_mode": mode, "default_pool_size": pool_size}
+    settings.write_text(settings_text(servers, port, options), encoding="utf-8")
     return settings
 
 

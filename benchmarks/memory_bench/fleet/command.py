@@ -12,9 +12,9 @@ import typer
 
 from memory_bench.fleet.objects import measure_objects
 from memory_bench.fleet.recalls import measure_recalls
-from memory_bench.fleet.results import AtRate, Changed, draw, figures, table, write
+from memory_bench.fleet.results import ChangeResult, RateResult, draw, figures, table
 from memory_bench.fleet.store import BYTES_PER_ROW
-from memory_bench.report import OutputOption, console, results_directory
+from memory_bench.report import OutputOption, console, results_directory, write_json
 from tests.support.model_files.cache import CACHE
 
 _RATES = [10.0, 25.0, 50.0, 100.0, 200.0]
@@ -53,8 +53,8 @@ def fleet(  # noqa: PLR0917  (typer makes options of them; nobody calls this by 
     """
     directory = results_directory("fleet", output)
     directory.mkdir(parents=True, exist_ok=True)
-    found: Changed | None = None
-    rates: list[AtRate] = []
+    found: ChangeResult | None = None
+    rates: list[RateResult] = []
     if only is not Part.RECALLS:
         found = asyncio.run(measure_objects(indexes, changed, console.print))
     if only is not Part.OBJECTS:
@@ -69,11 +69,11 @@ def fleet(  # noqa: PLR0917  (typer makes options of them; nobody calls this by 
         draw(rates, directory / "fleet.png")
     main = {**figures(found, rates), **({"rows": rows, "users": users} if rates else {})}
     written: dict[str, Any] = {"figures": main, "rates": [_said(one) for one in rates]}
-    write(directory, {**written, "changed": None if found is None else asdict(found)})
+    write_json(directory / "fleet.json", {**written, "changed": None if found is None else asdict(found)})
     print(json.dumps(main))
 
 
-def _said(one: AtRate) -> dict[str, Any]:
+def _said(one: RateResult) -> dict[str, Any]:
     return {**asdict(one), "binds": one.binds, "processor_ms_per_recall": one.milliseconds_per_recall}
 
 

@@ -1,4 +1,4 @@
-"""Recalls at a fixed rate from a process of its own: `python -m memory_bench.fleet.load ORDER`, a JSON object.
+"""Recalls at a fixed rate from a process of its own: `python -m memory_bench.fleet.load PARAMETERS`, a JSON object.
 
 Half of the recalls search the primary, and half the replica; both go through the pooler. Each begins at its time,
 whether the ones before it have been answered or not, and its time is counted from then. Queries are embedded by a real
@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from memory_bench.fleet.store import MODEL, shortened, user
-from memory_bench.fleet.usage import between, moment
+from memory_bench.fleet.usage import between, snapshot
 from memory_bench.latency.synthetic import Synthetic
 from memory_recall import EmbedderClient, HybridRecall, MemoryIndexError, RecallQuery, create_pool
 from memory_recall.contrib.replicas import ReplicaRecall
@@ -35,8 +35,10 @@ _LATE_SECONDS = 30.0  # for what is still under way when the last recall has beg
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
-    """What a run of this program is asked for; `parts` are the process ids whose processor time is counted."""
+class LoadParameters:
+    """The argument of this program: where the databases and the embedder are, how many rows and users there are, and
+    how many recalls to begin a second, for how many seconds. `parts` are process ids whose processor time is counted.
+    """
 
     primary: str
     replica: str
@@ -104,41 +106,45 @@ async def ask_at_rate(recalls: Sequence[Any], queries: Sequence[RecallQuery], ra
     return answers
 
 
-async def _measure(order: Order) -> dict[str, Any]:
-    questions = Synthetic().questions(order.rows, _QUESTIONS)
+async def _measure(given: LoadParameters) -> dict[str, Any]:
+    questions = Synthetic().questions(given.rows, _QUESTIONS)
     vectors = dict(zip(questions.texts, shortened(questions.vectors).tolist(), strict=True))
     queries = [
-        RecallQuery(text, user_id=user(number % order.users), limit=10) for number, text in enumerate(questions.texts)
+        RecallQuery(text, user_id=user(number % given.users), limit=10) for number, text in enumerate(questions.texts)
     ]
     async with AsyncExitStack() as stack:
         pools: list[Any] = []
-        for dsn in (order.primary, order.replica):
+        for dsn in (given.primary, given.replica):
             pool = await create_pool(DsnText(dsn), min_size=1, max_size=_POOL_SIZE, statement_cache_size=0)
             pools.append(await stack.enter_async_context(pool))
-        embedder = SentenceEmbedder(await stack.enter_async_context(EmbedderClient(order.embedder, MODEL)), vectors)
+        embedder = SentenceEmbedder(await stack.enter_async_context(EmbedderClient(given.embedder, MODEL)), vectors)
         of_primary, of_replica = (HybridRecall(pool, embedder) for pool in pools)
         for one in (of_primary, of_replica):
             stack.push_async_callback(one.close)
         recalls: list[HybridRecall | WrappingRecall] = [of_primary, ReplicaRecall(of_replica, pools[0])]
-        await ask_at_rate(recalls, queries, min(order.rate, 20.0), _WARM_UP / 20)
-        parts, own = moment(order.parts), resource.getrusage(resource.RUSAGE_SELF)
-        async with asyncio.timeout(order.seconds + _LATE_SECONDS):
-            answers = await ask_at_rate(recalls, queries, order.rate, order.seconds)
-        usage, later = between(parts, moment(order.parts)), resource.getrusage(resource.RUSAGE_SELF)
+        await ask_at_rate(recalls, queries, min(given.rate, 20.0), _WARM_UP / 20)
+        parts, own = snapshot(given.parts), resource.getrusage(resource.RUSAGE_SELF)
+        async with asyncio.timeout(given.seconds + _LATE_SECONDS):
+            answers = await ask_at_rate(recalls, queries, given.rate, given.seconds)
+        usage, later = between(parts, snapshot(given.parts)), resource.getrusage(resource.RUSAGE_SELF)
     used = later.ru_utime + later.ru_stime - own.ru_utime - own.ru_stime
-    times = answers.milliseconds or [float("nan")]
+    p50, p95 = (_percentile(answers.milliseconds, percent) for percent in (50, 95))
     return {
-        "rate": order.rate,
-        "asked": int(order.rate * order.seconds),
+        "rate": given.rate,
+        "asked": int(given.rate * given.seconds),
         "answered": len(answers.milliseconds),
         "refused": dict(answers.refused),
         "degraded": dict(answers.degraded),
-        "p50_ms": round(float(np.percentile(times, 50)), 2),
-        "p95_ms": round(float(np.percentile(times, 95)), 2),
+        "p50_ms": p50,
+        "p95_ms": p95,
         "waiting": max(0, answers.under_way - len(pools) * _POOL_SIZE),
         "usage": {**asdict(usage), "parts": {**usage.parts, "recall library": used}},
     }
 
 
+def _percentile(times: Sequence[float], percent: float) -> float | None:
+    return round(float(np.percentile(times, percent)), 2) if times else None
+
+
 if __name__ == "__main__":
-    print(json.dumps(asyncio.run(_measure(Order(**json.loads(sys.argv[1]))))))
+    print(json.dumps(asyncio.run(_measure(LoadParameters(**json.loads(sys.argv[1]))))))

@@ -9,9 +9,9 @@ from typing import TypeAlias
 import psutil
 
 from devcluster.node.configs import OPERATOR_USER
-from memory_bench.fleet.results import Changed
+from memory_bench.fleet.results import ChangeResult
 from memory_bench.fleet.store import Say
-from memory_bench.fleet.usage import between, moment
+from memory_bench.fleet.usage import between, snapshot
 from memory_bench.operator.scale.hollow_node import hollow_node
 from memory_bench.operator.scale.measure import settle
 from memory_bench.operator.scale.population import Member, Population
@@ -23,7 +23,7 @@ Generation: TypeAlias = tuple[str, str, int]
 """The namespace, the name and a generation of an object."""
 
 _CHANGED_SECONDS = 300.0
-_PARTS = {  # how the first argument, or the second of an interpreter, ends
+_PARTS = {  # by the program, which is the first word of a command line, or the second after an interpreter
     "operator": "memory-operator",
     "API server": "kube-apiserver",
     "etcd": "etcd",
@@ -34,11 +34,11 @@ _PARTS = {  # how the first argument, or the second of an interpreter, ends
 }
 
 
-async def measure_objects(objects: int, changed: int, say: Say) -> Changed:
+async def measure_objects(objects: int, changed: int, say: Say) -> ChangeResult:
     """Create `objects` MemoryIndex objects, change `changed` of them at once, and return how long that took.
 
-    Each change is one of the spec that leaves nothing to do in the database. Pods of theirs exist on a node without a
-    machine, so that two processors carry them.
+    A change edits the spec in a way that leaves nothing to do in the database. The pods of the objects are scheduled to
+    a node without a machine, which only reports them as running, since two processors could not run hundreds.
     """
     with running_platform() as platform:
         async with api_of(platform.cluster) as api:
@@ -55,13 +55,13 @@ async def measure_objects(objects: int, changed: int, say: Say) -> Changed:
                 return await _change(population, changed)
 
 
-async def _change(population: Population, changed: int) -> Changed:
+async def _change(population: Population, changed: int) -> ChangeResult:
     members = population.members
     chosen = members[:: max(1, len(members) // changed)][:changed]
-    parts = processes()
+    parts = _processes()
     observed: dict[Generation, float] = {}
     watching = asyncio.create_task(_observe(population.api, observed))
-    before = moment(parts)
+    before = snapshot(parts)
     try:
         async with asyncio.timeout(_CHANGED_SECONDS):
             edits = await asyncio.gather(*(_edit(population, member) for member in chosen))
@@ -72,11 +72,11 @@ async def _change(population: Population, changed: int) -> Changed:
     finally:
         watching.cancel()
     seconds = tuple(max(0.0, observed[edit] - at) for edit, at in edits)
-    return Changed(len(members), seconds, between(before, moment(parts)))
+    return ChangeResult(len(members), seconds, between(before, snapshot(parts)))
 
 
 async def _edit(population: Population, member: Member) -> tuple[Generation, float]:
-    """Change an object; return its generation, and when the API server had taken it."""
+    """Change an object; return its new generation, and the time at which the API server had accepted it."""
     spec = {"database": {"extension": {"minimumVersion": f"0.7.{next(population.edits)}"}}}
     edited = await population.api.patch(member.path, {"spec": spec})
     return (member.namespace, member.name, edited["metadata"]["generation"]), time.monotonic()
@@ -91,10 +91,10 @@ async def _observe(api: Api, observed: dict[Generation, float]) -> None:
             observed.setdefault(of, time.monotonic())
 
 
-def processes() -> dict[str, int]:
-    """Return the process ids of the parts of the cluster that run on this machine."""
+def _processes() -> dict[str, int]:
+    """Return the process ids of the cluster's parts; a part that runs on another machine is left out."""
     found: dict[str, int] = {}
-    for process in psutil.process_iter(["cmdline", "ppid", "name"]):
+    for process in psutil.process_iter(["cmdline"]):
         for part, ending in _PARTS.items():
             if part not in found and _runs(process.info["cmdline"] or (), ending):
                 found[part] = process.pid

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from memory_bench.fleet.load import Order
-from memory_bench.fleet.results import AtRate
+from memory_bench.fleet.load import LoadParameters
+from memory_bench.fleet.results import RateResult
 from memory_bench.fleet.store import Say, running_store
 from memory_bench.fleet.usage import Usage
 from memory_bench.servers import memory_embedder
@@ -20,7 +20,7 @@ _MORE_SECONDS = 120.0  # for the start of the program, its warm-up, and recalls 
 
 async def measure_recalls(
     model: Path, cache: Path, log: Path, *, rows: int, users: int, rates: Sequence[float], seconds: float, say: Say
-) -> list[AtRate]:
+) -> list[RateResult]:
     """Return what came of the recalls at each rate, the lowest first.
 
     Raises:
@@ -33,23 +33,23 @@ async def measure_recalls(
             for rate in sorted(rates):
                 say(f"{rate:g} recalls a second")
                 parts = {**fleet.parts, "embedder": embedder.pid}
-                order = Order(fleet.primary, fleet.replica, embedder.url, rows, users, rate, seconds, parts)
-                measured.append(await _at_rate(order))
+                given = LoadParameters(fleet.primary, fleet.replica, embedder.url, rows, users, rate, seconds, parts)
+                measured.append(await _at_rate(given))
     return measured
 
 
-async def _at_rate(order: Order) -> AtRate:
+async def _at_rate(given: LoadParameters) -> RateResult:
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", _PROGRAM, json.dumps(asdict(order)), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        sys.executable, "-m", _PROGRAM, json.dumps(asdict(given)), stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
     try:
-        async with asyncio.timeout(order.seconds + _MORE_SECONDS):
+        async with asyncio.timeout(given.seconds + _MORE_SECONDS):
             output, errors = await process.communicate()
     finally:
         if process.returncode is None:
             process.kill()
             await process.wait()
     if process.returncode:
-        raise RuntimeError(f"{_PROGRAM} failed at {order.rate:g} recalls a second:\n{errors.decode()[-2000:]}")
+        raise RuntimeError(f"{_PROGRAM} failed at {given.rate:g} recalls a second:\n{errors.decode()[-2000:]}")
     said = json.loads(output)
-    return AtRate(**{**said, "usage": Usage(**said["usage"])})
+    return RateResult(**{**said, "usage": Usage(**said["usage"])})

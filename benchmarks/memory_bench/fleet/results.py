@@ -6,18 +6,19 @@ from pathlib import Path
 from typing import Any
 
 from memory_bench.fleet.usage import Usage, binding
-from memory_bench.report import chart, markdown_table, write_json
+from memory_bench.report import chart, markdown_table
 
 _ANSWERED = 0.99  # the share of the recalls that both legs have to answer at a rate that is sustained
 _SLOWER = 4.0  # how many times the p95 of the lowest rate a sustained rate may have
 
 
 @dataclass(frozen=True, slots=True)
-class AtRate:
+class RateResult:
     """What came of the recalls at one rate; times are in milliseconds, and the rate is in recalls a second.
 
-    `refused` and `degraded` are the numbers of recalls by the reason that was given. `waiting` is the most recalls that
-    had no connection to a database at a time.
+    The times are those of recalls that both legs answered, None without any. `refused` and `degraded` are the numbers
+    of recalls by the reason that was given. `waiting` is the most recalls that had no connection to a database at a
+    time.
     """
 
     rate: float
@@ -25,8 +26,8 @@ class AtRate:
     answered: int
     refused: Mapping[str, int]
     degraded: Mapping[str, int]
-    p50_ms: float
-    p95_ms: float
+    p50_ms: float | None
+    p95_ms: float | None
     usage: Usage
     waiting: int
 
@@ -43,8 +44,11 @@ class AtRate:
 
 
 @dataclass(frozen=True, slots=True)
-class Changed:
-    """What came of objects that changed at once: seconds until each was observed, and what was used meanwhile."""
+class ChangeResult:
+    """What came of objects that changed at once, and what was used meanwhile.
+
+    `seconds` are those from the moment at which the API server had accepted each change until it was observed.
+    """
 
     objects: int
     seconds: tuple[float, ...]
@@ -52,8 +56,8 @@ class Changed:
 
     @property
     def edits_per_s(self) -> float:
-        """How many changes were observed a second, until the last of them was."""
-        return len(self.seconds) / max(self.seconds)
+        """How many changes were made and observed a second, from the first request to the last observation."""
+        return len(self.seconds) / self.usage.seconds
 
     @property
     def p95_s(self) -> float:
@@ -61,7 +65,7 @@ class Changed:
         return sorted(self.seconds)[max(0, round(len(self.seconds) * 0.95) - 1)]
 
 
-def sustained(rates: Sequence[AtRate]) -> AtRate | None:
+def sustained(rates: Sequence[RateResult]) -> RateResult | None:
     """Return the highest rate that is sustained with all lower ones, or None if the lowest is not.
 
     A rate is sustained if both legs answered 99 of 100 recalls, and 95 of 100 of those took no longer than four times
@@ -69,13 +73,16 @@ def sustained(rates: Sequence[AtRate]) -> AtRate | None:
     """
     found = None
     for one in rates:
-        if one.answered < one.asked * _ANSWERED or one.p95_ms > _SLOWER * rates[0].p95_ms:
+        lowest = rates[0].p95_ms
+        if one.answered < one.asked * _ANSWERED or one.p95_ms is None or lowest is None:
+            return found
+        if one.p95_ms > _SLOWER * lowest:
             return found
         found = one
     return found
 
 
-def figures(changed: Changed | None, rates: Sequence[AtRate]) -> dict[str, Any]:
+def figures(changed: ChangeResult | None, rates: Sequence[RateResult]) -> dict[str, Any]:
     """Return the main figures of what was measured."""
     found: dict[str, Any] = {}
     if changed is not None:
@@ -99,15 +106,14 @@ def figures(changed: Changed | None, rates: Sequence[AtRate]) -> dict[str, Any]:
     return found
 
 
-def table(rates: Sequence[AtRate]) -> str:
+def table(rates: Sequence[RateResult]) -> str:
     """Return a Markdown table with one line for each rate."""
     heading = ("recalls/s", "by both legs", "p50 ms", "p95 ms", "processors", "disk", "waiting", "binds")
     lines = [
         (
             f"{one.rate:g}",
             f"{one.answered / one.asked:.1%}",
-            f"{one.p50_ms:.1f}",
-            f"{one.p95_ms:.1f}",
+            *("" if time is None else f"{time:.1f}" for time in (one.p50_ms, one.p95_ms)),
             f"{one.usage.processors:.0%}",
             f"{one.usage.disk:.0%}",
             str(one.waiting),
@@ -118,7 +124,7 @@ def table(rates: Sequence[AtRate]) -> str:
     return markdown_table([heading, *lines])
 
 
-def draw(rates: Sequence[AtRate], path: Path) -> None:
+def draw(rates: Sequence[RateResult], path: Path) -> None:
     """Draw the times of recalls, and how busy processors and disk are, over the rate."""
     x = [one.rate for one in rates]
     with chart(path, rows=2, size=(6, 6)) as (times, shares):
@@ -131,8 +137,3 @@ def draw(rates: Sequence[AtRate], path: Path) -> None:
         shares.set(xlabel="recalls begun a second", ylabel="per cent", ylim=(0, 105))
         for axes in (times, shares):
             axes.legend()
-
-
-def write(directory: Path, written: Mapping[str, Any]) -> None:
-    """Write what was measured to `fleet.json` in the directory."""
-    write_json(directory / "fleet.json", written)

@@ -18,7 +18,7 @@ import numpy as np
 
 from memory_bench.latency.synthetic import BLOCK, Floats, Synthetic
 from memory_bench.postgres import bare_model, build_index, migrate_schema
-from tests.support.pgbouncer import Pooler, running_pgbouncer
+from tests.support.pgbouncer import running_pgbouncer
 from tests.support.postgres_instance import APP_PASSWORD, APP_ROLE, PostgresInstance, running_instance
 
 MODEL, DIMENSIONS = "all-MiniLM-L6-v2", 384
@@ -50,11 +50,10 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """Both instances with the pooler in front of them; `parts` are the process ids of their first processes."""
+    """The connection strings of both instances, through the pooler, and the process id of each of the three."""
 
     primary: str
     replica: str
-    pooler: Pooler
     parts: dict[str, int]
 
 
@@ -92,7 +91,7 @@ async def running_store(cache: Path, rows: int, users: int, say: Say) -> AsyncIt
         }
         async with running_pgbouncer(servers, pool_size=_POOL_SIZE) as pooler:
             parts = {"primary": primary.pid, "replica": replica.pid, "pooler": pooler.pid}
-            yield Fleet(pooler.dsn("primary"), pooler.dsn("replica"), pooler, parts)
+            yield Fleet(pooler.dsn("primary"), pooler.dsn("replica"), parts)
 
 
 async def _fill(primary: PostgresInstance, rows: int, users: int, say: Say) -> None:

@@ -13,13 +13,13 @@ BUSY = 0.9  # the share of its time from which a resource counts as the one that
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
-    """What had been used at one moment: seconds of processors by part, of all processors, and of the busiest disk."""
+class Snapshot:
+    """What had been used until one moment: processor seconds by part, idle ones, and busy seconds by disk."""
 
     at: Seconds
     parts: Mapping[str, Seconds]
     idle: Seconds
-    disk: Seconds
+    disks: Mapping[str, Seconds]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,27 +36,27 @@ class Usage:
     disk: float
 
 
-def moment(parts: Mapping[str, int]) -> Moment:
-    """Return what has been used until now; `parts` are the process ids of each part's first process.
+def snapshot(parts: Mapping[str, int]) -> Snapshot:
+    """Return what has been used until now; `parts` are the process ids of each part's main process.
 
     The processes that such a process has started count with it, also those that have ended.
     """
     disks = psutil.disk_io_counters(perdisk=True, nowrap=True)
-    busy = max((getattr(disk, "busy_time", 0) for disk in disks.values()), default=0)
+    busy = {name: getattr(disk, "busy_time", 0) / 1000 for name, disk in disks.items()}
     used = {name: _processor_seconds(pid) for name, pid in parts.items()}
     times = psutil.cpu_times()
-    return Moment(time.monotonic(), used, times.idle + times.iowait, busy / 1000)
+    return Snapshot(time.monotonic(), used, times.idle + times.iowait, busy)
 
 
-def between(first: Moment, last: Moment) -> Usage:
+def between(first: Snapshot, last: Snapshot) -> Usage:
     """Return what was used between two moments of the same parts."""
     seconds = last.at - first.at
     idle = (last.idle - first.idle) / (seconds * (psutil.cpu_count() or 1))
     return Usage(
         seconds,
         {name: last.parts[name] - before for name, before in first.parts.items()},
-        max(0.0, min(1.0, 1 - idle)),
-        max(0.0, min(1.0, (last.disk - first.disk) / seconds)),
+        _share(1 - idle, 1.0),
+        max((_share(used - first.disks.get(name, used), seconds) for name, used in last.disks.items()), default=0.0),
     )
 
 
@@ -66,12 +66,17 @@ def binding(usage: Usage, *, late: bool = False, waiting: int = 0) -> str | None
     With `late`, the embedder answered too late for some recalls; `waiting` recalls had no connection at a time.
     """
     if usage.processors >= BUSY:
-        return f"processors ({max(usage.parts, key=usage.parts.__getitem__)} most)"
+        most = max(usage.parts, key=usage.parts.__getitem__, default="others")
+        return f"processors ({most} most)"
     if usage.disk >= BUSY:
         return "the disk"
     if late:
         return "the embedder, within a query's budget"
     return "connections to the databases" if waiting else None
+
+
+def _share(used: float, of: float) -> float:
+    return max(0.0, min(1.0, used / of))
 
 
 def _processor_seconds(pid: int) -> Seconds:

@@ -38,7 +38,7 @@ class Bounds:
 
 
 BeforeSending = Callable[[], Awaitable[None]]
-"""Is awaited when a connection stands, just before a request's body is written to it, at each attempt.
+"""Is awaited once a connection is established, just before a request's body is written to it, at each attempt.
 
 What it raises ends the request; nothing of the body has been sent then.
 """

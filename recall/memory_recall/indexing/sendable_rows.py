@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from memory_recall.embedding.bounded_answer import BeforeSending
 from memory_recall.embedding.wire import EmbeddedBatch
+from memory_recall.errors import DatabaseUnreachable
 from memory_recall.indexing.queue_sql import PendingRow
 from memory_recall.postgres.connection import Connection
 
@@ -20,8 +21,9 @@ RunStatements = Callable[[Callable[[Connection], Awaitable[Any]]], Awaitable[Any
 LookUp = Callable[[Connection, Sequence[PendingRow]], Awaitable[list[PendingRow]]]
 
 _OLDEST_SECONDS = 0.5  # of an answer by which texts are still sent
-_CONFIRM_SECONDS = 2.0  # for which a connection to the embedder stands idle while the database is asked
+_CONFIRM_SECONDS = 2.0  # for which a connection to the embedder may be idle while the database is asked
 _ATTEMPTS = 5  # in which a fresh answer is insisted on, lest a slow database keeps texts from being sent at all
+_MOST_UNANSWERED = 30  # attempts in a row, of two seconds at least, after which it is an error that nothing is sent
 
 
 class Embed(Protocol):
@@ -34,6 +36,10 @@ class Embed(Protocol):
 
 class _NotConfirmedError(Exception):
     """The database did not confirm, or not soon enough, that all rows may still be sent."""
+
+
+class _UnansweredError(_NotConfirmedError):
+    """The database did not answer while the connection to the embedder could wait."""
 
 
 class SendableRows:
@@ -52,24 +58,28 @@ class SendableRows:
     async def send(self, rows: Sequence[PendingRow], embed: Embed) -> tuple[list[PendingRow], EmbeddedBatch | None]:
         """Embed the rows whose text may be sent. Return these rows and their vectors.
 
-        The rows are looked up when the connection to the embedder stands, so that no time is left between that and the
-        texts; and again whenever they are sent again. An answer that took longer than half a second, for example
-        because the process stood still, is not relied on. If the database does not answer within two seconds, the
-        request is given up, and the outage is waited for without a connection to the embedder: the embedder would end
-        it, which would count as a failure of these rows. If none of the rows may be sent, the result is an empty list
-        and None.
+        The rows are looked up once the connection to the embedder is established, so that no time passes between that
+        and the sending; and again whenever they are sent again. An answer that took longer than half a second, for
+        example because the process stood still, is not relied on. If the database does not answer within two seconds,
+        the request is given up, and the outage is waited for without a connection to the embedder: the embedder would
+        end it, which would count as a failure of these rows. If none of the rows may be sent, the result is an empty
+        list and None.
 
         Raises:
+            DatabaseUnreachable: the database took longer than two seconds to answer, in 30 attempts in a row.
             MemoryIndexError: as of `run` and `embed`.
         """
         left = list(rows)
-        attempts = 0
+        attempts = unanswered = 0
         while left:
             attempts += 1
             oldest = _OLDEST_SECONDS if attempts <= _ATTEMPTS else math.inf
             try:
                 return left, await embed([row.text for row in left], before_sending=self._confirming(left, oldest))
-            except _NotConfirmedError:
+            except _NotConfirmedError as error:
+                unanswered = unanswered + 1 if isinstance(error, _UnansweredError) else 0
+                if unanswered == _MOST_UNANSWERED:
+                    raise _too_slow() from None
                 left, _ = await self._run(self._looking_up(left))
         return [], None
 
@@ -81,7 +91,7 @@ class SendableRows:
                 async with asyncio.timeout(_CONFIRM_SECONDS):
                     left, age = await self._run(self._looking_up(rows))
             except TimeoutError:
-                raise _NotConfirmedError from None
+                raise _UnansweredError from None
             if len(left) < len(rows) or age > oldest:
                 raise _NotConfirmedError
 
@@ -95,3 +105,11 @@ class SendableRows:
             return await self._look_up(connection, rows), time.monotonic() - began
 
         return look_up
+
+
+def _too_slow() -> DatabaseUnreachable:
+    return DatabaseUnreachable(
+        f"The database took longer than {_CONFIRM_SECONDS:.0f} s to say which rows may still be sent to the embedder, "
+        f"{_MOST_UNANSWERED} times in a row, so no text was sent.",
+        "Look in pg_stat_activity for what its statements wait for, such as locks on the table or a full disk.",
+    )

@@ -134,7 +134,7 @@ def session_name(table: int, progress: WarmingProgress) -> str:
 
 
 def progress_of(table: int, names: Iterable[str]) -> WarmingProgress | None:
-    """Return the progress for the table with this OID by the names of sessions; None if none of them warms it."""
+    """Return the warming progress of the table with this OID from session names; None if no session warms it."""
     for name in names:
         found = _SESSION_NAME.fullmatch(name)
         if found and int(found[1]) == table:

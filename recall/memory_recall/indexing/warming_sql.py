@@ -125,7 +125,7 @@ async def sample_ids(connection: Connection, table: MemoryTable, count: int) -> 
 
 
 async def prepare_searches(connection: Connection) -> None:
-    """Have all searches of this session use the vector index, and read as much of it as a search can."""
+    """Set for this session that each search uses the vector index and visits as many of its entries as it can."""
     await apply_settings(connection, {"hnsw.ef_search": "1000", "enable_seqscan": "off"})
 
 
@@ -142,7 +142,7 @@ async def search_near(connection: Connection, table: MemoryTable, key: MemoryId)
 
 
 async def name_session(connection: Connection, table: MemoryTable, progress: WarmingProgress) -> None:
-    """Tell by the name of this session how far the reading is. The name is forgotten with the session."""
+    """Set the session's application_name to the warming progress; others can read it while the session lasts."""
     with translated("naming the session"):
         await connection.execute(
             "SELECT set_config('application_name', $1, false)", session_name(await _oid(connection, table), progress)

@@ -1,4 +1,4 @@
-"""Whether a row's text may be sent is asked when the connection to the embedder stands, and at each attempt anew."""
+"""Whether a row's text may be sent is asked once a connection to the embedder is established, at each attempt."""
 
 import asyncio
 import json

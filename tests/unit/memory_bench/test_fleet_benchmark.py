@@ -1,15 +1,18 @@
 """The fleet benchmark: what its figures say of invented rates and changes."""
 
 import asyncio
+import json
 import subprocess
 import sys
 import time
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from memory_bench.fleet.load import ask_at_rate
-from memory_bench.fleet.results import AtRate, Changed, figures, sustained, table
-from memory_bench.fleet.usage import Usage, between, binding, moment
+from memory_bench.fleet.results import ChangeResult, RateResult, figures, sustained, table
+from memory_bench.fleet.usage import Snapshot, Usage, between, binding, snapshot
 from memory_recall import RecallQuery
 from memory_recall.errors import DatabaseUnreachable
 
@@ -17,9 +20,9 @@ IDLE = Usage(10.0, {"primary": 2.0, "recall library": 1.0}, processors=0.4, disk
 FULL = replace(IDLE, processors=0.97)
 
 
-def at(rate: float, **changes: Any) -> AtRate:
+def at(rate: float, **changes: Any) -> RateResult:
     """Return a rate at which all is well, but for the changes."""
-    good = AtRate(rate, 1000, 1000, {}, {}, p50_ms=10.0, p95_ms=20.0, usage=IDLE, waiting=0)
+    good = RateResult(rate, 1000, 1000, {}, {}, p50_ms=10.0, p95_ms=20.0, usage=IDLE, waiting=0)
     return replace(good, **changes)
 
 
@@ -44,11 +47,11 @@ def test_what_binds_is_named_with_the_part_that_uses_most_of_it() -> None:
 def test_figures_name_what_binds_beyond_the_sustained_rate() -> None:
     """A recall's processor time is that of the sustained rate, where no recall is given up."""
     rates = [at(10), at(25, p95_ms=30.0), at(50, answered=400, usage=FULL)]
-    changed = Changed(500, (1.0, 2.0, 4.0, 3.0), replace(IDLE, disk=0.99))
+    changed = ChangeResult(500, (1.0, 2.0, 4.0, 3.0), replace(IDLE, seconds=5.0, disk=0.99))
     assert figures(changed, rates) == {
         "indexes": 500,
         "changed_at_once": 4,
-        "edits_per_s": 1.0,
+        "edits_per_s": 0.8,
         "edit_p95_s": 4.0,
         "edits_bound_by": "the disk",
         "recalls_per_s": 25,
@@ -59,7 +62,9 @@ def test_figures_name_what_binds_beyond_the_sustained_rate() -> None:
 
 
 def test_figures_without_a_sustained_rate_say_so() -> None:
-    said = figures(None, [at(10, answered=0, usage=FULL)])
+    """Where no recall was answered by both legs, there is no time, and JSON has no number that is none."""
+    said = figures(None, [at(10, answered=0, p50_ms=None, p95_ms=None, usage=FULL)])
+    assert json.loads(json.dumps(said, allow_nan=False))["recall_p95_ms"] is None
     assert said["recalls_per_s"] == 0
     assert said["recalls_bound_by"] == "processors (primary most)"
 
@@ -105,15 +110,21 @@ async def test_recalls_begin_at_their_time_though_others_are_under_way() -> None
     assert all(milliseconds >= 199 for milliseconds in answers.milliseconds)
 
 
+def test_the_disk_counts_that_was_busiest_between_the_moments_not_since_the_machine_started() -> None:
+    first = Snapshot(0.0, {}, 0.0, {"old": 900.0, "new": 1.0})
+    last = Snapshot(10.0, {}, 0.0, {"old": 901.0, "new": 10.5})
+    assert between(first, last).disk == pytest.approx(0.95)
+
+
 def test_processor_time_of_a_part_includes_what_it_started() -> None:
     """The child's child uses a processor, as a session of Postgres does."""
     work = "import time; end = time.process_time() + .3\nwhile time.process_time() < end: pass\n"
     inner = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {work!r}]); sys.stdin.read()"
     with subprocess.Popen([sys.executable, "-c", inner], stdin=subprocess.PIPE) as process:
         try:
-            before = moment({"part": process.pid})
+            before = snapshot({"part": process.pid})
             deadline = time.monotonic() + 60
-            while (used := between(before, moment({"part": process.pid}))).parts["part"] < 0.25:
+            while (used := between(before, snapshot({"part": process.pid}))).parts["part"] < 0.25:
                 assert time.monotonic() < deadline, "the child's processor time was not counted"
                 time.sleep(0.05)
         finally:

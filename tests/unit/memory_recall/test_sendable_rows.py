@@ -9,6 +9,7 @@ import pytest
 
 from memory_recall.embedding.bounded_answer import BeforeSending
 from memory_recall.embedding.wire import EmbeddedBatch
+from memory_recall.errors import DatabaseUnreachable
 from memory_recall.indexing import sendable_rows
 from memory_recall.indexing.queue_sql import PendingRow
 from memory_recall.indexing.sendable_rows import SendableRows
@@ -109,3 +110,25 @@ async def test_a_database_that_is_always_slow_keeps_no_text_from_being_sent_at_l
     embedder, database = Embedder(), Database(0.1)
     sent, _ = await database.rows.send(ROWS, embedder.embed)
     assert (sent, len(embedder.asked), len(embedder.embedded)) == (ROWS, sendable_rows._ATTEMPTS + 1, 1)
+
+
+async def test_a_database_that_never_answers_in_time_is_an_error_and_no_text_is_sent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Without a limit the worker would go on for ever, embed nothing, and say nothing."""
+    monkeypatch.setattr(sendable_rows, "_CONFIRM_SECONDS", 0.01)
+    monkeypatch.setattr(sendable_rows, "_MOST_UNANSWERED", 3)
+    embedder, database = Embedder(), Database(0.03)
+    async with asyncio.timeout(10):
+        with pytest.raises(DatabaseUnreachable, match="3 times in a row, so no text was sent"):
+            await database.rows.send(ROWS, embedder.embed)
+    assert (len(embedder.asked), embedder.embedded) == (3, [])
+
+
+async def test_unanswered_attempts_that_are_not_in_a_row_are_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each second attempt is answered, though too late to be relied on, and the last one in time."""
+    monkeypatch.setattr(sendable_rows, "_MOST_UNANSWERED", 2)
+    slow, late, soon = 0.3, 0.1, 0.0
+    embedder, database = Embedder(), Database(slow, soon, late, soon, slow, soon, soon)
+    sent, _ = await database.rows.send(ROWS, embedder.embed)
+    assert (sent, len(embedder.asked)) == (ROWS, 4)

@@ -38,7 +38,7 @@ class CpuPeer:
         self.calibration: dict[str, object] = {}
 
     def calibrate(self, texts: Sequence[str]) -> None:
-        """Let the peer find the number of texts in a batch with which it is fastest, and use that from now on."""
+        """Let the peer find the batch size with which it is fastest, and use it from now on."""
         self.calibration = dict(self._request(calibrate=list(texts)))
 
     def run_documents(self, load: DocumentLoad) -> float:

@@ -73,7 +73,7 @@ def unreadable_authority(location: str, verified: str) -> Problem:
 
 
 def plan_database_ca(index: MemoryIndex, observed: Observed) -> tuple[Action, ...]:
-    """Return the writes that keep the workers' copy of the certificates as it is in the Secret they come from."""
+    """Return the writes that keep the workers' copy of the CA certificates equal to the Secret it was copied from."""
     if not index.has_database_ca:
         return delete_existing(observed, (KIND, ca_name(index)))
     wanted: list[Manifest] = [ca_config_map(index, observed.database_ca)] if observed.database_ca else []
