@@ -44,8 +44,8 @@ def fleet(  # noqa: PLR0917  (typer makes options of them; nobody calls this by 
     """Measure many MemoryIndex objects that change at once, and recalls of a large table at growing rates.
 
     The objects need root or Docker, as the development cluster does. The recalls search two instances of Postgres on
-    this machine through PgBouncer, each user's in a partition. By default they take 33 GB of disk, and at the first run
-    an hour to fill the table. The last line of output is JSON with the main figures.
+    this machine through PgBouncer, each user's in a partition. By default they take some 33 GB of disk, and
+    at the first run about an hour to fill the table. The last line of output is JSON with the main figures.
 
     Example: python -m memory_bench fleet --only recalls --rows 300000
 
