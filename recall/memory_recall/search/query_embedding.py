@@ -1,12 +1,17 @@
 """Embeds queries within a time budget, or returns the reason why there is no vector. No error is raised.
 
-Every prompt waits for its recall, so a slow or unavailable embedder may delay only one recall, and by the budget at
-most. After the first failure the circuit breaker is open: recalls get no vector, without waiting, while a background
-task probes the embedder again and again, each time a little later, until it answers within the budget. Meanwhile the
-reason of a lost or refused API key stays the reason of all recalls, because a person has to correct the key.
+Every prompt waits for its recall, so an unavailable embedder may delay only the recalls that ask it before it is known
+to be, and by the budget at most. After the first failure the circuit breaker is open: recalls get no vector, without
+waiting, while a background task probes the embedder again and again, each time a little later, until it answers within
+the budget. Meanwhile the reason of a lost or refused API key stays the reason of all recalls, because a person has to
+correct the key.
+
+An embedder that answers some queries in time and others not is asked more than it answers. Then the circuit stays
+closed, and fewer queries are sent at a time: the others get no vector, without waiting.
 """
 
 import asyncio
+import time
 from collections.abc import Iterable, Sequence
 from typing import Protocol, runtime_checkable
 
@@ -14,8 +19,9 @@ from memory_recall.background import BackgroundTasks
 from memory_recall.embedding.direction import has_direction
 from memory_recall.embedding.following import FollowingEmbedder
 from memory_recall.embedding.wire import EmbeddedBatch
-from memory_recall.errors import EmbedderBroken, EmbedderRejected, EmbedderUnauthorized, ModelMismatch
+from memory_recall.errors import EmbedderBroken, EmbedderBusy, EmbedderRejected, EmbedderUnauthorized, ModelMismatch
 from memory_recall.schema.models_sql import RecordedModel
+from memory_recall.search.concurrency_limit import ConcurrencyLimit
 from memory_recall.search.query import EmbeddedQuery
 from memory_recall.search.result import Degraded
 
@@ -25,10 +31,12 @@ _PROBE_TEXT = "ping"
 _FAILURES = frozenset(
     {Degraded.EMBEDDER_FAILED, Degraded.EMBEDDER_TIMEOUT, Degraded.EMBEDDER_UNAUTHORIZED, Degraded.CIRCUIT_OPEN}
 )
+_OVERLOAD = frozenset({Degraded.EMBEDDER_TIMEOUT, Degraded.EMBEDDER_BUSY})
 _REASONS = (
     (ModelMismatch, Degraded.MODEL_MISMATCH),  # it serves another model by now
     (EmbedderRejected, Degraded.EMBEDDER_REFUSED),  # the fault lies with this query; the next one may pass
     (EmbedderUnauthorized, Degraded.EMBEDDER_UNAUTHORIZED),
+    (EmbedderBusy, Degraded.EMBEDDER_BUSY),
     (TimeoutError, Degraded.EMBEDDER_TIMEOUT),
 )
 _CURED_BY_FOLLOWING = _FAILURES | {Degraded.MODEL_MISMATCH, Degraded.DIMENSION_MISMATCH}
@@ -52,7 +60,7 @@ class FileNamingEmbedder(Protocol):
 
 
 class BudgetedQueryEmbedder:
-    """Embeds queries for recalls, with a time budget in seconds and a circuit breaker."""
+    """Embeds queries for recalls, with a time budget in seconds, a circuit breaker and a limit on queries under way."""
 
     def __init__(
         self,
@@ -65,6 +73,7 @@ class BudgetedQueryEmbedder:
         self._following = embedder if isinstance(embedder, FollowingEmbedder) else None
         self._budget = budget
         self._probe_delays = probe_delays
+        self._limit = ConcurrencyLimit(budget)
         self._tasks = BackgroundTasks()
         self._probe: asyncio.Task[None] | None = None
         self._reason_while_open = Degraded.CIRCUIT_OPEN
@@ -90,8 +99,19 @@ class BudgetedQueryEmbedder:
             return Degraded.NO_EMBEDDER
         if self.circuit_open:
             return self._reason_while_open
-        outcome = await self._attempt(text)
-        if isinstance(outcome, Degraded) and outcome in _FAILURES and not self.circuit_open:
+        begun = self._limit.begin()
+        if begun is None:
+            return Degraded.EMBEDDER_BUSY
+        began = time.monotonic()
+        try:
+            outcome = await self._attempt(text)
+        finally:
+            self._limit.end()
+        if isinstance(outcome, EmbeddedQuery) or outcome not in _FAILURES | _OVERLOAD:
+            self._limit.answered(time.monotonic() - began)
+            return outcome
+        others_are_answered = outcome in _OVERLOAD and self._limit.late(begun)
+        if not others_are_answered and not self.circuit_open:
             self._note_failure(outcome)
             self._probe = self._tasks.start(self._recover())
         return outcome

@@ -18,6 +18,7 @@ class Degraded(StrEnum):
     NO_EMBEDDER = "NoEmbedder"
     SENSITIVE_QUERY = "SensitiveQuery"
     EMBEDDER_TIMEOUT = "EmbedderTimeout"
+    EMBEDDER_BUSY = "EmbedderBusy"
     EMBEDDER_FAILED = "EmbedderFailed"
     EMBEDDER_UNAUTHORIZED = "EmbedderUnauthorized"
     EMBEDDER_REFUSED = "EmbedderRefused"

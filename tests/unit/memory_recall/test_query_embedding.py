@@ -1,6 +1,7 @@
 """A failing embedder costs recalls one time budget; then they are degraded at once until it recovers."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Sequence
 
 import httpx
@@ -9,7 +10,7 @@ import pytest
 
 from memory_recall import EmbedderClient
 from memory_recall.embedding.wire import EmbeddedBatch
-from memory_recall.errors import EmbedderRejected, EmbedderUnauthorized, EmbedderUnavailable
+from memory_recall.errors import EmbedderBusy, EmbedderRejected, EmbedderUnauthorized, EmbedderUnavailable
 from memory_recall.search.query import EmbeddedQuery
 from memory_recall.search.query_embedding import BudgetedQueryEmbedder
 from memory_recall.search.result import Degraded
@@ -118,6 +119,47 @@ async def test_a_refused_query_does_not_open_the_circuit() -> None:
     semantics = BudgetedQueryEmbedder(Scripted(EmbedderRejected("too long"), [1.0]))
     assert await semantics.embed("bad") is Degraded.EMBEDDER_REFUSED
     assert isinstance(await semantics.embed("good"), EmbeddedQuery)
+
+
+async def test_a_late_answer_while_others_are_answered_does_not_open_the_circuit() -> None:
+    """The embedder is asked more than it answers, so what fits is still asked."""
+    embedder = Scripted(None, [1.0])
+    semantics = BudgetedQueryEmbedder(embedder, budget=0.2, probe_delays=(3600.0,))
+    late = asyncio.create_task(semantics.embed("late"))
+    await asyncio.sleep(0)
+    assert isinstance(await semantics.embed("meanwhile"), EmbeddedQuery)
+    assert await late is Degraded.EMBEDDER_TIMEOUT
+    assert isinstance(await semantics.embed("afterwards"), EmbeddedQuery)
+
+
+async def test_more_queries_than_are_answered_in_time_are_not_sent() -> None:
+    """They are degraded at once, and fewer are sent after those have been late; one that is cancelled gives way."""
+    embedder = Scripted([1.0])
+    semantics = BudgetedQueryEmbedder(embedder, budget=0.5, probe_delays=(3600.0,))
+    embedder.steps = [None] * 100 + [[1.0]]
+    stuck = [asyncio.create_task(semantics.embed(str(number))) for number in range(100)]
+    await asyncio.sleep(0)
+    assert await semantics.embed("one too many") is Degraded.EMBEDDER_BUSY
+    stuck[0].cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await stuck[0]
+    assert isinstance(await semantics.embed("in its place"), EmbeddedQuery)
+    assert await asyncio.gather(*stuck[1:]) == [Degraded.EMBEDDER_TIMEOUT] * 99
+    assert "one too many" not in embedder.texts
+    embedder.steps = [None]
+    fewer = [asyncio.create_task(semantics.embed(str(number))) for number in range(60)]
+    assert Counter(await asyncio.gather(*fewer)) == {Degraded.EMBEDDER_TIMEOUT: 50, Degraded.EMBEDDER_BUSY: 10}
+    assert semantics.circuit_open, "none was answered this time"
+    await semantics.close()
+
+
+async def test_a_full_queue_is_its_own_reason() -> None:
+    """A person who reads it adds embedders, and does not look for a fault."""
+    embedder = Scripted(EmbedderBusy("queue full"))
+    semantics = BudgetedQueryEmbedder(embedder, probe_delays=(3600.0,))
+    assert await semantics.embed("first") is Degraded.EMBEDDER_BUSY
+    assert await semantics.embed("second") is Degraded.CIRCUIT_OPEN
+    await semantics.close()
 
 
 async def test_closing_ends_the_background_task() -> None:
