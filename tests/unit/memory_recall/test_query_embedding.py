@@ -134,9 +134,8 @@ async def test_a_late_answer_while_others_are_answered_does_not_open_the_circuit
 
 async def test_more_queries_than_are_answered_in_time_are_not_sent() -> None:
     """They are degraded at once, and fewer are sent after those have been late; one that is cancelled gives way."""
-    embedder = Scripted([1.0])
+    embedder = Scripted(*[None] * 100, [1.0])
     semantics = BudgetedQueryEmbedder(embedder, budget=0.5, probe_delays=(3600.0,))
-    embedder.steps = [None] * 100 + [[1.0]]
     stuck = [asyncio.create_task(semantics.embed(str(number))) for number in range(100)]
     await asyncio.sleep(0)
     assert await semantics.embed("one too many") is Degraded.EMBEDDER_BUSY
