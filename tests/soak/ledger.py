@@ -30,7 +30,10 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Recall:
-    """One recall of `asker`: the markers in the answer, or the reason of a refusal in `error`, else None."""
+    """One recall of `asker`: the markers in the answer, or the reason of a refusal in `error`, else None.
+
+    `stood_still` are the seconds between `began` and `ended` in which its process did nothing at all.
+    """
 
     store: str
     asker: str
@@ -39,6 +42,7 @@ class Recall:
     error: str | None
     degraded: str | None
     found: tuple[str, ...]
+    stood_still: float = 0.0
 
 
 @dataclass

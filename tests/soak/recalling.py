@@ -25,6 +25,7 @@ from tests.soak.ledger import MARKER
 
 _PAUSE_SECONDS = 0.2
 _START_SECONDS = 3.0  # between two attempts to open the first connection
+_TICK_SECONDS = 0.02
 _MODEL = "all-MiniLM-L6-v2"
 
 
@@ -38,6 +39,20 @@ def say(**line: object) -> None:
     answers.flush()
 
 
+class Standstill:
+    """How long this process has stood still, in seconds, because the machine was busy or the loop was."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    async def watch(self) -> None:
+        """Count by how much each of many short pauses is too long."""
+        while True:
+            began = time.monotonic()
+            await asyncio.sleep(_TICK_SECONDS)
+            self.seconds += time.monotonic() - began - _TICK_SECONDS
+
+
 async def opened(file: Path, *, pooled: bool) -> Any:
     """Return a pool, which a server would also not get before its database answers."""
     while True:
@@ -48,7 +63,9 @@ async def opened(file: Path, *, pooled: bool) -> Any:
             await asyncio.sleep(_START_SECONDS)
 
 
-async def recall_in(name: str, settings: dict[str, Any], questions: "asyncio.Queue[tuple[str, str]]") -> None:
+async def recall_in(
+    name: str, settings: dict[str, Any], questions: "asyncio.Queue[tuple[str, str]]", standstill: Standstill
+) -> None:
     """Answer one question after the other, each within the default budget, and print what came of it."""
     pool = await opened(Path(settings["dsn_file"]), pooled=settings["pooled"])
     embedder = FollowingEmbedder(settings["embedder"], _MODEL)
@@ -56,7 +73,7 @@ async def recall_in(name: str, settings: dict[str, Any], questions: "asyncio.Que
     while True:
         asker, question = await questions.get()
         line: dict[str, Any] = {"store": name, "asker": asker, "error": None, "degraded": None, "found": []}
-        began = time.monotonic()
+        began, stood = time.monotonic(), standstill.seconds
         try:
             result = await recall.recall(RecallQuery(question, user_id=asker, limit=5))
             line["degraded"] = result.reason
@@ -65,7 +82,7 @@ async def recall_in(name: str, settings: dict[str, Any], questions: "asyncio.Que
             ]
         except MemoryIndexError as error:
             line["error"] = error.reason
-        say(**line, began=began, ended=time.monotonic())
+        say(**line, began=began, ended=time.monotonic(), stood_still=standstill.seconds - stood)
         await asyncio.sleep(_PAUSE_SECONDS)
 
 
@@ -74,8 +91,13 @@ async def main(stores: dict[str, dict[str, Any]]) -> None:
     questions: dict[str, asyncio.Queue[tuple[str, str]]] = {name: asyncio.Queue(maxsize=2) for name in stores}
     reader = asyncio.StreamReader()
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    standstill = Standstill()
     async with asyncio.TaskGroup() as running:
-        tasks = [running.create_task(recall_in(name, settings, questions[name])) for name, settings in stores.items()]
+        tasks = [
+            running.create_task(recall_in(name, settings, questions[name], standstill))
+            for name, settings in stores.items()
+        ]
+        tasks.append(running.create_task(standstill.watch()))
         async for line in reader:
             store, asker, question = json.loads(line)
             if not questions[store].full():

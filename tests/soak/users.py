@@ -99,7 +99,8 @@ class Observer:
         self.longest = max(self.longest, seconds)
         if seconds > LONGEST_RECALL_SECONDS:
             outcome = recall.error or recall.degraded or "answered"
-            say(slow=f"a recall in {recall.store} took {seconds:.2f} s: {outcome}")
+            still = f"{recall.stood_still:.2f} s of them its process stood still"
+            say(slow=f"a recall in {recall.store} took {seconds:.2f} s ({still}): {outcome}")
         if recall.error is not None:
             self.recalls["refused"] += 1
             self.reasons[f"{recall.store}: {recall.error}"] += 1
