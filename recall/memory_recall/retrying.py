@@ -129,7 +129,7 @@ async def retry_outage(
     what: Awaited,
     listener: OutageListener,
     *,
-    on: Callable[[BaseException], bool],
+    on: Callable[[BaseException], bool | float],
     give_up_after: float | None,
     backoff: Backoff,
     reported_after: float = 0.0,

@@ -38,6 +38,7 @@ class RecordedCluster:
         self._operator = OperatorMetrics()
         self._worker = WorkerMetrics()
         self._tally = Tally()
+        self._worker.started("backfill", 2000)
         self._embedder.observe_queues(
             lambda: QueueReading(dict.fromkeys(Lane, 40), dict.fromkeys(Lane, 20), tokens_per_second=900.0)
         )
@@ -102,7 +103,7 @@ class RecordedCluster:
     def _sync(self, *, failing: bool) -> None:
         self._tally.embedded += 0 if failing else 10
         self._tally.failed_batches += 1 if failing else 0
-        self._worker.observe(self._tally, total=2000)
+        self._worker.observe(self._tally)
         if failing:
             self._worker.outage_began(Awaited.EMBEDDER, EmbedderUnavailable("It does not answer."))
 

@@ -20,6 +20,7 @@ import httpx
 _IDENTITY = {"accept-encoding": "identity"}
 _JSON = {"content-type": "application/json"}
 _CODE_LENGTH = 60
+_LONGEST_RETRY_SECONDS = 60.0
 _DEEPEST = 16  # levels of nesting
 _NESTING = {0x5B: 1, 0x7B: 1, 0x5D: -1, 0x7D: -1}  # of [ { ] }
 _NO_BRACKETS = bytes(set(range(256)) - set(_NESTING))
@@ -189,13 +190,14 @@ class _Reading:
 def _retry_after(headers: httpx.Headers) -> float | None:
     """Return the seconds after which to repeat a request by the header `Retry-After`, or None if it names none.
 
-    A date (RFC 9110, section 10.2.3) counts as none, since both clocks would have to agree.
+    A date (RFC 9110, section 10.2.3) counts as none, since both clocks would have to agree. A minute is the most, so
+    that no server decides for how long a worker stands still; one that is busy for longer says so again.
     """
     try:
         seconds = float(headers["retry-after"])
     except (KeyError, ValueError):
         return None
-    return max(0.0, seconds) if math.isfinite(seconds) else None
+    return min(max(0.0, seconds), _LONGEST_RETRY_SECONDS) if math.isfinite(seconds) else None
 
 
 def _check_structure(body: bytes, most_values: int) -> None:

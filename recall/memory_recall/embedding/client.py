@@ -213,7 +213,7 @@ class EmbedderClient(AsyncEmbedder):
             timeout=self._timeout,
             transport=self._transport,
             verify=self._verify,
-            limits=httpx.Limits(max_connections=32, max_keepalive_connections=8),
+            limits=httpx.Limits(max_connections=96, max_keepalive_connections=8),
         )
 
 

@@ -100,7 +100,7 @@ class FollowingEmbedder:
         return found
 
     def _opened_for(self, url: str, name: str) -> EmbedderClient | ExternalEmbedder:
-        if (self._configured.base_url, self._configured.model) == (url, name):
+        if self._configured.base_url == url and self._configured.model in {None, name}:
             return self._configured
         if (url, name) not in self._opened:
             entitled = may_have_key(self._configured.base_url, url, self._trusted_hosts)

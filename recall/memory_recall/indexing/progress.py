@@ -5,9 +5,10 @@ embedder do.
 """
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Protocol, Self
+from weakref import WeakKeyDictionary
 
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge
@@ -22,9 +23,9 @@ from memory_recall.retrying import Awaited, OutageListener
 _LOG_INTERVAL = 5.0
 
 
-@dataclass
+@dataclass(eq=False)
 class Tally:
-    """What one worker has done since it started.
+    """What one pipeline of a worker has done since it started.
 
     `tokens` counts tokens and `failed_batches` counts batches; all other fields count rows. `changed` counts the rows
     whose vector was not stored because they were edited, marked sensitive, deleted or locked meanwhile.
@@ -61,7 +62,10 @@ class WorkerMetrics:
         self._failed_batches = Counter(
             "memory_worker_failed_batches", "Requests that failed and were halved.", registry=self.registry
         )
-        self.pending = Gauge("memory_worker_pending_rows", "Rows still to embed.", registry=self.registry)
+        self._pending = Gauge(
+            "memory_worker_pending_rows", "Rows still to embed, of a worker that ends after the last.", ["worker"],
+            registry=self.registry,
+        )  # fmt: skip
         self._outages = Counter(
             "memory_worker_outages", "Reports that a worker waits for something that is away or taken.", ["what"],
             registry=self.registry,
@@ -80,22 +84,29 @@ class WorkerMetrics:
             "memory_worker_warmed", "Share that was read ahead, since the server started, of what is to be.",
             registry=self.registry,
         )  # fmt: skip
-        self._tally = Tally()
-        self._seen: dict[str, int] = {}
+        self._seen: WeakKeyDictionary[Tally, Tally] = WeakKeyDictionary()
+        self._started: tuple[str, int] | None = None
 
-    def observe(self, tally: Tally, total: int) -> None:
-        """Increase the counters by what was added to the tally since the last call.
+    def started(self, worker: str, total: int) -> None:
+        """Set the gauge of pending rows, which only a worker has that counts its rows before it begins."""
+        self._started = worker, total
+        self._pending.labels(worker).set(total)
 
-        The gauge of pending rows is set to `total` less the rows that are done.
+    def observe(self, tally: Tally) -> None:
+        """Increase the counters by what was added to the tally since it was last observed.
+
+        A process may have several: each pipeline counts in its own, and anew where it starts again after an outage.
         """
-        if tally is not self._tally:  # after an outage a worker starts again and counts from zero
-            self._tally, self._seen = tally, {}
+        seen = self._seen.get(tally, Tally())
         for result in ("embedded", "changed", "failed", "quarantined"):
-            self._rows.labels(result).inc(self._growth(result, getattr(tally, result)))
-        self._tokens.inc(self._growth("tokens", tally.tokens))
-        self._truncated.inc(self._growth("truncated", tally.truncated))
-        self._failed_batches.inc(self._growth("failed_batches", tally.failed_batches))
-        self.pending.set(max(total - tally.done, 0))
+            self._rows.labels(result).inc(getattr(tally, result) - getattr(seen, result))
+        self._tokens.inc(tally.tokens - seen.tokens)
+        self._truncated.inc(tally.truncated - seen.truncated)
+        self._failed_batches.inc(tally.failed_batches - seen.failed_batches)
+        self._seen[tally] = replace(tally)
+        if self._started is not None:
+            worker, total = self._started
+            self._pending.labels(worker).set(max(total - tally.done, 0))
 
     def outage_began(self, what: Awaited, error: MemoryIndexError) -> None:
         """Count an outage, and report whether the embedder's API key is the cause."""
@@ -112,11 +123,6 @@ class WorkerMetrics:
         """Serve the metrics over HTTP on `port` until the process ends, or do nothing if the port is 0."""
         if port:
             MetricsServer(self.registry, port)
-
-    def _growth(self, name: str, value: int) -> int:
-        growth = value - self._seen.get(name, 0)
-        self._seen[name] = value
-        return growth
 
 
 class Progress(OutageListener, Protocol):
@@ -136,6 +142,7 @@ class LogProgress:
 
     def __init__(self, metrics: WorkerMetrics, *, worker: str) -> None:
         self._log = structlog.get_logger(f"memory_recall.{worker}")
+        self._worker = worker
         self._metrics = metrics
         self._began = time.monotonic()
         self._logged_at = self._began
@@ -153,12 +160,12 @@ class LogProgress:
         """Log the number of rows to embed."""
         self._total = total
         self._began = time.monotonic()
-        self._metrics.pending.set(total)
+        self._metrics.started(self._worker, total)
         self._log.info("started", rows=total)
 
     def advanced(self, tally: Tally) -> None:
         """Update the metrics. If the last log event is some seconds old, log the rate and the remaining time."""
-        self._metrics.observe(tally, self._total)
+        self._metrics.observe(tally)
         now = time.monotonic()
         if now - self._logged_at < _LOG_INTERVAL:
             return
@@ -204,6 +211,7 @@ class BarProgress(ShownBar):
 
     def __init__(self, metrics: WorkerMetrics, *, worker: str) -> None:
         self._metrics = metrics
+        self._worker = worker
         self._console = Console(stderr=True)
         self._bar = Bar(
             TextColumn("{task.description}"),
@@ -222,11 +230,12 @@ class BarProgress(ShownBar):
         """Set the bar's total to the number of rows to embed."""
         self._total = total
         self._began = time.monotonic()
+        self._metrics.started(self._worker, total)
         self._bar.update(self._task, total=total)
 
     def advanced(self, tally: Tally) -> None:
         """Update the metrics, advance the bar and show the rate."""
-        self._metrics.observe(tally, self._total)
+        self._metrics.observe(tally)
         rate = tally.embedded / max(time.monotonic() - self._began, 1e-9)
         self._bar.update(
             self._task, completed=tally.done, total=max(self._total, tally.done), rate=f"{rate:,.1f} rows/s"

@@ -277,12 +277,21 @@ async def still_shareable(
 
 async def first_with_text(connection: Connection, table: MemoryTable, limit: int) -> list[PendingRow]:
     """Read the first `limit` rows by id that have a text and may have a vector, whether or not they have one."""
+    return await _with_text(connection, table, limit, order=table.row("m").id)
+
+
+async def sample_with_text(connection: Connection, table: MemoryTable, limit: int) -> list[PendingRow]:
+    """Read `limit` random rows that have a text and may have a vector, whether or not they have one."""
+    return await _with_text(connection, table, limit, order="random()")
+
+
+async def _with_text(connection: Connection, table: MemoryTable, limit: int, *, order: str) -> list[PendingRow]:
     row = table.row("m")
     with translated("reading texts"):
         records = await connection.fetch(
             f"SELECT {table.key.shown(row.id)} AS id, {row.content} AS content, "
             f"{table.own('memory_index_text_hash')}({row.content}) AS hash FROM {table.qualified} m "
-            f"WHERE {table.shareable('m')} AND {row.content} IS NOT NULL ORDER BY {row.id} LIMIT $1",
+            f"WHERE {table.shareable('m')} AND btrim({row.content}) <> '' ORDER BY {order} LIMIT $1",
             limit,
         )
     return [PendingRow(record["id"], record["content"], record["hash"]) for record in records]

@@ -2,7 +2,8 @@
 
 Failures are of three kinds. A busy embedder names the time after which to try again. An unavailable or crashing
 embedder is probed with a test text until it answers. If the same batch fails repeatedly although the embedder recovers
-each time, the batch is halved, because one of its texts may crash the embedder. A refusal or a malformed answer halves
+each time, the batch is halved, because one of its texts may crash the embedder; a row that is left alone in this way is
+reported as failed. A refusal or a malformed answer halves
 the batch at once. Texts that the embedder itself names as those that its model cannot embed cost their rows alone. If
 every row of a batch would fail, they are reported as failed only if the embedder can embed the test text, because a
 broken embedder must never quarantine a whole table.
@@ -32,11 +33,12 @@ from memory_recall.errors import (
 from memory_recall.indexing.document_embedder import DocumentEmbedder, RowEmbedder
 from memory_recall.indexing.queue_sql import PendingRow
 from memory_recall.indexing.sendable_rows import SendableRows
-from memory_recall.retrying import Awaited, Backoff, OutageListener, caused_by, retry, retry_outage
+from memory_recall.retrying import DEFAULT_BACKOFF, Awaited, Backoff, OutageListener, caused_by, retry_outage
 from memory_recall.schema.models_sql import RecordedModel
 
 _SELF_TEST_TEXT = "memory index self test"
 _CRASHES_BEFORE_SPLIT = 3
+_BUSY_REPORTED_SECONDS = 60.0  # an embedder that several share is busy for seconds at any time
 _START_BACKOFF = Backoff(first=0.2, longest=5.0)
 _RECOVERY_BACKOFF = Backoff(first=0.2, longest=10.0, jitter=0.2)
 
@@ -120,7 +122,10 @@ class RetryingEmbedder:
                 await self._embed(rows[:middle], outcome)
                 await self._embed(rows[middle:], outcome)
                 return
-            if await self._is_healthy():
+            unavailable = isinstance(answer, EmbedderUnavailable)  # each time it was sent, with a recovery in between
+            if unavailable:
+                await self._await_recovery(failed_at=time.monotonic())
+            if unavailable or await self._is_healthy():
                 reasons = {0: type(answer)} if isinstance(answer, MemoryIndexError) else answer.skipped
                 outcome.failed += _failures(rows, reasons)
                 return
@@ -135,7 +140,16 @@ class RetryingEmbedder:
         while True:
             sent_at = time.monotonic()
             try:
-                return await retry(partial(self._send, rows), on=_busy_seconds, give_up_after=self._outage_timeout)
+                return await retry_outage(
+                    partial(self._send, rows),
+                    Awaited.EMBEDDER,
+                    self._listener,
+                    on=_busy_seconds,
+                    give_up_after=self._outage_timeout,
+                    backoff=DEFAULT_BACKOFF,
+                    reported_after=_BUSY_REPORTED_SECONDS,
+                    reminded_after=_BUSY_REPORTED_SECONDS,
+                )
             except (EmbedderRejected, EmbedderBroken) as error:
                 return rows, error
             except EmbedderBusy:

@@ -8,56 +8,78 @@ Between soon and late the limit stays as it is, since whatever is late has been 
 """
 
 from dataclasses import dataclass
+from math import inf
 
-_MOST = 100.0  # at first, and at any time; an HTTP client opens fewer connections
-_SOON = 0.5  # of the budget: an answer after it says that no more should be under way
-_IN_USE = 0.5  # the share of the limit that is under way where answers say that it may be higher
+_MOST = 64.0  # at first, and at any time: fewer than the connections of a client, so that some are left for probes
+_SOON = 0.5  # of the budget, or
+_LITTLE_SLOWER = 1.5  # times the soonest answer: how late an answer may be if as many more may be under way
 
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """What had happened when a query began: how many had been answered, and how often the limit had been halved."""
+    """What had happened when a query began: how many had been answered, and how often the limit had been halved.
+
+    `others` says whether other queries were under way.
+    """
 
     answered: int
     halved: int
+    others: bool
 
 
 class ConcurrencyLimit:
-    """Counts the queries under way. Each that began must end, and then be said to be answered or late.
+    """Counts the queries under way at one embedder. Each that began must end, whether anybody still waits for it.
 
-    `budget` is the time in seconds that each of them has.
+    `budget` is the time in seconds within which an answer is in time.
     """
 
     def __init__(self, budget: float) -> None:
         self._budget = budget
         self._limit = _MOST
+        self._soonest = inf
         self._under_way = 0
         self._answered = 0
         self._halved = 0
+
+    def anew(self) -> "ConcurrencyLimit":
+        """Return the same limit with nothing under way, for an embedder that has lost what was."""
+        other = ConcurrencyLimit(self._budget)
+        other._limit, other._soonest = self._limit, self._soonest
+        return other
 
     def begin(self) -> Begun | None:
         """Count a query as under way, or return None if as many as may be are."""
         if self._under_way >= int(self._limit):
             return None
         self._under_way += 1
-        return Begun(self._answered, self._halved)
+        return Begun(self._answered, self._halved, others=self._under_way > 1)
 
     def end(self) -> None:
         """Count a query as no longer under way, however it ended."""
         self._under_way -= 1
 
     def answered(self, seconds: float) -> None:
-        """Note that a query which has just ended was answered after so many seconds."""
+        """Note that a query which has just ended was answered in time, after so many seconds."""
         self._answered += 1
-        if seconds <= self._budget * _SOON and self._under_way + 1 >= self._limit * _IN_USE:
+        self._soonest = min(self._soonest, seconds)
+        if seconds <= max(self._budget * _SOON, self._soonest * _LITTLE_SLOWER):
             self._limit = min(self._limit + 1 / self._limit, _MOST)
 
     def late(self, begun: Begun) -> bool:
-        """Note that a query was not answered in time; return whether another was answered while it waited.
+        """Note that a query was not answered in time; return whether others were answered while it waited.
 
-        The limit is halved once for all queries that were under way together.
+        If so, the embedder is asked too much. If not, it may be gone.
         """
-        if begun.halved == self._halved:
+        self._halve(begun)
+        return self._answered > begun.answered
+
+    def refused(self, begun: Begun) -> bool:
+        """Note that the embedder's queue was full; return whether other queries of this process are under way."""
+        self._halve(begun)
+        return self._under_way > 0
+
+    def _halve(self, begun: Begun) -> None:
+        # What was asked alone was not too much; and what another query has told before is not told again.
+        if begun.others and begun.halved == self._halved:
             self._limit = max(self._limit / 2, 1.0)
             self._halved += 1
-        return self._answered > begun.answered

@@ -7,12 +7,14 @@ the budget. Meanwhile the reason of a lost or refused API key stays the reason o
 correct the key.
 
 An embedder that answers some queries in time and others not is asked more than it answers. Then the circuit stays
-closed, and fewer queries are sent at a time: the others get no vector, without waiting.
+closed, and fewer queries are sent at a time: the others get no vector, without waiting. A query that nobody waits for
+any more still counts, because the embedder computes it all the same.
 """
 
 import asyncio
 import time
 from collections.abc import Iterable, Sequence
+from itertools import count
 from typing import Protocol, runtime_checkable
 
 from memory_recall.background import BackgroundTasks
@@ -21,17 +23,16 @@ from memory_recall.embedding.following import FollowingEmbedder
 from memory_recall.embedding.wire import EmbeddedBatch
 from memory_recall.errors import EmbedderBroken, EmbedderBusy, EmbedderRejected, EmbedderUnauthorized, ModelMismatch
 from memory_recall.schema.models_sql import RecordedModel
-from memory_recall.search.concurrency_limit import ConcurrencyLimit
+from memory_recall.search.concurrency_limit import Begun, ConcurrencyLimit
 from memory_recall.search.query import EmbeddedQuery
 from memory_recall.search.result import Degraded
 
 EMBEDDING_SECONDS = 0.150
 _PROBE_DELAYS = (0.5, 1.0, 2.0)  # the last repeats: recovery is seen within two seconds and a half
-_PROBE_TEXT = "ping"
+_ABANDONED_BUDGETS = 4.0  # after which a query is given up that nobody waits for
 _FAILURES = frozenset(
     {Degraded.EMBEDDER_FAILED, Degraded.EMBEDDER_TIMEOUT, Degraded.EMBEDDER_UNAUTHORIZED, Degraded.CIRCUIT_OPEN}
 )
-_OVERLOAD = frozenset({Degraded.EMBEDDER_TIMEOUT, Degraded.EMBEDDER_BUSY})
 _REASONS = (
     (ModelMismatch, Degraded.MODEL_MISMATCH),  # it serves another model by now
     (EmbedderRejected, Degraded.EMBEDDER_REFUSED),  # the fault lies with this query; the next one may pass
@@ -74,6 +75,7 @@ class BudgetedQueryEmbedder:
         self._budget = budget
         self._probe_delays = probe_delays
         self._limit = ConcurrencyLimit(budget)
+        self._failed: list[QueryEmbedder | None] = []  # since any has answered
         self._tasks = BackgroundTasks()
         self._probe: asyncio.Task[None] | None = None
         self._reason_while_open = Degraded.CIRCUIT_OPEN
@@ -99,21 +101,23 @@ class BudgetedQueryEmbedder:
             return Degraded.NO_EMBEDDER
         if self.circuit_open:
             return self._reason_while_open
-        begun = self._limit.begin()
+        limit, embedder = self._limit, self.current
+        begun = limit.begin()
         if begun is None:
             return Degraded.EMBEDDER_BUSY
         began = time.monotonic()
-        try:
-            outcome = await self._attempt(text)
-        finally:
-            self._limit.end()
-        if isinstance(outcome, EmbeddedQuery) or outcome not in _FAILURES | _OVERLOAD:
-            self._limit.answered(time.monotonic() - began)
-            return outcome
-        others_are_answered = outcome in _OVERLOAD and self._limit.late(begun)
-        if not others_are_answered and not self.circuit_open:
-            self._note_failure(outcome)
-            self._probe = self._tasks.start(self._recover())
+        call = self._tasks.start(self._call(embedder, text))
+        call.add_done_callback(lambda _: limit.end())
+        outcome = await self._within_budget(call)
+        if isinstance(outcome, EmbeddedQuery) or outcome not in _FAILURES | {Degraded.EMBEDDER_BUSY}:
+            limit.answered(time.monotonic() - began)
+            self._failed.clear()
+        elif not _is_overload(outcome, limit, begun):
+            if embedder not in self._failed:
+                self._failed.append(embedder)
+            if not self.circuit_open:
+                self._note_failure(outcome)
+                self._probe = self._tasks.start(self._recover())
         return outcome
 
     def follow(self, active: RecordedModel, embedder: QueryEmbedder | None, reason: Degraded) -> bool:
@@ -125,21 +129,30 @@ class BudgetedQueryEmbedder:
         if self._following is None or reason not in _CURED_BY_FOLLOWING:
             return False
         moved = self._following.follow(active.name, active.embedder_url, embedder, failed=reason in _FAILURES)
-        if moved and self._probe is not None:
+        if not moved or self.current in self._failed:
+            return False  # where all have failed, it is the probe that finds the one which recovers
+        self._limit = ConcurrencyLimit(self._budget)
+        if self._probe is not None:
             self._probe.cancel()  # it probes the embedder that we have left
             self._probe = None
-        return moved
+        return True
 
     async def close(self) -> None:
-        """Cancel the task that probes the embedder."""
+        """Cancel the queries under way and the task that probes the embedder."""
         await self._tasks.close()
 
-    async def _attempt(self, text: str) -> EmbeddedQuery | Degraded:
-        embedder = self.current  # another recall may follow to the next model while this one waits
+    async def _within_budget(self, call: asyncio.Task[EmbeddedQuery | Degraded]) -> EmbeddedQuery | Degraded:
+        await asyncio.wait({call}, timeout=self._budget)
+        if not call.done():
+            return Degraded.EMBEDDER_TIMEOUT
+        return Degraded.EMBEDDER_FAILED if call.cancelled() else call.result()
+
+    async def _call(self, embedder: QueryEmbedder | None, text: str) -> EmbeddedQuery | Degraded:
+        """Have a query embedded, for as long as may be after its caller has given up."""
         if embedder is None:
             return Degraded.NO_EMBEDDER
         try:
-            async with asyncio.timeout(self._budget):
+            async with asyncio.timeout(self._budget * _ABANDONED_BUDGETS):
                 return await _embedded(embedder, text)
         except Exception as error:
             if _is_being_cancelled():  # the embedder has put an error of its own in the place of the cancellation
@@ -147,19 +160,29 @@ class BudgetedQueryEmbedder:
             return next((reason for kind, reason in _REASONS if isinstance(error, kind)), Degraded.EMBEDDER_FAILED)
 
     def _note_failure(self, outcome: Degraded) -> None:
-        unauthorized = outcome is Degraded.EMBEDDER_UNAUTHORIZED
-        self._reason_while_open = outcome if unauthorized else Degraded.CIRCUIT_OPEN
+        own_reason = outcome in {Degraded.EMBEDDER_UNAUTHORIZED, Degraded.EMBEDDER_BUSY}
+        self._reason_while_open = outcome if own_reason else Degraded.CIRCUIT_OPEN
 
     async def _recover(self) -> None:
         delays = iter(self._probe_delays)
         delay = next(delays)
-        while True:
+        for number in count(1):
             await asyncio.sleep(delay)
-            outcome = await self._attempt(_PROBE_TEXT)
+            text = f"ping {number} {time.monotonic()}"  # the vector of a text that was asked before may be in a cache
+            outcome = await self._within_budget(self._tasks.start(self._call(self.current, text)))
             if isinstance(outcome, EmbeddedQuery):
+                self._failed.clear()
+                self._limit = self._limit.anew()
                 return
             self._note_failure(outcome)
             delay = next(delays, delay)
+
+
+def _is_overload(outcome: Degraded, limit: ConcurrencyLimit, begun: Begun) -> bool:
+    """Note that a query got no vector; return whether the embedder works, and is only asked too much."""
+    if outcome is Degraded.EMBEDDER_TIMEOUT:
+        return limit.late(begun)
+    return outcome is Degraded.EMBEDDER_BUSY and limit.refused(begun)
 
 
 def _is_being_cancelled() -> bool:

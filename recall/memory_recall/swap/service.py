@@ -2,9 +2,10 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ from memory_recall.indexing import leases_sql
 from memory_recall.indexing.backfill import backfill
 from memory_recall.indexing.embedders import Embedder
 from memory_recall.indexing.progress import WorkerMetrics
+from memory_recall.indexing.queue_sql import PendingRow, sample_with_text, still_shareable
+from memory_recall.indexing.sendable_rows import SendableRows
 from memory_recall.indexing.stored_vectors import compare_with_stored
 from memory_recall.indexing.worker import WorkerPlan, run_until_stopped
 from memory_recall.postgres.connection import Connection
@@ -70,8 +73,8 @@ async def plan(settings: Settings, following: NextEmbedder, *, sample: int) -> d
             active = await active_model(connection, table)
             open_swap = await state_sql.latest(connection, table)
             to_embed = await state_sql.count_shareable(connection, table)
-            texts = [] if client.hosted else await state_sql.sample_texts(connection, table, sample)
-        rate = await _rate(client, texts)
+            rows = [] if client.hosted else await sample_with_text(connection, table, sample)
+            rate = await _rate(client, rows, _sendable_by(connection, table))
     vectors = to_embed * (target.dimensions * _BYTES_PER_DIMENSION + _VECTOR_HEADER)
     return {
         "active": {"model": active.name, "dimensions": active.dimensions},
@@ -175,15 +178,25 @@ async def end(settings: Settings, stage: str) -> dict[str, Any]:
     return await status(settings)
 
 
-async def _rate(client: Embedder, texts: list[str]) -> float:
+def _sendable_by(connection: Connection, table: MemoryTable) -> SendableRows:
+    """Return what sends rows while their texts may be sent, as a connection says that nothing else uses."""
+
+    async def run(work: Callable[[Connection], Awaitable[Any]]) -> Any:  # noqa: ANN401  (whatever the work returns)
+        return await work(connection)
+
+    return SendableRows(run, partial(still_shareable, table=table))
+
+
+async def _rate(client: Embedder, rows: list[PendingRow], sendable: SendableRows) -> float:
     """Return how many texts a second the embedder embeds with one request at a time.
 
     A swap sends several requests at a time, so it may be faster.
     """
-    began = time.monotonic()
-    for start_at in range(0, len(texts), _RATE_BATCH):
-        await client.embed_documents(texts[start_at : start_at + _RATE_BATCH])
-    return len(texts) / max(time.monotonic() - began, 1e-9)
+    began, embedded = time.monotonic(), 0
+    for start_at in range(0, len(rows), _RATE_BATCH):
+        sent, _ = await sendable.send(rows[start_at : start_at + _RATE_BATCH], client.embed_documents)
+        embedded += len(sent)
+    return embedded / max(time.monotonic() - began, 1e-9)
 
 
 async def _carry_out(

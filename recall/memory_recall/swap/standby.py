@@ -11,7 +11,7 @@ from memory_recall.errors import MemoryIndexError
 from memory_recall.indexing import leases_sql, quarantine_sql
 from memory_recall.indexing.embedders import EmbedderDirectory
 from memory_recall.indexing.pipeline import BACKGROUND, Pipeline, sleep_unless
-from memory_recall.indexing.progress import Progress
+from memory_recall.indexing.progress import Progress, Tally
 from memory_recall.indexing.retry import wait_until_served
 from memory_recall.indexing.worker import WorkerContext, WorkerPlan, build_pipeline, worker_session, writer_session
 from memory_recall.postgres.connection import DsnSource
@@ -61,10 +61,40 @@ async def fill_standby(
     """
     reader = worker_session(source, plan, progress, name="memory-standby")
     async with reader, writer_session(source, plan, progress) as writer:
-        filler = _Filler(reader, writer, directory, plan, progress, stop)
+        filler = _Filler(reader, writer, directory, plan, NextModelProgress(progress), stop)
         while not stop.is_set():
             rest = await filler.fill()
             await sleep_unless(stop, idle_seconds if rest is None else rest)
+
+
+@dataclass(frozen=True, slots=True)
+class NextModelProgress:
+    """Reports outages of the next model's embedder under a name of their own.
+
+    An end of such an outage must not be taken for one of the embedder that recalls depend on.
+    """
+
+    inner: Progress
+
+    def started(self, total: int) -> None:
+        """Report the number of rows to embed."""
+        self.inner.started(total)
+
+    def advanced(self, tally: Tally) -> None:
+        """Report what has been done so far."""
+        self.inner.advanced(tally)
+
+    def outage_began(self, what: Awaited, error: MemoryIndexError) -> None:
+        """Report that the database or the next model's embedder is away."""
+        self.inner.outage_began(_of_next_model(what), error)
+
+    def outage_ended(self, what: Awaited, seconds: float) -> None:
+        """Report that it is back."""
+        self.inner.outage_ended(_of_next_model(what), seconds)
+
+
+def _of_next_model(what: Awaited) -> Awaited:
+    return Awaited.NEXT_MODEL if what is Awaited.EMBEDDER else what
 
 
 @dataclass

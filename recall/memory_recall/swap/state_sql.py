@@ -357,16 +357,3 @@ async def count_shareable(connection: AnyConnection, table: MemoryTable) -> int:
     with translated("counting rows"):
         count: int = await connection.fetchval(f"SELECT count(*) FROM {table.qualified} WHERE {table.shareable()}")
     return count
-
-
-async def sample_texts(connection: AnyConnection, table: MemoryTable, limit: int) -> list[str]:
-    """Read the texts of random rows that may have a vector, as a sample for measuring an embedder's rate."""
-    content = table.row("m").content
-    with translated("sampling texts"):
-        rows = await connection.fetch(
-            f"SELECT {content} AS content FROM {table.qualified} m "
-            f"WHERE {table.shareable('m')} AND btrim({content}) <> '' "
-            "ORDER BY random() LIMIT $1",
-            limit,
-        )
-    return [row["content"] for row in rows]

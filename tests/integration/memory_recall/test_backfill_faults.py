@@ -112,6 +112,29 @@ async def test_a_row_that_crashes_the_embedder_is_found_although_the_embedder_re
     assert [row[2] for row in await _failures(bench)] == ["EmbedderUnavailable"]
 
 
+async def test_a_row_that_ends_the_only_embedder_is_quarantined_although_it_takes_a_while_to_start(
+    bench: Workbench,
+) -> None:
+    """While it starts it fails the test text too, so that alone tells nothing about the row."""
+    refusals_left = 0
+
+    def behaviour(texts: list[str]) -> Answer | None:
+        nonlocal refusals_left
+        if POISON in texts:
+            refusals_left = 2
+            return _error(500)
+        if refusals_left:
+            refusals_left -= 1
+            return _error(503)
+        return None
+
+    await bench.insert("fine", POISON)
+    bench.embedder.behaviour = behaviour
+    async with asyncio.timeout(120):
+        result = await bench.backfill()
+    assert (result.tally.embedded, result.tally.quarantined) == (1, 1)
+
+
 async def test_quarantined_rows_are_not_embedded_until_they_are_released_or_edited(bench: Workbench) -> None:
     await bench.insert(POISON, "fine")
     bench.embedder.behaviour = lambda texts: _error(422) if POISON in texts else None

@@ -10,9 +10,11 @@ import pytest
 from prometheus_client import CollectorRegistry, Gauge
 from prometheus_client.parser import text_string_to_metric_families
 
-from memory_recall.indexing.progress import Tally, WorkerMetrics
+from memory_recall.errors import EmbedderUnauthorized, EmbedderUnavailable
+from memory_recall.indexing.progress import LogProgress, Tally, WorkerMetrics
 from memory_recall.metrics_server import MetricsServer, ServerLimits
 from memory_recall.retrying import Awaited
+from memory_recall.swap.standby import NextModelProgress
 
 HOST = "127.0.0.1"
 PROMETHEUS = (
@@ -174,13 +176,47 @@ def test_a_worker_that_starts_again_adds_to_what_it_counted_before() -> None:
     """After an outage a worker begins a new tally; a counter of Prometheus may never fall."""
     metrics = WorkerMetrics()
     first, second = Tally(embedded=30), Tally(embedded=4)
-    metrics.observe(first, 100)
+    metrics.observe(first)
     first.embedded = 32
-    metrics.observe(first, 100)
-    metrics.observe(second, 68)
+    metrics.observe(first)
+    metrics.observe(second)
     second.embedded = 50
-    metrics.observe(second, 68)
+    metrics.observe(second)
     assert embedded(metrics) == 32 + 50
+
+
+def test_two_pipelines_that_take_turns_are_counted_once_each() -> None:
+    """During a swap a worker fills the next model's column beside the present one's."""
+    metrics = WorkerMetrics()
+    present, following = Tally(embedded=3), Tally(embedded=50_000)
+    for _ in range(3):
+        metrics.observe(present)
+        metrics.observe(following)
+        present.embedded += 1
+    assert embedded(metrics) == 5 + 50_000
+
+
+def test_only_a_worker_that_has_counted_its_rows_says_how_many_are_pending() -> None:
+    """The sync worker, which does not, would say that none are."""
+    metrics = WorkerMetrics()
+    progress = LogProgress(metrics, worker="backfill")
+    progress.advanced(Tally(embedded=3))
+    assert metrics.registry.get_sample_value("memory_worker_pending_rows", {"worker": "backfill"}) is None
+    progress.started(10)
+    progress.advanced(Tally(embedded=3))
+    assert metrics.registry.get_sample_value("memory_worker_pending_rows", {"worker": "backfill"}) == 7
+
+
+def test_an_outage_of_the_next_models_embedder_does_not_end_that_of_the_active_ones() -> None:
+    """During a swap the key for recalls may be refused while the next model's embedder comes and goes."""
+    metrics = WorkerMetrics()
+    progress = LogProgress(metrics, worker="sync")
+    progress.outage_began(Awaited.EMBEDDER, EmbedderUnauthorized("It refused the key."))
+    following = NextModelProgress(progress)
+    following.outage_began(Awaited.EMBEDDER, EmbedderUnavailable("It does not answer."))
+    following.outage_ended(Awaited.EMBEDDER, 3.0)
+    assert metrics.registry.get_sample_value("memory_worker_unauthorized") == 1
+    assert metrics.registry.get_sample_value("memory_worker_outages_total", {"what": Awaited.NEXT_MODEL}) == 1
 
 
 def test_every_outage_has_a_series_before_it_happens() -> None:

@@ -24,14 +24,21 @@ from memory_recall.graph.switching import enable
 from memory_recall.hnsw.check import measure_index
 from memory_recall.hnsw.definition import IndexFacts
 from memory_recall.indexing.quarantine_sql import RetryPolicy, forget_settled, listed, record_failures, retry
-from memory_recall.indexing.queue_sql import PendingQueue, PendingRow, WorkerShare, first_with_text, still_shareable
+from memory_recall.indexing.queue_sql import (
+    PendingQueue,
+    PendingRow,
+    WorkerShare,
+    first_with_text,
+    sample_with_text,
+    still_shareable,
+)
 from memory_recall.schema.columns.keys import MemoryId
 from memory_recall.schema.columns.names import ColumnNames
 from memory_recall.schema.columns.used import USED_COLUMNS
 from memory_recall.schema.graph_relations import ended_rights, worker_rights
 from memory_recall.schema.table import ACTIVE, STANDBY, MemoryTable
 from memory_recall.swap.standby_sql import add_standby, drop_standby
-from memory_recall.swap.state_sql import complete_standby_column, count_shareable, read_fill, sample_texts
+from memory_recall.swap.state_sql import complete_standby_column, count_shareable, read_fill
 from memory_recall.transfer.rows_sql import count_statement, export_statement, merge, repeated_lines
 
 UUID, NUMBER = "0190f3e0-0000-7000-8000-000000000001", 17
@@ -125,7 +132,7 @@ async def of_a_swap(table: MemoryTable, connection: Any) -> None:
     await read_fill(connection, table)
     await complete_standby_column(connection, table, lock_seconds=1)
     await count_shareable(connection, table)
-    await sample_texts(connection, table, 1)
+    await sample_with_text(connection, table, 1)
 
 
 async def of_the_vector_index(table: MemoryTable, connection: Any) -> None:

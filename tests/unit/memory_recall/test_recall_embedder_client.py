@@ -253,7 +253,10 @@ async def test_a_lost_connection_is_an_unavailable_embedder(failure: type[httpx.
     assert caught.value.__cause__ is None
 
 
-@pytest.mark.parametrize(("header", "seconds"), [({"retry-after": "7"}, 7.0), ({}, 1.0), ({"retry-after": "x"}, 1.0)])
+@pytest.mark.parametrize(
+    ("header", "seconds"),
+    [({"retry-after": "7"}, 7.0), ({}, 1.0), ({"retry-after": "x"}, 1.0), ({"retry-after": "86400"}, 60.0)],
+)
 async def test_a_busy_embedder_names_the_delay_of_the_next_attempt(header: dict[str, str], seconds: float) -> None:
     """Retry-After reaches whoever decides about the retry."""
     async with client(lambda _: httpx.Response(429, headers=header)) as embedder:

@@ -10,11 +10,12 @@ from memory_recall.embedding.served_model import ServedModel
 from memory_recall.evaluation.evaluate import Question
 from memory_recall.hnsw.repair import IndexParameters
 from memory_recall.indexing.embedders import EmbedderDirectory
+from memory_recall.indexing.queue_sql import sample_with_text
 from memory_recall.postgres.connection import opened
 from memory_recall.schema.table import STANDBY
 from memory_recall.swap import gate
 from memory_recall.swap.process import SwapProcess, SwapRequest
-from memory_recall.swap.state_sql import SwapRecord, latest, read_fill, sample_texts
+from memory_recall.swap.state_sql import SwapRecord, latest, read_fill
 from tests.integration.memory_recall.adopted.conftest import BOILER, KETTLE, SECRET, STOVE, StoreBench
 from tests.integration.memory_recall.fake_embedder import FakeEmbedder
 from tests.integration.memory_recall.workbench import DIMENSIONS
@@ -77,6 +78,6 @@ async def test_a_swap_fills_measures_and_flips_and_a_rollback_returns(adopted: S
     async with opened(adopted.source, "test") as connection:
         table = await adopted.table()
         assert (await read_fill(connection, table)).wanted == 4
-        assert len(await sample_texts(connection, table, 10)) == 4
+        assert len(await sample_with_text(connection, table, 10)) == 4
         assert (found := await latest(connection, table)) is not None
         assert found.is_rollback

@@ -55,6 +55,19 @@ async def test_a_model_of_equal_recall_becomes_active_and_finish_drops_the_old_c
     assert (code, report["stage"], report["standby"]["rows"]) == (0, "finished", 0)
 
 
+async def test_a_plan_does_not_send_a_text_that_became_sensitive_after_it_was_read(swaps: SwapBench) -> None:
+    """All texts of the sample are read first, and the requests before may take long."""
+    swaps.following.hold_after(0)
+    process = await _begin(swaps, "plan", "--model", "small", "--url", swaps.following.url)
+    await asyncio.wait_for(swaps.following.held.wait(), 60)
+    await swaps.work.execute("UPDATE memories SET is_sensitive = true")
+    swaps.following.release()
+    out, error = await process.communicate()
+    assert process.returncode == 0, error.decode()
+    assert len(swaps.following.received) == 16, "those of the request that was under way"
+    assert json.loads(out)["rows"] == 40
+
+
 async def test_a_bad_model_is_refused_with_exit_status_4_and_the_numbers(swaps: SwapBench, questions: Path) -> None:
     """It answers every text with a vector of another one."""
     swaps.following.behaviour = lambda texts: good_answer(
