@@ -54,19 +54,34 @@ class Reason(Enum):
     # The specification
     INVALID_SPEC = ("Correct the named field.", True)
     UNKNOWN_MODEL = ("Set spec.embedding.model to one of the models named here.", True)
-    DIMENSION_MISMATCH = ("Set spec.embedding.dimensions to what the model yields and the column has.", True)
+    DIMENSION_MISMATCH = (
+        (
+            "Make the embedder and the column agree with spec.embedding.dimensions, or change that field together with "
+            "spec.embedding.model (for a custom model, together with spec.embedding.source)."
+        ),
+        True,
+    )
 
     # What others have to say
     NOT_PERMITTED = ("Choose what the operator's chart permits, or add this to the chart value named here.", True)
     CONSENT_MISSING = ("Run that line, or ask whoever may change the named object to run it.", True)
-    TABLE_TAKEN = ("Name another table, or delete this object.", True)
+    TABLE_TAKEN = (
+        "Delete this MemoryIndex; if another table was meant, create a second MemoryIndex for that table.",
+        True,
+    )
     NAME_TAKEN = ("Delete or rename that object, or create this MemoryIndex under another name.", True)
 
     # The database and its credentials
     SECRET_MISSING = ("Create the Secret, or correct spec.database.credentials.", True)
     SECRET_KEY_MISSING = ("Add the key to the Secret, or correct spec.database.credentials.key.", True)
     SECRET_INVALID = ("Store a connection URI of the form postgresql://user@host:5432/database there.", True)
-    DATABASE_NAME_MISMATCH = ("Make spec.database.name and the database in the connection URI the same.", True)
+    DATABASE_NAME_MISMATCH = (
+        (
+            "Put a connection URI that leads to spec.database.name into the Secret; if another database was meant, "
+            "create a second MemoryIndex for that database and delete this one."
+        ),
+        True,
+    )
     DATABASE_IDENTITY_MISMATCH = (
         (
             "Correct the Secret; if the database has moved to another server, set spec.deletionPolicy to Retain, "
@@ -74,9 +89,18 @@ class Reason(Enum):
         ),
         True,
     )
-    CLUSTER_MISSING = ("Create the CloudNativePG Cluster, or correct spec.database.cluster.", True)
+    CLUSTER_MISSING = (
+        (
+            "Create the CloudNativePG Cluster; if another Cluster was meant, create a second MemoryIndex for that "
+            "Cluster and delete this one."
+        ),
+        True,
+    )
     CNPG_MISSING = (
-        "Install CloudNativePG, or leave spec.database.cluster out for a Postgres that is known by its URI alone.",
+        (
+            "Install CloudNativePG; for a Postgres that is known by its URI alone, create a second MemoryIndex without "
+            "spec.database.cluster and delete this one."
+        ),
         True,
         "CloudNativePGMissing",
     )
@@ -127,7 +151,13 @@ class Reason(Enum):
     INVALID_INPUT = ("Correct what is named here.", True)
     DATABASE_REJECTED = ("Give the role of the connection URI the right that is named here.", True)
     LOCK_NOT_AVAILABLE = ("Nothing to do: it is tried again when the other session has let go.", False)
-    SCHEMA_UNSUPPORTED = ("Add to the table what is named here, or name another table.", True)
+    SCHEMA_UNSUPPORTED = (
+        (
+            "Add to the table what is named here; if another table was meant, create a second MemoryIndex for that "
+            "table and delete this one."
+        ),
+        True,
+    )
     EXISTING_VECTORS = (
         (
             "Set spec.database.existingVectors to Discard, which makes all of them anew, or to Keep if "

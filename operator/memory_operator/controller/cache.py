@@ -63,6 +63,7 @@ class NamespaceFullError(KubeError):
 
     def __init__(self, namespace: str) -> None:
         """Name the namespace and the limit."""
+        self.namespace = namespace
         limit = f"those with the operator's labels take more than {NAMESPACE_BYTES >> 20} MiB; delete some of them"
         super().__init__(f"reading the objects of namespace {namespace}", 0, limit)
 

@@ -16,6 +16,7 @@ import structlog
 from memory_operator.api.conditions import ConditionType, Verdict
 from memory_operator.api.spec import FINALIZER, InvalidSpecError, Manifest, MemoryIndex, parse
 from memory_operator.clients.kube import Kube, KubeError
+from memory_operator.controller.cache import NamespaceFullError
 from memory_operator.controller.events import of_failed_jobs, of_started_job
 from memory_operator.controller.history import ObjectHistory
 from memory_operator.controller.metrics import Metrics
@@ -29,9 +30,9 @@ from memory_operator.reconcile.core import RequeueIntervals, acknowledge, conclu
 from memory_operator.reconcile.facts import Observed
 from memory_operator.reconcile.indexing.graph import pending_changes
 from memory_operator.reconcile.jobs import active_job
-from memory_operator.reconcile.plan import Action, Apply, Delete, Patch, Plan
+from memory_operator.reconcile.plan import Action, Apply, Delete, Patch, Plan, Step
 from memory_operator.reconcile.status import with_refusals
-from memory_operator.reconcile.withdrawal import stop_all
+from memory_operator.reconcile.withdrawal import Halt, stop_all
 from memory_operator.resources.common import Images
 from memory_operator.resources.events import Subject, cluster_elsewhere
 from memory_operator.resources.model_fetch import FetchRoute
@@ -157,14 +158,20 @@ class Controller:
 
     async def _refuse(self, manifest: Manifest, error: InvalidSpecError) -> float:
         """Stop the workers of an object with an invalid specification, and report it."""
+        self._turn.release((manifest["metadata"]["namespace"], manifest["metadata"]["name"]))
+        halt = await self._stop_workers(manifest)
         if "deletionTimestamp" not in manifest["metadata"]:
-            halt = stop_all(manifest["metadata"]["namespace"], *await self.observer.workers(manifest))
-            for patch in halt.actions:
-                await self._patch(patch)
             await self._reporter.report_invalid(manifest, f"{error}. {halt.text}".strip(". "))
         elif FINALIZER in manifest["metadata"].get("finalizers") or ():
             await self._release(manifest, f"What cannot be known from a specification with {error}.")
         return self.intervals.settled
+
+    async def _stop_workers(self, manifest: Manifest) -> Halt:
+        """Stop the workers of an object of which nothing tells what they may still use."""
+        halt = stop_all(manifest["metadata"]["namespace"], *await self.observer.workers(manifest))
+        for patch in halt.actions:
+            await self._patch(patch)
+        return halt
 
     async def _release(self, manifest: Manifest, left_behind: str, *elsewhere: Subject) -> None:
         """Report what the deletion leaves behind, if anything, then remove the operator's finalizer."""
@@ -177,13 +184,19 @@ class Controller:
     async def _decide(self, index: MemoryIndex, manifest: Manifest, history: ObjectHistory) -> Plan:
         if index.deleted_at is not None:
             return await self._conclude(index, manifest, history)
-        key = (index.namespace, index.name)
-        observed = history.record_times(await self.observer.observe(index), self.clock())
+        try:
+            observed = history.record_times(await self.observer.observe(index), self.clock())
+        except NamespaceFullError as error:
+            if error.namespace == index.namespace:  # its authors could keep a withdrawn permission in this way
+                await self._stop_workers(manifest)
+            raise
         observed = self._with_history(observed, history)
         await self._reporter.record(manifest, of_failed_jobs(history.record_failed_jobs(observed.jobs)))
         observed, plan = await self._with_admissions(index, observed, history.writes)
-        self._turn.observe(key, observed)
-        if rolls_out_default_image(index, observed, self.images, plan) and not self._turn.admits(key):
+        self._turn.observe(index, observed)
+        if rolls_out_default_image(index, observed, self.images, plan) and not self._turn.admits(
+            index, observed, self.clock()
+        ):
             plan = self._plan(index, replace(observed, rollout_admitted=False))
         return plan
 
@@ -212,7 +225,9 @@ class Controller:
         )
 
     async def _conclude(self, index: MemoryIndex, manifest: Manifest, history: ObjectHistory) -> Plan:
-        if FINALIZER not in index.finalizers:
+        self._turn.release((index.namespace, index.name))
+        if FINALIZER not in index.finalizers:  # somebody else's may hold the object, and its workers, for good
+            await self._stop_workers(manifest)
             return Plan(None, self.intervals.settled)
         facts = await self.observer.observe_deletion(index)
         if facts.observed:
@@ -248,9 +263,11 @@ class Controller:
     ) -> dict[ConditionType, KubeError]:
         """Execute the plan step by step; return the error of each step that failed, by the condition of the step.
 
-        The finalizer is written first, because it lets a later deletion undo the other writes.
+        The finalizer is written first, because it lets a later deletion undo the other writes. Without it, only those
+        are made that stop something.
         """
         failures: dict[ConditionType, KubeError] = {}
+        steps = plan.steps
         if plan.finalizer:
             try:
                 content = finalizer_of(index)
@@ -258,8 +275,9 @@ class Controller:
                 await self.kube.set_finalizer(manifest, present=True)
                 writes.count(content, self.clock())
             except KubeError as error:
-                return {ConditionType.READY: error}
-        for kind, step in plan.steps.items():
+                failures[ConditionType.READY] = error
+                steps = {kind: replace(step, actions=_stops(step)) for kind, step in steps.items()}
+        for kind, step in steps.items():
             try:
                 for action in step.actions:
                     await self._execute(index, action, writes)
@@ -287,3 +305,7 @@ class Controller:
     async def _patch(self, patch: Patch) -> None:
         _log.info("patch", kind=patch.kind, object=f"{patch.namespace}/{patch.name}", changes=patch.changes["spec"])
         await self.kube.patch(patch.kind, patch.namespace, patch.name, patch.uid, patch.changes)
+
+
+def _stops(step: Step) -> tuple[Action, ...]:
+    return tuple(action for action in step.actions if isinstance(action, Patch) and action.stops)

@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from memory_operator.api.spec import Manifest
 from memory_operator.clients.kube import KindMissingError, Kube, KubeError
-from memory_operator.controller.cache import WATCHED_OF_CNPG, ObjectCache
+from memory_operator.controller.cache import WATCHED_OF_CNPG, NamespaceFullError, ObjectCache
 from memory_operator.controller.entries import REFERRING, Owner, database_key, entry_of, owner_of
 from memory_operator.resources.common import LABEL_INSTANCE, LABEL_MANAGED_BY, MANAGER
 
@@ -41,6 +41,13 @@ class Objects:
         found = self._cache.find(kind, (namespace, name))
         labels = {LABEL_INSTANCE: name, LABEL_MANAGED_BY: MANAGER}
         return await self._kube.list(kind, namespace, labels) if found is None else found
+
+    async def workers(self, kind: str, namespace: str, name: str) -> list[Manifest]:
+        """Return the same, also where the objects of the namespace are too large to be kept: to stop what runs."""
+        try:
+            return await self.children(kind, namespace, name)
+        except NamespaceFullError:
+            return await self._kube.list(kind, namespace, {LABEL_INSTANCE: name, LABEL_MANAGED_BY: MANAGER})
 
     async def databases(self, namespace: str, cluster: str, database: str) -> list[Manifest]:
         """Return the Database objects in a namespace that describe this database of this Cluster.

@@ -136,7 +136,7 @@ class Observer:
     async def workers(self, manifest: Manifest) -> tuple[Manifest | None, tuple[JobFacts, ...]]:
         """Return the Deployment of the sync worker and the Jobs that an object controls, whatever its specification."""
         meta = manifest["metadata"]
-        listed = [await self.objects.children(kind, meta["namespace"], meta["name"]) for kind in ("Deployment", "Job")]
+        listed = [await self.objects.workers(kind, meta["namespace"], meta["name"]) for kind in ("Deployment", "Job")]
         deployments, jobs = ([item for item in items if controller_uid(item) == meta["uid"]] for items in listed)
         sync = next((item for item in deployments if item["metadata"]["name"] == f"{meta['name']}-sync"), None)
         return sync, tuple(object_facts.job_facts(job, ()) for job in jobs)

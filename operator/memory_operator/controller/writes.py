@@ -23,7 +23,7 @@ from memory_operator.clients.kube import KubeError
 from memory_operator.reconcile.facts import JobState, Observed
 from memory_operator.reconcile.plan import MOST_FIELDS
 from memory_operator.resources.common import LABEL_COMPONENT, fingerprint
-from memory_operator.resources.drift import Admission, differences, is_doubtful, name_of
+from memory_operator.resources.drift import Admission, differences, is_doubtful, name_of, still_changed
 
 FIRST_DELAY_SECONDS = 5
 LONGEST_DELAY_SECONDS = 300
@@ -101,11 +101,17 @@ class Writes:
         self._repeats.setdefault(_key(sent), _Repeat(now)).record(now)
 
     def learn(self, sent: Manifest, stored: Manifest) -> None:
-        """Remember how the object differs that the API server stores, or would store, for what was sent."""
+        """Remember how the object differs that the API server stores, or would store, for what was sent.
+
+        What was sent may be what the API server has made of it before, as when only the number of pods changes. That is
+        not changed again, and what is known of it stays.
+        """
         meta = sent["metadata"]
         component = (meta.get("labels") or {}).get(LABEL_COMPONENT, "")
-        admission = Admission(stored["metadata"].get("uid", ""), component, differences(sent, stored))
-        self._admissions[sent["kind"], meta["name"]] = admission
+        key, uid = (sent["kind"], meta["name"]), stored["metadata"].get("uid", "")
+        former = self._admissions.get(key)
+        kept = still_changed(sent, former.changes) if former and former.uid == uid else {}
+        self._admissions[key] = Admission(uid, component, {**kept, **differences(sent, stored)})
 
     def known(self, observed: Observed) -> Observed:
         """Return the observation with what is known of the objects that exist and of the Jobs that have not succeeded.

@@ -54,6 +54,11 @@ class Patch:
     uid: str
     changes: Manifest
 
+    @property
+    def stops(self) -> bool:
+        """Whether it ends pods: it scales a Deployment to zero, or suspends a Job."""
+        return self.changes["spec"].get("replicas") == 0 or self.changes["spec"].get("suspend") is True
+
 
 Action = Apply | Delete | Patch
 

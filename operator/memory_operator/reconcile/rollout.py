@@ -70,14 +70,13 @@ def pods_serve(deployment: DeploymentFacts | None) -> bool:
 def with_live_template(desired: Manifest, live: Manifest) -> Manifest:
     """Return the desired Deployment with all of the live one's specification but the number of replicas.
 
-    Applying it replaces no pod, and the records of what the live one was made from stay. If the desired Deployment has
-    no number of replicas, the result has none.
+    Applying it replaces no pod, and the records of what the live one was made from stay.
     """
     annotations = live["metadata"].get("annotations") or {}
     records = {name: annotations[name] for name in desired["metadata"]["annotations"] if name in annotations}
     kept = {name: value for name, value in live["spec"].items() if name != "replicas"}
-    replicas = {name: value for name, value in desired["spec"].items() if name == "replicas"}
-    return {**desired, "metadata": {**desired["metadata"], "annotations": records}, "spec": {**kept, **replicas}}
+    spec = {**kept, "replicas": desired["spec"]["replicas"]}
+    return {**desired, "metadata": {**desired["metadata"], "annotations": records}, "spec": spec}
 
 
 def update_waits(index: MemoryIndex, observed: Observed, images: Images, desired: Manifest, live: Manifest) -> bool:

@@ -53,6 +53,11 @@ def differences(desired: Manifest, found: Manifest) -> dict[Path, Difference]:
     return dict(_differences(desired, found))
 
 
+def still_changed(sent: Manifest, changes: Mapping[Path, Difference]) -> dict[Path, Difference]:
+    """Return those of the changes by admission whose result is what is sent now."""
+    return {path: change for path, change in changes.items() if _same(_at(sent, path), change.found)}
+
+
 def is_doubtful(desired: Manifest, live: Manifest | None) -> bool:
     """Return whether only the API server can tell if a difference is drift or the effect of admission.
 
@@ -96,7 +101,10 @@ def _exact(desired: Manifest) -> tuple[Path, ...]:
 def _at(manifest: Manifest, path: Path) -> Any:  # noqa: ANN401 - any value of a manifest
     part: Any = manifest
     for name in path:
-        part = (part or {}).get(name)
+        if isinstance(part, list):
+            part = next((item for item in part if isinstance(item, dict) and f"[{_key(item)}]" == name), None)
+        else:
+            part = (part or {}).get(name)
     return part
 
 

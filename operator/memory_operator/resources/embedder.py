@@ -140,7 +140,9 @@ def disruption_budget(index: MemoryIndex) -> Manifest:
 def deployment(index: MemoryIndex, images: Images, *, replicas: int, component: str = COMPONENT) -> Manifest:
     """Return the Deployment of the embedder's pods.
 
-    Its fingerprint, by which the operator notices changes, leaves out the number of replicas.
+    Its fingerprint, by which the operator notices changes, leaves out the number of replicas. That number is sent even
+    where somebody else decides it, and is then the live one: server-side apply resets a field that its owner no longer
+    sends.
     """
     embedder, overlap = index.spec.embedder, serves_while_rolling_out(index)
     annotations = {**scraped(PROBE_PORT), **embedder.pod_annotations}
@@ -164,8 +166,7 @@ def deployment(index: MemoryIndex, images: Images, *, replicas: int, component: 
             },
         }
     )
-    if embedder.scaling == "Operator" or component != COMPONENT:
-        manifest["spec"]["replicas"] = replicas
+    manifest["spec"]["replicas"] = replicas
     return manifest
 
 

@@ -100,6 +100,7 @@ def migrate_job(
     decision = [] if existing == "Refuse" else ["--existing-vectors", existing.lower()]
     command = ["memory", "migrate", *decision, *_claim(index), *(["--replaces", former] if former else []), "--json"]
     job = _job(index, images, "migrate", command, sequence, resources=DATABASE_JOB_RESOURCES)
+    del job["spec"]["ttlSecondsAfterFinished"]
     _add_settings(job, column_settings(index))
     if active and dimensions:
         _set_active_model(job, active, dimensions)

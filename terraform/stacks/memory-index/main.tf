@@ -15,7 +15,9 @@ module "operator" {
     embedder           = { image = var.embedder_image }
     watchNamespaces    = [local.namespace]
     databaseNamespaces = [var.database_cluster.namespace]
-    monitoring         = { alertsConfigMap = { enabled = true } }
+    # The one Secret of that namespace that the operator may read; CloudNativePG names it after its Cluster.
+    cnpg       = { authoritySecrets = ["${var.database_cluster.name}-ca"] }
+    monitoring = { alertsConfigMap = { enabled = true } }
     permitted = {
       runtimeClasses  = compact([var.gpu.runtime_class])
       priorityClasses = compact([var.gpu.priority_class])

@@ -9,8 +9,12 @@ import pytest
 from memory_operator.api.spec import Manifest
 from memory_operator.clients.kube import KubeError
 from memory_operator.controller.history import ObjectHistory
+from memory_operator.controller.writes import Writes
+from memory_operator.reconcile.facts import Observed
+from memory_operator.reconcile.rollout import with_live_template
+from memory_operator.resources.drift import drifted
 from memory_recall.status import NO_INDEX, RowCounts
-from tests.unit.memory_operator.conftest import CLAIM, FULL, IDENTITY, World
+from tests.unit.memory_operator.conftest import CLAIM, FULL, IDENTITY, START, World
 from tests.unit.memory_operator.test_operator_controller import KEY, Bench, bench
 
 __all__ = ["bench"]  # the fixture
@@ -158,10 +162,31 @@ async def test_a_persons_edit_is_undone_under_the_same_admission(settled: Bench,
 async def test_a_rewritten_registry_is_no_older_release(settled: Bench) -> None:
     settled.api.index["spec"]["embedder"]["minReplicas"] = 2
     settled.api.index["spec"]["embedder"]["maxReplicas"] = 2
-    settled.controller._turn.holder = ("other", "mem")
+    index, observed, _ = World().settled()
+    settled.controller._turn.admits(index.model_copy(update={"namespace": "other"}), observed, START)
     await settled.reconcile(3)
     assert settled.api.objects[EMBEDDER]["spec"]["replicas"] == 2
     assert "new default image" not in settled.api.condition("EmbedderReady")["message"]
+
+
+@pytest.mark.parametrize("settled", ["registry"], indirect=True)
+@pytest.mark.finding("operator F1")
+async def test_what_admission_made_of_a_write_is_known_after_one_that_sends_it_as_it_is(settled: Bench) -> None:
+    """While the database is away or a swap runs, only the number of pods changes, with the template that is live."""
+    _, observed, _ = World().settled()
+    desired = observed.children["Deployment", "mem-embedder"]
+    live = settled.api.objects[EMBEDDER]
+    writes = Writes()
+    writes.learn(desired, live)
+    assert not drifted(desired, live, writes.known(with_live(observed, live)).admissions["Deployment", "mem-embedder"])
+    scaled = {**live, "spec": {**live["spec"], "replicas": 2}}
+    writes.learn(with_live_template({**desired, "spec": {**desired["spec"], "replicas": 2}}, live), scaled)
+    assert not drifted(desired, live, writes.known(with_live(observed, live)).admissions["Deployment", "mem-embedder"])
+
+
+def with_live(observed: Observed, live: Manifest) -> Observed:
+    """Return the observation with this embedder's Deployment."""
+    return replace(observed, children={**observed.children, ("Deployment", "mem-embedder"): live})
 
 
 @pytest.mark.parametrize("settled", ["processors"], indirect=True)

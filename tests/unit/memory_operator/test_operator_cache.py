@@ -147,6 +147,15 @@ def test_annotations_and_fields_that_nobody_reads_take_no_memory(watches: Watche
     assert "data" not in found[0]
 
 
+def test_a_consent_for_any_number_of_namespaces_is_kept(watches: Watches) -> None:
+    """Left out, it would stop the workers of all of them."""
+    consent = {"memory-index.dev/allowed-namespaces": ",".join(f"team-{number:015}" for number in range(1000))}
+    watches.show("MemoryIndex", {**service("mem", annotations=consent), "kind": "MemoryIndex"})
+    found = watches.cache.find("MemoryIndex", KEY)
+    assert found is not None
+    assert found[0]["metadata"]["annotations"] == consent
+
+
 @pytest.mark.promise("operator-shared-fairly")
 @pytest.mark.finding("security S14")
 def test_a_namespace_beyond_its_limit_is_refused_alone_and_read_from_the_api_server_afterwards(

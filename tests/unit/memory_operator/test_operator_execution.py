@@ -8,10 +8,11 @@ import pytest
 
 from memory_operator.api.spec import FINALIZER
 from memory_operator.clients.kube import KubeError
+from memory_operator.controller.cache import NamespaceFullError
 from memory_operator.resources import cnpg
 from memory_recall.status import RowCounts
 from tests.unit.memory_operator.conftest import FULL, World
-from tests.unit.memory_operator.test_operator_controller import KEY, Bench, bench
+from tests.unit.memory_operator.test_operator_controller import CLUSTER_OBJECT, KEY, Bench, bench
 
 __all__ = ["bench"]  # the fixture
 DENIED = KubeError("applying Deployment team/mem-embedder", 403, "denied by policy", refused=True)
@@ -182,6 +183,58 @@ async def test_an_object_with_the_finalizers_of_others_alone_is_left_to_them(ben
     bench.api.index["metadata"]["finalizers"] = ["backup.example/keep"]
     await bench.reconcile()
     assert (bench.api.writes, bench.dsns) == ([], [])
+
+
+SYNC = ("Deployment", "team", "mem-sync")
+
+
+async def with_sync(bench: Bench) -> None:
+    """Reconcile until the sync worker runs."""
+    bench.database = replace(FULL, rows=RowCounts(total=100, embedded=90, sensitive=10))
+    await bench.reconcile(2)
+    assert bench.api.objects[SYNC]["spec"]["replicas"] == 1
+
+
+@pytest.mark.finding("security S4")
+@pytest.mark.parametrize("spec", [{}, {"embedder": {"minReplicas": "many"}}], ids=["readable", "unreadable"])
+async def test_an_object_that_somebody_elses_finalizer_holds_has_no_worker_left(
+    bench: Bench, spec: dict[str, Any]
+) -> None:
+    """It may be held for good, and no consent is looked at any more."""
+    await with_sync(bench)
+    delete(bench, **spec)
+    bench.api.index["metadata"]["finalizers"] = ["backup.example/keep"]
+    await bench.reconcile(2)
+    assert bench.api.writes == ["patch Deployment"]
+    assert bench.api.objects[SYNC]["spec"]["replicas"] == 0
+
+
+@pytest.mark.finding("security S4")
+async def test_a_finalizer_that_cannot_be_written_keeps_no_withdrawn_permission(bench: Bench) -> None:
+    """Nothing else is written without it, as only a deletion with it undoes the rest."""
+    await with_sync(bench)
+    bench.api.index["metadata"]["finalizers"] = []
+    bench.put("Cluster", "dbaas", "pg", {**CLUSTER_OBJECT, "metadata": {"uid": "c-1"}})
+    bench.api.index["spec"]["deletionPolicy"] = "Delete"
+    bench.api.writes.clear()
+    await refuse(bench, KubeError("adding", 409, "the object has been modified"), "MemoryIndex")
+    assert [one for one in bench.api.writes if one != "status"] == ["patch Deployment"]
+    assert bench.api.objects[SYNC]["spec"]["replicas"] == 0
+
+
+@pytest.mark.finding("security S4")
+async def test_a_namespace_with_too_many_objects_keeps_no_worker(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """None of its objects are read, so nothing tells what its workers may still use."""
+    await with_sync(bench)
+
+    def full(kind: str, owner: tuple[str, str]) -> None:
+        if kind != "MemoryIndex" and owner[0] == "team":
+            raise NamespaceFullError(owner[0])
+
+    monkeypatch.setattr(bench.observer.objects._cache, "find", full)
+    await bench.reconcile()
+    assert bench.api.objects[SYNC]["spec"]["replicas"] == 0
+    assert bench.sample("memory_operator_reconcile_errors_total", error="NamespaceFullError") == 1
 
 
 @pytest.mark.finding("D21")

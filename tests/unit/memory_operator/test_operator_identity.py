@@ -280,7 +280,7 @@ def test_where_no_address_tells_the_exact_command_is_named_instead_of_the_deleti
 
 
 def test_no_remedy_advises_to_delete_another_object_or_to_drop_vectors() -> None:
-    assert Reason.TABLE_TAKEN.remedy == "Name another table, or delete this object."
+    assert Reason.TABLE_TAKEN.remedy.startswith("Delete this MemoryIndex; ")
     assert "Retain" in Reason.DATABASE_IDENTITY_MISMATCH.remedy
 
 

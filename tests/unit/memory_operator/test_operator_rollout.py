@@ -5,6 +5,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import MemoryIndex
@@ -149,8 +150,8 @@ def test_several_pods_get_a_disruption_budget_and_one_pod_loses_it(world: World)
 
 @pytest.mark.finding("D15")
 def test_the_number_of_pods_is_left_to_another_scaler(world: World) -> None:
+    """It is sent with every other change all the same, since the API server would take one pod for a missing number."""
     index, observed, _ = world.settled(embedder={"scaling": "External"})
-    assert "replicas" not in observed.children["Deployment", "mem-embedder"]["spec"]
     scaled = {**observed.children["Deployment", "mem-embedder"]}
     scaled["spec"] = {**scaled["spec"], "replicas": 7}
     children = {**observed.children, ("Deployment", "mem-embedder"): scaled}
@@ -158,6 +159,10 @@ def test_the_number_of_pods_is_left_to_another_scaler(world: World) -> None:
     assert plan.actions == ()
     assert plan.status is not None
     assert plan.status["embedder"]["ready"] == "7/7"
+    world.images = NEW
+    plan = decide(world, observed, index, children=children, embedder=replace(SERVING, replicas=7, ready=7))
+    (changed,) = applied(plan, "Deployment")
+    assert changed["spec"]["replicas"] == 7
 
 
 def waiting(world: World, **facts: Any) -> Plan:
@@ -198,15 +203,52 @@ def test_an_image_of_the_specification_never_waits(world: World) -> None:
     assert not rolls_out_default_image(index, observed, NEW, plan)
 
 
+def two(world: World) -> tuple[MemoryIndex, MemoryIndex, Observed, Observed]:
+    """Two objects, the facts of one that serves, and those of one whose pods of the new image are not ready."""
+    first, observed, _ = world.settled()
+    second = first.model_copy(update={"namespace": "other"})
+    serving = replace(observed, embedder=SERVING)
+    return first, second, serving, replace(observed, embedder=replace(SERVING, ready=0, current=False, updated=0))
+
+
 def test_the_next_object_has_its_turn_when_the_first_one_serves_again(world: World) -> None:
-    _, observed, _ = world.settled()
-    rolling = replace(observed, embedder=replace(SERVING, ready=0, current=False))
-    turn, first, second = RolloutTurn(), ("team", "a"), ("team", "b")
-    assert turn.admits(first)
-    assert not turn.admits(second)
+    first, second, serving, rolling = two(world)
+    turn = RolloutTurn()
+    assert turn.admits(first, serving, START)
+    assert not turn.admits(second, serving, START)
     turn.observe(first, rolling)
-    assert not turn.admits(second), "an image that cannot run stops at the first object"
-    turn.observe(first, replace(observed, embedder=SERVING))
-    assert turn.admits(second)
-    turn.release(second)
-    assert turn.admits(first), "an object that is gone holds up nobody"
+    assert not turn.admits(second, serving, START), "an image that cannot run stops at the first object"
+    turn.observe(first, serving)
+    assert turn.admits(second, serving, START)
+    turn.release((second.namespace, second.name))
+    assert turn.admits(first, serving, START), "an object that is gone holds up nobody"
+
+
+def test_an_embedder_that_does_not_serve_takes_nobodys_turn(world: World) -> None:
+    """It may lack a GPU, which says nothing about the image, and would keep the image from everybody else."""
+    first, second, serving, rolling = two(world)
+    turn = RolloutTurn()
+    assert turn.admits(first, rolling, START)
+    assert turn.admits(second, serving, START)
+    assert turn.admits(first, rolling, START), "nothing is lost by replacing its pods, whoever has the turn"
+
+
+def test_an_edit_ends_the_turn_since_it_may_be_why_no_pod_is_ready(world: World) -> None:
+    """An author could keep the image from others by a node selector that no node has."""
+    first, second, serving, rolling = two(world)
+    turn = RolloutTurn()
+    assert turn.admits(first, serving, START)
+    turn.observe(first.model_copy(update={"generation": first.generation + 1}), rolling)
+    assert turn.admits(second, serving, START)
+
+
+def test_an_hour_ends_the_turn(world: World) -> None:
+    """Whatever the reason is, the others get the image, one an hour, and the log names who does not become ready."""
+    first, second, serving, rolling = two(world)
+    turn = RolloutTurn()
+    assert turn.admits(first, serving, START)
+    turn.observe(first, rolling)
+    assert not turn.admits(second, serving, START + timedelta(minutes=59))
+    with capture_logs() as said:
+        assert turn.admits(second, serving, START + timedelta(hours=1))
+    assert [(one["log_level"], one["namespace"]) for one in said] == [("warning", first.namespace)]

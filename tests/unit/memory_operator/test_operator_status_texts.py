@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from tests.unit.memory_operator.test_operator_reporting import refuse_reads
 
 __all__ = ["bench"]  # the fixture
 EXTERNAL = {"gpuLayers": -1, "external": {"url": "http://e:80"}}
+DEFINITION = Path(__file__).parents[3] / "charts" / "memory-index" / "crds" / "memoryindexes.yaml"
 
 
 def embedder_section(world: World, facts: dict[str, Any], **spec: Any) -> dict[str, Any]:
@@ -121,3 +123,32 @@ def test_the_texts_of_the_status_are_as_long_as_their_fields_in_the_definition()
     sections = [field["properties"] for field in status.values() if field["type"] == "object"]
     texts = {name: field["maxLength"] for one in sections for name, field in one.items() if field["type"] == "string"}
     assert texts == LONGEST_TEXTS
+
+
+def rule_messages(schema: Any) -> Iterator[str]:
+    """Yield the messages of the rules of a definition that compare an object with its former state."""
+    for value in schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ():
+        yield from rule_messages(value)
+    if isinstance(schema, dict):
+        rules = schema.get("x-kubernetes-validations") or ()
+        yield from (rule["message"] for rule in rules if "oldSelf" in rule["rule"])
+
+
+def bad_advice(remedy: str, messages: Sequence[str]) -> list[str]:
+    """Return the immutable fields that a remedy names without the one way that leads to another value of them."""
+    never = {name for text in messages for name in re.findall(r"^(database\.\w+) is immutable", text)}
+    bound = {pair for text in messages for pair in re.findall(r"change ([\w.]+) only together with ([\w.]+)", text)}
+    assert never == {"database.name", "database.table", "database.cluster"}
+    assert bound == {("embedding.dimensions", "embedding.model")}
+    ways = {**dict.fromkeys(never, "create a second MemoryIndex"), **{one: f"spec.{other}" for one, other in bound}}
+    kinds = {name: name.removesuffix(".name").rpartition(".")[2] for name in ways}
+    named = {name: rf"spec\.{name}\b|\banother {kind}\b" for name, kind in kinds.items()}
+    return [name for name, way in ways.items() if re.search(named[name], remedy, re.IGNORECASE) and way not in remedy]
+
+
+def test_no_remedy_tells_to_change_a_field_that_the_definition_makes_immutable() -> None:
+    messages = list(rule_messages(yaml.safe_load(DEFINITION.read_text(encoding="utf-8"))))
+    assert {reason: found for reason in Reason if (found := bad_advice(reason.remedy, messages))} == {}
+    assert bad_advice("Add it, or name another table.", messages) == ["database.table"]
+    assert bad_advice("Create it, or correct spec.database.cluster.", messages) == ["database.cluster"]
+    assert bad_advice("Set spec.embedding.dimensions to 384.", messages) == ["embedding.dimensions"]
