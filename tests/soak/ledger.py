@@ -98,6 +98,21 @@ def faults_of_answer(ledger: Ledger, recall: Recall) -> Iterator[str]:
             yield f"stale {marker}"
 
 
+def lost_writes(
+    ledger: Ledger, texts: Iterable[tuple[str, str]], began: float, ended: float
+) -> Iterator[tuple[str, str]]:
+    """Yield the rows whose text in the database is a former one, with its marker.
+
+    `texts` are keys and texts that were read between `began` and `ended`. The database itself has then lost a confirmed
+    write, as at a failover; what answers have of it is not ours.
+    """
+    for row, text in texts:
+        states = list(ledger.possible(row, began, ended))
+        marker = next(iter(markers_in(text.encode())), "")
+        if states and all(state.marker != marker for state in states):
+            yield row, marker
+
+
 def is_leak(ledger: Ledger, marker: str, began: float, tolerance: float) -> bool:
     """Return whether a request that began then had the text of a row that had been sensitive for `tolerance` seconds.
 

@@ -23,7 +23,7 @@ import asyncpg
 import httpx
 import numpy as np
 
-from tests.soak.ledger import Ledger, Recall, State, faults_of_answer, is_leak, markers_in, sensitive_since
+from tests.soak.ledger import Ledger, Recall, State, faults_of_answer, is_leak, lost_writes, markers_in, sensitive_since
 from tests.soak.packets import OBSERVERS_AGENT, Watch
 from tests.soak.stores import EMBEDDER_OF, STORES, USERS, Store
 from tests.support.cluster.memories import WORDS
@@ -283,9 +283,14 @@ class Checks:
             sure = sensitive_since(ledger, before, 0.0)
             vectors = await self._count(connection, store.vectors_of, sure, ledger, before)
             links = await self._count(connection, store.links, rows, ledger, before) if store.links else 0
+            read_at = time.monotonic()
+            texts = [(row[0], row[1]) for row in await connection.fetch(store.everything)]
+            lost = list(lost_writes(ledger, texts, read_at, time.monotonic()))
             connections, dead, slots = await connection.fetchrow(_SAMPLES)
             sample = [tuple(row) for row in await connection.fetch(store.sample)] if self._settled(store) else []
         say(samples={f"connections {store.name}": connections, f"dead rows {store.name}": int(dead), "slots": slots})
+        for row, marker in lost:
+            self._observer.found("lost", f"{row} of {store.name} has {marker} again, read at {read_at:.1f}")
         if vectors:
             self._observer.found("leak", f"{vectors} vectors of sensitive rows in {store.name}")
         if links:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.soak.ledger import Ledger, Recall, State, faults_of_answer, is_leak, markers_in, sensitive_since
+from tests.soak.ledger import Ledger, Recall, State, faults_of_answer, is_leak, lost_writes, markers_in, sensitive_since
 
 FIRST, SECOND = "zq00000000000001", "zq00000000000002"
 
@@ -52,6 +52,23 @@ def test_an_answer_is_wrong_only_if_it_was_right_at_no_time_of_the_recall(
     states: list[State], asked: Recall, faults: list[str]
 ) -> None:
     assert list(faults_of_answer(ledger(*states), asked)) == faults
+
+
+@pytest.mark.parametrize(
+    ("states", "text", "lost"),
+    [
+        ([ONLY, state(SECOND, 3, 4)], f"{FIRST} a former text", [("1", FIRST)]),
+        ([ONLY, state(SECOND, 3, 4)], f"{SECOND} the present text", []),
+        ([ONLY, state(SECOND, 3, None)], f"{FIRST} a text whose edit is not confirmed", []),
+        ([ONLY, state(SECOND, 9.9, 10.1)], f"{FIRST} a text whose edit was confirmed after it was read", []),
+    ],
+    ids=["lost", "present", "not confirmed", "confirmed meanwhile"],
+)
+def test_a_confirmed_write_that_the_database_no_longer_has_is_lost(
+    states: list[State], text: str, lost: list[tuple[str, str]]
+) -> None:
+    """It would not be seen at the end of a run, when somebody has written the row again."""
+    assert list(lost_writes(ledger(*states), [("1", text)], 10.0, 10.5)) == lost
 
 
 @pytest.mark.parametrize(
