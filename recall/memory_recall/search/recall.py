@@ -7,7 +7,8 @@ background, since Postgres may no longer answer.
 
 A server that does not answer may have been replaced by another one, and may answer again before it has learned of that.
 Its memories are then those of before. Therefore the idle connections of the pool, which still lead to it, are replaced
-once a recall has failed.
+once a recall has failed. Where recalls are rare none may be asked meanwhile, so after some seconds without any an idle
+connection is tried, again and again.
 """
 
 import asyncio
@@ -20,8 +21,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from memory_recall.background import BackgroundTasks
-from memory_recall.errors import DatabaseUnreachable, InvalidInput, ReplicaRefused
+from memory_recall.errors import DatabaseUnreachable, InvalidInput, MemoryIndexError, ReplicaRefused
 from memory_recall.postgres.connection import AnyConnection, Pool, borrowed
+from memory_recall.postgres.driver_errors import translated
 from memory_recall.search.options import RecallOptions
 from memory_recall.search.query import FurtherWords, RecallQuery, require_query
 from memory_recall.search.result import RecallResult
@@ -30,6 +32,8 @@ from memory_recall.search.token_budget import only, places_that_fit
 Rows = list[dict[str, Any]]
 
 _RENEWAL_SECONDS = 5.0  # between two renewals of a pool, lest a server that is only slow has to take connections, too
+_QUIET_SECONDS = 5.0  # without a recall, after which an idle connection is tried; a failover takes longer
+_TRIAL_SECONDS = 2.0
 CLEANUP_SECONDS = 1.0  # how long a cancelled statement may take to end before its connection is cut
 
 
@@ -70,7 +74,8 @@ class Recall(ABC):
         self.options = options
         self.reserved = reserved
         self._tasks = BackgroundTasks()
-        self._renewed = -math.inf
+        self._renewed = self._answered = -math.inf
+        self._watching: asyncio.Task[None] | None = None
 
     @property
     @abstractmethod
@@ -116,6 +121,8 @@ class Recall(ABC):
     async def _within_budget(self, query: RecallQuery, *, own_columns: bool) -> Recalled:
         budget = self.options.time_budget
         request = Request(require_query(query), own_columns, due=time.monotonic() + budget)
+        if self._watching is None or self._watching.done():
+            self._watching = self._tasks.start(self._watch_connections())
         answering = self._tasks.start(self.answer(request))
         try:
             await asyncio.wait({answering}, timeout=budget)
@@ -134,6 +141,7 @@ class Recall(ABC):
         except DatabaseUnreachable:
             await self._renew_connections()
             raise
+        self._answered = time.monotonic()
         recalled = _fitted(answer, query.max_tokens)
         if self.options.observe is not None:
             self.options.observe(recalled.result)
@@ -147,6 +155,25 @@ class Recall(ABC):
         self._renewed = now
         for pool in self.pools:
             await pool.expire_connections()
+
+    async def _watch_connections(self) -> None:
+        """While no recall is answered, have the connections replaced if an idle one leads to a silent server."""
+        while True:
+            await asyncio.sleep(_QUIET_SECONDS)
+            if time.monotonic() - self._answered < _QUIET_SECONDS:
+                continue
+            for pool in self.pools:
+                if pool.get_idle_size() and not await self._answers(pool):
+                    await self._renew_connections()
+
+    async def _answers(self, pool: Pool) -> bool:
+        try:
+            async with asyncio.timeout(_TRIAL_SECONDS), borrowed(pool, _TRIAL_SECONDS) as connection:
+                with translated("trying an idle connection"):
+                    await connection.fetchval("SELECT 1")
+        except (MemoryIndexError, TimeoutError):
+            return False
+        return True
 
 
 def _fitted(recalled: Recalled, max_tokens: int | None) -> Recalled:

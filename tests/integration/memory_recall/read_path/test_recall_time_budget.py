@@ -10,6 +10,7 @@ import asyncpg
 import pytest
 
 from memory_recall import DatabaseUnreachable, Degraded, HybridRecall, RecallOptions
+from memory_recall.search import recall as recall_module
 from tests.integration.memory_recall.queries import make_query
 from tests.integration.memory_recall.read_path.vectors import axis
 from tests.support.loopback_server import LoopbackServer
@@ -143,6 +144,34 @@ async def test_after_a_recall_has_failed_no_connection_of_before_is_used(
         assert len(former) == len(present) == 3
         assert former.isdisjoint(present)
         assert await _answered(recall) == [wanted]
+        await recall.close()
+        await pool.close()
+
+
+async def test_where_recalls_are_rare_no_connection_to_a_server_that_was_silent_is_used(
+    memories: Any, hole: BlackHole, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody asked anything while it stood still and was replaced, so no recall has failed."""
+    monkeypatch.setattr(recall_module, "_QUIET_SECONDS", 0.05)
+    monkeypatch.setattr(recall_module, "_TRIAL_SECONDS", BUDGET)
+    wanted = await memories.add("the kettle boils")
+    renewed = asyncio.Event()
+
+    class Renewing(HybridRecall):
+        async def _renew_connections(self) -> None:
+            await super()._renew_connections()
+            renewed.set()
+
+    async with asyncio.timeout(PATIENCE):
+        pool = await asyncpg.create_pool(hole.dsn, min_size=3, max_size=3)
+        former = await _backends(pool)
+        recall = Renewing(pool, None, RecallOptions(time_budget=PATIENCE))
+        assert await _answered(recall) == [wanted]
+        hole.swallow()
+        await renewed.wait()
+        hole.answer_new_connections()
+        assert await _answered(recall) == [wanted]
+        assert former.isdisjoint(await _backends(pool))
         await recall.close()
         await pool.close()
 
