@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from memory_recall.errors import DatabaseUnreachable, PoolerRefused
-from memory_recall.postgres.connection import Connection
+from memory_recall.postgres.connection import AnyConnection, Connection
 from memory_recall.postgres.driver_errors import translated
 
 
@@ -36,3 +36,13 @@ async def apply_settings(connection: Connection, settings: Mapping[str, str]) ->
     with translated("preparing the session"):
         for setting, value in settings.items():
             await connection.execute("SELECT set_config($1, $2, false)", setting, value)
+
+
+async def try_connection(connection: AnyConnection) -> None:
+    """Wait until the server answers.
+
+    Raises:
+        MemoryIndexError: the connection was lost.
+    """
+    with translated("trying an idle connection"):
+        await connection.fetchval("SELECT 1")

@@ -23,7 +23,7 @@ from typing import Any
 from memory_recall.background import BackgroundTasks
 from memory_recall.errors import DatabaseUnreachable, InvalidInput, MemoryIndexError, ReplicaRefused
 from memory_recall.postgres.connection import AnyConnection, Pool, borrowed
-from memory_recall.postgres.driver_errors import translated
+from memory_recall.postgres.session_sql import try_connection
 from memory_recall.search.options import RecallOptions
 from memory_recall.search.query import FurtherWords, RecallQuery, require_query
 from memory_recall.search.result import RecallResult
@@ -169,8 +169,7 @@ class Recall(ABC):
     async def _answers(self, pool: Pool) -> bool:
         try:
             async with asyncio.timeout(_TRIAL_SECONDS), borrowed(pool, _TRIAL_SECONDS) as connection:
-                with translated("trying an idle connection"):
-                    await connection.fetchval("SELECT 1")
+                await try_connection(connection)
         except (MemoryIndexError, TimeoutError):
             return False
         return True
