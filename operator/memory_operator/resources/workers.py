@@ -94,7 +94,8 @@ def migrate_job(
     """Return the Job that migrates the schema and claims the table: `memory migrate`.
 
     The Job prepares the schema for the `active` model, or for the specified model if there is no active model. `former`
-    is the uid of the MemoryIndex whose claim is replaced, or None.
+    is the uid of the MemoryIndex whose claim is replaced, or None. The Job stays after it has ended, because what needs
+    a person's decision would be tried again if its Job were deleted.
     """
     existing = index.spec.database.existing_vectors
     decision = [] if existing == "Refuse" else ["--existing-vectors", existing.lower()]

@@ -160,11 +160,14 @@ def test_what_runs_for_ever_is_probed(workload: Workload) -> None:
 
 
 def test_what_ends_has_an_end(workload: Workload) -> None:
-    """A Job is bounded in time and in attempts, and is removed when it is over."""
+    """A Job is bounded in time and in attempts, and is removed when it is over.
+
+    Those of a swap and of the migrations stay, because what they refused would be tried again every hour otherwise.
+    """
     if workload["kind"] == "Job":
         assert workload["spec"]["activeDeadlineSeconds"] > 0
         assert workload["spec"]["backoffLimit"] >= 0
-        kept = workload["metadata"]["labels"]["app.kubernetes.io/component"] == "swap"  # a refusal would be tried again
+        kept = workload["metadata"]["labels"]["app.kubernetes.io/component"] in {"swap", "migrate"}
         assert ("ttlSecondsAfterFinished" in workload["spec"]) is not kept
 
 
