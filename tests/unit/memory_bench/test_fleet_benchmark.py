@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from memory_bench.fleet.load import ask_at_rate
+from memory_bench.fleet.load import SentenceEmbedder, ask_at_rate
 from memory_bench.fleet.results import ChangeResult, RateResult, figures, sustained, table
 from memory_bench.fleet.usage import Snapshot, Usage, between, binding, snapshot
 from memory_recall import RecallQuery
@@ -96,6 +96,17 @@ class Slow:
             reason = "embedder_timeout" if number == 2 else None
 
         return Result
+
+
+async def test_the_embedder_of_the_load_answers_a_text_that_is_no_question() -> None:
+    """As a recall asks to find whether it answers again; else all recalls after one late query would be by words."""
+
+    class Client:
+        async def embed_query(self, _text: str) -> None:
+            pass
+
+    embedder = SentenceEmbedder(Client(), {"what?": [1.0, 0.0]})  # type: ignore[arg-type]
+    assert await embedder.embed_query("ping 1") == await embedder.embed_query("what?") == [1.0, 0.0]
 
 
 async def test_recalls_begin_at_their_time_though_others_are_under_way() -> None:
