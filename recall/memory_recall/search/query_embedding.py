@@ -115,7 +115,7 @@ class BudgetedQueryEmbedder:
         elif not _is_overload(outcome, limit, begun):
             if embedder not in self._failed:
                 self._failed.append(embedder)
-            if not self.circuit_open:
+            if embedder is self.current and not self.circuit_open:  # else another recall has left it meanwhile
                 self._note_failure(outcome)
                 self._probe = self._tasks.start(self._recover())
         return outcome

@@ -195,6 +195,21 @@ async def test_where_two_embedders_of_the_model_fail_the_circuit_stays_open() ->
     await embedder.close()
 
 
+async def test_a_failure_of_an_embedder_that_was_left_meanwhile_does_not_keep_recalls_from_the_next_one() -> None:
+    """During a swap, queries may still be under way to the former model's embedder when others go to the next one's."""
+    recorded = RecordedModel(1, "m", None, 8, embedder_url="http://127.0.0.1:9")
+    embedder = FollowingEmbedder("http://127.0.0.1:10", "m")
+    semantics = BudgetedQueryEmbedder(embedder, budget=10, probe_delays=(3600.0,))
+    used = semantics.current
+    under_way = asyncio.create_task(semantics.embed("q"))
+    await asyncio.sleep(0)
+    assert semantics.follow(recorded, used, Degraded.MODEL_MISMATCH)
+    assert await under_way is Degraded.EMBEDDER_FAILED
+    assert not semantics.circuit_open
+    await semantics.close()
+    await embedder.close()
+
+
 async def test_closing_ends_the_background_task() -> None:
     """Nothing is left behind when the process ends."""
     semantics = BudgetedQueryEmbedder(Scripted(EmbedderUnavailable("gone")), probe_delays=(3600.0,))
