@@ -167,7 +167,7 @@ class Controller:
         return self.intervals.settled
 
     async def _stop_workers(self, manifest: Manifest) -> Halt:
-        """Stop the workers of an object of which nothing tells what they may still use."""
+        """Stop the workers of an object whose permissions cannot be checked, or are no longer."""
         halt = stop_all(manifest["metadata"]["namespace"], *await self.observer.workers(manifest))
         for patch in halt.actions:
             await self._patch(patch)

@@ -37,17 +37,23 @@ class Objects:
         return await self._kube.get(kind, namespace, name) if found is None else next(iter(found), None)
 
     async def children(self, kind: str, namespace: str, name: str) -> list[Manifest]:
-        """Return the objects of a kind that carry the labels of this MemoryIndex."""
-        found = self._cache.find(kind, (namespace, name))
-        labels = {LABEL_INSTANCE: name, LABEL_MANAGED_BY: MANAGER}
-        return await self._kube.list(kind, namespace, labels) if found is None else found
+        """Return the objects of a kind that carry the labels of this MemoryIndex.
 
-    async def workers(self, kind: str, namespace: str, name: str) -> list[Manifest]:
-        """Return the same, also where the objects of the namespace are too large to be kept: to stop what runs."""
+        Raises:
+            NamespaceFullError: the objects of the namespace take too much memory to be cached.
+        """
+        found = self._cache.find(kind, (namespace, name))
+        return await self._listed(kind, namespace, name) if found is None else found
+
+    async def children_despite_size(self, kind: str, namespace: str, name: str) -> list[Manifest]:
+        """Return the same objects; where the namespace's objects are too large to be cached, ask the API server."""
         try:
             return await self.children(kind, namespace, name)
         except NamespaceFullError:
-            return await self._kube.list(kind, namespace, {LABEL_INSTANCE: name, LABEL_MANAGED_BY: MANAGER})
+            return await self._listed(kind, namespace, name)
+
+    async def _listed(self, kind: str, namespace: str, name: str) -> list[Manifest]:
+        return await self._kube.list(kind, namespace, {LABEL_INSTANCE: name, LABEL_MANAGED_BY: MANAGER})
 
     async def databases(self, namespace: str, cluster: str, database: str) -> list[Manifest]:
         """Return the Database objects in a namespace that describe this database of this Cluster.
@@ -66,10 +72,10 @@ class Objects:
         return await self._kube.list("MemoryIndex", namespace) if found is None else found
 
     async def referring(self, to: Owner, namespaces: Collection[str]) -> list[Owner]:
-        """Return the MemoryIndex objects of these namespaces that use the embedder of another one, in order.
+        """Return the sorted names of the MemoryIndex objects of these namespaces that use the embedder of `to`.
 
-        One uses it if it names it, or if its sync worker still calls it. A worker whose MemoryIndex does not exist is
-        nobody's.
+        An object uses that embedder if its specification names it, or if its sync worker still calls it. A worker whose
+        MemoryIndex no longer exists is left out.
         """
         found = self._cache.referring(to, namespaces)
         if found is not None:

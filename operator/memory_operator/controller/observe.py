@@ -136,7 +136,10 @@ class Observer:
     async def workers(self, manifest: Manifest) -> tuple[Manifest | None, tuple[JobFacts, ...]]:
         """Return the Deployment of the sync worker and the Jobs that an object controls, whatever its specification."""
         meta = manifest["metadata"]
-        listed = [await self.objects.workers(kind, meta["namespace"], meta["name"]) for kind in ("Deployment", "Job")]
+        listed = [
+            await self.objects.children_despite_size(kind, meta["namespace"], meta["name"])
+            for kind in ("Deployment", "Job")
+        ]
         deployments, jobs = ([item for item in items if controller_uid(item) == meta["uid"]] for items in listed)
         sync = next((item for item in deployments if item["metadata"]["name"] == f"{meta['name']}-sync"), None)
         return sync, tuple(object_facts.job_facts(job, ()) for job in jobs)
@@ -197,7 +200,10 @@ class Observer:
     async def _inspected(
         self, index: MemoryIndex, secret: Manifest | None, cluster: ClusterFacts | Problem | None
     ) -> tuple[Credentials | Problem, str | Problem, Inspection]:
-        """Return what the connection URI says, the certificates that verify the server, and what the database says."""
+        """Return the parsed connection URI, the certificates by which the server is verified, and the database's state.
+
+        Each of the first two is a `Problem` instead where it cannot be used.
+        """
         dsn = _dsn(index, secret, cluster)
         credentials = dsn if isinstance(dsn, Problem) else object_facts.credentials(dsn, *_dsn_key(index))
         certificates, shown = await asyncio.gather(self._certificates(index, cluster), self._role_certificate(index))

@@ -45,7 +45,7 @@ class _Turn:
 
 @dataclass
 class RolloutTurn:
-    """Remembers the one MemoryIndex whose embedder may be rolled out now: the holder of the turn."""
+    """Lets one MemoryIndex at a time roll out its embedder: that MemoryIndex, the holder, has the turn."""
 
     _turn: _Turn | None = None
 

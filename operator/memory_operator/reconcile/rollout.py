@@ -105,7 +105,7 @@ def has_older_image(index: MemoryIndex, observed: Observed, images: Images) -> b
 
 
 def image_of(deployment: Manifest) -> str:
-    """Return the image of the Deployment's own container."""
+    """Return the image of the container that the operator defines; admission may have added other containers."""
     return str(_container(deployment)["image"])
 
 

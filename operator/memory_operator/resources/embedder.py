@@ -78,7 +78,7 @@ def embedder_options(index: MemoryIndex) -> EmbedderOptions:
 
 
 def leaves_cluster(index: MemoryIndex) -> bool:
-    """Return whether the specified embedder gets texts beyond the cluster."""
+    """Return whether texts leave the cluster when they are sent to the embedder that the specification names."""
     return embedder_options(index).leaves_cluster(embedder_url(index))
 
 

@@ -63,8 +63,8 @@ class WorkerMetrics:
             "memory_worker_failed_batches", "Requests that failed and were halved.", registry=self.registry
         )
         self._pending = Gauge(
-            "memory_worker_pending_rows", "Rows still to embed, of a worker that ends after the last.", ["worker"],
-            registry=self.registry,
+            "memory_worker_pending_rows", "Rows still to embed; only of workers that end when none is left.",
+            ["worker"], registry=self.registry,
         )  # fmt: skip
         self._outages = Counter(
             "memory_worker_outages", "Reports that a worker waits for something that is away or taken.", ["what"],

@@ -121,8 +121,7 @@ class Recall(ABC):
     async def _within_budget(self, query: RecallQuery, *, own_columns: bool) -> Recalled:
         budget = self.options.time_budget
         request = Request(require_query(query), own_columns, due=time.monotonic() + budget)
-        if self._watching is None or self._watching.done():
-            self._watching = self._tasks.start(self._watch_connections())
+        self._keep_watching()
         answering = self._tasks.start(self.answer(request))
         try:
             await asyncio.wait({answering}, timeout=budget)
@@ -155,6 +154,16 @@ class Recall(ABC):
         self._renewed = now
         for pool in self.pools:
             await pool.expire_connections()
+
+    def _keep_watching(self) -> None:
+        """Start the task that tries idle connections, and tell the event loop's handler why it ended, if it did."""
+        ended = self._watching
+        if ended is not None and not ended.done():
+            return
+        if ended is not None and not ended.cancelled() and (error := ended.exception()) is not None:
+            context = {"message": "Idle connections of a recall were not tried any more.", "exception": error}
+            asyncio.get_running_loop().call_exception_handler(context)
+        self._watching = self._tasks.start(self._watch_connections())
 
     async def _watch_connections(self) -> None:
         """While no recall is answered, have the connections replaced if an idle one leads to a silent server."""

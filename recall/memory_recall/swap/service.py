@@ -179,7 +179,7 @@ async def end(settings: Settings, stage: str) -> dict[str, Any]:
 
 
 def _sendable_by(connection: Connection, table: MemoryTable) -> SendableRows:
-    """Return what sends rows while their texts may be sent, as a connection says that nothing else uses."""
+    """Return an object that looks rows up on this connection, which nothing else may use, before it sends them."""
 
     async def run(work: Callable[[Connection], Awaitable[Any]]) -> Any:  # noqa: ANN401  (whatever the work returns)
         return await work(connection)

@@ -69,9 +69,9 @@ async def fill_standby(
 
 @dataclass(frozen=True, slots=True)
 class NextModelProgress:
-    """Reports outages of the next model's embedder under a name of their own.
+    """Passes all reports on, those about the embedder as reports about the next model.
 
-    An end of such an outage must not be taken for one of the embedder that recalls depend on.
+    Otherwise the end of such an outage would be taken for the end of one of the active model's embedder.
     """
 
     inner: Progress

@@ -9,6 +9,13 @@ from tests.support.voyage import voyage_client
 NEAR = "http://mi-embedder:8080"
 
 
+async def test_an_embedder_of_any_model_at_the_recorded_address_is_not_left_for_itself() -> None:
+    """A second client of the same service would only be tried in turn with the first while the service is away."""
+    embedder = FollowingEmbedder(NEAR)
+    assert not embedder.follow("tiny", NEAR, embedder.current, failed=True)
+    await embedder.close()
+
+
 @pytest.mark.parametrize(("recorded", "near"), [("http://mi-embedder-next:8080", True), (None, False)])
 async def test_a_recorded_memory_embedder_comes_before_a_hosted_client_of_its_model(
     recorded: str | None, *, near: bool

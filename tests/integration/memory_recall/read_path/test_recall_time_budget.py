@@ -176,6 +176,27 @@ async def test_where_recalls_are_rare_no_connection_to_a_server_that_was_silent_
         await pool.close()
 
 
+async def test_it_is_heard_when_idle_connections_cannot_be_tried(
+    memories: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody awaits the task that tries them."""
+    monkeypatch.setattr(recall_module, "_QUIET_SECONDS", 0.01)
+    heard: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: heard.append(context["exception"]))
+
+    class Failing(HybridRecall):
+        async def _answers(self, _pool: Any) -> bool:
+            raise LookupError
+
+    recall = Failing(memories.pool, None, RecallOptions())
+    async with asyncio.timeout(PATIENCE):
+        while not heard:
+            await _answered(recall)
+            await asyncio.sleep(0.02)
+    assert [type(error) for error in heard] == [LookupError]
+    await recall.close()
+
+
 async def _backends(pool: Any) -> set[int]:
     """The processes of Postgres at the other end of all connections of a pool."""
     async with AsyncExitStack() as stack:
