@@ -53,8 +53,8 @@ def embedder(  # noqa: PLR0917 -- options, all named
         list[Path] | None,
         typer.Option(
             "--set",
-            help="Repeatable: a labelled set on which it is measured what recall loses by ONNX Runtime's vectors in "
-            "INT8; default: examples/homelab.",
+            help="Repeatable: a labelled set on which it is measured what recall loses by vectors in eight bits; "
+            "default: examples/homelab.",
         ),
     ] = None,
 ) -> None:
@@ -98,7 +98,7 @@ class Results:
             "machine": self.machine,
             "summary": summary(found),
             "details": details(found),
-            "recall lost by INT8": [asdict(one) for one in found.int8_recall],
+            "recall lost by eight bits": [asdict(one) for one in found.eight_bit_recall],
             "table": table(found),
             "calibration": {
                 "raw loop": found.raw_calibration,
@@ -134,7 +134,7 @@ def _measure(
     ):
         for one in models:
             peers = _peers(processor, one, wanted=peer)
-            total = one.measurement_count(peers) + (len(labelled) if peers and not processor.gpu else 0)
+            total = one.measurement_count(peers) + (2 * len(labelled) if peers and not processor.gpu else 0)
             task = progress.add_task(f"{one.model}: starting", total=total)
             run = ModelRun(
                 plan=one,
@@ -156,10 +156,10 @@ def _measure(
 
 
 def _peers(processor: Processor, planned: ModelPlan, *, wanted: bool) -> int:
-    """Return how many programs that do not stand on llama.cpp are measured."""
+    """Return how many programs are measured beside the usual ones: other libraries, and on a CPU our server in Q8_0."""
     if processor.gpu:
         return int(peer_is_installed())
-    return CPU_PEERS if wanted and planned.peers else 0
+    return CPU_PEERS + 1 if wanted and planned.peers else 0
 
 
 def _advance(progress: Progress, task: TaskID, model: str, doing: str) -> None:

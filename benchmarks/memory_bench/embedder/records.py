@@ -6,6 +6,7 @@ from typing import Any
 from memory_bench.embedder.cpu.recall_loss import RecallLoss
 
 OURS = "memory-embedder"
+OURS_Q8_0 = "memory-embedder, Q8_0"
 LLAMA_SERVER = "llama-server"
 SENTENCE_TRANSFORMERS = "sentence-transformers"
 PYTORCH_F32 = "sentence-transformers, F32"
@@ -79,8 +80,8 @@ class Measurements:
     """All measurements of one model, on a GPU or a CPU.
 
     `gemm_flops` is in operations per second, of a product in F16 on a GPU and in F32 on a CPU; `text_flops` is in
-    operations per text. `int8_cosine` is the least cosine of the peer in INT8 to our vectors, and
-    `int8_recall` what recall loses by its vectors on labelled sets.
+    operations per text. `eight_bit_cosine` is the least cosine to our vectors of each program that computes in eight
+    bits, and `eight_bit_recall` what recall loses by its vectors on labelled sets.
     """
 
     model: str
@@ -91,8 +92,8 @@ class Measurements:
     raw_calibration: list[dict[str, object]] = field(default_factory=list)
     server_calibration: list[dict[str, object]] = field(default_factory=list)
     peer_calibration: dict[str, dict[str, object]] = field(default_factory=dict)
-    int8_cosine: float | None = None
-    int8_recall: list[RecallLoss] = field(default_factory=list)
+    eight_bit_cosine: dict[str, float] = field(default_factory=dict)
+    eight_bit_recall: list[RecallLoss] = field(default_factory=list)
     embedder: dict[str, object] = field(default_factory=dict)
     documents: list[DocumentRecord] = field(default_factory=list)
     queries: list[QueryRecord] = field(default_factory=list)

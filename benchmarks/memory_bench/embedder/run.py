@@ -29,6 +29,7 @@ from memory_bench.embedder.records import (
     ONNX_F32,
     ONNX_INT8,
     OURS,
+    OURS_Q8_0,
     DocumentRecord,
     Measurements,
     MixedRecord,
@@ -41,6 +42,8 @@ from memory_bench.harness.dataset import Dataset
 from memory_embedder.engine.hardware import available_threads
 from memory_embedder.engine.llama import LlamaEngine
 from memory_embedder.engine.protocol import EngineOptions
+from memory_embedder.models.convert.bert import WeightType
+from memory_embedder.models.convert.package import convert_package
 from memory_embedder.models.gguf_header import read_facts
 from memory_embedder.models.profiles import PROFILES, ModelProfile, Pooling
 from tests.support.model_files.random_weights import CROSS_ENCODER
@@ -48,6 +51,7 @@ from tests.support.model_files.random_weights import CROSS_ENCODER
 _CLASS_WINDOW = 2048
 _CLASS_DEFAULT_WINDOW = 512
 _PEER_TEXTS = 64
+_EIGHT_BITS = {ONNX_INT8: ONNX_F32, OURS_Q8_0: OURS}  # by their names, and what each is compared with
 
 Advance = Callable[[str], None]
 
@@ -90,7 +94,7 @@ class ModelRun:
                 ]
             subjects = self._start(stack, raw, found)
             texts = self._texts(QUERY_TOKENS, 2) + self._texts(ACCEPTANCE_TOKENS, 2)
-            exact = [one for one in subjects.everyone if one.name != ONNX_INT8]
+            exact = [one for one in subjects.everyone if one.name not in _EIGHT_BITS]
             found.least_cosine = check_agreement(exact, texts)
             self._eight_bits(found, subjects, texts)
             query_subjects: list[QuerySubject] = [*subjects.servers, raw, OneThread(raw), *subjects.peers]
@@ -135,17 +139,21 @@ class ModelRun:
             one.calibrate(self._texts(ACCEPTANCE_TOKENS, _PEER_TEXTS))
             found.peer_calibration[one.name] = one.calibration
             self.advance(f"{one.name}: finding its batch")
-        return started
+        file = self.scratch / f"{self.plan.model}-q8_0.gguf"
+        convert_package(self.package, file, weights=WeightType.Q8_0)
+        eight_bits = stack.enter_context(servers.memory_embedder(file, self._log(OURS_Q8_0), self._gpu_options()))
+        self.advance(f"{OURS_Q8_0}: starting")
+        return (*started, HttpSubject(OURS_Q8_0, eight_bits, lanes=True))
 
     def _eight_bits(self, found: Measurements, subjects: Subjects, texts: Sequence[str]) -> None:
-        """Measure how far the vectors of the peer in eight bits are from others, and what recall loses by it."""
-        peers = {peer.name: peer for peer in subjects.peers}
-        if ONNX_INT8 in peers:
-            exact, rounded = peers[ONNX_F32], peers[ONNX_INT8]
-            found.int8_cosine = round(check_agreement([subjects.ours, rounded], texts, least=0.8), 4)
+        """Measure how far vectors in eight bits are from others, and what recall loses by them."""
+        named = {one.name: one for one in subjects.everyone}
+        for name in _EIGHT_BITS.keys() & named.keys():
+            exact, rounded = named[_EIGHT_BITS[name]], named[name]
+            found.eight_bit_cosine[name] = round(check_agreement([subjects.ours, rounded], texts, least=0.8), 4)
             for dataset in self.labelled:
-                self.advance(f"{ONNX_INT8}: what recall loses on {dataset.name}")
-                found.int8_recall.append(recall_loss(dataset, exact.vectors, rounded.vectors))
+                self.advance(f"{name}: what recall loses on {dataset.name}")
+                found.eight_bit_recall.append(recall_loss(dataset, exact.vectors, name, rounded.vectors))
 
     def _queries(self, found: Measurements, subjects: Sequence[QuerySubject], width: int) -> None:
         for tokens in self.plan.query_tokens:
@@ -163,13 +171,14 @@ class ModelRun:
 
     def _documents(self, found: Measurements, point: DocumentPoint, all_: Subjects, width: int) -> None:
         with ExitStack() as stack:
-            ours = all_.ours
+            ours, peers = all_.ours, all_.peers
             if self.plan.model == MINILM and point.tokens > PROFILES[MINILM].max_tokens:
                 ours = HttpSubject(OURS, stack.enter_context(self._ours(wide=True)), lanes=True)
+                peers = tuple(one for one in peers if one.name != OURS_Q8_0)  # it would cut the texts
             subjects: list[Subject] = [
                 ours,
                 *all_.servers[1:],
-                *((*all_.in_process, *all_.peers) if point.everyone else ()),
+                *((*all_.in_process, *peers) if point.everyone else ()),
             ]
             rates: dict[str, float] = {}
             for subject in subjects:

@@ -11,6 +11,7 @@ from memory_bench.embedder.records import (
     ONNX_F32,
     ONNX_INT8,
     OURS,
+    OURS_Q8_0,
     PYTORCH_BF16,
     PYTORCH_F32,
     RAW,
@@ -29,7 +30,7 @@ def summary(found: Measurements) -> dict[str, float | None]:
     and the milliseconds of a query beside a reranker: the medians while nothing else runs and while pairs are reranked,
     and the bound of the latter, which is the former and one batch of pairs. A figure without measurements is None. The
     peers on a GPU and on a CPU differ: sentence-transformers in F16 there, PyTorch and ONNX Runtime in several
-    precisions here.
+    precisions here. ONNX Runtime in INT8 is compared with our server on a file in Q8_0, which is eight bits too.
     """
     idle, beside = _median_of(one.idle for one in found.reranking), _median_of(one.beside for one in found.reranking)
     batch = _median_of([one.batch_seconds] for one in found.reranking)
@@ -42,11 +43,15 @@ def summary(found: Measurements) -> dict[str, float | None]:
         "docs_vs_onnxruntime": document_ratio(found, ONNX_F32),
         "docs_vs_pytorch_f32": document_ratio(found, PYTORCH_F32),
         "docs_vs_pytorch_bf16": document_ratio(found, PYTORCH_BF16),
-        "docs_vs_onnxruntime_int8": document_ratio(found, ONNX_INT8),
+        "docs_vs_onnxruntime_int8": document_ratio(found, ONNX_INT8, ours=OURS_Q8_0),
         "query_vs_onnxruntime": query_ratio(found, ONNX_F32, QUERY_TOKENS),
-        "query_vs_onnxruntime_int8": query_ratio(found, ONNX_INT8, QUERY_TOKENS),
-        "onnxruntime_int8_least_cosine": found.int8_cosine,
-        "onnxruntime_int8_recall_lost": max((one.lost for one in found.int8_recall), default=None),
+        "query_vs_onnxruntime_int8": query_ratio(found, ONNX_INT8, QUERY_TOKENS, ours=OURS_Q8_0),
+        "onnxruntime_int8_least_cosine": found.eight_bit_cosine.get(ONNX_INT8),
+        "onnxruntime_int8_recall_lost": _most_recall_lost(found, ONNX_INT8),
+        "docs_q8_0_vs_f16": document_ratio(found, OURS, ours=OURS_Q8_0),
+        "query_q8_0_vs_f16": query_ratio(found, OURS, QUERY_TOKENS, ours=OURS_Q8_0),
+        "q8_0_least_cosine": found.eight_bit_cosine.get(OURS_Q8_0),
+        "q8_0_recall_lost": _most_recall_lost(found, OURS_Q8_0),
     }
     return {
         **(on_gpu if found.gpu else on_cpu),
@@ -111,6 +116,8 @@ def document_ratio(
     other: str,
     tokens: int = ACCEPTANCE_TOKENS,
     concurrency: int = ACCEPTANCE_CONCURRENCY,
+    *,
+    ours: str = OURS,
 ) -> float | None:
     """Return the median over the rounds of our texts per second divided by those of the program `other`.
 
@@ -121,18 +128,18 @@ def document_ratio(
         for one in found.documents
         if one.tokens == tokens and one.concurrency == concurrency
     }
-    rounds = [number for subject, number in rates if subject == OURS and (other, number) in rates]
-    return _rounded(median([rates[OURS, n] / rates[other, n] for n in rounds])) if rounds else None
+    rounds = [number for subject, number in rates if subject == ours and (other, number) in rates]
+    return _rounded(median([rates[ours, n] / rates[other, n] for n in rounds])) if rounds else None
 
 
-def query_ratio(found: Measurements, other: str, tokens: int) -> float | None:
+def query_ratio(found: Measurements, other: str, tokens: int, *, ours: str = OURS) -> float | None:
     """Return the median over the rounds of the query time of the program `other` divided by ours.
 
     Returns None if no round measured both programs.
     """
     middle = {(one.subject, one.round): median(one.seconds) for one in found.queries if one.tokens == tokens}
-    rounds = [number for subject, number in middle if subject == OURS and (other, number) in middle]
-    return _rounded(median([middle[other, n] / middle[OURS, n] for n in rounds])) if rounds else None
+    rounds = [number for subject, number in middle if subject == ours and (other, number) in middle]
+    return _rounded(median([middle[other, n] / middle[ours, n] for n in rounds])) if rounds else None
 
 
 def bulk_loss(found: Measurements) -> float | None:
@@ -159,6 +166,11 @@ def document_rates(found: Measurements, tokens: int, concurrency: int) -> dict[s
 def queries_under_bulk(records: Iterable[MixedRecord], subject: str) -> list[float]:
     """Return the durations in seconds of all queries that one server answered while documents were sent to it."""
     return [value for one in records if one.subject == subject for value in one.queries]
+
+
+def _most_recall_lost(found: Measurements, subject: str) -> float | None:
+    """Return what recall@10 loses by a program's vectors on the set where it loses most."""
+    return max((one.lost for one in found.eight_bit_recall if one.subject == subject), default=None)
 
 
 def _share_of_limit(found: Measurements) -> float | None:

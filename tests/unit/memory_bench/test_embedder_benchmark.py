@@ -21,6 +21,7 @@ from memory_bench.embedder.records import (
     ONNX_F32,
     ONNX_INT8,
     OURS,
+    OURS_Q8_0,
     PYTORCH_BF16,
     PYTORCH_F32,
     RAW,
@@ -82,6 +83,10 @@ NO_PEERS = dict.fromkeys(
         "query_vs_onnxruntime_int8",
         "onnxruntime_int8_least_cosine",
         "onnxruntime_int8_recall_lost",
+        "docs_q8_0_vs_f16",
+        "query_q8_0_vs_f16",
+        "q8_0_least_cosine",
+        "q8_0_recall_lost",
     )
 )
 
@@ -135,10 +140,15 @@ def test_the_peers_on_a_cpu_are_pytorch_and_onnx_runtime_each_by_its_precision()
     for seconds, peer in enumerate((PYTORCH_F32, PYTORCH_BF16, ONNX_F32, ONNX_INT8), start=1):
         found.documents.append(DocumentRecord(peer, 122, 8, 64, 0, 60, float(seconds)))
     found.queries += [QueryRecord(ONNX_F32, 12, 0, (0.002,)), QueryRecord(ONNX_INT8, 12, 0, (0.001,))]
-    found.int8_cosine = 0.98
-    found.int8_recall = [RecallLoss(name, 9, 0.8, lost, 0.0, 0.1, 0.5) for name, lost in (("a", 0.001), ("b", 0.004))]
+    found.documents.append(DocumentRecord(OURS_Q8_0, 122, 8, 4, 0, 60, 0.5))
+    found.queries.append(QueryRecord(OURS_Q8_0, 12, 0, (0.0005,)))
+    found.eight_bit_cosine = {ONNX_INT8: 0.98, OURS_Q8_0: 0.999}
+    lost = ((ONNX_INT8, "a", 0.001), (ONNX_INT8, "b", 0.004), (OURS_Q8_0, "a", 0.0), (OURS_Q8_0, "b", -0.002))
+    found.eight_bit_recall = [RecallLoss(subject, name, 9, 0.8, part, 0.0, 0.1, 0.5) for subject, name, part in lost]
     on_cpu = summary(found)
-    assert [on_cpu[name] for name in NO_PEERS] == [1.5, 0.5, 1.0, 2.0, 0.5, 0.25, 0.98, 0.004]
+    against_peers = [1.5, 0.5, 1.0, 8.0, 0.5, 2.0, 0.98, 0.004]
+    against_f16 = [4.0, 8.0, 0.999, 0.0]
+    assert [on_cpu[name] for name in NO_PEERS] == against_peers + against_f16
 
 
 def test_what_recall_loses_is_counted_among_the_memories_of_a_question_s_scope() -> None:
@@ -161,7 +171,7 @@ def test_what_recall_loses_is_counted_among_the_memories_of_a_question_s_scope()
     def rounded(texts: Sequence[str]) -> np.ndarray:
         return np.array([[0.0, 1.0] if text == "memory 1" else [1.0, 0.0] for text in texts])
 
-    found = recall_loss(dataset, exact, rounded)
+    found = recall_loss(dataset, exact, "rounded", rounded)
     assert (found.name, found.questions, found.exact, found.lost) == ("invented", 2, 1.0, 0.5)
 
 

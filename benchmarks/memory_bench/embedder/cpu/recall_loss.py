@@ -20,11 +20,12 @@ Embed = Callable[[Sequence[str]], Vectors]
 
 @dataclass(frozen=True, slots=True)
 class RecallLoss:
-    """Mean recall@10 of one set by exact vectors and by rounded ones, and how sure the difference is.
+    """Mean recall@10 of one set by exact vectors and by those of `subject`, and how sure the difference is.
 
     `low` and `high` bound what is lost with 95 % confidence; `p_value` is that of a paired randomisation test.
     """
 
+    subject: str
     name: str
     questions: int
     exact: float
@@ -34,12 +35,13 @@ class RecallLoss:
     p_value: float
 
 
-def recall_loss(dataset: Dataset, exact: Embed, rounded: Embed) -> RecallLoss:
-    """Search a set by the vectors of `exact` and of `rounded`, each question among the memories of its scope."""
+def recall_loss(dataset: Dataset, exact: Embed, subject: str, rounded: Embed) -> RecallLoss:
+    """Search a set by vectors of `exact` and by those of a subject, each question among the memories of its scope."""
     scorer = Scorer(dataset.queries)
     scores = [[one[_MEASURE] for one in scorer.score(_rankings(dataset, embed))] for embed in (rounded, exact)]
     found = compare(*scores)
     return RecallLoss(
+        subject,
         dataset.name,
         len(dataset.queries),
         round(float(np.mean(scores[1])), 4),
