@@ -118,7 +118,7 @@ REASONS: dict[Reason, str] = {
     Reason.EMBEDDER_BROKEN: "The embedder's answers cannot be read as vectors.",
     Reason.JOB_FAILED: "A Job ended without saying why.",
     Reason.SCHEMA_BEHIND: "A worker needs a revision that has not been applied yet.",
-    Reason.SCHEMA_AHEAD: "The database has a revision that this operator does not know.",
+    Reason.SCHEMA_AHEAD: "The database has a revision of a later release, as after the operator was rolled back.",
     Reason.EMBEDDER_REJECTED: "The embedder refuses texts that the model should take.",
     Reason.MODEL_MISMATCH: "The embedder serves, or the specification names, another file than the vectors' one.",
     Reason.QUARANTINED_ROWS: "Every row has a vector but those that were given up after repeated failures.",

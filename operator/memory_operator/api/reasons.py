@@ -183,7 +183,7 @@ class Reason(Enum):
     EMBEDDER_BROKEN = ("Read the embedder's log; its answers are not vectors.", True)
     JOB_FAILED = ("Read the Job's log; it is started again with a growing delay.", False)
     SCHEMA_BEHIND = ("Nothing to do: the migration runs again.", False)
-    SCHEMA_AHEAD = ("Upgrade the operator: the database was migrated by a newer one.", True)
+    SCHEMA_AHEAD = ("Nothing to do: the operator works on the schema of a later release.", False)
     EMBEDDER_REJECTED = ("Read the embedder's log; model and dimensions must be the ones of spec.embedding.", True)
     MODEL_MISMATCH = ("Serve the model that spec.embedding names.", True)
     QUARANTINED_ROWS = ("List them with `memory quarantine list`, retry with `memory quarantine retry`.", False)

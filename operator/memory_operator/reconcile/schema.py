@@ -41,17 +41,14 @@ def plan_schema(context: Context, *, extension: Verdict, former: str | None = No
 
 
 def _plan_migration(context: Context, facts: DatabaseFacts, *, extension: Verdict) -> Step:
-    if facts.schema_ahead:
-        message = f"Revision {facts.schema_revision} is unknown to this operator."
-        return Step(Verdict.no(Reason.SCHEMA_AHEAD, message))
     if facts.faults:
         return Step(Verdict.no(Reason.SCHEMA_UNSUPPORTED, messages(facts.faults), remedies(facts.faults)))
     embedding, dimensions = context.index.spec.embedding, facts.embedding_dimensions
     if facts.active_name == embedding.model and dimensions:
         dimensions = embedding.dimensions  # another length has been validated: the column is empty and may be replaced
     claimed = is_claimed_by(context.index, facts)
-    if facts.schema_current and claimed and dimensions == facts.embedding_dimensions:
-        return Step(Verdict.yes(Reason.MIGRATED, f"The schema is at revision {facts.schema_revision}."))
+    if (facts.schema_current or facts.schema_ahead) and claimed and dimensions == facts.embedding_dimensions:
+        return Step(_migrated(facts))
     if not extension.holds:
         return waiting_for("pgvector")
     activity = "migrates the schema"
@@ -63,3 +60,15 @@ def _plan_migration(context: Context, facts: DatabaseFacts, *, extension: Verdic
     decisions = frozenset([Reason.EXISTING_VECTORS] if facts.rows.embedded else [])
     request = JobRequest("migrate", build, Reason.MIGRATING, activity, decisions)
     return plan_job(context, request)
+
+
+def _migrated(facts: DatabaseFacts) -> Verdict:
+    """Return that the schema holds, also at a revision of a later release, as after the operator was rolled back.
+
+    Later revisions only add. Workers compare the rules of the table when they start, and write nothing if these are
+    others than the ones that they know.
+    """
+    if not facts.schema_ahead:
+        return Verdict.yes(Reason.MIGRATED, f"The schema is at revision {facts.schema_revision}.")
+    message = f"The schema is at revision {facts.schema_revision} of a later release; this one changes nothing of it."
+    return Verdict.yes(Reason.SCHEMA_AHEAD, message)

@@ -91,7 +91,9 @@ def known(facts: Any) -> Any:
             facts, system_id=SERVER, allowed_namespaces=CLUSTER.allowed_namespaces, application=CLUSTER.application
         )
     if isinstance(facts, DatabaseFacts) and facts.identity is None:
-        return replace(facts, identity=IDENTITY, claim=CLAIM if facts.schema_current else facts.claim)
+        return replace(
+            facts, identity=IDENTITY, claim=CLAIM if facts.schema_current or facts.schema_ahead else facts.claim
+        )
     return facts
 
 

@@ -25,7 +25,6 @@ from tests.unit.memory_operator.conftest import EMPTY, FULL, HOSTED, VALID_INDEX
 
 HEALTHY = ClusterFacts("dbaas", "pg", phase=object_facts.HEALTHY_PHASE)
 MIGRATED = replace(FULL, rows=RowCounts(total=10, pending=10), index=NO_INDEX)
-AHEAD = replace(MIGRATED, schema_revision="9999")
 UNSUITABLE = replace(MIGRATED, faults=tuple(id_faults('"public"."memories"', ())))
 NO_EXTENSION = EMPTY
 OURS = {
@@ -108,7 +107,6 @@ FAULTS = [
         "ExtensionReady", "ClusterReconciliationDisabled", "cnpg.io/reconciliationLoop",
     ),
     Fault({"database": UNSUITABLE}, "SchemaReady", "SchemaUnsupported", "CREATE UNIQUE INDEX CONCURRENTLY"),
-    Fault({"database": AHEAD}, "SchemaReady", "SchemaAhead", "Upgrade the operator"),
     Fault(LOADING, "EmbedderReady", "Starting", "mem-embedder", person=False),
     Fault({**LOADING, "pods": NO_GPU}, "EmbedderReady", "Unschedulable", "nvidia.com/gpu"),
     Fault(

@@ -90,14 +90,16 @@ def test_the_swap_job_starts_once_the_next_embedder_serves(swap: Cluster) -> Non
     assert swap.manifest["status"]["model"] == {"active": "all-MiniLM-L6-v2", "next": "bge-small-en-v1.5"}
 
 
-def test_a_schema_that_is_newer_than_the_operator_stops_the_swap(swap: Cluster) -> None:
-    """A worker of this operator does not know what the newer schema demands."""
+def test_an_operator_that_was_rolled_back_goes_on_with_the_swap_on_the_later_schema(swap: Cluster) -> None:
+    """Migrations only add, and the worker itself refuses rules that it does not know."""
     swap.change(schema_revision="9999")
     swap.reconcile()
     swap.reconcile()
-    assert swap.running() == []
-    assert swap.condition("SchemaReady")["reason"] == "SchemaAhead"
-    assert swap.condition("Stalled")["status"] == "True"
+    assert swap.running() == ["swap"]
+    found = swap.condition("SchemaReady")
+    assert (found["status"], found["reason"]) == ("True", "SchemaAhead")
+    assert "of a later release; this one changes nothing of it" in found["message"]
+    assert swap.condition("Stalled")["status"] == "False"
 
 
 @pytest.mark.finding("D18")

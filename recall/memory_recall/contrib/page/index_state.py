@@ -76,5 +76,7 @@ def _schema(facts: DatabaseFacts) -> str:
         return "not migrated; memory migrate does it"
     if facts.schema_current:
         return f"revision {facts.schema_revision}, the last one"
+    if facts.schema_ahead:
+        return f"revision {facts.schema_revision}, of a later release"
     differences = f"; it differs: {facts.schema_differences}" if facts.schema_differences else ""
     return f"revision {facts.schema_revision}, not as the last one requires{differences}"
