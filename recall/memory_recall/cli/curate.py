@@ -84,7 +84,7 @@ def find_command(  # noqa: PLR0917  (typer makes options of them; nobody calls t
         if judge is None:
             proposals = await _find(settings, user, day)
         else:
-            async with ChatClient(judge, judge_model, judge_key_file, query_egress=settings.query_egress) as model:
+            async with ChatClient(judge, judge_model, judge_key_file, query_egress=settings.may_leave_cluster) as model:
                 judging = await _find_judged(settings, user, day, model, judge_most)
             proposals = [proposal_from(one) for one in judging.judgements]
             how = {name: getattr(judging, name) for name in _OF_JUDGING}

@@ -48,7 +48,7 @@ async def opened_recall(
         options = RecallOptions(settings.table, embedding_budget=embedding_budget, time_budget=time_budget)
         recall: Recall = HybridRecall(pool, embedder, options)
         if expand_url is not None:
-            model = ChatClient(expand_url, expand_model, expand_key_file, query_egress=settings.query_egress)
+            model = ChatClient(expand_url, expand_model, expand_key_file, query_egress=settings.may_leave_cluster)
             recall = QueryExpansion(recall, await opened.enter_async_context(model), budget=_EXPANSION_SECONDS)
         opened.push_async_callback(recall.close)
         yield recall, embedder

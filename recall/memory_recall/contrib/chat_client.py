@@ -10,11 +10,11 @@ A failed request is not repeated here, because a recall has no time for it.
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import httpx
 
-from memory_recall.embedding.address_policy import check_egress
+from memory_recall.embedding.address_policy import check_egress, is_beyond_cluster
 from memory_recall.embedding.api_key import ApiKey, BearerKey
 from memory_recall.embedding.bounded_answer import Answer, Bounds, Request, UnusableAnswerError
 from memory_recall.embedding.http_client import HttpClient
@@ -54,11 +54,19 @@ class ChatClient(HttpClient):
         model: str,
         api_key: ApiKey | None = None,
         *,
-        query_egress: Literal["denied", "allowed"] = "denied",
+        query_egress: bool = False,
     ) -> None:
-        check_egress(base_url, "language model", egress=query_egress == "allowed", hosted=False)
+        check_egress(base_url, "language model", egress=query_egress, hosted=False)
         auth = BearerKey(api_key) if api_key else None
-        super().__init__(httpx.AsyncClient(base_url=base_url.rstrip("/"), auth=auth, timeout=_TIMEOUT, limits=_LIMITS))
+        super().__init__(
+            httpx.AsyncClient(
+                base_url=base_url.rstrip("/"),
+                auth=auth,
+                timeout=_TIMEOUT,
+                limits=_LIMITS,
+                trust_env=is_beyond_cluster(base_url),
+            )
+        )
         self.model = model
 
     async def complete(self, instruction: str, text: str, *, most_tokens: int) -> str:

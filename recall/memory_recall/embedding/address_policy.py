@@ -10,7 +10,8 @@ The API key is sent only to hosts that the configuration names. A Service that i
 gets no key. An address without TLS is never used in place of one with TLS, even on a trusted host.
 
 An address beyond the cluster needs consent, whatever speaks there: an embedder, a hosted provider of embeddings or a
-language model. Near are this machine, addresses of private networks and Services of the cluster.
+language model. Near are this machine, addresses of private networks and Services of the cluster. What is sent to a
+near address goes to it directly: a proxy that the environment names would read the texts, and may be anywhere.
 """
 
 import ipaddress

@@ -50,6 +50,7 @@ class HttpEmbedder:
             headers={"authorization": f"Bearer {api_key}"} if api_key else {},
             transport=transport,
             verify=EmbedderTls.of(ca_file),
+            trust_env=self.hosted,
         )
 
     def close(self) -> None:

@@ -213,6 +213,7 @@ class EmbedderClient(AsyncEmbedder):
             timeout=self._timeout,
             transport=self._transport,
             verify=self._verify,
+            trust_env=is_beyond_cluster(base_url),
             limits=httpx.Limits(max_connections=96, max_keepalive_connections=8),
         )
 

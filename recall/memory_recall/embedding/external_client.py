@@ -19,6 +19,7 @@ from pathlib import Path
 
 import httpx
 
+from memory_recall.embedding.address_policy import is_beyond_cluster
 from memory_recall.embedding.api_key import ApiKey, BearerKey
 from memory_recall.embedding.apis import EmbedderApi, EmbedderOptions
 from memory_recall.embedding.bounded_answer import Answer, BeforeSending, Request, UnusableAnswerError
@@ -79,7 +80,13 @@ class ExternalEmbedder(AsyncEmbedder):
         self._measured_at = -math.inf
         self._timeout = httpx.Timeout(timeout)
         verify = EmbedderTls.of(ca_file)
-        http = httpx.AsyncClient(base_url=wire.base_url, auth=key, transport=transport, verify=verify)
+        http = httpx.AsyncClient(
+            base_url=wire.base_url,
+            auth=key,
+            transport=transport,
+            verify=verify,
+            trust_env=is_beyond_cluster(wire.base_url),
+        )
         hosted = options.leaves_cluster(wire.base_url)
         super().__init__(wire, http, batch=options.batch, query_egress=query_egress, hosted=hosted)
 

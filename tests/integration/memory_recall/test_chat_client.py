@@ -233,4 +233,4 @@ async def test_texts_leave_the_cluster_with_consent_and_tls_alone(url: str, *, d
         with pytest.raises(InvalidConfiguration, match=r"may not be sent|none of http"):
             ChatClient(url, "tiny-chat")
     if allowed:
-        await ChatClient(url, "tiny-chat", query_egress="allowed").close()
+        await ChatClient(url, "tiny-chat", query_egress=True).close()
