@@ -14,6 +14,7 @@ Other failures are not repeated here: a recall has no time for it, and workers d
 import math
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,7 +26,7 @@ from memory_recall.embedding.apis import EmbedderApi, EmbedderOptions
 from memory_recall.embedding.bounded_answer import Answer, BeforeSending, Request, UnusableAnswerError
 from memory_recall.embedding.canary import CANARY_DOCUMENTS, CANARY_QUERY, Canary
 from memory_recall.embedding.client import AsyncEmbedder, EmbedderClient
-from memory_recall.embedding.other_wire import OtherWire, RefusedRequestError, TooManyTextsError
+from memory_recall.embedding.other_wire import FailedRequestError, OtherWire, RefusedRequestError, TooManyTextsError
 from memory_recall.embedding.served_model import ServedModel
 from memory_recall.embedding.tls import EmbedderTls
 from memory_recall.embedding.wire import EmbeddedBatch, Vectors, joined
@@ -159,11 +160,19 @@ class ExternalEmbedder(AsyncEmbedder):
     async def _embed_shortened(
         self, text: str, input_type: str, refused: RefusedRequestError, before_sending: BeforeSending | None
     ) -> EmbeddedBatch:
-        """Embed as much of the beginning of a refused text as the server accepts: half of it, a quarter and so on."""
+        """Embed as much of the beginning of a refused text as the server accepts: half of it, a quarter and so on.
+
+        Where the server failed on the whole text, it is asked for that once more as soon as it has answered: otherwise
+        a fault of a moment would leave the vector of a part for good.
+        """
+        whole, may_have_passed = text, isinstance(refused, FailedRequestError)
         while len(text) > _SHORTEST:
             text = text[: len(text) // 2]
             try:
                 found = await self._request([text], input_type, before_sending)
+                if may_have_passed:
+                    with suppress(RefusedRequestError):
+                        return await self._request([whole], input_type, before_sending)
             except RefusedRequestError as again:
                 refused = again
             else:

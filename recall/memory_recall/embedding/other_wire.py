@@ -25,8 +25,8 @@ _NAMES_IN_A_MESSAGE = 5
 _LONGEST_NAME = 100
 # Answers to a request that may pass with fewer or shorter texts. Servers differ: llama.cpp's answers 500 to a text that
 # is longer than its context, vLLM 400, text-embeddings-inference 413 to too many texts, and infinity 422.
-_TOO_LARGE = 413
-_DIVISIBLE = frozenset({400, _TOO_LARGE, 422, 500})
+_TOO_LARGE, _FAILED = 413, 500
+_DIVISIBLE = frozenset({400, _TOO_LARGE, 422, _FAILED})
 
 
 class RefusedRequestError(Exception):
@@ -39,6 +39,13 @@ class RefusedRequestError(Exception):
 
 class TooManyTextsError(RefusedRequestError):
     """A server refused a request because of its size."""
+
+
+class FailedRequestError(RefusedRequestError):
+    """A server failed on a request, either because of its size or for a reason that may pass."""
+
+
+_KINDS: dict[int, type[RefusedRequestError]] = {_TOO_LARGE: TooManyTextsError, _FAILED: FailedRequestError}
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +106,7 @@ class OtherWire(WireFormat):
             MemoryIndexError: the server refused the request, or its answer cannot be read.
         """
         if answer.status in _DIVISIBLE:
-            kind = TooManyTextsError if answer.status == _TOO_LARGE else RefusedRequestError
-            raise kind(self._refusal(answer))
+            raise _KINDS.get(answer.status, RefusedRequestError)(self._refusal(answer))
         if answer.status != 200:
             raise self._refusal(answer)
         try:
