@@ -16,7 +16,7 @@ from memory_recall.schema.adoption.existing_columns import embedding_name, with_
 from memory_recall.schema.adoption.observations import DatabaseObservation, TableObservation, TextObservation
 from memory_recall.schema.adoption.observations_sql import looking, observe_database, observe_table, observe_texts
 from memory_recall.schema.adoption.proposal import Given, Proposal, propose, recorded
-from memory_recall.schema.columns.names import ColumnNames
+from memory_recall.schema.columns.names import EMBEDDING, ColumnNames
 from memory_recall.schema.requirements.faults import Fault, messages, remedies
 from memory_recall.schema.requirements.reading import table_faults
 from memory_recall.schema.requirements.used_columns import names_faults
@@ -112,10 +112,7 @@ async def plan_adoption(connection: AnyConnection, request: AdoptionRequest) -> 
             table = await describe(connection, request.table, provisional)
         else:
             proposal, names = recorded(table), table.names
-            if request.given or request.all_public or chosen:
-                wanted = ColumnNames.parse(
-                    request.given, all_public=request.all_public, text_search_configuration=chosen
-                )
+            wanted = _recorded_but_for(table.names, request)
         faults = [*names_faults(table, wanted), *await table_faults(connection, table)]
         if revision is None:
             faults = with_vector_ways(faults, table, request.model)
@@ -133,6 +130,21 @@ async def plan_adoption(connection: AnyConnection, request: AdoptionRequest) -> 
         costs=estimate_costs(seen, texts, request.model.dimensions, request.m),
         updates=judge_updates(seen),
     )
+
+
+def _recorded_but_for(names: ColumnNames, request: AdoptionRequest) -> ColumnNames:
+    """Return the recorded names of a table's columns, but for those that the request gives.
+
+    What a request does not give was proposed before the first migration, so that a repetition does not give it either.
+
+    Raises:
+        InvalidConfiguration: a name that was given cannot be used.
+    """
+    chosen = request.text_search_configuration
+    given = ColumnNames.parse(request.given, all_public=request.all_public, text_search_configuration=chosen)
+    kept = {name: sources for name, sources in names.sources.items() if name not in request.given}
+    embedding = given.embedding if EMBEDDING in request.given else names.embedding
+    return ColumnNames({**kept, **given.sources}, chosen, embedding)
 
 
 async def _texts(

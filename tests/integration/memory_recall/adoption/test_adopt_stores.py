@@ -112,6 +112,11 @@ async def test_apply_migrates_with_the_proposed_names_and_the_store_is_written_a
     assert {name: table.names.written(name) for name in store.used} == store.used
     assert table.vector_name(ACTIVE) == store.embedding
     assert options == "{fillfactor=80}"
+    repeated = await adopt(store.table, *store.options, "--apply", "--fillfactor", "80", "--json")
+    assert repeated.exit_code == 0, repeated.output
+    assert json.loads(repeated.stdout)["faults"] == []
+    other = await adopt(store.table, *store.options, "--column", "importance=no_such_column")
+    assert "was recorded as" in other.stdout, "what is given is compared"
     again = await adopt(store.table)
     assert again.exit_code == 0, again.output
     assert "It is adopted" in again.stdout
