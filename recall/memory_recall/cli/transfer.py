@@ -67,7 +67,9 @@ async def _import(settings: Settings, file: str) -> dict[str, Any]:
     with _opened_for_reading(file) as stream:
         async with opened_session(settings.dsn(), "memory-import") as connection:
             table = await describe(connection, settings.table)
+            table.require_exists()
             require_columns(table)
+            await require_every_row(connection, table, writes=True)
             with Console(stderr=True).status("Importing") as status:
 
                 def show(count: int) -> None:

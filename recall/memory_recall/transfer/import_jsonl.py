@@ -10,14 +10,18 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from memory_recall.errors import InvalidInput, SchemaUnsupported
+import asyncpg
+
+from memory_recall.errors import DatabaseRejected, InvalidInput, SchemaUnsupported
 from memory_recall.postgres.connection import Connection
-from memory_recall.postgres.driver_errors import translated
+from memory_recall.postgres.driver_errors import translate, translated
 from memory_recall.schema.columns.owners import owner_named
 from memory_recall.schema.columns.used import USED_COLUMNS
-from memory_recall.schema.table import MemoryTable
+from memory_recall.schema.table import MemoryTable, quoted_if_needed
 from memory_recall.transfer import rows_sql
 from memory_recall.transfer.jsonl import CorpusReader
+
+_IMPORTING = "importing memories"
 
 
 @dataclass(frozen=True)
@@ -45,19 +49,57 @@ async def import_memories(
 
     Raises:
         InvalidInput: a line is malformed; the message names the line, and nothing was stored.
+        DatabaseRejected: a key of the table forbids a line, or another session or a trigger kept one out.
         SchemaUnsupported: there is no table of memories, or its rows can only be written by its own program.
     """
     table.require_exists()
     _require_writable(table)
     reader = CorpusReader(table.key)
-    with translated("importing memories"):
-        async with connection.transaction():
-            await rows_sql.stage(connection, table, _records(table, reader, lines, on_progress))
-            for line, first in await rows_sql.repeated_lines(connection):
-                reader.complain(line, f"id is that of line {first} already")
-            reader.require_clean()
-            inserted, updated, sensitive = await rows_sql.merge(connection, table)
-    return ImportResult(reader.read, inserted, updated, reader.read - inserted - updated, sensitive)
+    with translated(_IMPORTING):
+        try:
+            async with connection.transaction():
+                await rows_sql.stage(connection, table, _records(table, reader, lines, on_progress))
+                for line, first in await rows_sql.repeated_lines(connection):
+                    reader.complain(line, f"id is that of line {first} already")
+                reader.require_clean()
+                merged = await rows_sql.merge(connection, table)
+                _require_complete(table, merged.lost)
+        except (asyncpg.UniqueViolationError, asyncpg.ExclusionViolationError) as error:
+            raise await _conflict(connection, table, error) from None
+    return ImportResult(reader.read, merged.inserted, merged.updated, merged.unchanged, merged.sensitive)
+
+
+def _require_complete(table: MemoryTable, lost: int) -> None:
+    """Refuse an import of which a line was not stored.
+
+    Raises:
+        DatabaseRejected: there are such lines.
+    """
+    if lost:
+        raise DatabaseRejected(
+            f"Nothing was imported: the table {table.schema}.{table.name} did not take {lost:,} of the lines.",
+            "Import the file again, since another session may have written the same memories meanwhile; if it is "
+            "refused again, look for triggers, rules and policies of the table that keep rows out.",
+        )
+
+
+async def _conflict(
+    connection: Connection, table: MemoryTable, error: asyncpg.UniqueViolationError | asyncpg.ExclusionViolationError
+) -> DatabaseRejected:
+    """Return the error for a line with values that a key of the table has already.
+
+    The key is named only if the table has it, because a trigger can write anything into the name in an error.
+    """
+    name, sqlstate = error.constraint_name or "", error.sqlstate or ""
+    translate(error, _IMPORTING)  # clears what quotes the row
+    key = f"the key {quoted_if_needed(name)}" if await rows_sql.is_key(connection, table, name) else "a key"
+    return DatabaseRejected(
+        f"Nothing was imported: a line has values that {key} of {table.schema}.{table.name} has in another row "
+        f"(SQLSTATE {sqlstate}).",
+        "Correct the line, or change or delete the other row, and import the file again. If it is the key of the id, "
+        "another session has inserted the same memory meanwhile: import the file again.",
+        sqlstate=sqlstate,
+    )
 
 
 def _require_writable(table: MemoryTable) -> None:

@@ -1,11 +1,13 @@
 """Makes and runs the SQL statements of exports and imports.
 
-An import first fills a temporary table. Then one statement updates the rows that differ from the temporary table, and
-another inserts the rows that are new.
+An import first fills a temporary table. Each of the next statements takes lines out of it: those whose rows are the
+same already, those that have updated a row, and those that have inserted one. So no line can get lost unnoticed: a line
+that is left was stored by none of them.
 """
 # ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
 
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from typing import Any
 
 from memory_recall.postgres.connection import Connection
@@ -82,11 +84,22 @@ async def repeated_lines(connection: Connection) -> list[tuple[int, int]]:
     return [(row["line"], row["first"]) for row in rows]
 
 
-async def merge(connection: Connection, table: MemoryTable) -> tuple[int, int, int]:
-    """Merge the temporary table into the table of memories.
+@dataclass(frozen=True)
+class Merged:
+    """How many lines inserted a row, updated one, found theirs the same, and did none of this; and how many are marked.
 
-    Return how many rows were inserted, how many rows were updated, and how many lines are marked as sensitive.
+    `sensitive` lines are marked as sensitive, whatever they did.
     """
+
+    inserted: int
+    updated: int
+    unchanged: int
+    lost: int
+    sensitive: int
+
+
+async def merge(connection: Connection, table: MemoryTable) -> Merged:
+    """Merge the temporary table into the table of memories."""
     written = {name for name in table.columns if table.names.of(name)[0].column not in table.generated}
     stored = [name for name in ("id", *_TYPES) if name in written]
     compared = [name for name in stored if name not in ("id", "created_at")]
@@ -111,21 +124,47 @@ async def merge(connection: Connection, table: MemoryTable) -> tuple[int, int, i
             merged["is_sensitive"] = f"coalesce(i.is_sensitive::integer, {row.column('is_sensitive')})"
     differs = " OR ".join(f"{row.column(name)} IS DISTINCT FROM {value}" for name, value in merged.items())
     assignments = ", ".join(f"{target.column(name)} = {value}" for name, value in merged.items())
+    sensitive = await connection.fetchval(f"SELECT count(*) FROM pg_temp.{_STAGING} WHERE is_sensitive")
+    unchanged = await connection.fetchval(
+        f"WITH taken AS (DELETE FROM pg_temp.{_STAGING} i USING {table.qualified} m "
+        f"WHERE i.id = {row.id} AND NOT ({differs}) RETURNING 1) SELECT count(*) FROM taken"
+    )
     updated = await connection.fetchval(
         f"WITH changed AS (UPDATE {table.qualified} m SET {assignments}{touched} FROM pg_temp.{_STAGING} i "
-        f"WHERE i.id = {row.id} AND ({differs}) RETURNING 1) SELECT count(*) FROM changed"
+        f"WHERE i.id = {row.id} AND ({differs}) RETURNING i.id), {_taken('changed')}"
     )
-    key = "" if table.is_partitioned else f"({target.id})"  # alone no key of a partitioned table
     inserted = await connection.fetchval(
         f"WITH added AS (INSERT INTO {table.qualified} ({', '.join(map(target.column, stored))}) "
         f"OVERRIDING SYSTEM VALUE SELECT {', '.join(fresh[name] for name in stored)} FROM pg_temp.{_STAGING} i "
         f"WHERE NOT EXISTS (SELECT FROM {table.qualified} m WHERE {row.id} = i.id) ORDER BY i.line "
-        f"ON CONFLICT {key} DO NOTHING RETURNING 1) SELECT count(*) FROM added"
+        f"RETURNING {target.id} AS id), {_taken('added')}"
     )
-    marked = await connection.fetchval(f"SELECT count(*) FROM pg_temp.{_STAGING} WHERE is_sensitive")
+    lost = await connection.fetchval(f"SELECT count(*) FROM pg_temp.{_STAGING}")
     if table.key.is_integer:
         await _move_sequence(connection, table)
-    return inserted, updated, marked
+    return Merged(inserted, updated, unchanged, lost, sensitive)
+
+
+def _taken(stored: str) -> str:
+    """Return the end of a statement that takes lines out of the temporary table and counts them.
+
+    `stored` is the name of the statement's CTE of their ids.
+    """
+    return (
+        f"taken AS (DELETE FROM pg_temp.{_STAGING} i USING {stored} s WHERE i.id = s.id RETURNING 1) "
+        "SELECT count(*) FROM taken"
+    )
+
+
+async def is_key(connection: Connection, table: MemoryTable, name: str) -> bool:
+    """Return whether a unique key or an exclusion constraint of the table, or of a partition, has this name."""
+    found: bool = await connection.fetchval(
+        "SELECT EXISTS (SELECT FROM pg_index x JOIN pg_class c ON c.oid = x.indexrelid WHERE c.relname = $2 AND "
+        "(x.indrelid = to_regclass($1) OR x.indrelid IN (SELECT relid FROM pg_partition_tree(to_regclass($1)))))",
+        table.qualified,
+        name,
+    )
+    return found
 
 
 async def _move_sequence(connection: Connection, table: MemoryTable) -> None:

@@ -1,12 +1,13 @@
 """An import stores all lines or none, says which line is wrong, and may be repeated."""
 
+import asyncio
 import json
 from collections.abc import Iterable
 from typing import Any
 
 import pytest
 
-from memory_recall.errors import InvalidInput
+from memory_recall.errors import DatabaseRejected, InvalidInput
 from memory_recall.postgres.connection import DsnText, connect
 from memory_recall.schema.table import describe
 from memory_recall.transfer.import_jsonl import ImportResult, import_memories
@@ -127,3 +128,54 @@ async def test_a_table_with_an_integer_is_sensitive_takes_the_same_file(bench: W
     assert (await load(bench, lines)).inserted == 2
     assert (await load(bench, lines)).unchanged == 2
     assert await bench.value("SELECT array_agg(is_sensitive ORDER BY id) FROM memories") == [1, 0]
+
+
+async def test_a_line_that_a_further_key_forbids_aborts_the_import_and_the_key_is_named(bench: Workbench) -> None:
+    await bench.execute("CREATE UNIQUE INDEX one_of_each ON memories (user_id, content)")
+    await load(bench, [line(1, content=CANARY, user_id="me")])
+    with pytest.raises(DatabaseRejected, match=r"Nothing was imported: .* the key one_of_each of public") as no:
+        await load(bench, [line(2), line(3, content=CANARY, user_id="me"), line(4)])
+    assert "change or delete the other row" in no.value.remedy
+    assert CANARY not in str(no.value) + str(no.value.__context__)
+    assert await bench.value("SELECT array_agg(id) FROM memories") == [1]
+
+
+async def test_a_name_that_is_no_key_of_the_table_is_not_repeated(bench: Workbench) -> None:
+    """A trigger can write the text of a row into the name of the constraint."""
+    await bench.execute(
+        "CREATE FUNCTION tell() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN "
+        "RAISE unique_violation USING CONSTRAINT = NEW.content; END$$"
+    )
+    await bench.execute("CREATE TRIGGER tell BEFORE INSERT ON memories FOR EACH ROW EXECUTE FUNCTION tell()")
+    with pytest.raises(DatabaseRejected, match="a line has values that a key of public") as refused:
+        await load(bench, [line(1, content=CANARY)])
+    assert CANARY not in str(refused.value)
+
+
+async def test_a_memory_that_another_session_inserts_meanwhile_aborts_the_import(bench: Workbench) -> None:
+    async with bench.database.connection() as other:
+        inserting = other.transaction()
+        await inserting.start()
+        await other.execute("INSERT INTO memories (id, content) OVERRIDING SYSTEM VALUE VALUES (2, 'of the API')")
+        importing = asyncio.create_task(load(bench, [line(1), line(2)]))
+        async with asyncio.timeout(60):
+            while True:
+                if await bench.value("SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted)"):
+                    break
+                await asyncio.sleep(0.02)
+        await inserting.commit()
+    with pytest.raises(DatabaseRejected, match=r"Nothing was imported: .* the key .* of public"):
+        await importing
+    assert await bench.value("SELECT array_agg(content) FROM memories") == ["of the API"]
+    assert (await load(bench, [line(1), line(2)])).updated == 1
+
+
+async def test_a_line_that_a_trigger_keeps_out_aborts_the_import(bench: Workbench) -> None:
+    await bench.execute("CREATE FUNCTION skip() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'")
+    await bench.execute(
+        "CREATE TRIGGER skip BEFORE INSERT ON memories FOR EACH ROW WHEN (NEW.id > 2) EXECUTE FUNCTION skip()"
+    )
+    with pytest.raises(DatabaseRejected, match=r"public\.memories did not take 2 of the lines") as refused:
+        await load(bench, [line(1), line(2), line(3), line(4)])
+    assert "look for triggers" in refused.value.remedy
+    assert await bench.value("SELECT count(*) FROM memories") == 0

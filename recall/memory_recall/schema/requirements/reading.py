@@ -31,15 +31,15 @@ async def table_faults(connection: AnyConnection, table: MemoryTable) -> list[Fa
     return [*shape_faults(table), *column_faults(table, Need.ALWAYS), *ids, *_hidden(table, row, writes=True)]
 
 
-async def require_every_row(connection: AnyConnection, table: MemoryTable) -> None:
-    """Refuse to read a table of which the role is not shown every row.
+async def require_every_row(connection: AnyConnection, table: MemoryTable, *, writes: bool = False) -> None:
+    """Refuse to read a table of which the role is not shown every row; with `writes`, to write to it, too.
 
     Raises:
         SchemaUnsupported: row-level security hides rows from the role.
     """
-    row = await _read(connection, table, "NULL AS id_indexes", writes=False)
+    row = await _read(connection, table, "NULL AS id_indexes", writes=writes)
     if row is not None:
-        require_none(_hidden(table, row, writes=False))
+        require_none(_hidden(table, row, writes=writes))
 
 
 async def has_row_security(connection: AnyConnection, table: MemoryTable) -> bool:

@@ -183,7 +183,7 @@ async def _until_it_fails(recall: HybridRecall) -> None:
 
 
 @pytest.mark.finding("database F9")
-@pytest.mark.parametrize("command", ["export -", "questions collect labels.json --draw 3 --everyone"])
+@pytest.mark.parametrize("command", ["export -", "import -", "questions collect labels.json --draw 3 --everyone"])
 async def test_no_command_works_on_a_part_of_the_rows(
     bench: Workbench, roles: LeastRights, command: str, tmp_path: Path
 ) -> None:
@@ -191,7 +191,7 @@ async def test_no_command_works_on_a_part_of_the_rows(
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "memory_recall", *command.split(), cwd=tmp_path,
         env={**os.environ, **replace(bench, database=roles.reader).environment()},
-        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+        stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
     _, errors = await process.communicate()
     assert (process.returncode, b"Row-level security hides rows" in errors) == (4, True), errors.decode()
