@@ -19,6 +19,7 @@ from pydantic import (
     StrictStr,
     ValidationError,
 )
+from pydantic_core import PydanticCustomError
 
 from memory_recall.errors import InvalidInput
 from memory_recall.schema.columns.keys import KeyType
@@ -37,7 +38,10 @@ def _flag(value: object) -> object:
 
 
 def _with_zone(value: datetime) -> datetime:
-    return value if value.tzinfo else value.replace(tzinfo=UTC)
+    try:
+        return value.astimezone(UTC) if value.tzinfo else value.replace(tzinfo=UTC)
+    except OverflowError:
+        raise PydanticCustomError("moment", "Input should be within the years 1 to 9999 of UTC") from None
 
 
 def _owner(value: object) -> object:

@@ -12,7 +12,7 @@ from memory_recall.errors import InvalidInput, SchemaUnsupported
 from memory_recall.postgres.connection import AnyConnection
 from memory_recall.postgres.driver_errors import translated
 from memory_recall.schema.columns.keys import MemoryId
-from memory_recall.schema.columns.moments import moment
+from memory_recall.schema.columns.moments import moment, moment_value
 from memory_recall.schema.columns.owners import owned_by, owner_named
 from memory_recall.schema.requirements.used_columns import require_searchable
 from memory_recall.schema.rules.expected import TEXT_HASH
@@ -93,7 +93,7 @@ def _searched(table: MemoryTable, row: str, *, links: bool) -> str:
     """Return the condition of `current` for a row that also has a vector and a date, of the owner $1 if it is given."""
     return (
         f"{current(table, row, links=links)} AND {row}.{table.vector_name(ACTIVE)} IS NOT NULL"
-        f" AND {table.row(row).column('created_at')} IS NOT NULL{_owned(table, row)}"
+        f" AND {moment(table, 'created_at', row)} IS NOT NULL{_owned(table, row)}"
     )
 
 
@@ -114,8 +114,9 @@ async def read_pairs(
         InvalidInput: there are too many memories for one run, or the table has no such user.
     """
     user = user if user is None else owner_named(table, user)
-    made, key = moment(table, "created_at", "n"), table.key
-    newer = f"{_searched(table, 'n', links=links)} AND ($2::timestamptz IS NULL OR {made} >= $2)"
+    key, since_then = table.key, moment_value(table, "created_at", "$2::timestamptz")
+    made = table.row("n").column("created_at")
+    newer = f"{_searched(table, 'n', links=links)} AND ($2::timestamptz IS NULL OR {made} >= {since_then})"
     # The settings of the index scan end with the transaction, because a pooler may give the session to somebody else.
     with translated("looking for memories that belong together"):
         async with connection.transaction(readonly=True):
@@ -168,7 +169,7 @@ async def _read_memories(
         f"SELECT {table.key.shown(row.id)} AS id, {row.content} AS content, {_tags(table)} AS tags,"
         f" tsvector_to_array({row.search_vector}) AS terms, {moment(table, 'created_at')} AS created_at,"
         f" {table.own(TEXT_HASH)}({row.content}) AS text_hash FROM {table.qualified} m"
-        f" WHERE {row.id} = ANY($2::{table.key.stored}[]) AND {current(table, 'm', links=links)}{_owned(table, 'm')}",
+        f" WHERE {row.id} = ANY($2::{table.key.stored}[]) AND {_searched(table, 'm', links=links)}",
         user,
         ids,
     )

@@ -1,10 +1,11 @@
 """Makes the SQL statements that draw and read memories which are neither sensitive nor deleted."""
 # ruff: noqa: S608  (statements are put together from quoted identifiers; values are bound)
 
+from memory_recall.schema.columns.moments import moment
 from memory_recall.schema.columns.owners import owned_by
 from memory_recall.schema.table import MemoryTable
 
-_SHOWN = ("category", "tags", "created_at")
+_SHOWN = ("category", "tags")
 
 
 def draw_statement(table: MemoryTable, *, of_user: bool) -> str:
@@ -32,6 +33,6 @@ def read_statement(table: MemoryTable, *, of_user: bool) -> str:
     shown = "".join(f", {row.optional(name)} AS {name}" for name in _SHOWN)
     owned = f" AND {owned_by(table, 'm', '$2')}" if of_user else ""
     return (
-        f"SELECT {row.content} AS content{shown} FROM {table.qualified} m "
+        f"SELECT {row.content} AS content{shown}, {moment(table, 'created_at')} AS created_at FROM {table.qualified} m "
         f"WHERE {row.id} = $1 AND {table.shareable('m')}{owned}"
     )

@@ -8,6 +8,7 @@ of a memory as it is, such as that of the text, is selected once, as this field.
 from collections.abc import Mapping
 from typing import Any
 
+from memory_recall.schema.columns.moments import readable
 from memory_recall.schema.table import MemoryTable, quoted
 from memory_recall.search.result import EVIDENCE_FIELDS, MEMORY_FIELDS
 
@@ -75,5 +76,5 @@ def _shown(table: MemoryTable, name: str) -> str:
     """Return SQL for a column; in a sensitive row it is NULL if it can hold text and does not name the owner."""
     column = f"m.{quoted(name)}"
     if name == _column(table, "user_id") or table.catalog[name] in _NO_TEXT:
-        return column
+        return readable(column, table.catalog[name])
     return f"CASE WHEN NOT {table.sensitive('m')} THEN {column} END"

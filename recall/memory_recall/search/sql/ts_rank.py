@@ -24,7 +24,7 @@ _REACH = f"reach AS (SELECT {_EVERY_TERM_ONCE!r}::float8 AS max_lexical_score)"
 
 def _order(table: MemoryTable, rank: str, sort_by: SortBy) -> str:
     if sort_by is SortBy.RECENCY:
-        return f"extract(epoch FROM {moment(table, 'created_at')})"
+        return f"coalesce(extract(epoch FROM {moment(table, 'created_at')}), '-Infinity')"
     return blended(rank, sort_by, table.row("m").optional("importance"))
 
 
@@ -61,7 +61,7 @@ def ts_rank_leg(
     m, text = table.row("m"), arguments.add(query, "text")
     every, some = f"ts_rank({m.search_vector}, p.every)", f"ts_rank({m.search_vector}, p.some)"
     key, made = _order(table, every, sort_by), moment(table, "created_at")
-    final = "made DESC, id" if sort_by is SortBy.RECENCY else "broad, key DESC, id"
+    final = "made DESC NULLS LAST, id" if sort_by is SortBy.RECENCY else "broad, key DESC, id"
     return f"""
 parsed AS MATERIALIZED (
   SELECT words AS every, replace(words::text, ' & ', ' | ')::tsquery AS some
