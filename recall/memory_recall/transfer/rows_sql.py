@@ -45,7 +45,9 @@ def export_statement(table: MemoryTable) -> str:
     row = table.row("m")
     exported = [name for name in _EXPORTED if name in table.columns]
     # Through text, single precision keeps its short form: 0.3, not 0.30000001192092896.
-    written = {name: f"{row.column(name)}::text::float8" for name in exported if table.columns[name] == "real"}
+    as_numbers = {"real": "::text::float8", "numeric": "::float8"}
+    kinds = {name: table.columns[name] for name in exported}
+    written = {name: f"{row.column(name)}{as_numbers[kind]}" for name, kind in kinds.items() if kind in as_numbers}
     written |= {"user_id": owner_text(table, "m"), "created_at": moment(table, "created_at")}
     written["id"] = table.key.shown(row.id)
     selected = ", ".join(f"{written.get(name, row.column(name))} AS {name}" for name in exported)

@@ -92,6 +92,18 @@ async def test_what_was_exported_is_imported_without_a_change(bench: Workbench, 
     assert new == kept
 
 
+@pytest.mark.parametrize("kind", ["real", "double precision", "numeric", "numeric(3,2)"])
+async def test_an_importance_of_any_type_is_exported_as_the_number_that_it_is(
+    bench: Workbench, tmp_path: Path, kind: str
+) -> None:
+    await bench.execute(f"ALTER TABLE memories ALTER COLUMN importance TYPE {kind}")
+    await bench.execute("INSERT INTO memories (content, importance) VALUES ('one', 0.3), ('two', 0.85), ('none', NULL)")
+    file = tmp_path / "memories.jsonl"
+    code, _output, errors = await export(bench, str(file))
+    assert code == 0, errors
+    assert [json.loads(line).get("importance") for line in file.open()] == [0.3, 0.85, None]
+
+
 async def test_a_row_that_became_sensitive_stays_so_when_an_old_export_is_imported(
     bench: Workbench, tmp_path: Path
 ) -> None:
