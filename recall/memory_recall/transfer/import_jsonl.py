@@ -6,7 +6,7 @@ that a line does not mention keeps its value. Above all, a row that has become s
 export is imported.
 """
 
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,7 +58,8 @@ async def import_memories(
     with translated(_IMPORTING):
         try:
             async with connection.transaction():
-                await rows_sql.stage(connection, table, _records(table, reader, lines, on_progress))
+                longest = await rows_sql.longest_texts(connection, table)
+                await rows_sql.stage(connection, table, _records(table, reader, lines, longest, on_progress))
                 for line, first in await rows_sql.repeated_lines(connection):
                     reader.complain(line, f"id is that of line {first} already")
                 reader.require_clean()
@@ -102,6 +103,12 @@ async def _conflict(
     )
 
 
+def _length(value: object) -> int:
+    """Return how many characters a text has, or the longest text of a list."""
+    texts = value if isinstance(value, list) else [value]
+    return max((len(text) for text in texts if isinstance(text, str)), default=0)
+
+
 def _require_writable(table: MemoryTable) -> None:
     """Refuse a table in which a value does not stand in a column of its own, so that we cannot write it.
 
@@ -119,8 +126,13 @@ def _require_writable(table: MemoryTable) -> None:
 
 
 async def _records(
-    table: MemoryTable, reader: CorpusReader, lines: Iterable[bytes], on_progress: Callable[[int], None]
+    table: MemoryTable,
+    reader: CorpusReader,
+    lines: Iterable[bytes],
+    longest: Mapping[str, int],
+    on_progress: Callable[[int], None],
 ) -> AsyncIterator[tuple[Any, ...]]:
+    """Yield what is copied of each line. `longest` has the most characters of the columns that have such a limit."""
     for number, memory in reader.memories(lines):
         record = memory.record() | {"id": table.key.checked(memory.id)}
         if memory.is_sensitive and table.names.all_public:
@@ -132,5 +144,13 @@ async def _records(
             except InvalidInput as error:
                 reader.complain(number, error.message)
                 continue
+        too_long = [name for name, most in longest.items() if _length(record[name]) > most]
+        if too_long:
+            listed = ", ".join(f"{name}: string should have at most {longest[name]:,} characters" for name in too_long)
+            reader.complain(number, f"{listed}, as the column has")
+            continue
+        keywords = record["expanded_keywords"]
+        if keywords is not None and not rows_sql.lists_keywords(table):
+            record["expanded_keywords"] = ",".join(one for one in keywords if one is not None)
         yield (number, *record.values())
         on_progress(reader.read)

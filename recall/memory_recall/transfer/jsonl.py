@@ -25,12 +25,18 @@ from memory_recall.errors import InvalidInput
 from memory_recall.schema.columns.keys import KeyType
 
 MAX_COMPLAINTS = 20
+MAX_LABEL_CHARACTERS = 1_000_000
+"""The most characters of a category, an owner or an id, which are shorter where the table's column is."""
 
 
 def _joined(value: object) -> object:
     if isinstance(value, list) and all(isinstance(item, str) for item in value):
         return ",".join(value)
     return value
+
+
+def _listed(value: object) -> object:
+    return (value.split(",") if value else []) if isinstance(value, str) else value
 
 
 def _flag(value: object) -> object:
@@ -49,7 +55,9 @@ def _owner(value: object) -> object:
 
 
 JoinedText = Annotated[StrictStr, BeforeValidator(_joined)]
-Owner = Annotated[StrictStr, BeforeValidator(_owner)]
+Keywords = Annotated[list[StrictStr | None], BeforeValidator(_listed)]
+Label = Annotated[StrictStr, Field(max_length=MAX_LABEL_CHARACTERS)]
+Owner = Annotated[Label, BeforeValidator(_owner)]
 Id = TypeVar("Id", int, str)
 
 
@@ -60,13 +68,13 @@ class MemoryLine(BaseModel, Generic[Id]):
 
     id: Id
     content: StrictStr
-    category: StrictStr | None = Field(default=None, max_length=50)
+    category: Label | None = None
     tags: JoinedText | None = None
-    expanded_keywords: JoinedText | None = None
+    expanded_keywords: Keywords | None = None
     importance: float | None = Field(default=None, ge=0, le=1, allow_inf_nan=False)
     is_sensitive: Annotated[StrictBool | None, BeforeValidator(_flag)] = None
-    user_id: Owner | None = Field(default=None, max_length=100)
-    conv: Owner | None = Field(default=None, max_length=100)
+    user_id: Owner | None = None
+    conv: Owner | None = None
     created_at: Annotated[datetime, AfterValidator(_with_zone)] | None = None
 
     def record(self) -> dict[str, Any]:
@@ -80,8 +88,8 @@ class MemoryLine(BaseModel, Generic[Id]):
 
 
 AnyLine = MemoryLine[int] | MemoryLine[str]
-_NUMBERED = MemoryLine[Annotated[int, Field(strict=True, ge=1, lt=2**63)]]
-_NAMED = MemoryLine[StrictStr]
+_NUMBERED = MemoryLine[Annotated[int, Field(strict=True, ge=-(2**63), lt=2**63)]]
+_NAMED = MemoryLine[Label]
 
 
 class CorpusReader:
@@ -146,7 +154,8 @@ class CorpusReader:
             self._key.checked(memory.id)
         except InvalidInput:
             if self._key.is_integer:
-                return f"id is larger than the table's {self._key.name} key can be"
+                than = "smaller" if int(memory.id) < 0 else "larger"
+                return f"id is {than} than the table's {self._key.name} key can be"
             return f"id is not of the type {self._key.name}, which the table's key has"
         return None
 
@@ -163,7 +172,7 @@ def _unstorable(memory: AnyLine) -> str | None:
     if not memory.content.strip():
         return "content is empty"
     for name in ("id", "content", "category", "tags", "expanded_keywords", "user_id", "conv"):
-        text = getattr(memory, name)
-        if isinstance(text, str) and "\0" in text:
+        value = getattr(memory, name)
+        if any(isinstance(text, str) and "\0" in text for text in (value if isinstance(value, list) else [value])):
             return f"{name} contains a NUL character, which Postgres cannot store"
     return None

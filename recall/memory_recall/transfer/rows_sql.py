@@ -22,7 +22,7 @@ _TYPES = {
     "category": "text",
     "tags": "text",
     "expanded_keywords": "text",
-    "importance": "real",
+    "importance": "double precision",
     "is_sensitive": "boolean",
     "user_id": "text",
     "created_at": "timestamptz",
@@ -63,12 +63,31 @@ def count_statement(table: MemoryTable) -> str:
     )
 
 
+def lists_keywords(table: MemoryTable) -> bool:
+    """Return whether the further words of a row are an array of texts, and not one text."""
+    return table.columns.get("expanded_keywords", "").endswith("[]")
+
+
+async def longest_texts(connection: Connection, table: MemoryTable) -> dict[str, int]:
+    """Return the most characters of those used columns whose type has such a limit, by our names for them."""
+    rows = await connection.fetch(
+        "SELECT attname, atttypmod - 4 AS most FROM pg_attribute WHERE attrelid = to_regclass($1) AND atttypmod > 4 "
+        "AND atttypid IN ('varchar'::regtype, 'varchar[]'::regtype) AND NOT attisdropped",
+        table.qualified,
+    )
+    limits = {row["attname"]: row["most"] for row in rows}
+    sources = {name: table.names.of(name)[0].column for name in ("id", *_TYPES) if name in table.columns}
+    return {name: limits[column] for name, column in sources.items() if column in limits}
+
+
 async def stage(connection: Connection, table: MemoryTable, records: AsyncIterator[tuple[Any, ...]]) -> None:
     """Create the temporary table of an import, and copy the records of the lines to it.
 
     A record holds the number of the line and the values of its `MemoryLine`.
     """
     types = {"line": "bigint", "id": table.key.stored, **_TYPES}
+    if lists_keywords(table):
+        types["expanded_keywords"] = "text[]"
     columns = ", ".join(f"{name} {kind}" for name, kind in types.items())
     await connection.execute(f"CREATE TEMP TABLE {_STAGING} ({columns}) ON COMMIT DROP")
     await connection.copy_records_to_table(_STAGING, schema_name="pg_temp", records=records, columns=list(types))
@@ -116,7 +135,16 @@ async def merge(connection: Connection, table: MemoryTable) -> Merged:
         )
     if "user_id" in stored:
         given["user_id"], absent["user_id"] = owner_value(table, "i.user_id"), absent_owner(table)
+    if lists_keywords(table) and "expanded_keywords" in stored:
+        given["expanded_keywords"] += f"::{table.columns['expanded_keywords']}"
+        absent["expanded_keywords"] = "'{}'"
+    if "importance" in stored:
+        given["importance"] = _importance(table)
     merged = {name: f"coalesce({given[name]}, {row.column(name)})" for name in compared}
+    if table.columns.get("importance") == "numeric" and "importance" in merged:
+        # The line has the row's number as an export writes it, of which numeric can have more digits.
+        own = row.column("importance")
+        merged["importance"] = f"CASE WHEN {own}::float8 = i.importance THEN {own} ELSE {merged['importance']} END"
     fresh = {name: f"coalesce({given[name]}, {absent[name]})" if name in absent else given[name] for name in stored}
     if "is_sensitive" in stored:
         sensitive = "coalesce(i.is_sensitive, false)"
@@ -145,6 +173,12 @@ async def merge(connection: Connection, table: MemoryTable) -> Merged:
     if table.key.is_integer:
         await _move_sequence(connection, table)
     return Merged(inserted, updated, unchanged, lost, sensitive)
+
+
+def _importance(table: MemoryTable) -> str:
+    """Return SQL for the importance of a line as the column would hold it, so that it can be compared with a row's."""
+    kind = table.columns["importance"]
+    return "i.importance::text::numeric" if kind == "numeric" else f"i.importance::{kind}"
 
 
 def _taken(stored: str) -> str:

@@ -104,6 +104,67 @@ async def test_an_importance_of_any_type_is_exported_as_the_number_that_it_is(
     assert [json.loads(line).get("importance") for line in file.open()] == [0.3, 0.85, None]
 
 
+@pytest.mark.parametrize("kind", ["real", "double precision", "numeric", "numeric(4,3)", "smallint"])
+async def test_an_export_changes_no_importance_of_any_type(bench: Workbench, tmp_path: Path, kind: str) -> None:
+    await bench.execute(f"ALTER TABLE memories ALTER COLUMN importance TYPE {kind}")
+    await bench.execute(
+        "INSERT INTO memories (content, importance) SELECT 'text ' || n, n / 7.0::numeric(20, 19) "
+        "FROM generate_series(0, 7) n UNION ALL VALUES ('0.3', 0.3), ('0.12345678901234567890123', "
+        "0.12345678901234567890123), ('none', NULL)"
+    )
+    state = "SELECT string_agg(content || coalesce(importance::text, ''), ',' ORDER BY id) FROM memories"
+    before, file = await bench.value(state), tmp_path / "memories.jsonl"
+    await export(bench, str(file))
+    again = await imported(bench, file.read_bytes())
+    assert (again.updated, again.unchanged) == (0, 11)
+    assert await bench.value(state) == before
+
+    edited = file.read_bytes().replace(b'"text 1"', b'"edited"').replace(b'"0.1234', b'"edited 0.1234')
+    assert (await imported(bench, edited)).updated == 2
+    assert await bench.value(state) == before.replace("text 1", "edited").replace(",0.1234", ",edited 0.1234", 1)
+
+
+@pytest.mark.parametrize("kind", ["text[]", "varchar[]", "varchar(20)[]"])
+async def test_keywords_in_an_array_are_exported_and_imported_as_they_are(
+    bench: Workbench, tmp_path: Path, kind: str
+) -> None:
+    await bench.execute(
+        "ALTER TABLE memories DROP COLUMN search_vector CASCADE, ALTER COLUMN expanded_keywords DROP DEFAULT, "
+        f"ALTER COLUMN expanded_keywords TYPE {kind} USING '{{}}'"
+    )
+    await bench.execute("""INSERT INTO memories (content, expanded_keywords) VALUES
+        ('several', '{"a, b",c,NULL}'), ('empty', '{}'), ('none', NULL)""")
+    before = await bench.value("SELECT md5(string_agg(m::text, ',' ORDER BY id)) FROM memories m")
+    file = tmp_path / "memories.jsonl"
+    code, _output, errors = await export(bench, str(file))
+    assert code == 0, errors
+    again = await imported(bench, file.read_bytes())
+    assert (again.updated, again.unchanged) == (0, 3)
+    assert await bench.value("SELECT md5(string_agg(m::text, ',' ORDER BY id)) FROM memories m") == before
+    await imported(bench, b'{"id": 9, "content": "as a text", "expanded_keywords": "x,y"}\n{"id": 10, "content": "z"}')
+    new = "SELECT string_agg(expanded_keywords::text, ' ' ORDER BY id) FROM memories WHERE id > 8"
+    assert await bench.value(new) == "{x,y} {}"
+
+
+async def test_what_the_table_can_hold_is_imported_whatever_its_length_or_sign(
+    bench: Workbench, tmp_path: Path
+) -> None:
+    await bench.execute(
+        "ALTER TABLE memories DROP COLUMN search_vector CASCADE, ALTER COLUMN category TYPE text, "
+        "ALTER COLUMN user_id TYPE text"
+    )
+    await bench.execute(
+        "INSERT INTO memories (id, content, category, user_id) OVERRIDING SYSTEM VALUE "
+        "SELECT n, 'text', repeat('c', 51), repeat('u', 101) FROM unnest(ARRAY[-7, 0, 1]) n"
+    )
+    file = tmp_path / "memories.jsonl"
+    await export(bench, str(file))
+    assert (await imported(bench, file.read_bytes())).unchanged == 3
+    await bench.execute("TRUNCATE memories")
+    assert (await imported(bench, file.read_bytes())).inserted == 3
+    assert await bench.value("SELECT array_agg(id ORDER BY id) FROM memories") == [-7, 0, 1]
+
+
 async def test_a_row_that_became_sensitive_stays_so_when_an_old_export_is_imported(
     bench: Workbench, tmp_path: Path
 ) -> None:
