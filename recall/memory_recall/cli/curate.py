@@ -82,38 +82,40 @@ def find_command(  # noqa: PLR0917  (typer makes options of them; nobody calls t
         day = None if since is None else since.replace(tzinfo=UTC)
         how: dict[str, int] = {}
         if judge is None:
-            proposals = await _find(settings, user, day)
+            proposals, long = await _find(settings, user, day)
         else:
             async with ChatClient(judge, judge_model, judge_key_file, query_egress=settings.may_leave_cluster) as model:
-                judging = await _find_judged(settings, user, day, model, judge_most)
+                judging, long = await _find_judged(settings, user, day, model, judge_most)
             proposals = [proposal_from(one) for one in judging.judgements]
             how = {name: getattr(judging, name) for name in _OF_JUDGING}
         write_proposals(file, proposals)
         counts = Counter(one.action for one in proposals)
-        return {one.value: counts[one] for one in Action} | how | {"file": str(file)}
+        return {one.value: counts[one] for one in Action} | how | {"too_long": long, "file": str(file)}
 
     emit(execute(action, as_json=json), as_json=json, title="Proposals")
 
 
-async def _find(settings: Settings, user: str | None, since: datetime | None) -> "list[Proposal]":
-    from memory_recall.contrib.curation.finding import find_proposals
+async def _find(settings: Settings, user: str | None, since: datetime | None) -> "tuple[list[Proposal], int]":
+    from memory_recall.contrib.curation.finding import find_proposals, too_long
 
     async with _opened_table(settings) as (connection, table):
-        return await find_proposals(connection, table, user=user, since=since)
+        proposals = await find_proposals(connection, table, user=user, since=since)
+        return proposals, await too_long(connection, table, user=user)
 
 
 async def _find_judged(
     settings: Settings, user: str | None, since: datetime | None, model: "JudgingModel", most: int
-) -> "Judging":
-    from memory_recall.contrib.curation.finding import find_judged
+) -> "tuple[Judging, int]":
+    from memory_recall.contrib.curation.finding import find_judged, too_long
 
     async with _opened_table(settings) as (connection, table):
         with progress_bar() as bar:
             task = bar.add_task("Judging", total=None)
-            return await find_judged(
+            judging = await find_judged(
                 connection, table, model, user=user, since=since, most=most,
                 progress=lambda done, total: bar.update(task, completed=done, total=total),
             )  # fmt: skip
+        return judging, await too_long(connection, table, user=user)
 
 
 def apply_command(

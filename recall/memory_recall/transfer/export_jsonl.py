@@ -1,9 +1,9 @@
 """Reads the memories that may leave the database, in the form that an import takes.
 
-An export reads one snapshot through a cursor. Therefore the process's memory does not grow with the table, and the
-changes of another transaction are in the export either completely or not at all. A line has no field `is_sensitive`,
-because only rows that are not sensitive are exported. An import of such a line keeps the mark of an existing row, so an
-old export cannot make a row public that has become sensitive since.
+An export reads one snapshot through a cursor, a few rows at a time. Therefore the process's memory does not grow with
+the table, but with its longest texts alone, and the changes of another transaction are in the export either completely
+or not at all. A line has no field `is_sensitive`, because only rows that are not sensitive are exported. An import of
+such a line keeps the mark of an existing row, so an old export cannot make a row public that became sensitive since.
 """
 
 from collections.abc import AsyncIterator
@@ -17,7 +17,7 @@ from memory_recall.postgres.driver_errors import translated
 from memory_recall.schema.table import MemoryTable
 from memory_recall.transfer.rows_sql import count_statement, export_statement
 
-_PREFETCH_ROWS = 500
+_PREFETCH_ROWS = 10  # of which each may be as long as a text in Postgres
 
 
 @dataclass(frozen=True)

@@ -176,6 +176,24 @@ async def test_a_row_that_became_sensitive_stays_so_when_an_old_export_is_import
     assert await bench.value("SELECT is_sensitive FROM memories") is True
 
 
+async def test_an_export_of_long_texts_holds_a_few_of_them_at_a_time(bench: Workbench) -> None:
+    """A hundred of four million characters are 400 MB; ten of them, and what reads them, are less than half of it."""
+    await bench.execute("ALTER TABLE memories DROP COLUMN search_vector CASCADE")
+    await bench.execute("INSERT INTO memories (content) SELECT repeat('x', 4000000) FROM generate_series(1, 100)")
+    measured = (
+        "import atexit, resource, sys; from memory_recall.cli.app import main; "
+        "atexit.register(lambda: print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, file=sys.stderr)); main()"
+    )
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", measured, "export", "-", "--json", env={**os.environ, **bench.environment()},
+        stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    _output, errors = await process.communicate()
+    result, kilobytes = errors.decode().splitlines()
+    assert json.loads(result)["exported"] == 100
+    assert int(kilobytes) < 270_000
+
+
 async def test_an_existing_file_is_never_overwritten(bench: Workbench, tmp_path: Path) -> None:
     await bench.insert("text")
     file = tmp_path / "memories.jsonl"

@@ -20,6 +20,7 @@ from memory_recall.schema.supersessions import LINKS, SUPERSESSIONS
 from memory_recall.schema.table import ACTIVE, MemoryTable, quoted
 
 MAX_NEWER_ROWS = 50_000
+MAX_CHARACTERS = 20_000  # of a memory that is compared; a vector knows the beginning of such a text alone
 NEIGHBOURS = 15  # older memories that each memory is compared with
 LEAST_COSINE = 0.2
 _WIDE_SCAN = (
@@ -90,11 +91,37 @@ def _same_owner(table: MemoryTable, one: str, other: str) -> str:
 
 
 def _searched(table: MemoryTable, row: str, *, links: bool) -> str:
+    """Return the condition of `_dated` for a row whose text is not too long."""
+    return f"{_dated(table, row, links=links)} AND NOT {_too_long(table, row)}"
+
+
+def _dated(table: MemoryTable, row: str, *, links: bool) -> str:
     """Return the condition of `current` for a row that also has a vector and a date, of the owner $1 if it is given."""
     return (
         f"{current(table, row, links=links)} AND {row}.{table.vector_name(ACTIVE)} IS NOT NULL"
         f" AND {moment(table, 'created_at', row)} IS NOT NULL{_owned(table, row)}"
     )
+
+
+def _too_long(table: MemoryTable, row: str) -> str:
+    """Return the condition for a row whose text is not compared. Of a short one only the length in bytes is read."""
+    text = table.row(row).content
+    return f"(octet_length({text}) > {MAX_CHARACTERS} AND char_length({text}) > {MAX_CHARACTERS})"
+
+
+async def count_too_long(connection: AnyConnection, table: MemoryTable, *, user: str | None, links: bool) -> int:
+    """Return how many memories are compared with none, because their texts are too long.
+
+    With `user` None, the memories of all owners are counted.
+
+    Raises:
+        InvalidInput: the table has no such user.
+    """
+    user = user if user is None else owner_named(table, user)
+    condition = f"{_dated(table, 'm', links=links)} AND {_too_long(table, 'm')}"
+    with translated("counting memories that are too long"):
+        count: int = await connection.fetchval(f"SELECT count(*) FROM {table.qualified} m WHERE {condition}", user)
+    return count
 
 
 def _owned(table: MemoryTable, row: str) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Set as AbstractSet
 from datetime import datetime
 
 from memory_recall.contrib.curation.candidates_sql import (
+    count_too_long,
     read_frequencies,
     read_pairs,
     read_unchanged,
@@ -66,6 +67,17 @@ async def find_judged(
         most=most,
         progress=progress,
     )
+
+
+async def too_long(connection: AnyConnection, table: MemoryTable, *, user: str | None) -> int:
+    """Return how many memories, of a user or of all, are left out because they have more than `MAX_CHARACTERS`.
+
+    Raises:
+        InvalidInput: the table does not say whose a memory is, or has no such user.
+        SchemaUnsupported: the table lacks a column by which memories are compared.
+    """
+    require_curatable(table)
+    return await count_too_long(connection, table, user=user, links=await has_links(connection, table))
 
 
 async def _read(

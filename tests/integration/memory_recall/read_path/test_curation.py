@@ -16,7 +16,7 @@ import pytest
 from memory_recall import EVERYONE, Everyone, InvalidInput, RecallQuery, SortBy
 from memory_recall.contrib.curation import candidates_sql
 from memory_recall.contrib.curation.decisions import Action, Decider
-from memory_recall.contrib.curation.finding import find_proposals
+from memory_recall.contrib.curation.finding import find_proposals, too_long
 from memory_recall.contrib.curation.journal_sql import Applied, apply_proposals, steps, undo
 from memory_recall.contrib.curation.proposal_file import Proposal
 from memory_recall.errors import DatabaseRejected
@@ -103,6 +103,21 @@ async def test_only_what_its_owner_may_share_and_nothing_that_is_superseded_is_e
     assert {one.id for one in await found(memories)} == {newer}
     assert await found(memories, user="ben") == []
     assert [one.superseded_by for one in await found(memories, since=datetime(2026, 1, 1, tzinfo=UTC))] == [newest]
+
+
+async def test_memories_that_are_too_long_are_left_out_and_counted(memories: Any) -> None:
+    """Neither a newer nor an older one is read; one that is as long as a compared memory may be is read."""
+    await fill(memories)
+    older, newer = await add(memories, OLD, 2024), await add(memories, NEW, 2025)
+    long = candidates_sql.MAX_CHARACTERS
+    await add(memories, OLD.ljust(long + 1, "."), 2023)
+    await add(memories, NEW.ljust(long + 1, "ü"), 2026)
+    assert [(one.id, one.superseded_by) for one in await found(memories)] == [(older, newer)]
+    async with memories.pool.acquire() as connection:
+        table = await require_schema(connection, "memories")
+        assert [await too_long(connection, table, user=user) for user in (None, "ana", "ben")] == [2, 2, 0]
+    longest = await add(memories, NEW.ljust(long, "ü"), 2026)
+    assert longest in {one.superseded_by for one in await found(memories)}
 
 
 async def test_a_recall_puts_the_newest_of_a_chain_first_and_says_which_are_superseded(
@@ -418,7 +433,10 @@ async def test_the_command_applies_nothing_without_consent_and_prints_no_text(
     file = tmp_path / "proposals.jsonl"
     printed = []
     for arguments, expected in (
-        (("find", str(file), "--everyone"), {"ADD": 0, "UPDATE": 0, "SUPERSEDE": 1, "NOOP": 0, "file": str(file)}),
+        (
+            ("find", str(file), "--everyone"),
+            {"ADD": 0, "UPDATE": 0, "SUPERSEDE": 1, "NOOP": 0, "too_long": 0, "file": str(file)},
+        ),
         (("apply", str(file)), {"to_apply": 1, "applied": 0}),
         (("apply", str(file), "--consent"), {"run": 1, "applied": 1, "skipped": 0, "links": 0}),
         (("undo",), {"undone": 1}),
