@@ -88,9 +88,10 @@ def find_command(  # noqa: PLR0917  (typer makes options of them; nobody calls t
                 judging, long = await _find_judged(settings, user, day, model, judge_most)
             proposals = [proposal_from(one) for one in judging.judgements]
             how = {name: getattr(judging, name) for name in _OF_JUDGING}
-        write_proposals(file, proposals)
-        counts = Counter(one.action for one in proposals)
-        return {one.value: counts[one] for one in Action} | how | {"too_long": long, "file": str(file)}
+        written = write_proposals(file, proposals)
+        counts: dict[str, Any] = Counter(one.action.value for one in written)
+        skipped = {"not_written": len(proposals) - len(written), "too_long": long}
+        return {one.value: counts[one.value] for one in Action} | how | skipped | {"file": str(file)}
 
     emit(execute(action, as_json=json), as_json=json, title="Proposals")
 

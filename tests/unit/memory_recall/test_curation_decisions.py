@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from memory_recall.contrib.curation import proposal_file
 from memory_recall.contrib.curation.decisions import WEIGHTS, Action, Decider, choose, kind
 from memory_recall.contrib.curation.features import Features, Frequencies, Memory, Pair, compute_features
 from memory_recall.contrib.curation.proposal_file import Proposal, read_proposals, write_proposals
@@ -70,9 +71,22 @@ def proposal(number: int, action: Action = Action.UPDATE) -> Proposal:
 
 def test_proposals_are_read_as_they_were_written(tmp_path: Path) -> None:
     file = tmp_path / "proposals.jsonl"
-    write_proposals(file, [proposal(1), proposal(2, Action.ADD)])
+    assert len(write_proposals(file, [proposal(1), proposal(2, Action.ADD)])) == 2
     assert read_proposals(file) == [proposal(1), proposal(2, Action.ADD)]
     assert "plan" not in repr(proposal(1))
+
+
+@pytest.mark.parametrize("bound", ["MAX_PROPOSALS", "MAX_BYTES"])
+def test_a_file_never_has_more_than_can_be_read_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bound: str
+) -> None:
+    """The best proposals are written, and returned so that these alone are counted."""
+    proposals = [proposal(number) for number in range(1, 6)]
+    three = sum(len(one.model_dump_json()) + 1 for one in proposals[:3])
+    monkeypatch.setattr(proposal_file, bound, 3 if bound == "MAX_PROPOSALS" else three + 5)
+    file = tmp_path / "proposals.jsonl"
+    assert write_proposals(file, proposals) == proposals[:3]
+    assert read_proposals(file) == proposals[:3]
 
 
 @pytest.mark.parametrize(

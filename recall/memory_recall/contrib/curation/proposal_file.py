@@ -19,7 +19,7 @@ from memory_recall.private_file import write_private_file
 from memory_recall.schema.columns.keys import MemoryId
 
 MAX_PROPOSALS = 10_000
-_MAX_BYTES = 256 * 1024 * 1024
+MAX_BYTES = 256 * 1024 * 1024
 Id = Annotated[int, Field(strict=True, ge=-(2**63), lt=2**63)] | StrictStr
 Hash = Annotated[str, Field(pattern="^[0-9a-f]{32}$")]
 
@@ -72,17 +72,24 @@ def require_new_file(path: Path) -> None:
         raise InvalidInput(f"{path} cannot be written.", "Name a file in a folder that you may write to.")
 
 
-def write_proposals(path: Path, proposals: Sequence[Proposal]) -> None:
-    """Write a new file of proposals with mode 0600; at most the best `MAX_PROPOSALS` are written.
+def write_proposals(path: Path, proposals: Sequence[Proposal]) -> Sequence[Proposal]:
+    """Write a new file of proposals with mode 0600, and return those that were written.
+
+    These are the best ones, as many as `read_proposals` reads of one file.
 
     Raises:
         InvalidInput: the file exists already, or cannot be written.
     """
     require_new_file(path)
-    lines = (
-        orjson.dumps(one.model_dump(mode="json"), option=orjson.OPT_APPEND_NEWLINE) for one in proposals[:MAX_PROPOSALS]
-    )
-    write_private_file(path, b"".join(lines))
+    content, written = bytearray(), 0
+    for proposal in proposals[:MAX_PROPOSALS]:
+        line = orjson.dumps(proposal.model_dump(mode="json"), option=orjson.OPT_APPEND_NEWLINE)
+        if len(content) + len(line) > MAX_BYTES:
+            break
+        content += line
+        written += 1
+    write_private_file(path, bytes(content))
+    return proposals[:written]
 
 
 def read_proposals(path: Path) -> list[Proposal]:
@@ -93,15 +100,15 @@ def read_proposals(path: Path) -> list[Proposal]:
     """
     try:
         with path.open("rb") as file:
-            content = file.read(_MAX_BYTES + 1)
+            content = file.read(MAX_BYTES + 1)
     except OSError as error:
         raise InvalidInput(
             f"{path} cannot be read ({type(error).__name__}).", "Make it with memory curate find."
         ) from None
     lines = content.splitlines()
-    if len(content) > _MAX_BYTES or len(lines) > MAX_PROPOSALS:
+    if len(content) > MAX_BYTES or len(lines) > MAX_PROPOSALS:
         raise InvalidInput(
-            f"{path} has more than {MAX_PROPOSALS:,} lines or {_MAX_BYTES:,} bytes.", "Split it into several files."
+            f"{path} has more than {MAX_PROPOSALS:,} lines or {MAX_BYTES:,} bytes.", "Split it into several files."
         )
     proposals: list[Proposal] = []
     succeeded: set[MemoryId] = set()

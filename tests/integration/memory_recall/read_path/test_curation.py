@@ -413,9 +413,10 @@ async def test_the_memory_api_s_own_link_goes_when_its_mark_has_ended(
     assert [row["dst_id"] for row in await memories.pool.fetch("SELECT dst_id FROM memory_links")] == [third]
 
 
-async def run_command(database: Database, *arguments: str) -> tuple[int, str, str]:
+async def run_command(database: Database, *arguments: str, before: str = "") -> tuple[int, str, str]:
+    """Run a command after the Python statements in `before`."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "memory_recall", "curate", *arguments,
+        sys.executable, "-c", f"{before}\nfrom memory_recall.cli.app import main\nmain()", "curate", *arguments,
         env={**os.environ, "MEMORY_DATABASE_URL": database.dsn},
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
@@ -435,7 +436,7 @@ async def test_the_command_applies_nothing_without_consent_and_prints_no_text(
     for arguments, expected in (
         (
             ("find", str(file), "--everyone"),
-            {"ADD": 0, "UPDATE": 0, "SUPERSEDE": 1, "NOOP": 0, "too_long": 0, "file": str(file)},
+            {"ADD": 0, "UPDATE": 0, "SUPERSEDE": 1, "NOOP": 0, "not_written": 0, "too_long": 0, "file": str(file)},
         ),
         (("apply", str(file)), {"to_apply": 1, "applied": 0}),
         (("apply", str(file), "--consent"), {"run": 1, "applied": 1, "skipped": 0, "links": 0}),
@@ -451,3 +452,23 @@ async def test_the_command_applies_nothing_without_consent_and_prints_no_text(
     line = json.loads(file.read_text())
     assert (line["id"], line["superseded_by"], line["older"], line["newer"]) == (older, newer, OLD, NEW)
     assert "cupboard" not in "".join([*printed, output, errors])
+
+
+async def test_the_command_counts_what_it_has_written_and_says_how_much_it_has_not(
+    memories: Any, database: Database, tmp_path: Path
+) -> None:
+    await fill(memories)
+    for text, year in ((OLD, 2024), (NEW, 2025), (NEWEST, 2026)):
+        await add(memories, text, year)
+    one = "from memory_recall.contrib.curation import proposal_file as file; file.MAX_PROPOSALS = 1"
+    counts = []
+    for number, few in enumerate(("", one)):
+        path = tmp_path / f"{number}.jsonl"
+        code, output, errors = await run_command(database, "find", str(path), "--everyone", "--json", before=few)
+        assert code == 0, errors
+        found = json.loads(output)
+        written = sum(found[one.value] for one in Action)
+        assert written == len(path.read_text().splitlines())
+        counts.append((written, found["not_written"]))
+    assert counts[0][0] > 1
+    assert counts == [(counts[0][0], 0), (1, counts[0][0] - 1)]

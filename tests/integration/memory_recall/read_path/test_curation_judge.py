@@ -79,7 +79,7 @@ async def test_the_model_decides_and_is_shown_two_texts_and_their_dates(
     code, counts, errors = await find(database, file, chat, "--judge-key-file", str(key))
     assert code == 0, errors
     assert counts == {
-        "ADD": 0, "UPDATE": 0, "SUPERSEDE": 0, "NOOP": 0, "too_long": 0, "file": str(file),
+        "ADD": 0, "UPDATE": 0, "SUPERSEDE": 0, "NOOP": 0, "not_written": 0, "too_long": 0, "file": str(file),
         "judged": 1, "unusable": 0, "not_judged": 0, "left_out": 0,
     }  # fmt: skip
     assert in_file(tmp_path / "rules.jsonl") == {(older, newer): ("SUPERSEDE", "rules")}
