@@ -119,6 +119,11 @@ def _question(line: str, number: int) -> Question:
             "List the ids of the memories that answer the question in `relevant_ids`, or give `grades`.",
         ) from None
     conv = given.get("conv")
+    if isinstance(conv, bool) or not isinstance(conv, str | int | float | None):
+        raise InvalidInput(
+            f"Line {number} has a conv that is neither a text nor a number.",
+            'Give the user whose memories are searched, or leave conv out (or "all") for everybody\'s.',
+        )
     return Question(
         query_id=str(given.get("query_id", number)),
         text=text,

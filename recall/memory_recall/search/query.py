@@ -24,11 +24,13 @@ MAX_LIMIT = 10_000
 MAX_QUERY_CHARACTERS = 50_000  # Postgres refuses texts of a megabyte; nobody's question is that long
 
 
-def _cleaned(text: object) -> object:
+def cleaned(text: str) -> str:
     """Return a text without NUL and lone surrogates, which Postgres cannot store, and cut to 50,000 characters."""
-    if not isinstance(text, str):
-        return text
     return text.replace("\x00", " ").encode("utf-8", "ignore").decode("utf-8").strip()[:MAX_QUERY_CHARACTERS]
+
+
+def _cleaned_if_text(text: object) -> object:
+    return cleaned(text) if isinstance(text, str) else text
 
 
 def _directed(embedded: "EmbeddedQuery | None") -> "EmbeddedQuery | None":
@@ -88,7 +90,7 @@ class RecallQuery:
             `vector` has the length zero.
     """
 
-    text: Annotated[str, BeforeValidator(_cleaned)]
+    text: Annotated[str, BeforeValidator(_cleaned_if_text)]
     _: KW_ONLY
     user_id: Owner
     filters: Filters = NO_FILTERS

@@ -85,6 +85,9 @@ def test_grades_may_stand_in_a_file_of_their_own(tmp_path: Path) -> None:
         '{"text": "x", "grades": {"1": 5}}',
         '{"text": "x", "grades": [1]}',
         '{"text": "x", "relevant_ids": [1], "grades": {"2": 3}}',
+        '{"text": "x", "relevant_ids": [1], "conv": []}',
+        '{"text": "x", "relevant_ids": [1], "conv": {}}',
+        '{"text": "x", "relevant_ids": [1], "conv": true}',
         GOOD,
     ],
 )

@@ -2,7 +2,8 @@
 
 A logged query is the body of a recall request with the user who sent it, one JSON object a line, as an API can write it
 down: {"context": "...", "expanded_query": "...", "user_id": "ana", "is_sensitive": false}. Only `context` and `user_id`
-are required. A query is left out unless its `is_sensitive` is false or missing.
+are required. A query is left out unless its `is_sensitive` is false or missing. As a recall does, a question takes the
+first 50,000 characters of both texts together.
 """
 
 import json
@@ -12,11 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, ValidationError
+from pydantic_core import PydanticCustomError
 
 from memory_recall.contrib.labelling.labels import Asked, Labels, QuestionText
 from memory_recall.errors import InvalidInput
 from memory_recall.schema.columns.keys import MemoryId
+from memory_recall.search.query import cleaned
 
 _EVERYBODY = (None, "", "all")
 Line = TypeVar("Line", bound=BaseModel)
@@ -24,6 +27,12 @@ Line = TypeVar("Line", bound=BaseModel)
 
 def _as_text(value: object) -> object:
     return str(value) if type(value) is int else value
+
+
+def _asking(text: str) -> str:
+    if not cleaned(text):
+        raise PydanticCustomError("blank", "Input should have a word")
+    return text
 
 
 class ImportedQuestion(BaseModel):
@@ -43,7 +52,7 @@ class LoggedQuery(BaseModel):
 
     model_config = ConfigDict(strict=True)
 
-    context: QuestionText
+    context: Annotated[str, AfterValidator(_asking)]
     expanded_query: str = ""
     user_id: str
     is_sensitive: Any = False
@@ -83,7 +92,7 @@ def logged(labels: Labels, lines: Iterable[str], *, stratum: str, sample: int, s
     queries = list(_parsed(lines, LoggedQuery))
     public = [query for query in queries if query.is_sensitive is False]
     asked = [
-        Asked.with_hashed_id(f"{query.context} {query.expanded_query}".strip(), stratum=stratum, conv=query.user_id)
+        Asked.with_hashed_id(cleaned(f"{query.context} {query.expanded_query}"), stratum=stratum, conv=query.user_id)
         for query in public
     ]
     fresh = _new(labels, asked)

@@ -14,6 +14,7 @@ from memory_recall.contrib.labelling.labels import Dropped, Graded, Labels, Pool
 from memory_recall.errors import InvalidInput
 from memory_recall.evaluation.evaluate import parse_questions
 from memory_recall.private_file import write_private_file
+from memory_recall.search.query import RecallQuery
 from memory_recall.search.sql.visibility import EVERYONE
 from tests.unit.memory_recall.labelling.fake_store import FakeStore, state
 from tests.unit.memory_recall.labelling.test_labelling_order import judge_all, labeller
@@ -110,6 +111,20 @@ def test_logged_queries_are_drawn_by_the_seed_and_those_marked_as_sensitive_neve
     some = [logged(Labels(), lines, stratum="logged", sample=10, seed=seed).questions for seed in (1, 1, 2)]
     assert some[0] == some[1] != some[2]
     assert {len(one) for one in some} == {10}
+
+
+@pytest.mark.parametrize(("context", "expanded"), [(49_990, 20), (60_000, 0), (60_000, 60_000)])
+def test_a_long_logged_query_is_cut_as_a_recall_cuts_it(context: int, expanded: int) -> None:
+    given = {"context": "c" * context, "expanded_query": "e" * expanded}
+    (question,) = logged(Labels(), [json.dumps(REQUEST | given)], stratum="logged", sample=1, seed=0).questions
+    assert question.text == RecallQuery(f"{given['context']} {given['expanded_query']}", user_id="ana").text
+    assert len(question.text) == 50_000
+
+
+@pytest.mark.parametrize("context", ["", "  ", "\0", " \0\n"])
+def test_a_logged_query_without_a_word_is_named_by_its_line(context: str) -> None:
+    with pytest.raises(InvalidInput, match="Line 2, context: Input should have a word"):
+        logged(Labels(), ["", json.dumps(REQUEST | {"context": context})], stratum="logged", sample=1, seed=0)
 
 
 def test_what_is_exported_is_what_evaluate_reads() -> None:
