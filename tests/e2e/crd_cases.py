@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.e2e.crd_objects import CUSTOM, DIGEST, EXTERNAL, REFERENCE, REMOVED, VOYAGE
+from tests.e2e.crd_objects import CUSTOM, DIGEST, EXTERNAL, PLAIN, REFERENCE, REMOVED, VOYAGE
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,13 @@ DATABASE = (
     Case("a cluster without a name", {"spec.database.cluster.name": REMOVED}, "cluster.name: Required value"),
     Case("no database name", {"spec.database.name": REMOVED}, "database.name: Required value"),
     Case("a database name with a quote", {"spec.database.name": 'x"; drop'}, "at most 63 letters"),
-    Case("a system database", {"spec.database.name": "template1"}, "name the database of your application"),
+    Case("a template of databases", {"spec.database.name": "template1"}, "of which Postgres copies new databases"),
+    Case("a system database of a Cluster", {"spec.database.name": "postgres"}, "which CloudNativePG does not manage"),
+    Case(
+        "a template of databases of a plain Postgres",
+        {**PLAIN, "spec.database.name": "template0"},
+        "of which Postgres copies new databases",
+    ),
     Case("a table with two dots", {"spec.database.table": "app.public.memories"}, "must be TABLE or SCHEMA.TABLE"),
     Case("a quoted table", {"spec.database.table": '"Memories"'}, "must be TABLE or SCHEMA.TABLE"),
     Case("a table with a control character", {"spec.database.table": "me\nmories"}, "must be TABLE or SCHEMA.TABLE"),

@@ -48,6 +48,7 @@ VOYAGE: dict[str, Any] = {
         "apiKey": {"secretName": "voyage"},
     },
 }
+PLAIN: dict[str, Any] = {"spec.database.cluster": REMOVED, "spec.database.extension": {"management": "Observe"}}
 REFERENCE: dict[str, Any] = {"spec.embedder": {"ref": {"name": "shared", "namespace": "ai"}}}
 EXTERNAL: dict[str, Any] = {"spec.embedder": {"external": {"url": "http://embedder.ml.svc:8080"}}}
 CALLERS: dict[str, Any] = {

@@ -62,6 +62,16 @@ def test_dimensions_of_known_models_are_the_profiles(spec_schema: Schema) -> Non
     assert stated == {name: profile.dimensions for name, profile in PROFILES.items()}
 
 
+def test_the_database_postgres_is_refused_of_a_cluster_alone(spec_schema: Schema) -> None:
+    """The one database of a Supabase project is called postgres; without a Cluster nobody has to manage it."""
+    database = spec_schema["properties"]["database"]
+    everywhere = {rule["rule"] for rule in database["properties"]["name"]["x-kubernetes-validations"]}
+    beside_the_cluster = {rule["rule"] for rule in database["x-kubernetes-validations"]}
+    assert "!(self in ['template0', 'template1'])" in everywhere
+    assert not any("'postgres'" in rule for rule in everywhere)
+    assert "!has(self.cluster) || self.name != 'postgres'" in beside_the_cluster
+
+
 def defaulted(schema: Schema, value: Any) -> Any:
     """A value as the API server completes it with the schema's defaults."""
     if schema.get("type") != "object" or not isinstance(value, dict):
