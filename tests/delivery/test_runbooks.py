@@ -44,7 +44,13 @@ ORDER = (
 )
 MEMORIES = rows(20)
 COPY = "pg-copy"
-GPU = {"gpuLayers": -1, "resources": {"limits": {"nvidia.com/gpu": 1}}}
+SEAT = {"nvidia.com/gpu": 1, "example.com/gpu-memory-mib": 2000}
+GPU = {
+    "gpuLayers": -1,
+    "gpuMemory": 1500,
+    "nodeSelector": {"nvidia.com/gpu.present": "true"},
+    "resources": {"requests": SEAT, "limits": SEAT},
+}
 
 
 @dataclass(frozen=True)
@@ -73,7 +79,7 @@ class Place:
             "ALLOWED": self.tenant.name,
             "NEXT": "custom",
             "EMBEDDING": json.dumps(self.next_embedding()),
-            "ON_GPU": json.dumps({"gpuLayers": 0}),  # no node has a GPU to come back
+            "BEFORE": str(self.directory / "embedder.json"),
         }
 
     def next_embedding(self) -> dict[str, Any]:
@@ -136,8 +142,12 @@ def rotate_the_password(place: Place) -> None:
 
 
 def lose_the_gpu(place: Place) -> None:
-    """Have the embedder demand a GPU, which no node offers."""
+    """Have the embedder demand a GPU, which no node offers.
+
+    None comes back either, so what the page is to go back to is kept beforehand: the embedder on the CPU.
+    """
     tenant = place.tenant
+    (place.directory / "embedder.json").write_text(json.dumps(tenant.index()["spec"]["embedder"]), encoding="utf-8")
     tenant.kubectl("patch", "memoryindex", INDEX, "--type=merge", "--patch", json.dumps({"spec": {"embedder": GPU}}))
     tenant.wait_condition("EmbedderReady", "Unschedulable")
 
@@ -204,6 +214,13 @@ def assert_new_password(place: Place) -> None:
     assert stored["metadata"]["labels"]["memory-index.dev/allow"] == "dsn"
 
 
+def assert_back(place: Place) -> None:
+    embedder = place.tenant.index()["spec"]["embedder"]
+    assert embedder["gpuLayers"] == 0
+    assert not GPU.keys() & embedder.keys() - {"gpuLayers", "resources"}
+    assert_installed(place)
+
+
 def assert_swapped(place: Place) -> None:
     assert place.tenant.index()["status"]["model"] == {"active": "custom"}
     assert_installed(place)
@@ -229,6 +246,7 @@ def assert_uninstalled(place: Place) -> None:
 
 CHECKS: dict[str, Callable[[Place], None]] = {
     "rotated-password": assert_new_password,
+    "gpu-lost": assert_back,
     "swap": assert_swapped,
     "restore": assert_restored,
     "upgrade": assert_rolled_back,
