@@ -69,6 +69,7 @@ class Place:
             "MANIFEST": str(self.directory / "memoryindex.yaml"),
             "RESTORED": str(self.directory / "cluster.yaml"),
             "NAMESPACE": self.tenant.name,
+            "NAMESPACES": self.tenant.name,
             "INDEX": INDEX,
             "SECRET": SECRET,
             "KEY": KEY,
@@ -240,8 +241,11 @@ def assert_rolled_back(place: Place) -> None:
 
 
 def assert_uninstalled(place: Place) -> None:
-    """The vectors stay."""
+    """The vectors stay, and the definition where somebody else has an object."""
     assert_installed(place)
+    kubectl = place.tenant.cluster.kubectl
+    if kubectl("get", "crd", "memoryindexes.memory-index.dev", "--ignore-not-found"):
+        assert kubectl("get", "memoryindexes", "--all-namespaces", "-o", "name")
 
 
 CHECKS: dict[str, Callable[[Place], None]] = {
