@@ -47,6 +47,13 @@ def test_argo_cd_applies_the_operator_first_and_on_the_server() -> None:
     assert all("ServerSideApply=true" in app["spec"]["syncPolicy"]["syncOptions"] for app in (operator, indexes))
 
 
+def test_argo_cd_neither_prunes_the_definition_nor_deletes_it_with_the_operator() -> None:
+    """It renders crds/ as any other folder of a chart, and with the definition every MemoryIndex would go."""
+    definition = yaml.safe_load((ROOT / "charts" / "memory-index" / "crds" / "memoryindexes.yaml").read_text())
+    options = definition["metadata"]["annotations"]["argocd.argoproj.io/sync-options"]
+    assert set(options.split(",")) == {"Prune=false", "Delete=false"}
+
+
 @pytest.mark.parametrize("tool", ["flux", "argocd"])
 def test_the_values_are_values_of_the_chart(tool: str) -> None:
     """A misspelt one would be refused by the chart's schema at the first synchronisation."""
