@@ -24,8 +24,10 @@ from memory_recall.swap.state_sql import SwapRecord
 
 @dataclass(frozen=True)
 class RowCounts:
-    """Counts of the rows that have a text and are not deleted, by state. `total` is the sum of the next four counts.
+    """Counts of the rows that are not deleted, by state. `total` is the sum of the next five counts.
 
+    `blank` counts the rows that have been given up because their text is NULL or blank: there is nothing to embed, and
+    nothing to do about it, so they are not among the quarantined ones.
     `without_words` counts the rows that no search by words finds yet, since a search column of ours is still filled.
     `truncated` counts the embedded rows whose text is longer than the model's window, so that its end has no part in
     the vector.
@@ -36,6 +38,7 @@ class RowCounts:
     pending: int = 0
     sensitive: int = 0
     quarantined: int = 0
+    blank: int = 0
     without_words: int = 0
     truncated: int = 0
 

@@ -205,6 +205,7 @@ def _database(index: MemoryIndex, facts: DatabaseFacts | None) -> dict[str, Any]
             "quarantined": rows.quarantined,
             "truncated": rows.truncated,
             "embeddedPercent": embedded_percent(rows),
+            **({"blank": rows.blank} if rows.blank else {}),
             **({"withoutWords": rows.without_words} if rows.without_words else {}),
         },
         "graph": _graph(facts.graph),

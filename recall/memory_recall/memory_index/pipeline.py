@@ -57,6 +57,7 @@ class Rows:
     pending: int
     sensitive: int
     quarantined: int
+    blank: int
     per_second: float | None
     eta_seconds: float | None
 
@@ -176,7 +177,8 @@ def _rows(status: Object) -> Rows | None:
     rows, backfill = status.get("rows"), status.get("backfill") or {}
     if not rows:
         return None
-    counts = {name: int(rows.get(name) or 0) for name in ("total", "embedded", "pending", "sensitive", "quarantined")}
+    names = ("total", "embedded", "pending", "sensitive", "quarantined", "blank")
+    counts = {name: int(rows.get(name) or 0) for name in names}
     return Rows(**counts, per_second=backfill.get("rowsPerSecond"), eta_seconds=backfill.get("etaSeconds"))
 
 

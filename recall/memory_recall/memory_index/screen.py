@@ -83,9 +83,10 @@ def _blockers(seen: Pipeline) -> Iterator[str]:
 
 def _rows(rows: Rows | None) -> Iterator[str]:
     if rows:
+        blank = f", {rows.blank:,} without a text" if rows.blank else ""
         yield (
             f"{rows.total:,} in all: {rows.embedded:,} embedded, {rows.pending:,} pending, "
-            f"{rows.sensitive:,} sensitive, {rows.quarantined:,} quarantined"
+            f"{rows.sensitive:,} sensitive, {rows.quarantined:,} quarantined{blank}"
         )
 
 

@@ -9,6 +9,7 @@ whole status.
 
 from typing import Any
 
+from memory_recall.errors import EmptyText
 from memory_recall.postgres.connection import AnyConnection
 from memory_recall.postgres.driver_errors import translated
 from memory_recall.schema.table import MemoryTable
@@ -49,19 +50,21 @@ async def seconds_since_wanted(connection: AnyConnection, table: MemoryTable) ->
 def _counts(table: MemoryTable) -> str:
     withheld, present = f"NOT {table.shareable()}", table.present()
     return f"""
-        WITH counted AS MATERIALIZED (
+        WITH given_up AS MATERIALIZED (
+          SELECT count(*) FILTER (WHERE f.error_class <> '{EmptyText.reason}') AS quarantined,
+                 count(*) FILTER (WHERE f.error_class = '{EmptyText.reason}') AS blank
+            FROM {table.own("memory_embedding_failures")} f JOIN {table.qualified} m ON {table.row("m").id} = f.id
+           WHERE f.next_attempt = 'infinity' AND {table.pending("m")}
+        ), counted AS MATERIALIZED (
           SELECT (SELECT count(*) FROM {table.qualified}) AS all_rows,
                  (SELECT count(*) FROM {table.qualified} WHERE {withheld} AND NOT {present}) AS deleted,
                  (SELECT count(*) FROM {table.qualified} WHERE {withheld} AND {present}) AS sensitive,
-                 (SELECT count(*) FROM {table.qualified} WHERE {table.pending()}) AS unembedded,
-                 (SELECT count(*) FROM {table.own("memory_embedding_failures")} f
-                    JOIN {table.qualified} m ON {table.row("m").id} = f.id
-                   WHERE f.next_attempt = 'infinity' AND {table.pending("m")}) AS quarantined
+                 (SELECT count(*) FROM {table.qualified} WHERE {table.pending()}) AS unembedded
         )
         SELECT all_rows - deleted AS total, all_rows - deleted - sensitive - unembedded AS embedded,
-               unembedded - quarantined AS pending, sensitive, quarantined, {_without_words(table)} AS without_words,
-               {count_truncated(table)} AS truncated
-          FROM counted
+               unembedded - quarantined - blank AS pending, sensitive, quarantined, blank,
+               {_without_words(table)} AS without_words, {count_truncated(table)} AS truncated
+          FROM counted, given_up
     """
 
 

@@ -153,11 +153,15 @@ async def test_the_counts_of_rows_add_up_to_their_total(bench: Workbench) -> Non
     await bench.insert("a", "b", "c", " ")
     await bench.execute("INSERT INTO memories (content, is_sensitive) VALUES ('s', true)")
     await bench.execute("INSERT INTO memories (content, is_sensitive, deleted_at) VALUES ('d', true, now())")
+    bench.embedder.behaviour = lambda texts: (422, {}, b"{}") if "refused" in texts else None
+    await bench.insert("refused")
     await bench.backfill()
     await bench.insert("later")
     async with bench.database.connection() as connection:
         rows = (await inspect(connection, "memories")).rows
-    assert (rows.total, rows.embedded, rows.pending, rows.sensitive, rows.quarantined) == (6, 3, 1, 1, 1)
+    assert (rows.total, rows.embedded, rows.pending, rows.sensitive, rows.quarantined, rows.blank) == (
+        7, 3, 1, 1, 1, 1,
+    )  # fmt: skip
 
 
 async def test_rows_with_negative_ids_belong_to_a_share_of_a_backfill(bench: Workbench) -> None:

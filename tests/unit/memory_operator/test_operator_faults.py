@@ -292,6 +292,16 @@ def test_quarantined_rows_are_reported_although_the_object_is_ready(world: World
     assert plan.status["rows"]["embeddedPercent"] == "90%"
 
 
+def test_rows_without_a_text_are_counted_and_leave_nothing_to_do(world: World) -> None:
+    """They are legal: a reason that asks to retry them, and an alert, would never end."""
+    full = replace(MIGRATED, rows=RowCounts(total=10, embedded=9, blank=1), index=VALID_INDEX)
+    plan = world.decide(database=full, embedder=SERVING, sync=SERVING)
+    assert condition(plan, "Backfilled")["reason"] == "Complete"
+    assert plan.status is not None
+    rows = plan.status["rows"]
+    assert (rows["quarantined"], rows["blank"], rows["embeddedPercent"]) == (0, 1, "100%")
+
+
 def test_truncated_texts_are_reported_and_keep_nothing_from_being_ready(world: World) -> None:
     full = replace(MIGRATED, rows=RowCounts(total=10, embedded=10, truncated=4), index=VALID_INDEX)
     plan = world.decide(database=full, embedder=SERVING, sync=SERVING)

@@ -68,6 +68,13 @@ def test_each_stage_has_its_state_reason_and_figures() -> None:
     assert line(lines, "9,000 in all") == "9,000 in all: 8,900 embedded, 0 pending, 90 sensitive, 10 quarantined"
 
 
+def test_rows_without_a_text_are_counted_apart() -> None:
+    rows = {"total": 9000, "embedded": 8900, "sensitive": 90, "quarantined": 3, "blank": 7}
+    lines = screen(seen(rows=rows))
+    assert line(lines, "backfill") == "backfill ok Complete 8,900 of 8,903 rows"
+    assert line(lines, "9,000 in all").endswith("90 sensitive, 3 quarantined, 7 without a text")
+
+
 @pytest.mark.parametrize(("seconds", "said"), [(80, "80 s"), (600, "10 min"), (9000, "2.5 h")])
 def test_a_backfill_tells_its_rate_and_the_remaining_time(seconds: int, said: str) -> None:
     rows = {"total": 9000, "embedded": 1000, "pending": 8000}
