@@ -1,4 +1,4 @@
-"""Two invented hours of a cluster, as operator, embedder and sync worker export them through their own registries.
+"""Two invented hours of a cluster, as operator, embedder and workers export them through their own registries.
 
 The first hour goes well. In the second everything fails that an alert is for. The result is text in the OpenMetrics
 format with times, which `promtool` makes blocks of a Prometheus database from.
@@ -31,21 +31,22 @@ class Target:
 
 
 class RecordedCluster:
-    """Operator, embedder and sync worker of one MemoryIndex, which another minute at a time passes for."""
+    """Operator, embedder, sync worker and backfill of one MemoryIndex, which another minute at a time passes for."""
 
     def __init__(self) -> None:
         self._embedder = EmbedderMetrics(Lane)
         self._operator = OperatorMetrics()
-        self._worker = WorkerMetrics()
-        self._tally = Tally()
-        self._worker.started("backfill", 2000)
+        self._sync_worker, self._backfill = WorkerMetrics(), WorkerMetrics()
+        self._tally, self._filled = Tally(), Tally()
+        self._backfill.started("backfill", 2000)
         self._embedder.observe_queues(
             lambda: QueueReading(dict.fromkeys(Lane, 40), dict.fromkeys(Lane, 20), tokens_per_second=900.0)
         )
         self.targets = (
             Target(self._operator.registry, {"namespace": "memory-index-system", "pod": "memory-operator-0"}),
             Target(self._embedder.registry, {"namespace": "notes", "pod": "notes-embedder-0"}),
-            Target(self._worker.registry, {"namespace": "notes", "pod": "notes-sync-0"}),
+            Target(self._sync_worker.registry, {"namespace": "notes", "pod": "notes-sync-0"}),
+            Target(self._backfill.registry, {"namespace": "notes", "pod": "notes-backfill-0"}),
         )
 
     def pass_minute(self, minute: int) -> None:
@@ -54,6 +55,7 @@ class RecordedCluster:
         self._operate(minute, failing=failing)
         self._embed(failing=failing)
         self._sync(failing=failing)
+        self._fill(failing=failing)
 
     def _operate(self, minute: int, *, failing: bool) -> None:
         truth = {"Ready": "False" if failing else "True", "Stalled": "True" if failing else "False"}
@@ -103,9 +105,13 @@ class RecordedCluster:
     def _sync(self, *, failing: bool) -> None:
         self._tally.embedded += 0 if failing else 10
         self._tally.failed_batches += 1 if failing else 0
-        self._worker.observe(self._tally)
+        self._sync_worker.observe(self._tally)
         if failing:
-            self._worker.outage_began(Awaited.EMBEDDER, EmbedderUnavailable("It does not answer."))
+            self._sync_worker.outage_began(Awaited.EMBEDDER, EmbedderUnavailable("It does not answer."))
+
+    def _fill(self, *, failing: bool) -> None:
+        self._filled.embedded += 0 if failing else 10
+        self._backfill.observe(self._filled)
 
 
 def openmetrics(end: int) -> str:

@@ -24,7 +24,7 @@ NOTES = {
         "objects are settled."
     ),
     "Embedder": "On the port of the probes (9090). `lane` is `query`, `document` or `rerank`.",
-    "Sync worker and backfill": "On the port that `MEMORY_METRICS_PORT` names; the operator sets 9090.",
+    "Sync worker, backfill and swap": "On the port that `MEMORY_METRICS_PORT` names; the operator sets 9090.",
     "Recall library": "In your API's own registry, where `RecallMetrics` is passed to `HybridRecall`.",
 }
 
@@ -38,7 +38,7 @@ def registries() -> dict[str, CollectorRegistry]:
     return {
         "Operator": OperatorMetrics().registry,
         "Embedder": embedder.registry,
-        "Sync worker and backfill": WorkerMetrics().registry,
+        "Sync worker, backfill and swap": WorkerMetrics().registry,
         "Recall library": recall,
     }
 

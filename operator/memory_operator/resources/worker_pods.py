@@ -26,6 +26,7 @@ from memory_operator.resources.common import (
     own_container,
     plain,
     pod_security,
+    scraped,
     secret_file,
 )
 from memory_operator.resources.database_ca import CA_FILE, ca_mount, ca_volume
@@ -130,7 +131,11 @@ def pod_template(
             ],
         },
     }
-    return completed(template, index, component)
+    pod = completed(template, index, component)
+    if metrics_port:
+        pod["spec"]["containers"][0]["ports"] = [{"name": "metrics", "containerPort": metrics_port, "protocol": "TCP"}]
+        pod["metadata"]["annotations"] = {**pod["metadata"].get("annotations", {}), **scraped(metrics_port)}
+    return pod
 
 
 def used_embedders(index: MemoryIndex, component: str, active: ConfiguredEmbedder | None = None) -> UsedEmbedders:

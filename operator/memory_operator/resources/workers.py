@@ -9,7 +9,6 @@ from memory_operator.resources.common import (
     env,
     fingerprint,
     metadata,
-    scraped,
     selector,
     with_fingerprint,
 )
@@ -140,7 +139,8 @@ def backfill_job(index: MemoryIndex, images: Images, sequence: int) -> Manifest:
     """Return the Indexed Job whose pods each embed a share of the pending rows: `memory backfill`."""
     parallelism = index.spec.backfill.parallelism
     resources = index.spec.backfill.resources or WORKER_RESOURCES
-    job = _job(index, images, "backfill", ["memory", "backfill", "--json"], sequence, resources=resources)
+    command = ["memory", "backfill", "--json"]
+    job = _job(index, images, "backfill", command, sequence, resources=resources, metrics_port=METRICS_PORT)
     job["spec"] |= {"completionMode": "Indexed", "completions": parallelism, "parallelism": parallelism}
     return job
 
@@ -167,7 +167,7 @@ def swap_job(
     start = ["memory", "swap", "start", "--model", index.spec.embedding.model, *following]
     command = [*start, *(judged or ["--without-gate"]), "--json"]
     limits = index.spec.backfill.resources or WORKER_RESOURCES
-    job = _job(index, images, "swap", command, sequence, resources=limits, active=served_by)
+    job = _job(index, images, "swap", command, sequence, resources=limits, active=served_by, metrics_port=METRICS_PORT)
     del job["spec"]["ttlSecondsAfterFinished"]
     _set_active_model(job, active, dimensions)
     if gate:
@@ -253,14 +253,12 @@ def sync_deployment(index: MemoryIndex, images: Images, *, replicas: int) -> Man
         restart="Always", resources=SYNC_RESOURCES, metrics_port=METRICS_PORT,
     )  # fmt: skip
     container = pod["spec"]["containers"][0]
-    container["ports"] = [{"name": "metrics", "containerPort": METRICS_PORT, "protocol": "TCP"}]
     # No liveness probe: a thread of its own serves the metrics, and whether the work gets on is judged by its results.
     container["readinessProbe"] = {
         "httpGet": {"path": "/metrics", "port": "metrics"},
         "periodSeconds": 3,
         "timeoutSeconds": 5,
     }
-    pod["metadata"]["annotations"] = {**pod["metadata"].get("annotations", {}), **scraped(METRICS_PORT)}
     manifest = with_fingerprint(
         {
             "apiVersion": "apps/v1",
@@ -287,8 +285,12 @@ def _job(
     *,
     resources: Manifest,
     active: ConfiguredEmbedder | None = None,
+    metrics_port: int = 0,
 ) -> Manifest:
     config = config_fingerprint(index, images, component)
     seconds = LONG_JOB_SECONDS if component in {"backfill", "index", "swap"} else SHORT_JOB_SECONDS
-    template = pod_template(index, images, component, command, restart="Never", resources=resources, active=active)
+    template = pod_template(
+        index, images, component, command,
+        restart="Never", resources=resources, active=active, metrics_port=metrics_port,
+    )  # fmt: skip
     return job_manifest(index, component, config, sequence, template, seconds=seconds)

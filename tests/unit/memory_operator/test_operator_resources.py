@@ -170,6 +170,23 @@ def test_probes_and_scrapers_use_a_port_that_callers_cannot_exhaust(world: World
     assert command[command.index("--probe-port") + 1] == str(ports["metrics"])
 
 
+@pytest.mark.parametrize("name", ["sync-deployment", "backfill-job", "swap-job"])
+def test_every_worker_that_embeds_is_scraped(world: World, name: str) -> None:
+    """The rows that are still pending are known to backfill and swap alone, and the dashboard shows them."""
+    template = BUILDERS[name](world)["spec"]["template"]
+    (container,) = template["spec"]["containers"]
+    port = str(workers.METRICS_PORT)
+    assert {"name": "MEMORY_METRICS_PORT", "value": port} in container["env"]
+    assert [(one["name"], str(one["containerPort"])) for one in container["ports"]] == [("metrics", port)]
+    annotations = template["metadata"]["annotations"]
+    assert (annotations["prometheus.io/scrape"], annotations["prometheus.io/port"]) == ("true", port)
+    allowed = worker_policy(world.index(), (5432,))["spec"]
+    (components,) = allowed["podSelector"]["matchExpressions"]
+    assert template["metadata"]["labels"][components["key"]] in components["values"]
+    (reading,) = allowed["ingress"]
+    assert [str(one["port"]) for one in reading["ports"]] == [port]
+
+
 @pytest.mark.promise("model-download-bounded")
 def test_the_volume_of_a_copied_model_cannot_fill_the_nodes_disk(world: World) -> None:
     (volume,) = [
