@@ -1,6 +1,10 @@
 """What a table's columns are used for is proposed by name, type and known keys; what is undecided is asked."""
 
+import re
+from pathlib import Path
+
 import pytest
+import yaml
 
 from memory_recall.embedding.profiles import PROFILES
 from memory_recall.errors import InvalidConfiguration
@@ -12,10 +16,11 @@ from memory_recall.schema.adoption.existing_columns import (
 )
 from memory_recall.schema.adoption.observations import DocumentKey, NumberRange, TableObservation, TextObservation
 from memory_recall.schema.adoption.proposal import Given, Proposal, propose
-from memory_recall.schema.adoption.settings_output import yaml_lines
+from memory_recall.schema.adoption.settings_output import object_name, yaml_lines
 from memory_recall.schema.table import MemoryTable
 
 pytestmark = pytest.mark.finding("database F6")
+DEFINITION = Path(__file__).parents[3] / "charts" / "memory-index" / "crds" / "memoryindexes.yaml"
 MINILM = PROFILES["all-MiniLM-L6-v2"]
 
 
@@ -184,6 +189,24 @@ def test_a_column_of_the_usual_name_that_cannot_hold_our_vectors_is_left_to_its_
     assert propose(found, seen, {}, all_public=True, embedding=name).names().embedding == name
     given = propose(found, seen, {"embedding": "memory_embedding"}, all_public=True, embedding=name)
     assert given.names().embedding == "memory_embedding"
+
+
+@pytest.mark.parametrize(
+    ("table_name", "expected"),
+    [
+        ("Notes", "notes"), ("user_notes", "user-notes"), ("2024_notes", "m-2024-notes"), ("_2024", "m-2024"),
+        ("été", "t"), ("记忆", "memories"), ("_", "memories"), ("a" * 63, "a" * 40), ("1" * 63, "m-" + "1" * 38),
+        ("a" * 39 + "_b", "a" * 39),
+    ],
+)  # fmt: skip
+def test_the_definition_takes_the_name_that_is_proposed_for_the_object(table_name: str, expected: str) -> None:
+    (version,) = yaml.safe_load(DEFINITION.read_text())["spec"]["versions"]
+    (rule,) = [one["rule"] for one in version["schema"]["openAPIV3Schema"]["x-kubernetes-validations"]]
+    longest, pattern = re.findall(r"size\(\) <= (\d+) && self\.metadata\.name\.matches\('(.+)'\)", rule)[0]
+    name = object_name(table_name)
+    assert name == expected
+    assert len(name) <= int(longest)
+    assert re.search(pattern, name)
 
 
 def test_words_that_yaml_reads_otherwise_are_quoted() -> None:

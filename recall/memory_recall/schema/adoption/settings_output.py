@@ -9,6 +9,7 @@ from memory_recall.schema.adoption.plan import AdoptionPlan
 from memory_recall.schema.columns.names import EMBEDDING, ColumnNames, resource_name
 
 _GROUP_VERSION = "memory-index.dev/v1alpha1"
+_LONGEST_NAME = 40  # it is the prefix of names of Services and Jobs
 
 
 def environment(plan: AdoptionPlan) -> dict[str, str]:
@@ -46,7 +47,7 @@ def resource(plan: AdoptionPlan) -> dict[str, Any]:
     return {
         "apiVersion": _GROUP_VERSION,
         "kind": "MemoryIndex",
-        "metadata": {"name": _object_name(plan.table.name)},
+        "metadata": {"name": object_name(plan.table.name)},
         "spec": {"database": database, "embedding": {"model": model.name, "dimensions": model.dimensions}},
     }
 
@@ -82,7 +83,8 @@ def _columns(names: ColumnNames) -> dict[str, str | list[str]]:
     return written
 
 
-def _object_name(table: str) -> str:
-    """Return the table's name as a name of a Kubernetes object."""
-    letters = "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in table.lower())
-    return letters.strip("-")[:50].strip("-") or "memories"
+def object_name(table: str) -> str:
+    """Return the table's name as a name of a MemoryIndex: at most 40 letters, digits and hyphens, a letter first."""
+    letters = "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in table.lower()).strip("-")
+    named = letters if letters[:1].isalpha() else f"m-{letters}"
+    return named[:_LONGEST_NAME].strip("-") if letters else "memories"
