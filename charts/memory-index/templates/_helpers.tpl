@@ -69,6 +69,13 @@ repository's own. Argument: list of the image's values and the root.
 {{- or (eq $adapt "force") (and (eq $adapt "auto") $openshift) | ternary "assigned" "fixed" -}}
 {{- end }}
 
+{{/* Refuse what would bound the operator's rights if it did not serve all namespaces, and has no effect where it does. */}}
+{{- define "memory-index.requireWatchNamespaces" -}}
+{{- if and (not .Values.watchNamespaces) (or .Values.databaseNamespaces .Values.cnpg.authoritySecrets) -}}
+{{- fail "databaseNamespaces and cnpg.authoritySecrets have no effect without watchNamespaces, since the operator then has its rights in every namespace: name the namespaces of the MemoryIndex objects in watchNamespaces, or leave both out" -}}
+{{- end -}}
+{{- end }}
+
 {{/* Namespaces in which the operator may change CloudNativePG's objects, when it does not watch all. */}}
 {{- define "memory-index.databaseNamespaces" -}}
 {{ concat .Values.watchNamespaces (.Values.databaseNamespaces | default list) | uniq | toJson }}

@@ -98,6 +98,20 @@ def test_bad_value_is_refused_by_name(refuse: Refuse, values: Mapping[str, Any],
     assert named in refuse(values)
 
 
+@pytest.mark.parametrize(
+    "values", [{"databaseNamespaces": ["dbaas"]}, {"cnpg": {"authoritySecrets": ["pg-cluster-ca"]}}], ids=str
+)
+def test_bounds_that_would_bound_nothing_are_refused(
+    render_text: RenderText, refuse: Refuse, values: Mapping[str, Any]
+) -> None:
+    """Whoever names the databases' namespaces would not expect rights in all others."""
+    assert "name the namespaces of the MemoryIndex objects in watchNamespaces" in refuse(values)
+    assert "name the namespaces of the MemoryIndex objects in watchNamespaces" in refuse(
+        {**values, "watchNamespaces": []}
+    )
+    assert render_text({**values, "watchNamespaces": ["notes"]})
+
+
 def without(path: str) -> dict[str, Any]:
     """Values in which a key has no value, as where everything below it was commented out."""
     head, _, rest = path.partition(".")
