@@ -1,7 +1,7 @@
 {{/* Labels that select the operator's pods; they must never change. */}}
 {{- define "memory-index.selectorLabels" -}}
 app.kubernetes.io/name: memory-operator
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end }}
 
 {{/* Labels of every object; those of the values win, and no key occurs twice. */}}

@@ -96,6 +96,6 @@ or leaves behind; these rules are also granted where MemoryIndex objects are, so
   verbs: [create]
 - apiGroups: [coordination.k8s.io]
   resources: [leases]
-  resourceNames: [{{ .Values.fullnameOverride }}]
+  resourceNames: [{{ .Values.fullnameOverride | quote }}]
   verbs: [get, update]
 {{- end }}

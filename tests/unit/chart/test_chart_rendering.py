@@ -1,6 +1,7 @@
 """The objects that helm renders from the chart."""
 
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -316,3 +317,43 @@ def test_names_are_resolved_through_openshifts_port_too(everything: Objects) -> 
 def test_templates_are_named_by_the_object_they_make() -> None:
     names: set[str] = {path.name for path in Path(CHART / "templates").glob("*.yaml")}
     assert {"deployment.yaml", "serviceaccount.yaml", "clusterrole.yaml", "role.yaml", "podmonitor.yaml"} <= names
+
+
+@pytest.mark.parametrize("name", ["2024", "true", "null", "0x1f", "on"])
+def test_a_name_that_yaml_reads_otherwise_stays_a_text(helm: Path, name: str) -> None:
+    """Kubernetes takes these names for namespaces and objects, and refuses numbers and truth values in their place."""
+    values = {
+        "fullnameOverride": name,
+        "watchNamespaces": [name],
+        "databaseNamespaces": ["dbaas", f"{name}0"],
+        "cnpg": {"authoritySecrets": [name]},
+        "serviceAccount": {"name": name},
+        "operator": {"priorityClassName": name, "replicas": 2},
+        "networkPolicy": {"enabled": True},
+        "monitoring": {"scrape": "PodMonitor", "prometheusRule": {"enabled": True}},
+    }
+    command = [str(helm), "template", name, str(CHART), "--namespace", name, "--values", "-"]
+    done = subprocess.run(command, input=yaml.safe_dump(values), capture_output=True, text=True, check=True)
+    objects = [body for body in yaml.safe_load_all(done.stdout) if body]
+    assert not [(body["kind"], path) for body in objects for path in other_than_texts(body)]
+    service_account = pod(objects)["spec"]["serviceAccountName"]
+    assert (service_account, pod(objects)["spec"]["priorityClassName"]) == (name, name)
+    assert {body["metadata"]["namespace"] for body in of_kind(objects, "Role")} == {name, "dbaas", f"{name}0"}
+
+
+def other_than_texts(node: Any, path: str = "") -> Iterator[str]:
+    """Paths below a node, of what has to be a text by its key, and is none."""
+    if isinstance(node, list):
+        for inner in node:
+            yield from other_than_texts(inner, path)
+    elif isinstance(node, dict):
+        for key, inner in node.items():
+            within = key in {"labels", "matchLabels", "annotations", "resourceNames", "matchNames"}
+            if within:
+                values = inner.values() if isinstance(inner, dict) else inner
+                yield from (f"{path}.{key}" for value in values if not isinstance(value, str))
+            elif key in {"name", "namespace", "value", "serviceAccountName", "priorityClassName"}:
+                if not isinstance(inner, str):
+                    yield f"{path}.{key}"
+            else:
+                yield from other_than_texts(inner, f"{path}.{key}")
