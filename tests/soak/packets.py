@@ -61,12 +61,15 @@ def _filter(port: int) -> bytes:
 class Requests:
     """Divides packets into requests, and remembers of each connection when its request began.
 
-    `sighted` is called once for each marker of a request.
+    `sighted` is called once for each marker of a request. A request to a Service is seen a second time once its address
+    has been translated into a pod's; if it was lost between, only when TCP repeats it. It began the first time: sender,
+    port and place in the connection stay the same.
     """
 
     def __init__(self, sighted: Sighting) -> None:
         self._sighted = sighted
         self._open: dict[Connection, _Request] = {}
+        self._began: dict[tuple[bytes, int, int], float] = {}
 
     def take(self, connection: Connection, sequence: int, payload: bytes, at: float) -> None:
         """Take one packet's payload and its place in the connection; what has been seen before is left out."""
@@ -75,9 +78,11 @@ class Requests:
             return  # the same packet on the next interface, or a repetition
         if request is None or payload.startswith(_METHODS):
             self._open.pop(connection, None)
-            if len(self._open) >= _CONNECTIONS:
-                del self._open[next(iter(self._open))]
-            request = self._open[connection] = _Request(at, own=_OWN in payload.lower())
+            for full in (self._open, self._began):
+                if len(full) >= _CONNECTIONS:
+                    del full[next(iter(full))]  # type: ignore[arg-type]  # a key of the same
+            began = self._began.setdefault((*connection[:2], sequence), at)
+            request = self._open[connection] = _Request(began, own=_OWN in payload.lower())
         for marker in MARKER.findall(request.carried + payload):
             if marker not in request.seen and not request.own:
                 request.seen.add(marker)

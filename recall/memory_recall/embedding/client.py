@@ -17,7 +17,7 @@ import httpx
 from memory_recall.embedding.address_policy import check_egress, is_beyond_cluster
 from memory_recall.embedding.api_key import ApiKey, BearerKey
 from memory_recall.embedding.bounded_answer import Answer, BeforeSending, Request, UnusableAnswerError
-from memory_recall.embedding.http_client import HttpClient
+from memory_recall.embedding.http_client import HttpClient, direct_transport
 from memory_recall.embedding.requests import divided, estimated_tokens
 from memory_recall.embedding.served_model import ServedModel
 from memory_recall.embedding.tls import EmbedderTls
@@ -30,6 +30,7 @@ _BATCH = 128  # texts of one request, where a client divides them
 _MOST_TOKENS = 100_000  # of such a request: below the smallest limit of a hosted provider, 120,000
 _QUERY_SECONDS = 30.0  # a query whose caller has given up must not occupy its connection for longer
 _NEW_CONNECTIONS = 8  # on which a request is sent whose pod is being stopped, within about three seconds
+_LIMITS = httpx.Limits(max_connections=96, max_keepalive_connections=8)
 _BACKOFF = Backoff(first=0.1, longest=0.5)
 
 T = TypeVar("T")
@@ -211,10 +212,10 @@ class EmbedderClient(AsyncEmbedder):
             base_url=base_url,
             auth=self._auth,
             timeout=self._timeout,
-            transport=self._transport,
+            transport=self._transport or direct_transport(base_url, self._verify, _LIMITS),
             verify=self._verify,
             trust_env=is_beyond_cluster(base_url),
-            limits=httpx.Limits(max_connections=96, max_keepalive_connections=8),
+            limits=_LIMITS,
         )
 
 

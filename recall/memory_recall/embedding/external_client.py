@@ -26,6 +26,7 @@ from memory_recall.embedding.apis import EmbedderApi, EmbedderOptions
 from memory_recall.embedding.bounded_answer import Answer, BeforeSending, Request, UnusableAnswerError
 from memory_recall.embedding.canary import CANARY_DOCUMENTS, CANARY_QUERY, Canary
 from memory_recall.embedding.client import AsyncEmbedder, EmbedderClient
+from memory_recall.embedding.http_client import direct_transport
 from memory_recall.embedding.other_wire import FailedRequestError, OtherWire, RefusedRequestError, TooManyTextsError
 from memory_recall.embedding.served_model import ServedModel
 from memory_recall.embedding.tls import EmbedderTls
@@ -33,6 +34,7 @@ from memory_recall.embedding.wire import EmbeddedBatch, Vectors, joined
 from memory_recall.errors import EmbedderUnauthorized, InvalidConfiguration
 
 _TIMEOUT = httpx.Timeout(60.0, connect=5.0)
+_LIMITS = httpx.Limits(max_connections=100, max_keepalive_connections=20)
 _SHORTEST = 200  # characters; a text that is refused although it is shorter is refused for another reason
 _CANARY_SECONDS = 3600.0  # after which the vectors of the fixed texts are compared once more
 
@@ -84,8 +86,9 @@ class ExternalEmbedder(AsyncEmbedder):
         http = httpx.AsyncClient(
             base_url=wire.base_url,
             auth=key,
-            transport=transport,
+            transport=transport or direct_transport(wire.base_url, verify, _LIMITS),
             verify=verify,
+            limits=_LIMITS,
             trust_env=is_beyond_cluster(wire.base_url),
         )
         hosted = options.leaves_cluster(wire.base_url)

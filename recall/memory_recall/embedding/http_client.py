@@ -6,9 +6,16 @@ request were cancelled then, its connection could stay in the pool for good, nei
 It is a caller's time budget that ends its waiting, and the request's own time limit that ends the request.
 
 An answer that takes long to parse is parsed in a thread, because the event loop may be that of an API.
+
+What a worker has sent is looked up in the database just before. Where the network loses it, the kernel would go on to
+send it for minutes, when a row may long be sensitive. Therefore a connection to an address in the cluster ends once
+nothing has acknowledged its data for ten seconds. An address beyond it may be behind a proxy, whose acknowledgements
+would say nothing.
 """
 
 import asyncio
+import socket
+import ssl
 from collections.abc import Callable
 from types import TracebackType
 from typing import Self, TypeVar
@@ -16,11 +23,24 @@ from typing import Self, TypeVar
 import httpx
 
 from memory_recall.background import BackgroundTasks
+from memory_recall.embedding.address_policy import is_beyond_cluster
 from memory_recall.embedding.bounded_answer import Answer, Request, fetch
 
+_UNACKNOWLEDGED_MS = 10_000
+_USER_TIMEOUT = getattr(socket, "TCP_USER_TIMEOUT", None)  # of Linux
 _SMALL_BYTES = 65_536  # of an answer, which are parsed within a millisecond
 
 T = TypeVar("T")
+
+
+def direct_transport(
+    base_url: str, verify: ssl.SSLContext | bool, limits: httpx.Limits
+) -> httpx.AsyncBaseTransport | None:
+    """Return a transport to an address in the cluster that does not send data again for long; None to any other."""
+    if is_beyond_cluster(base_url) or _USER_TIMEOUT is None:
+        return None
+    options = [(socket.IPPROTO_TCP, _USER_TIMEOUT, _UNACKNOWLEDGED_MS)]
+    return httpx.AsyncHTTPTransport(verify=verify, trust_env=False, limits=limits, socket_options=options)
 
 
 class HttpClient:

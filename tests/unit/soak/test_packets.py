@@ -36,6 +36,19 @@ def test_a_packet_that_is_seen_on_several_interfaces_counts_once_and_begins_no_r
     ]  # fmt: skip
 
 
+def test_a_request_that_is_repeated_behind_a_translated_address_began_when_it_was_first_sent() -> None:
+    """As where it was lost between the two, and a memory became sensitive before TCP repeated it."""
+    seen: list[tuple[str, float]] = []
+    requests = Requests(lambda marker, began: seen.append((marker, began)))
+    header, body = b"POST / ", b"[" + FIRST.encode()
+    service, pod = HERE, (*HERE[:2], b"\x0a\xf4\0\x09")
+    for connection, at in ((service, 1.0), (pod, 13.6)):
+        requests.take(connection, 700, header, at)
+        requests.take(connection, 707, body, at + 0.1)
+    requests.take(pod, 800, header + body, 14.0)
+    assert seen == [(FIRST, 1.0), (FIRST, 1.0), (FIRST, 14.0)]
+
+
 def test_what_the_observer_itself_asks_is_left_out_and_what_follows_on_the_same_ports_is_not() -> None:
     """It embeds texts that it has read some time ago, by which no memory leaks that had not."""
     own = f"POST / HTTP/1.1\r\nHost: x\r\nUser-Agent: {OBSERVERS_AGENT}\r\n\r\n[{FIRST}".encode()
