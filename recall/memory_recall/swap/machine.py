@@ -72,16 +72,17 @@ class Fill:
     """Counts of the rows that should have a vector of the next model.
 
     `wanted` counts all of these rows, `pending` those still to be embedded, and `quarantined` those given up after
-    failures.
+    failures. `blank` counts those given up because they have no text, which no model could embed.
     """
 
     wanted: int
     pending: int
     quarantined: int
+    blank: int = 0
 
     @property
     def full(self) -> bool:
-        """Whether every row has a vector, apart from quarantined rows and the few that were written a moment ago."""
+        """Whether every row has a vector, apart from those given up and the few that were written a moment ago."""
         return self.pending <= self.wanted * MAX_PENDING_SHARE
 
     @property

@@ -256,7 +256,7 @@ def _report(swap: SwapRecord | None, fill: Fill, index_valid: bool) -> dict[str,
         "message": swap.message,
         "standby": {
             "rows": fill.wanted,
-            "embedded": fill.wanted - fill.pending - fill.quarantined,
+            "embedded": fill.wanted - fill.pending - fill.quarantined - fill.blank,
             "pending": fill.pending,
             "quarantined": fill.quarantined,
             "index_valid": index_valid,

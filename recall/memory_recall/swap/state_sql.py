@@ -17,7 +17,7 @@ import asyncpg
 
 from memory_recall.embedding.profiles import PROFILES, ModelProfile
 from memory_recall.embedding.served_model import ServedModel
-from memory_recall.errors import LockNotAvailable, SwapInProgress
+from memory_recall.errors import EmptyText, LockNotAvailable, SwapInProgress
 from memory_recall.hnsw.build import prepare_build
 from memory_recall.hnsw.definition import drop_invalid, hnsw_name, inspect_index
 from memory_recall.hnsw.repair import IndexParameters, create_index, with_less_memory
@@ -273,7 +273,7 @@ async def _wait_for_maintenance(connection: Connection, table: MemoryTable) -> N
 
 
 async def read_fill(connection: AnyConnection, table: MemoryTable, *, wanted: int | None = None) -> Fill:
-    """Count the rows that may have a vector, the rows that the next model is still to embed, and the quarantined rows.
+    """Count the rows that may have a vector, those that the next model is still to embed, and those given up.
 
     Counting the rows that may have a vector takes a scan of the table. A caller that calls often may pass the count of
     an earlier call as `wanted` instead.
@@ -286,13 +286,16 @@ async def read_fill(connection: AnyConnection, table: MemoryTable, *, wanted: in
             "SELECT coalesce($1::bigint,"
             f" (SELECT count(*) FROM {table.qualified} WHERE {table.shareable()})) AS wanted,"
             f" (SELECT count(*) FROM {table.qualified} m WHERE {pending}) AS missing,"
-            f" (SELECT count(*) FROM {table.own(STANDBY.failures)} f JOIN {table.qualified} m ON {memory.id} = f.id"
-            f"   WHERE f.next_attempt = 'infinity' AND {pending}"
-            f"     AND f.text_hash = {table.own('memory_index_text_hash')}({memory.content})) AS quarantined",
+            " count(*) FILTER (WHERE NOT blank) AS quarantined, count(*) FILTER (WHERE blank) AS blank"
+            f" FROM (SELECT f.error_class = '{EmptyText.reason}' AS blank"
+            f"         FROM {table.own(STANDBY.failures)} f JOIN {table.qualified} m ON {memory.id} = f.id"
+            f"        WHERE f.next_attempt = 'infinity' AND {pending}"
+            f"          AND f.text_hash = {table.own('memory_index_text_hash')}({memory.content})) given_up",
             wanted,
         )
-    assert row is not None  # noqa: S101  (a SELECT without FROM yields one row)
-    return Fill(row["wanted"], row["missing"] - row["quarantined"], row["quarantined"])
+    assert row is not None  # noqa: S101  (an aggregate yields one row)
+    quarantined, blank = row["quarantined"], row["blank"]
+    return Fill(row["wanted"], row["missing"] - quarantined - blank, quarantined, blank)
 
 
 async def standby_index_valid(connection: AnyConnection, table: MemoryTable) -> bool:

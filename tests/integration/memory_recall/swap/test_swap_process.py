@@ -61,6 +61,18 @@ async def test_a_model_of_other_dimensions_becomes_active(swaps: SwapBench) -> N
     assert await swaps.work.value("SELECT vector_dims(embedding) FROM memories LIMIT 1") == 12
 
 
+async def test_rows_without_a_text_are_no_reason_to_refuse_the_next_model(swaps: SwapBench) -> None:
+    """No model could embed them, however many there are."""
+    await swaps.work.value("INSERT INTO memories (content) SELECT '  ' FROM generate_series(1, 40) RETURNING 1")
+    await swaps.work.backfill()
+    swap = await swaps.swap(flip=False)
+    assert swap.stage == "ready", swap.message
+    connection = await connect(swaps.source)
+    fill = await state_sql.read_fill(connection, await require_schema(connection, "memories"))
+    await connection.close()
+    assert (fill.pending, fill.quarantined, fill.blank) == (0, 0, 40)
+
+
 async def test_a_worse_model_is_refused_with_the_numbers_and_the_active_one_stays(swaps: SwapBench) -> None:
     async def measure(_swap: object, _patiently: object) -> Verdict:
         return verdict(40)
