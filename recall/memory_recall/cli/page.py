@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from memory_recall.cli.output import JsonOption, announce_page, execute
-from memory_recall.cli.questions import OutputOption, existing_labels, exported_file, opened_store, summarise_labels
+from memory_recall.cli.questions import OutputOption, existing_labels, exported_file, opened_labeller, summarise_labels
 from memory_recall.cli.reading import opened_recall
 from memory_recall.cli.recall import EMBEDDING_BUDGET, search_scope
 from memory_recall.contrib.labelling.label_file import LabelFile
-from memory_recall.contrib.labelling.labeller import Labeller
 from memory_recall.errors import importing_extra
 from memory_recall.postgres.connection import opened
 from memory_recall.search.sql.visibility import Everyone
@@ -62,17 +61,18 @@ def page_command(  # noqa: PLR0917  (typer passes options by name)
         raise typer.BadParameter("--output needs LABELS.")
     file = None if labels is None else existing_labels(labels, as_json=json)
 
-    async def action(settings: Settings) -> None:
+    async def action(settings: Settings) -> int:
         with importing_extra("page", "The page"):
             from memory_recall.contrib.local_page.server import serve_locally
             from memory_recall.contrib.page.app import page_app
 
         async with _opened_views(settings, search_scope(user, everyone=everyone), file, output) as views:
             await serve_locally(lambda stop: page_app(views, stop=stop), port=port, announce=announce_page)
+        return 0 if views.judging is None else views.judging.labeller.withdrawn
 
-    execute(action, as_json=json)
+    withdrawn = execute(action, as_json=json)
     if file is not None:
-        summarise_labels(file, as_json=json)
+        summarise_labels(file, withdrawn, as_json=json)
 
 
 @asynccontextmanager
@@ -91,8 +91,8 @@ async def _opened_views(
         judging = None
         if file is not None:
             chosen = exported_file(file.path, output)
-            store = await closing.enter_async_context(opened_store(settings, pooling=True))
-            judging = Judging(Labeller(file, store), chosen)
+            labeller = await closing.enter_async_context(opened_labeller(settings, file, pooling=True))
+            judging = Judging(labeller, chosen)
         recalling = opened_recall(settings, dense=True, embedding_budget=EMBEDDING_BUDGET, connections=_CONNECTIONS)
         recall, _ = await closing.enter_async_context(recalling)
         yield Views(recall, user, state, judging)

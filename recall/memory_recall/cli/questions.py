@@ -15,6 +15,7 @@ from memory_recall.errors import InvalidInput
 from memory_recall.settings import Settings
 
 if TYPE_CHECKING:
+    from memory_recall.contrib.labelling.labeller import Labeller
     from memory_recall.contrib.labelling.store import PostgresStore
 
 _APPLICATION = "memory-questions"
@@ -106,17 +107,14 @@ def judge_command(labels: LabelsArgument, json: JsonOption = False) -> None:
     """
     file = existing_labels(labels, as_json=json)
 
-    async def action(settings: Settings) -> None:
-        from memory_recall.contrib.labelling.labeller import Labeller
+    async def action(settings: Settings) -> int:
         from memory_recall.contrib.labelling.terminal import label_in_terminal
 
-        async with opened_store(settings, pooling=True) as store:
-            await label_in_terminal(
-                Labeller(file, store), read=sys.stdin.readline, show=lambda line: show([line], to_stderr=True)
-            )
+        async with opened_labeller(settings, file, pooling=True) as labeller:
+            await label_in_terminal(labeller, read=sys.stdin.readline, show=lambda line: show([line], to_stderr=True))
+            return labeller.withdrawn
 
-    execute(action, as_json=json)
-    summarise_labels(file, as_json=json)
+    summarise_labels(file, execute(action, as_json=json), as_json=json)
 
 
 def pool_command(labels: LabelsArgument, json: JsonOption = False) -> None:
@@ -131,13 +129,11 @@ def pool_command(labels: LabelsArgument, json: JsonOption = False) -> None:
     file = existing_labels(labels, as_json=json)
 
     async def action(settings: Settings) -> dict[str, Any]:
-        from memory_recall.contrib.labelling.labeller import Labeller
-
-        async with opened_store(settings, pooling=True) as store:
+        async with opened_labeller(settings, file, pooling=True) as labeller:
             with progress_bar() as bar:
                 task = bar.add_task("Pooling", total=len(file.labels.questions))
-                added = await Labeller(file, store).pool_all(progress=lambda: bar.advance(task))
-        return {"questions": len(file.labels.questions), "added": added}
+                added = await labeller.pool_all(progress=lambda: bar.advance(task))
+        return {"questions": len(file.labels.questions), "added": added, "withdrawn": labeller.withdrawn}
 
     emit(execute(action, as_json=json), as_json=json, title="Pools")
 
@@ -155,18 +151,17 @@ def export_command(labels: LabelsArgument, output: OutputOption = None, json: Js
     """
     file = existing_labels(labels, as_json=json)
 
-    async def action(settings: Settings) -> None:
+    async def action(settings: Settings) -> int:
         from memory_recall.contrib.labelling.export import as_json_lines, exported_questions
-        from memory_recall.contrib.labelling.labeller import Labeller
         from memory_recall.private_file import write_private_file
 
         chosen = exported_file(labels, output)
-        async with opened_store(settings, pooling=False) as store:
-            await Labeller(file, store).withdraw_hidden()
+        async with opened_labeller(settings, file, pooling=False) as labeller:
+            await labeller.withdraw_hidden()
         write_private_file(chosen, as_json_lines(exported_questions(file.labels)))
+        return labeller.withdrawn
 
-    execute(action, as_json=json)
-    summarise_labels(file, as_json=json)
+    summarise_labels(file, execute(action, as_json=json), as_json=json)
 
 
 def existing_labels(labels: Path, *, as_json: bool) -> LabelFile:
@@ -197,11 +192,14 @@ def exported_file(labels: Path, output: Path | None) -> Path:
     return chosen
 
 
-def summarise_labels(file: LabelFile, *, as_json: bool) -> None:
-    """Print what has been judged so far, and how well the two judgements of the same memories agree."""
+def summarise_labels(file: LabelFile, withdrawn: int, *, as_json: bool) -> None:
+    """Print what has been judged so far, how well the two judgements of the same memories agree, and what was removed.
+
+    `withdrawn` is the number of questions that were removed because of their memories.
+    """
     from memory_recall.contrib.labelling.export import summarise
 
-    summary = dataclasses.asdict(summarise(file.labels))
+    summary = dataclasses.asdict(summarise(file.labels)) | {"withdrawn": withdrawn}
     warnings = [] if as_json else summary.pop("warnings")
     emit(summary, as_json=as_json, title="Labels")
     if warnings:
@@ -209,9 +207,11 @@ def summarise_labels(file: LabelFile, *, as_json: bool) -> None:
 
 
 async def _draw(settings: Settings, file: LabelFile, count: int, *, seed: int, user: str | None, stratum: str) -> int:
+    from memory_recall.contrib.labelling.belonging import require_origin
     from memory_recall.contrib.labelling.labels import Drawn
 
     async with opened_store(settings, pooling=False) as store:
+        await require_origin(file, store)
         ids = await store.draw(count, seed=seed, user=user, without=file.labels.drawn)
     file.save(file.labels.after(Drawn(memory_ids=ids, stratum=stratum, conv=user)))
     return len(ids)
@@ -231,6 +231,21 @@ def _import_log(file: LabelFile, source: Path, sample: int, *, seed: int, stratu
     found = logged(file.labels, lines_of(source), stratum=stratum, sample=sample, seed=seed)
     file.save(file.labels.after(*found.questions))
     return {"added": len(found.questions), "repeated": found.repeated, "sensitive": found.sensitive}
+
+
+@asynccontextmanager
+async def opened_labeller(settings: Settings, file: LabelFile, *, pooling: bool) -> AsyncIterator["Labeller"]:
+    """Open a labeller of the memories in the database, as `opened_store` does, if the labels belong to them.
+
+    Raises:
+        InvalidInput: the labels belong to another table or database.
+    """
+    from memory_recall.contrib.labelling.belonging import require_origin
+    from memory_recall.contrib.labelling.labeller import Labeller
+
+    async with opened_store(settings, pooling=pooling) as store:
+        await require_origin(file, store)
+        yield Labeller(file, store)
 
 
 @asynccontextmanager

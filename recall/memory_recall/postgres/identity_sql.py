@@ -93,6 +93,11 @@ async def read_identity(
     return DatabaseIdentity(row["system_identifier"], row["name"], row["cluster_name"])
 
 
+def is_unreadable(error: DatabaseRejected) -> bool:
+    """Return whether an error of `read_identity` says that the role may not read which server this is."""
+    return error.sqlstate == _FORBIDDEN
+
+
 async def _marked(
     connection: _AnyConnection,
 ) -> DatabaseIdentity:

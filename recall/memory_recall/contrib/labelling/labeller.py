@@ -52,6 +52,8 @@ class Labeller:
         self._file = file
         self._store = store
         self._turn = asyncio.Lock()
+        self.withdrawn = 0
+        """How many questions were removed because the memories for which they were written may not be shown."""
 
     @property
     def labels(self) -> Labels:
@@ -176,7 +178,9 @@ class Labeller:
         """
         memory = await self._store.read(memory_id, user=user)
         if memory is None:
-            self._file.save(self.labels.withdraw(memory_id))
+            left = self.labels.withdraw(memory_id)
+            self.withdrawn += len(self.labels.query_ids) - len(left.query_ids)
+            self._file.save(left)
         return memory
 
     async def _answer(self, task_id: str, event: Callable[[Write | Judge], Event]) -> bool:

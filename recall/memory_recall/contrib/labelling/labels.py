@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from memory_recall.evaluation.judgements import HIGHEST_GRADE
+from memory_recall.postgres.identity_sql import MARKED
 from memory_recall.schema.columns.keys import MemoryId
 from memory_recall.search.query import MAX_QUERY_CHARACTERS
 
@@ -105,18 +106,53 @@ Event = Annotated[
 ]
 
 
+class Origin(BaseModel):
+    """The table whose memories are labelled: its full name, its database, and the system identifier of the server.
+
+    `server` is None if the role may not read it. It is that of `DatabaseIdentity`, which a mark can stand in for.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    server: str | None
+    database: str
+    table: str
+
+    def may_be(self, other: "Origin") -> bool:
+        """Return whether nothing tells this table from the other one."""
+        servers = {one.server for one in (self, other) if one.server is not None}
+        kinds = {server.startswith(MARKED) for server in servers}
+        return (self.database, self.table) == (other.database, other.table) and len(servers) == len(kinds)
+
+    def __str__(self) -> str:
+        """Return the origin as an error message names it."""
+        server = "" if self.server is None else f" on the server {self.server}"
+        return f"the table {self.table} of the database {self.database}{server}"
+
+
 class Labels(BaseModel):
-    """The state of a labelling. `seed` decides in which order memories are shown and what is judged twice."""
+    """The state of a labelling. `seed` decides in which order memories are shown and what is judged twice.
+
+    `origin` is the table of the memories, or None until it has been recorded.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     version: Literal[1] = 1
     seed: int = 0
+    origin: Origin | None = None
     events: tuple[Event, ...] = Field(default=(), strict=False)
 
     def after(self, *events: Event) -> "Labels":
         """Return the state after these further events."""
-        return Labels(seed=self.seed, events=(*self.events, *events))
+        return self._with((*self.events, *events))
+
+    def of(self, origin: Origin) -> "Labels":
+        """Return the same state, recorded as that of the memories of a table."""
+        return Labels(seed=self.seed, origin=origin, events=self.events)
+
+    def _with(self, events: Sequence[Event]) -> "Labels":
+        return Labels(seed=self.seed, origin=self.origin, events=tuple(events))
 
     def withdraw(self, memory_id: MemoryId) -> "Labels":
         """Return the state after a memory turned out to be sensitive or deleted.
@@ -130,7 +166,7 @@ class Labels(BaseModel):
             for event in self.events
             if not (isinstance(event, Asked | Pooled | Graded | Dropped) and event.query_id in written)
         ]
-        return Labels(seed=self.seed, events=(*kept, Withdrawn(memory_id=memory_id)))
+        return self._with((*kept, Withdrawn(memory_id=memory_id)))
 
     @cached_property
     def withdrawn(self) -> frozenset[MemoryId]:
@@ -149,6 +185,13 @@ class Labels(BaseModel):
     def drawn(self) -> frozenset[MemoryId]:
         """The ids of all memories that were drawn."""
         return frozenset(one for event in self.events if isinstance(event, Drawn) for one in event.memory_ids)
+
+    @cached_property
+    def mentioned(self) -> frozenset[MemoryId]:
+        """The ids of all memories that were drawn, pooled or written for, without the withdrawn ones."""
+        pooled = (one for pool in self.pools.values() for one in pool)
+        written = (event.about for event in self.events if isinstance(event, Asked) and event.about is not None)
+        return frozenset([*self.drawn, *pooled, *written]) - self.withdrawn
 
     @cached_property
     def query_ids(self) -> frozenset[str]:
@@ -205,7 +248,7 @@ class Labels(BaseModel):
         kept: Sequence[Event] = [event for at, event in enumerate(self.events) if at != self.last_answer]
         if isinstance(last, Asked):
             kept = [one for one in kept if not (isinstance(one, Pooled) and one.query_id == last.query_id)]
-        return Labels(seed=self.seed, events=tuple(kept))
+        return self._with(kept)
 
 
 def _is_answer(event: Event) -> bool:

@@ -5,6 +5,8 @@ from memory_recall.schema.columns.moments import moment
 from memory_recall.schema.columns.owners import owned_by
 from memory_recall.schema.table import MemoryTable
 
+DATABASE_NAME = "SELECT current_database()::text"
+
 _SHOWN = ("category", "tags")
 
 
@@ -36,3 +38,8 @@ def read_statement(table: MemoryTable, *, of_user: bool) -> str:
         f"SELECT {row.content} AS content{shown}, {moment(table, 'created_at')} AS created_at FROM {table.qualified} m "
         f"WHERE {row.id} = $1 AND {table.shareable('m')}{owned}"
     )
+
+
+def existing_statement(table: MemoryTable) -> str:
+    """Return the statement that counts the memories of the ids $1, whether they may be shown or not."""
+    return f"SELECT count(*) FROM {table.qualified} m WHERE {table.row('m').id} = ANY($1::{table.key.stored}[])"

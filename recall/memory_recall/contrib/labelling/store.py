@@ -5,14 +5,20 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from memory_recall.contrib.labelling.labels import Asked
-from memory_recall.contrib.labelling.memories_sql import draw_statement, read_statement
-from memory_recall.errors import EmbedderUnavailable, InvalidInput, first_of
+from memory_recall.contrib.labelling.labels import Asked, Origin
+from memory_recall.contrib.labelling.memories_sql import (
+    DATABASE_NAME,
+    draw_statement,
+    existing_statement,
+    read_statement,
+)
+from memory_recall.errors import DatabaseRejected, EmbedderUnavailable, InvalidInput, first_of
 from memory_recall.evaluation.evaluate import BatchEmbedder, Question, embed_questions, require_not_degraded
 from memory_recall.evaluation.measures import DEPTH
 from memory_recall.evaluation.tuning import settings as fusions
 from memory_recall.postgres.connection import Pool
 from memory_recall.postgres.driver_errors import translated
+from memory_recall.postgres.identity_sql import is_unreadable, read_identity
 from memory_recall.schema.columns.keys import MemoryId
 from memory_recall.schema.columns.owners import owner_named
 from memory_recall.schema.table import MemoryTable
@@ -59,6 +65,35 @@ class PostgresStore:
         self._legs = legs
         self._embedder = embedder
 
+    async def origin(self) -> Origin:
+        """Return which table of which database this is; without its server where the role may not read that.
+
+        Raises:
+            DatabaseUnreachable, DatabaseRejected: the database does not answer.
+        """
+        with translated("finding out which database this is"):
+            async with asyncio.timeout(_READ_SECONDS), self._pool.acquire() as connection:
+                name = await connection.fetchval(DATABASE_NAME)
+                try:
+                    server = (await read_identity(connection)).system_identifier
+                except DatabaseRejected as error:
+                    if not is_unreadable(error):
+                        raise
+                    server = None
+        return Origin(server=server, database=name, table=f"{self._table.schema}.{self._table.name}")
+
+    async def existing(self, ids: Sequence[MemoryId]) -> int:
+        """Return how many of the memories are in the table, whether they may be shown or not."""
+        found = [one for one in ids if self._holds(one)]
+        return int((await self._fetch(existing_statement(self._table), found))[0]["count"])
+
+    def _holds(self, memory_id: MemoryId) -> bool:
+        try:
+            self._table.key.checked(memory_id)
+        except InvalidInput:  # an id of another table
+            return False
+        return True
+
     async def draw(self, count: int, *, seed: int, user: str | None, without: Collection[MemoryId]) -> list[MemoryId]:
         """Draw at most `count` memories that are neither sensitive nor deleted, and none of the ids in `without`.
 
@@ -79,11 +114,9 @@ class PostgresStore:
         """
         owner = [] if user is None else [owner_named(self._table, user)]
         statement = read_statement(self._table, of_user=user is not None)
-        try:
-            identity = self._table.key.checked(memory_id)
-        except InvalidInput:  # an id of another table
+        if not self._holds(memory_id):
             return None
-        rows = await self._fetch(statement, identity, *owner)
+        rows = await self._fetch(statement, self._table.key.checked(memory_id), *owner)
         if not rows:
             return None
         created = rows[0]["created_at"]

@@ -56,4 +56,5 @@ class Judging:
         await self.labeller.withdraw_hidden()
         questions = exported_questions(self.labeller.labels)
         await asyncio.to_thread(write_private_file, self.output, as_json_lines(questions))
-        return {"file": str(self.output)} | asdict(summarise(self.labeller.labels))
+        withdrawn = {"withdrawn": self.labeller.withdrawn}
+        return {"file": str(self.output)} | asdict(summarise(self.labeller.labels)) | withdrawn
