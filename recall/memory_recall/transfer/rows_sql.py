@@ -6,7 +6,7 @@ that is left was stored by none of them.
 """
 # ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -123,10 +123,39 @@ async def merge(connection: Connection, table: MemoryTable) -> Merged:
     """Merge the temporary table into the table of memories."""
     written = {name for name in table.columns if table.names.of(name)[0].column not in table.generated}
     stored = [name for name in ("id", *_TYPES) if name in written]
-    compared = [name for name in stored if name not in ("id", "created_at")]
+    merged, fresh = _values(table, stored)
     row, target = table.row("m"), table.row()  # what is assigned to and inserted has no alias
     now = moment_value(table, "updated_at", "now()") if "updated_at" in written else None
     touched = "" if now is None else f", {target.column('updated_at')} = {now}"
+    differs = " OR ".join(f"{row.column(name)} IS DISTINCT FROM {value}" for name, value in merged.items())
+    assignments = ", ".join(f"{target.column(name)} = {value}" for name, value in merged.items())
+    sensitive = await connection.fetchval(f"SELECT count(*) FROM pg_temp.{_STAGING} WHERE is_sensitive")
+    unchanged = await connection.fetchval(
+        f"WITH taken AS (DELETE FROM pg_temp.{_STAGING} i USING {table.qualified} m "
+        f"WHERE i.id = {row.id} AND NOT ({differs}) RETURNING 1) SELECT count(*) FROM taken"
+    )
+    updated = await connection.fetchval(
+        f"WITH changed AS (UPDATE {table.qualified} m SET {assignments}{touched} FROM pg_temp.{_STAGING} i "
+        f"WHERE i.id = {row.id} AND ({differs}) RETURNING i.id), {_taken('changed')}"
+    )
+    inserted = await connection.fetchval(
+        f"WITH added AS (INSERT INTO {table.qualified} ({', '.join(map(target.column, stored))}) "
+        f"OVERRIDING SYSTEM VALUE SELECT {', '.join(fresh[name] for name in stored)} FROM pg_temp.{_STAGING} i "
+        f"WHERE NOT EXISTS (SELECT FROM {table.qualified} m WHERE {row.id} = i.id) ORDER BY i.line "
+        f"RETURNING {target.id} AS id), {_taken('added')}"
+    )
+    lost = await connection.fetchval(f"SELECT count(*) FROM pg_temp.{_STAGING}")
+    if table.key.is_integer:
+        await _move_sequence(connection, table)
+    return Merged(inserted, updated, unchanged, lost, sensitive)
+
+
+def _values(table: MemoryTable, stored: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Return SQL for the values of the columns in `stored`: those that a row gets by a line, and those of a new row.
+
+    The id and the time of a row stay as they are.
+    """
+    compared, row = [name for name in stored if name not in ("id", "created_at")], table.row("m")
     given = {name: f"i.{name}" for name in stored}
     absent = dict(_ABSENT)
     if "created_at" in stored:
@@ -152,27 +181,7 @@ async def merge(connection: Connection, table: MemoryTable) -> Merged:
         if table.columns["is_sensitive"] != "boolean":
             fresh["is_sensitive"] = f"{sensitive}::integer"
             merged["is_sensitive"] = f"coalesce(i.is_sensitive::integer, {row.column('is_sensitive')})"
-    differs = " OR ".join(f"{row.column(name)} IS DISTINCT FROM {value}" for name, value in merged.items())
-    assignments = ", ".join(f"{target.column(name)} = {value}" for name, value in merged.items())
-    sensitive = await connection.fetchval(f"SELECT count(*) FROM pg_temp.{_STAGING} WHERE is_sensitive")
-    unchanged = await connection.fetchval(
-        f"WITH taken AS (DELETE FROM pg_temp.{_STAGING} i USING {table.qualified} m "
-        f"WHERE i.id = {row.id} AND NOT ({differs}) RETURNING 1) SELECT count(*) FROM taken"
-    )
-    updated = await connection.fetchval(
-        f"WITH changed AS (UPDATE {table.qualified} m SET {assignments}{touched} FROM pg_temp.{_STAGING} i "
-        f"WHERE i.id = {row.id} AND ({differs}) RETURNING i.id), {_taken('changed')}"
-    )
-    inserted = await connection.fetchval(
-        f"WITH added AS (INSERT INTO {table.qualified} ({', '.join(map(target.column, stored))}) "
-        f"OVERRIDING SYSTEM VALUE SELECT {', '.join(fresh[name] for name in stored)} FROM pg_temp.{_STAGING} i "
-        f"WHERE NOT EXISTS (SELECT FROM {table.qualified} m WHERE {row.id} = i.id) ORDER BY i.line "
-        f"RETURNING {target.id} AS id), {_taken('added')}"
-    )
-    lost = await connection.fetchval(f"SELECT count(*) FROM pg_temp.{_STAGING}")
-    if table.key.is_integer:
-        await _move_sequence(connection, table)
-    return Merged(inserted, updated, unchanged, lost, sensitive)
+    return merged, fresh
 
 
 def _importance(table: MemoryTable) -> str:
