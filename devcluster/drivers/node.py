@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from functools import cached_property
 from http import HTTPStatus
-from http.client import HTTPSConnection
+from http.client import HTTPException, HTTPSConnection
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +78,7 @@ class NodeCluster(Cluster):
             connection.request("GET", path)
             answer = connection.getresponse()
             body = answer.read()
-        except OSError as error:
+        except (OSError, HTTPException) as error:  # of an answer whose end does not come, the latter
             raise DevclusterError(f"the API server of {self.name} cannot be reached: {error}") from error
         finally:
             connection.close()
