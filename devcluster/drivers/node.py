@@ -78,7 +78,8 @@ class NodeCluster(Cluster):
             connection.request("GET", path)
             answer = connection.getresponse()
             body = answer.read()
-        except (OSError, HTTPException) as error:  # of an answer whose end does not come, the latter
+            found = json.loads(body) if answer.status == HTTPStatus.OK else None
+        except (OSError, HTTPException, ValueError) as error:  # the last two of an answer that was cut
             raise DevclusterError(f"the API server of {self.name} cannot be reached: {error}") from error
         finally:
             connection.close()
@@ -86,7 +87,7 @@ class NodeCluster(Cluster):
             raise DevclusterError(
                 f"GET {path} failed with status {answer.status}", detail=body.decode(errors="replace")
             )
-        return json.loads(body)
+        return found
 
     @cached_property
     def _client(self) -> tuple[str, ssl.SSLContext]:
