@@ -1,9 +1,7 @@
-"""The queries for pending rows in the manifest for KEDA and in the runbook of a failover leave quarantine out."""
+"""The query for pending rows in the manifest for KEDA leaves quarantine out."""
 
-import re
 from pathlib import Path
 
-import pytest
 import yaml
 
 from tests.integration.memory_recall.least_rights import least_rights
@@ -20,18 +18,9 @@ def trigger() -> str:
     return str(found["metadata"]["query"])
 
 
-def count_after_a_failover() -> str:
-    """Return the query of the runbook that counts pending rows, as the shell passes it on."""
-    page = (DOCS / "runbooks" / "failover.md").read_text(encoding="utf-8").replace("\\\n", "")
-    (found,) = re.findall(r'SQL "(SELECT count[^"]*)"', page)
-    return str(found)
-
-
-@pytest.mark.parametrize("query", [trigger(), count_after_a_failover()], ids=["keda", "failover"])
-async def test_a_documented_query_finds_a_row_that_is_tried_again_and_none_in_quarantine(
-    bench: Workbench, query: str
-) -> None:
+async def test_the_documented_query_finds_a_row_that_is_tried_again_and_none_in_quarantine(bench: Workbench) -> None:
     """It is asked as the role that `memory roles` makes for workers, who has no more than the rights it needs."""
+    query = trigger()
     async with least_rights(bench) as roles, roles.worker.connection() as worker:
         assert await worker.fetchval(query) == 0
         await bench.execute("INSERT INTO memories (content, is_sensitive) VALUES ('never embedded', true)")

@@ -52,7 +52,7 @@ EVERYTHING = {
     "text_hash": "h", "tags": "", "expanded_keywords": "", "terms": [], "owner": "", "characters": 4, "step": 1,
     "rows": 0, "last": None, "run": 1, "cosine": 0.5, "name": "term", "vector": b"v", "distances": [0.5],
     "created_at": datetime(2026, 1, 1, tzinfo=UTC), "attempts": 1, "error_class": "EmptyText", "next_attempt": None,
-    "wanted": 1, "missing": 0, "quarantined": 0, "current": True, "seconds_until_due": None,
+    "wanted": 1, "missing": 0, "quarantined": 0, "blank": 0, "current": True, "seconds_until_due": None,
     "action": "UPDATE", "applied_at": None, "undone_at": None, "pending": 0, "oldest": None, "links": 0,
     "memories": 0, "extraction": 1, "filled_at": None, "indexed": True, "functions": "{}", "triggers": "{}",
     "constraints": "{}", "indexes": "{}", "line": 1, "first": 1, "hidden": "[]", "role": "app",

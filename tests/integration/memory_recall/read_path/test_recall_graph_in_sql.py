@@ -41,7 +41,10 @@ reach AS (SELECT {} AS max_lexical_score), weighted AS (SELECT ''::tsquery AS qu
 anything AS (SELECT ''::tsquery AS query),{},{} SELECT id, score, graph_score FROM ordered ORDER BY place"""
 TABLE = MemoryTable(
     "pg_temp", "memories",
-    {"id": "bigint", "importance": "double precision", "created_at": "timestamptz", "search_vector": "tsvector"},
+    {
+        "id": "bigint", "importance": "double precision", "created_at": "timestamp with time zone",
+        "search_vector": "tsvector",
+    },
     "public", 8,
 )  # fmt: skip
 WEEK = Period(datetime(2026, 3, 2, tzinfo=UTC), datetime(2026, 3, 9, tzinfo=UTC))
