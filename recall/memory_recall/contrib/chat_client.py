@@ -17,7 +17,7 @@ import httpx
 from memory_recall.embedding.address_policy import check_egress, is_beyond_cluster
 from memory_recall.embedding.api_key import ApiKey, BearerKey
 from memory_recall.embedding.bounded_answer import Answer, Bounds, Request, UnusableAnswerError
-from memory_recall.embedding.http_client import HttpClient
+from memory_recall.embedding.http_client import HttpClient, direct_transport
 from memory_recall.embedding.whole_text import whole
 from memory_recall.errors import (
     EmbedderBroken,
@@ -64,6 +64,7 @@ class ChatClient(HttpClient):
                 auth=auth,
                 timeout=_TIMEOUT,
                 limits=_LIMITS,
+                transport=direct_transport(base_url, True, _LIMITS),  # noqa: FBT003 -- verified as httpx does
                 trust_env=is_beyond_cluster(base_url),
             )
         )

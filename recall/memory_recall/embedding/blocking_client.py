@@ -11,6 +11,7 @@ import httpx
 
 from memory_recall.embedding.address_policy import check_egress, is_beyond_cluster
 from memory_recall.embedding.bounded_answer import UnusableAnswerError, fetch_blocking
+from memory_recall.embedding.http_client import direct_socket_options
 from memory_recall.embedding.tls import EmbedderTls
 from memory_recall.embedding.wire import WireFormat
 from memory_recall.errors import InvalidInput
@@ -45,11 +46,14 @@ class HttpEmbedder:
         self.hosted = is_beyond_cluster(base_url)
         self._wire = WireFormat(base_url.rstrip("/"), model, dimensions)
         self._timeout = httpx.Timeout(timeout)
+        verify, options = EmbedderTls.of(ca_file), direct_socket_options(base_url)
+        if transport is None and options is not None:
+            transport = httpx.HTTPTransport(verify=verify, trust_env=False, socket_options=options)
         self._http = httpx.Client(
             base_url=self._wire.base_url,
             headers={"authorization": f"Bearer {api_key}"} if api_key else {},
             transport=transport,
-            verify=EmbedderTls.of(ca_file),
+            verify=verify,
             trust_env=self.hosted,
         )
 

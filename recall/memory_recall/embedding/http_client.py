@@ -33,13 +33,23 @@ _SMALL_BYTES = 65_536  # of an answer, which are parsed within a millisecond
 T = TypeVar("T")
 
 
+def direct_socket_options(base_url: str) -> list[tuple[int, int, int]] | None:
+    """Return the options of sockets to an address in the cluster, by which the kernel does not send data for long.
+
+    It is None for any other address, and where the kernel has no such option.
+    """
+    if is_beyond_cluster(base_url) or _USER_TIMEOUT is None:
+        return None
+    return [(socket.IPPROTO_TCP, _USER_TIMEOUT, _UNACKNOWLEDGED_MS)]
+
+
 def direct_transport(
     base_url: str, verify: ssl.SSLContext | bool, limits: httpx.Limits
 ) -> httpx.AsyncBaseTransport | None:
     """Return a transport to an address in the cluster that does not send data again for long; None to any other."""
-    if is_beyond_cluster(base_url) or _USER_TIMEOUT is None:
+    options = direct_socket_options(base_url)
+    if options is None:
         return None
-    options = [(socket.IPPROTO_TCP, _USER_TIMEOUT, _UNACKNOWLEDGED_MS)]
     return httpx.AsyncHTTPTransport(verify=verify, trust_env=False, limits=limits, socket_options=options)
 
 
