@@ -48,7 +48,7 @@ _CTR_IMAGES = ("ctr", "--address", str(CONTAINERD_SOCKET), "--namespace", "k8s.i
 
 
 class NodeCluster(Cluster):
-    """A cluster of the `node` driver."""
+    """A cluster on this machine, of one node, that runs without Docker in namespaces of its own."""
 
     driver = DriverName.NODE
     postgres_image = versions.POSTGRES_IMAGE

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from ctypes import addressof, c_char, sizeof
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from tests.soak.ledger import MARKER
 
@@ -78,9 +78,8 @@ class Requests:
             return  # the same packet on the next interface, or a repetition
         if request is None or payload.startswith(_METHODS):
             self._open.pop(connection, None)
-            for full in (self._open, self._began):
-                if len(full) >= _CONNECTIONS:
-                    del full[next(iter(full))]  # type: ignore[arg-type]  # a key of the same
+            _forget_oldest(self._open)
+            _forget_oldest(self._began)
             began = self._began.setdefault((*connection[:2], sequence), at)
             request = self._open[connection] = _Request(began, own=_OWN in payload.lower())
         for marker in MARKER.findall(request.carried + payload):
@@ -102,6 +101,11 @@ class _Request:
     carried: bytes = b""
     next: int = 0
     seen: set[bytes] = field(default_factory=set)
+
+
+def _forget_oldest(remembered: dict[Any, Any]) -> None:
+    if len(remembered) >= _CONNECTIONS:
+        del remembered[next(iter(remembered))]
 
 
 def _is_before(sequence: int, expected: int) -> bool:

@@ -10,8 +10,8 @@ from memory_bench.embedder.subject import Subject
 class Subjects:
     """The measured programs of a run, all of them started; `theirs` is llama-server, or None if it is not measured.
 
-    `peers` are programs that compute by other means than llama.cpp, without HTTP, and on a CPU our server on a file in
-    eight bits, which the same is asked of.
+    `peers` are programs that compute by other means than llama.cpp, without HTTP; on a CPU our server on a file in
+    eight bits is among them, since it is measured in the same way.
     """
 
     ours: HttpSubject

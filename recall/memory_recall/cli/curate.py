@@ -82,15 +82,15 @@ def find_command(  # noqa: PLR0917  (typer makes options of them; nobody calls t
         day = None if since is None else since.replace(tzinfo=UTC)
         how: dict[str, int] = {}
         if judge is None:
-            proposals, long = await _find(settings, user, day)
+            proposals, left_out = await _find(settings, user, day)
         else:
             async with ChatClient(judge, judge_model, judge_key_file, query_egress=settings.may_leave_cluster) as model:
-                judging, long = await _find_judged(settings, user, day, model, judge_most)
+                judging, left_out = await _find_judged(settings, user, day, model, judge_most)
             proposals = [proposal_from(one) for one in judging.judgements]
             how = {name: getattr(judging, name) for name in _OF_JUDGING}
         written = write_proposals(file, proposals)
         counts: dict[str, Any] = Counter(one.action.value for one in written)
-        skipped = {"not_written": len(proposals) - len(written), "too_long": long}
+        skipped = {"not_written": len(proposals) - len(written), "too_long": left_out}
         return {one.value: counts[one.value] for one in Action} | how | skipped | {"file": str(file)}
 
     emit(execute(action, as_json=json), as_json=json, title="Proposals")

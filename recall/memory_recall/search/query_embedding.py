@@ -148,7 +148,7 @@ class BudgetedQueryEmbedder:
         return Degraded.EMBEDDER_FAILED if call.cancelled() else call.result()
 
     async def _call(self, embedder: QueryEmbedder | None, text: str) -> EmbeddedQuery | Degraded:
-        """Have a query embedded, for as long as may be after its caller has given up."""
+        """Have a query embedded, within a time limit that is longer than its caller waits."""
         if embedder is None:
             return Degraded.NO_EMBEDDER
         try:

@@ -14,19 +14,19 @@ from memory_recall.schema.columns.keys import MemoryId
 _ANOTHER = "Correct MEMORY_DATABASE_URL and MEMORY_TABLE, so that they lead to the memories that were labelled."
 
 
-class Stored(Protocol):
-    """Where the memories are, as far as it decides whether labels belong to them."""
+class LabelledStore(Protocol):
+    """The store of memories, with what decides whether labels belong to it."""
 
     async def origin(self) -> Origin:
-        """Return which table of which database this is."""
+        """Return the table and the database that hold the memories."""
         ...
 
-    async def existing(self, ids: list[MemoryId]) -> int:
-        """Return how many of the memories are in the table, whether they may be shown or not."""
+    async def count_existing(self, ids: list[MemoryId]) -> int:
+        """Return how many memories with these ids the table has, those that may not be shown among them."""
         ...
 
 
-async def require_origin(file: LabelFile, store: Stored) -> None:
+async def require_origin(file: LabelFile, store: LabelledStore) -> None:
     """Refuse labels of another table or database; record the present one in labels that name none yet.
 
     Raises:
@@ -36,8 +36,8 @@ async def require_origin(file: LabelFile, store: Stored) -> None:
     """
     present, recorded = await store.origin(), file.labels.origin
     if recorded is None:
-        await _require_most(file, store, present)
-        file.save(file.labels.of(present))
+        await _require_most_exist(file, store, present)
+        file.save(file.labels.with_origin(present))
     elif not recorded.may_be(present):
         raise InvalidInput(
             f"The labels in {file.path} are about the memories of {recorded}, and these are those of {present}; "
@@ -46,14 +46,14 @@ async def require_origin(file: LabelFile, store: Stored) -> None:
         )
 
 
-async def _require_most(file: LabelFile, store: Stored, present: Origin) -> None:
+async def _require_most_exist(file: LabelFile, store: LabelledStore, present: Origin) -> None:
     """Refuse a table in which more than half of the labelled memories are missing.
 
     Raises:
         InvalidInput: the table is such a one.
     """
     ids = sorted(file.labels.mentioned, key=str)
-    existing = await store.existing(ids)
+    existing = await store.count_existing(ids)
     if 2 * existing < len(ids):
         raise InvalidInput(
             f"Of the {len(ids):,} memories that the labels in {file.path} are about, {len(ids) - existing:,} are not "

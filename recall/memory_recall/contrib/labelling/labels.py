@@ -147,8 +147,8 @@ class Labels(BaseModel):
         """Return the state after these further events."""
         return self._with((*self.events, *events))
 
-    def of(self, origin: Origin) -> "Labels":
-        """Return the same state, recorded as that of the memories of a table."""
+    def with_origin(self, origin: Origin) -> "Labels":
+        """Return the same state with the table whose memories are labelled."""
         return Labels(seed=self.seed, origin=origin, events=self.events)
 
     def _with(self, events: Sequence[Event]) -> "Labels":

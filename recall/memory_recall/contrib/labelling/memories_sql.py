@@ -41,5 +41,5 @@ def read_statement(table: MemoryTable, *, of_user: bool) -> str:
 
 
 def existing_statement(table: MemoryTable) -> str:
-    """Return the statement that counts the memories of the ids $1, whether they may be shown or not."""
+    """Return the statement that counts the memories with the ids $1, those that may not be shown among them."""
     return f"SELECT count(*) FROM {table.qualified} m WHERE {table.row('m').id} = ANY($1::{table.key.stored}[])"

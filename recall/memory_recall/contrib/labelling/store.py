@@ -66,7 +66,7 @@ class PostgresStore:
         self._embedder = embedder
 
     async def origin(self) -> Origin:
-        """Return which table of which database this is; without its server where the role may not read that.
+        """Return the table and the database that hold the memories; without the server where the role may not read it.
 
         Raises:
             DatabaseUnreachable, DatabaseRejected: the database does not answer.
@@ -82,8 +82,8 @@ class PostgresStore:
                     server = None
         return Origin(server=server, database=name, table=f"{self._table.schema}.{self._table.name}")
 
-    async def existing(self, ids: Sequence[MemoryId]) -> int:
-        """Return how many of the memories are in the table, whether they may be shown or not."""
+    async def count_existing(self, ids: Sequence[MemoryId]) -> int:
+        """Return how many memories with these ids the table has, those that may not be shown among them."""
         found = [one for one in ids if self._holds(one)]
         return int((await self._fetch(existing_statement(self._table), found))[0]["count"])
 
