@@ -32,6 +32,7 @@ from memory_operator.resources.common import (
 )
 from memory_operator.resources.ownership import controller_uid
 from memory_operator.resources.worker_pods import destinations, mounted_secrets
+from memory_recall.embedding.api_key import first_key
 from memory_recall.errors import InvalidConfiguration
 from memory_recall.postgres.connection_uri import parse as parse_connection_uri
 
@@ -75,6 +76,17 @@ def secret_value(
         return base64.b64decode(encoded, validate=True).decode().strip()
     except (binascii.Error, UnicodeDecodeError):
         return Problem(Reason.SECRET_INVALID, f"Key {key} of Secret {location} is not text.")
+
+
+def api_key(secret: Manifest | None, location: str, key: str, *, named_by: str) -> str | Problem:
+    """Return the API key that callers of an embedder send, or a problem. Parameters are those of `secret_value`."""
+    text = secret_value(secret, location, key, holds="the API key", named_by=named_by)
+    if isinstance(text, Problem):
+        return text
+    try:
+        return first_key(text)
+    except InvalidConfiguration as error:
+        return Problem(Reason.SECRET_INVALID, f"Key {key} of Secret {location}: {error.message}", error.remedy)
 
 
 def credentials(dsn: str, location: str, key: str) -> Credentials | Problem:

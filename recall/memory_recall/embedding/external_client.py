@@ -72,8 +72,6 @@ class ExternalEmbedder(AsyncEmbedder):
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         key = None if api_key is None else BearerKey(api_key)
-        if key is not None and isinstance(api_key, str) and not key.read():
-            raise InvalidConfiguration("The embedder's API key is empty.", "Pass its key.")
         if options.api is EmbedderApi.MEMORY_INDEX:
             raise InvalidConfiguration("A memory-embedder has its own client.", "Use EmbedderClient.")
         wire = OtherWire(base_url.rstrip("/"), model, dimensions, options)

@@ -41,6 +41,21 @@ def test_an_unusable_secret_is_reported_without_its_values(given: Any, reason: R
     assert PASSWORD not in problem.message
 
 
+def test_of_a_secret_with_the_keys_of_several_callers_the_first_is_sent() -> None:
+    """It is the Secret that the embedder reads, in which a key is rotated by a further line."""
+    given = secret(key="ours\ntheirs\n")
+    assert object_facts.api_key(given, "team/embedder", "key", named_by="spec.embedder.apiKey") == "ours"
+
+
+@pytest.mark.parametrize("key", ["\n", "clé", "one\ttwo"], ids=["no key", "not ASCII", "a tab"])
+def test_a_key_that_cannot_be_sent_is_a_problem_of_its_secret(key: str) -> None:
+    problem = object_facts.api_key(secret(key=key), "team/embedder", "key", named_by="spec.embedder.apiKey")
+    assert isinstance(problem, Problem)
+    assert problem.reason is Reason.SECRET_INVALID
+    assert "team/embedder" in problem.message
+    assert key.strip() not in problem.message or not key.strip()
+
+
 @pytest.mark.promise("malformed-uri-unquoted")
 @pytest.mark.finding("M8")
 def test_a_missing_keys_message_lists_no_other_keys() -> None:

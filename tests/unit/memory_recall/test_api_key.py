@@ -19,7 +19,7 @@ MODELS = {"object": "list", "data": [{"id": "all-MiniLM-L6-v2", "dimensions": 38
 
 
 def write(file: Path, content: str) -> None:
-    file.write_text(content, encoding="utf-8")
+    file.write_bytes(content.encode())
 
 
 @pytest.fixture
@@ -99,6 +99,21 @@ def test_of_a_file_with_the_keys_of_several_callers_the_first_is_sent(key_file: 
     """It is the same Secret that the embedder reads."""
     write(key_file, "ours\ntheirs\n")
     assert BearerKey(key_file).read() == "ours"
+    assert BearerKey("ours\r\ntheirs").read() == "ours"
+
+
+@pytest.mark.parametrize("key", ["clé", "one\ttwo", "one\x0btwo"], ids=["not ASCII", "a tab", "a vertical tab"])
+async def test_a_key_that_no_header_can_hold_is_refused_and_not_quoted(
+    key_file: Path, heard: list[str | None], key: str
+) -> None:
+    write(key_file, key)
+    async with EmbedderClient("http://embedder:8080", api_key=key_file) as client:
+        with pytest.raises(EmbedderUnauthorized, match="no HTTP header can hold") as refused:
+            await client.model_info()
+    with pytest.raises(InvalidConfiguration, match="no HTTP header can hold"):
+        EmbedderClient("http://embedder:8080", api_key=key)
+    assert key not in str(refused.value)
+    assert heard == []
 
 
 def test_a_hosted_provider_without_a_key_is_refused() -> None:
