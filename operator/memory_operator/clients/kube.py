@@ -7,7 +7,7 @@ whose dynamic client has no type annotations, are converted to KubeError here.
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -47,6 +47,8 @@ _RESOURCES = {
 }
 EVERY_NAMESPACE = ""
 _REFUSALS = {400, 403, 422}  # the request itself is unwelcome: permissions, quota, admission, validation
+_PAGE = 20  # objects of an answer; one may have more than a megabyte
+_LISTED_BYTES = 64 * 2**20  # of the answers with the objects that are held together
 _LIMIT = aiohttp.ClientTimeout(total=30.0)
 _APPLY = {"content_type": "application/apply-patch+yaml", "force_conflicts": True, "field_manager": MANAGER}
 _OF_NO_OBJECT = "1"  # a resourceVersion that no object has: a write with it can only create
@@ -127,14 +129,34 @@ class Kube:
 
         Raises:
             KindMissingError: the server does not know the kind.
+            KubeError: the objects are too large to be held together.
         """
         head = {"apiVersion": _RESOURCES[kind].group_version, "kind": kind}
-        return [{**head, **item} for item in await self._items(kind, namespace, labels)]
+        found: list[Manifest] = []
+        total = 0
+        async for items, size in self._pages(kind, namespace, labels):
+            total += size
+            if total > _LISTED_BYTES:
+                limit = f"they take more than {_LISTED_BYTES >> 20} MiB; delete some of them"
+                raise KubeError(_listing(kind, namespace), 0, limit)
+            found += [{**head, **item} for item in items]
+        return found
+
+    async def each(self, kind: str, namespace: str, labels: dict[str, str] | None = None) -> AsyncIterator[Manifest]:
+        """Yield the objects that `list` would return, however large they are together; few of them are held at a time.
+
+        Raises:
+            KindMissingError: the server does not know the kind.
+        """
+        head = {"apiVersion": _RESOURCES[kind].group_version, "kind": kind}
+        async for items, _ in self._pages(kind, namespace, labels):
+            for item in items:
+                yield {**head, **item}
 
     async def uids(self, kind: str, namespace: str, labels: dict[str, str] | None = None) -> frozenset[str]:
         """Return the uids of the objects that `list` would return; only their metadata is transferred."""
-        found = await self._items(kind, namespace, labels, **_METADATA)
-        return frozenset(item["metadata"]["uid"] for item in found)
+        pages = self._pages(kind, namespace, labels, **_METADATA)
+        return frozenset([item["metadata"]["uid"] async for items, _ in pages for item in items])
 
     async def apply(self, manifest: Manifest) -> Manifest:
         """Create or change an object of the operator by server-side apply, with precedence over other field managers.
@@ -274,26 +296,46 @@ class Kube:
                 raise
             raise NameTakenError(action, 409, _not_ours(kind, namespace, name), refused=True) from None
 
-    async def _items(
+    async def _pages(
         self, kind: str, namespace: str, labels: dict[str, str] | None, **headers: str
-    ) -> Iterable[Manifest]:
-        action = f"listing {kind} in {namespace}"
+    ) -> AsyncIterator[tuple[Collection[Manifest], int]]:
+        """Yield the objects of a kind page by page, each with the size of the answer in bytes."""
+        action, position = _listing(kind, namespace), None
         selector = ",".join(f"{name}={value}" for name, value in (labels or {}).items()) or None
-        try:
-            found = await self._request(
-                action, "get", _path(kind, namespace), label_selector=selector, header_params=headers
-            )
-        except NotFoundError as error:
-            raise KindMissingError(action, error.code, error.message) from None
-        return found.get("items") or ()
+        while True:
+            options = {"label_selector": selector, "header_params": headers, "limit": _PAGE, "_continue": position}
+            try:
+                found, size = await self._answer(action, "get", _path(kind, namespace), **options)
+            except NotFoundError as error:
+                raise KindMissingError(action, error.code, error.message) from None
+            yield found.get("items") or (), size
+            position = (found.get("metadata") or {}).get("continue")
+            if not position:
+                return
 
     async def _request(self, action: str, method: str, path: str, body: object = None, **options: Any) -> Manifest:  # noqa: ANN401 - the options of an untyped library
         """Send one request and return the object in the answer. An error names the request by `action`."""
+        found, _ = await self._answer(action, method, path, body, **options)
+        return found
+
+    async def _answer(
+        self,
+        action: str,
+        method: str,
+        path: str,
+        body: object = None,
+        **options: Any,  # noqa: ANN401 - the options of an untyped library
+    ) -> tuple[Manifest, int]:
+        """Send one request and return the object in the answer, and the size of the answer in bytes."""
         with _converted_errors(action):
             answer = await self._client.request(
                 method, path, body=body, serialize=False, _request_timeout=_LIMIT, **options
             )
-            return dict(await answer.json())
+            return dict(await answer.json()), len(await answer.read())
+
+
+def _listing(kind: str, namespace: str) -> str:
+    return f"listing {kind} in {namespace}"
 
 
 def _not_ours(kind: str, namespace: str, name: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from memory_operator.api.spec import Manifest
 from memory_operator.clients.kube import KindMissingError, Kube, KubeError
-from memory_operator.controller.cache import WATCHED_OF_CNPG, NamespaceFullError, ObjectCache
+from memory_operator.controller.cache import WATCHED_OF_CNPG, ObjectCache
 from memory_operator.controller.entries import REFERRING, Owner, database_key, entry_of, owner_of
 from memory_operator.resources.common import LABEL_INSTANCE, LABEL_MANAGED_BY, MANAGER
 
@@ -16,6 +16,11 @@ COMPARE_SECONDS = 300.0
 def watched_labels(kind: str) -> dict[str, str] | None:
     """Return the labels that select the watched objects of a kind, or None if all objects of the kind are watched."""
     return None if kind in {"MemoryIndex", *WATCHED_OF_CNPG} else {LABEL_MANAGED_BY: MANAGER}
+
+
+def child_labels(name: str) -> dict[str, str]:
+    """Return the labels of the objects that the operator makes for a MemoryIndex."""
+    return {LABEL_INSTANCE: name, LABEL_MANAGED_BY: MANAGER}
 
 
 class Objects:
@@ -43,17 +48,7 @@ class Objects:
             NamespaceFullError: the objects of the namespace take too much memory to be cached.
         """
         found = self._cache.find(kind, (namespace, name))
-        return await self._listed(kind, namespace, name) if found is None else found
-
-    async def children_despite_size(self, kind: str, namespace: str, name: str) -> list[Manifest]:
-        """Return the same objects; where the namespace's objects are too large to be cached, ask the API server."""
-        try:
-            return await self.children(kind, namespace, name)
-        except NamespaceFullError:
-            return await self._listed(kind, namespace, name)
-
-    async def _listed(self, kind: str, namespace: str, name: str) -> list[Manifest]:
-        return await self._kube.list(kind, namespace, {LABEL_INSTANCE: name, LABEL_MANAGED_BY: MANAGER})
+        return await self._kube.list(kind, namespace, child_labels(name)) if found is None else found
 
     async def databases(self, namespace: str, cluster: str, database: str) -> list[Manifest]:
         """Return the Database objects in a namespace that describe this database of this Cluster.

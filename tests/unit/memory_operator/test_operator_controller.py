@@ -2,7 +2,7 @@
 
 import base64
 import copy
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from typing import Any
 
@@ -77,6 +77,12 @@ class Api:
         mine = [item for (k, n, _), item in self.objects.items() if k == kind and namespace in {n, EVERY_NAMESPACE}]
         wanted = (labels or {}).items()
         return [item for item in mine if wanted <= (item["metadata"].get("labels") or {}).items()]
+
+    async def each(
+        self, kind: str, namespace: str, labels: dict[str, str] | None = None
+    ) -> AsyncIterator[dict[str, Any]]:
+        for item in await self.list(kind, namespace, labels):
+            yield item
 
     async def apply(self, manifest: dict[str, Any]) -> dict[str, Any]:
         self._refuse(manifest["kind"])

@@ -9,9 +9,10 @@ from kubernetes.aio.client import ApiClient, Configuration
 
 from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import FINALIZER
+from memory_operator.clients import kube as kube_client
 from memory_operator.clients.kube import EVERY_NAMESPACE, KindMissingError, Kube, KubeError, NameTakenError
 from memory_operator.resources import cnpg
-from tests.unit.memory_operator.api_server import Answer, Connect, Sent, connect, failure
+from tests.unit.memory_operator.api_server import Answer, Connect, Handler, Sent, connect, failure
 from tests.unit.memory_operator.conftest import World
 
 __all__ = ["connect"]  # the fixture
@@ -95,15 +96,46 @@ async def test_a_list_gives_each_object_its_kind_and_asks_for_the_labels(connect
     ]
     await kube.list("Job", EVERY_NAMESPACE)
     assert [(one.path, one.query) for one in sent] == [
-        ("/apis/batch/v1/namespaces/team/jobs", {"labelSelector": "a=b,c=d"}),
-        ("/apis/batch/v1/jobs", {}),
+        ("/apis/batch/v1/namespaces/team/jobs", {"labelSelector": "a=b,c=d", "limit": "20"}),
+        ("/apis/batch/v1/jobs", {"limit": "20"}),
     ]
+
+
+def paged(number: int, size: int) -> Handler:
+    """An API server that has so many Jobs of so many bytes, and gives each in an answer of its own."""
+
+    def answer(sent: Sent) -> Answer:
+        place = int(sent.query.get("continue", 0))
+        metadata = {"continue": str(place + 1)} if place + 1 < number else {}
+        item = {"metadata": {"name": f"job-{place}", "uid": f"u-{place}"}, "spec": {"padding": "x" * size}}
+        return Answer(200, {"metadata": metadata, "items": [item]})
+
+    return answer
+
+
+async def test_a_list_is_read_page_by_page_to_its_end(connect: Connect) -> None:
+    kube, sent = await connect(paged(3, 1))
+    assert [item["metadata"]["name"] for item in await kube.list("Job", "team")] == ["job-0", "job-1", "job-2"]
+    assert await kube.uids("Job", "team") == {"u-0", "u-1", "u-2"}
+    assert [one.query.get("continue") for one in sent] == [None, "1", "2"] * 2
+
+
+async def test_objects_that_are_too_large_together_are_not_held_but_can_be_read_one_after_the_other(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever may create Jobs in a namespace can make hundreds of a megabyte each with the operator's labels."""
+    monkeypatch.setattr(kube_client, "_LISTED_BYTES", 2500)
+    kube, sent = await connect(paged(9, 1000))
+    with pytest.raises(KubeError, match=r"listing Job in team: they take more than .* delete some of them"):
+        await kube.list("Job", "team")
+    assert len(sent) == 3
+    assert [item["metadata"]["name"] async for item in kube.each("Job", "team")] == [f"job-{n}" for n in range(9)]
 
 
 async def test_what_exists_is_asked_for_without_transferring_the_objects(connect: Connect) -> None:
     kube, sent = await connect(Answer(200, {"items": [{"metadata": {"uid": "u-1"}}, {"metadata": {"uid": "u-2"}}]}))
     assert await kube.uids("Pod", EVERY_NAMESPACE, {"a": "b"}) == {"u-1", "u-2"}
-    assert (sent[0].path, sent[0].query) == ("/api/v1/pods", {"labelSelector": "a=b"})
+    assert (sent[0].path, sent[0].query) == ("/api/v1/pods", {"labelSelector": "a=b", "limit": "20"})
     assert sent[0].accept.startswith("application/json;as=PartialObjectMetadataList")
 
 
