@@ -25,7 +25,7 @@ from memory_operator.clients.kube import EVERY_NAMESPACE, KindMissingError, Kube
 from memory_operator.controller.cache import ObjectCache
 from memory_operator.controller.embedder_tls import EmbedderTlsObserver
 from memory_operator.controller.entries import CHILDREN
-from memory_operator.controller.objects import Objects
+from memory_operator.controller.objects import Objects, child_labels
 from memory_operator.reconcile.active_embedder import before_swap, embedder_of_active, needs_swap
 from memory_operator.reconcile.authorization.claims import holder_to_read, is_claimed_by
 from memory_operator.reconcile.authorization.consent import check_cluster, check_embedder_owner, check_secret
@@ -116,6 +116,7 @@ class Observer:
             next_embedder=deployments.get(f"{index.name}-{NEXT_COMPONENT}"),
             sync=deployments.get(f"{index.name}-sync"),
             loads=await self._probe.loads(pod for pod in pods if pod.component == COMPONENT),
+            next_loads=await self._probe.loads(pod for pod in pods if pod.component == NEXT_COMPONENT),
             key_refused=await self._probe.key_refused(
                 pod for pod in pods if pod.component == "sync" and index.embedder_key
             ),
@@ -134,15 +135,18 @@ class Observer:
         )
 
     async def workers(self, manifest: Manifest) -> tuple[Manifest | None, tuple[JobFacts, ...]]:
-        """Return the Deployment of the sync worker and the Jobs that an object controls, whatever its specification."""
+        """Return the Deployment of the sync worker and the Jobs that an object controls, whatever its specification.
+
+        They are read from the API server, since the cache holds nothing of a namespace whose objects are too large.
+        """
         meta = manifest["metadata"]
-        listed = [
-            await self.objects.children_despite_size(kind, meta["namespace"], meta["name"])
-            for kind in ("Deployment", "Job")
-        ]
-        deployments, jobs = ([item for item in items if controller_uid(item) == meta["uid"]] for items in listed)
-        sync = next((item for item in deployments if item["metadata"]["name"] == f"{meta['name']}-sync"), None)
-        return sync, tuple(object_facts.job_facts(job, ()) for job in jobs)
+        namespace, name = meta["namespace"], meta["name"]
+        sync = await self._kube.get("Deployment", namespace, f"{name}-sync")
+        jobs = self._kube.each("Job", namespace, child_labels(name))
+        return (
+            sync if sync and controller_uid(sync) == meta["uid"] else None,
+            tuple([object_facts.job_facts(job, ()) async for job in jobs if controller_uid(job) == meta["uid"]]),
+        )
 
     async def observe_deletion(self, index: MemoryIndex) -> DeletionFacts:
         """Return the facts from which a deletion decides what to undo before the finalizer is removed."""
@@ -396,12 +400,9 @@ class Observer:
         if named is None:
             return None
         secret = await self._kube.get("Secret", index.namespace, named.secret_name)
-        return check_secret(index, secret, "api-key") or object_facts.secret_value(
-            secret,
-            f"{index.namespace}/{named.secret_name}",
-            named.key,
-            holds="the API key",
-            named_by=field,
+        location = f"{index.namespace}/{named.secret_name}"
+        return check_secret(index, secret, "api-key") or object_facts.api_key(
+            secret, location, named.key, named_by=field
         )
 
 

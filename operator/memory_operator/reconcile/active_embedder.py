@@ -14,7 +14,7 @@ from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import Manifest, MemoryIndex
 from memory_operator.reconcile.authorization.permissions import Permitted, check_external
 from memory_operator.reconcile.context import Context
-from memory_operator.reconcile.embedder import mismatch, scale_live
+from memory_operator.reconcile.embedder import mismatch, scale_live, with_unused_gpu
 from memory_operator.reconcile.embedder_tls import certificate_obstacle, refused_by_pod
 from memory_operator.reconcile.facts import Observed, Problem
 from memory_operator.reconcile.plan import Step, failed_step
@@ -116,7 +116,8 @@ def plan_active_embedder(context: Context, facts: DatabaseFacts, *, replicas: in
         return Step(Verdict.no(Reason.SCALED_TO_ZERO, f"{where} has no pods; recalls are by words alone."), actions)
     untrusted = certificate_obstacle(index, observed, context.now) or refused_by_pod(index, observed)
     problem = observed.external if index.serves_tls and isinstance(observed.external, Problem) else None
-    obstacle = untrusted or rollout_obstacle(where, observed.embedder, observed.pods_of(COMPONENT), changes=False)
+    pods = with_unused_gpu(index, observed.pods_of(COMPONENT), observed.loads)
+    obstacle = untrusted or rollout_obstacle(where, observed.embedder, pods, changes=False)
     if problem and not obstacle:
         obstacle = failed_step(problem).verdict
     serving = Verdict.yes(Reason.AVAILABLE, f"{where} serves {active}.")

@@ -22,7 +22,14 @@ from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import Manifest, MemoryIndex
 from memory_operator.reconcile.context import Context
 from memory_operator.reconcile.embedder_tls import certificate_obstacle, refused_by_pod
-from memory_operator.reconcile.facts import EmbedderLoad, Observed, Problem, Recommendation, ReportedModel
+from memory_operator.reconcile.facts import (
+    EmbedderLoad,
+    Observed,
+    PodFacts,
+    Problem,
+    Recommendation,
+    ReportedModel,
+)
 from memory_operator.reconcile.jobs import active_job
 from memory_operator.reconcile.model_file.cleanup import delete_unneeded
 from memory_operator.reconcile.model_file.fetch import plan_fetch
@@ -251,11 +258,28 @@ def mismatch(index: MemoryIndex, observed: Observed) -> Verdict | None:
     return None
 
 
-def fallen_back_to_cpu(index: MemoryIndex, loads: tuple[EmbedderLoad, ...]) -> EmbedderLoad | None:
-    """Return the load of a pod that computes on the CPU although the specification demands a GPU; None if none does."""
+def with_unused_gpu(
+    index: MemoryIndex, pods: tuple[PodFacts, ...], loads: Iterable[EmbedderLoad]
+) -> tuple[PodFacts, ...]:
+    """Return the pods, with a problem for each that computes on the CPU although the specification demands a GPU.
+
+    Such a pod neither ends nor becomes ready, so that Kubernetes reports nothing of it.
+    """
     if index.spec.embedder.gpu_layers == 0:
-        return None
-    return next((load for load in loads if load.device == "cpu"), None)
+        return pods
+    on_cpu = {load.pod for load in loads if load.device == "cpu"}
+    return tuple(
+        replace(
+            pod,
+            problem=Problem(
+                Reason.GPU_NOT_USED,
+                f"Pod {pod.name} computes on the CPU though spec.embedder.gpuLayers asks for a GPU.",
+            ),
+        )
+        if pod.name in on_cpu and pod.problem is None
+        else pod
+        for pod in pods
+    )
 
 
 def _unmanaged_verdict(index: MemoryIndex, observed: Observed) -> Verdict:
@@ -279,16 +303,11 @@ def _verdict(index: MemoryIndex, observed: Observed, replicas: int, *, changes: 
         return Verdict.no(Reason.STARTING, f"{name} is being created.")
     if replicas == 0:
         return Verdict.no(Reason.SCALED_TO_ZERO, f"{name} has no pods; recalls are by words alone.")
-    on_cpu = fallen_back_to_cpu(index, observed.loads)
     untrusted = refused_by_pod(index, observed)
     if untrusted and not changes:
         return untrusted
-    if on_cpu and deployment.ready == 0 and not changes:
-        return Verdict.no(
-            Reason.GPU_NOT_USED, f"Pod {on_cpu.pod} computes on the CPU though spec.embedder.gpuLayers asks for a GPU."
-        )
     note = "" if resources.serves_while_rolling_out(index) else NO_POD_MEANWHILE
-    pods = observed.pods_of(COMPONENT)
+    pods = with_unused_gpu(index, observed.pods_of(COMPONENT), observed.loads)
     obstacle = rollout_obstacle(name, deployment, pods, changes=changes, note=note) or mismatch(index, observed)
     if obstacle:
         return obstacle

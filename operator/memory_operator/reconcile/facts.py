@@ -253,6 +253,8 @@ class Observed:
     """All observed facts from which one reconcile decides.
 
     Attributes:
+        loads: what the embedder's pods report about themselves.
+        next_loads: the same of the pods of the next model's embedder during a swap.
         peers: read only if the database does not record that the table belongs to this object.
         query_seconds: the time that the queries of this observation took in the database.
         unreachable_since: the time since which the database has not answered; None if it does.
@@ -293,6 +295,7 @@ class Observed:
     consented_hosts: frozenset[str] = frozenset()
     referring: tuple[str, ...] = ()
     loads: tuple[EmbedderLoad, ...] = ()
+    next_loads: tuple[EmbedderLoad, ...] = ()
     key_refused: bool = False
     children: Mapping[tuple[str, str], Manifest] = field(default_factory=dict)
     admissions: Mapping[tuple[str, str], Admission] = field(default_factory=dict)

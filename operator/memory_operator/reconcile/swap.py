@@ -29,7 +29,7 @@ from memory_operator.reconcile.active_embedder import (
 )
 from memory_operator.reconcile.authorization.consent import users_of
 from memory_operator.reconcile.context import Context
-from memory_operator.reconcile.embedder import delete_embedder
+from memory_operator.reconcile.embedder import delete_embedder, with_unused_gpu
 from memory_operator.reconcile.embedder_tls import certificate_obstacle
 from memory_operator.reconcile.facts import JobState, Observed, Problem
 from memory_operator.reconcile.indexing.backfill import sync_verdict
@@ -229,7 +229,7 @@ def _next_embedder_obstacle(index: MemoryIndex, observed: Observed) -> Step | No
     loading = Verdict.no(Reason.SWAPPING, f"{name} loads {index.spec.embedding.model}; recalls go on meanwhile.")
     if observed.next_embedder is None:
         return Step(loading)
-    pods = observed.pods_of(resources.NEXT_COMPONENT)
+    pods = with_unused_gpu(index, observed.pods_of(resources.NEXT_COMPONENT), observed.next_loads)
     obstacle = rollout_obstacle(name, observed.next_embedder, pods, changes=False)
     return Step(obstacle if obstacle.stalls else loading) if obstacle else None
 

@@ -250,7 +250,8 @@ def _shutdown_delay(index: MemoryIndex) -> int:
 
 
 def _resources(index: MemoryIndex) -> Manifest:
-    return index.spec.embedder.resources or DEFAULT_RESOURCES
+    """Return the resources that the specification states, or the defaults if none of its lists has an entry."""
+    return {kind: amounts for kind, amounts in index.spec.embedder.resources.items() if amounts} or DEFAULT_RESOURCES
 
 
 def _processor_and_memory(resources: Manifest) -> Manifest:

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -21,7 +22,7 @@ from memory_operator.reconcile.plan import Apply
 from memory_operator.resources.cnpg import DatabaseObject
 from memory_recall.schema.requirements.unique_ids import id_faults
 from memory_recall.status import NO_INDEX, RowCounts
-from tests.unit.memory_operator.conftest import EMPTY, FULL, HOSTED, VALID_INDEX, World, condition
+from tests.unit.memory_operator.conftest import EMPTY, FULL, HOSTED, START, VALID_INDEX, World, condition
 
 HEALTHY = ClusterFacts("dbaas", "pg", phase=object_facts.HEALTHY_PHASE)
 MIGRATED = replace(FULL, rows=RowCounts(total=10, pending=10), index=NO_INDEX)
@@ -241,11 +242,39 @@ def test_an_old_extension_is_updated_where_the_image_has_a_newer_one(world: Worl
 def test_a_fallback_to_the_cpu_is_reported(world: World) -> None:
     index = world.index(embedder={"gpuLayers": -1})
     load = EmbedderLoad(pod="mem-embedder-x", device="cpu", gpu_layers_offloaded=0)
-    plan = world.decide(index, database=MIGRATED, embedder=STARTING, loads=(load,))
+    pods = (PodFacts("mem-embedder-x", "embedder"),)
+    plan = world.decide(index, database=MIGRATED, embedder=STARTING, pods=pods, loads=(load,))
     assert condition(plan, "EmbedderReady")["reason"] == "GpuNotUsed"
     assert plan.status is not None
     assert plan.status["embedder"]["device"] == "cpu"
     assert plan.status["embedder"]["gpuLayersOffloaded"] == 0
+
+
+def test_a_new_pod_that_fell_back_to_the_cpu_is_named_while_an_older_one_serves(world: World) -> None:
+    """The older pod may compute on the CPU as it was asked to; a roll-out that replaces it says nothing of it."""
+    index = world.index(embedder={"gpuLayers": -1, "minReplicas": 2, "maxReplicas": 2})
+    old, new = (PodFacts(f"mem-embedder-{name}", "embedder", created_at=START + timedelta(seconds=age))
+                for name, age in (("old", 0), ("new", 9)))  # fmt: skip
+    rolling = replace(SERVING, replicas=2, current=False, updated=1)
+
+    def reported(*on_cpu: str) -> dict[str, Any]:
+        loads = tuple(EmbedderLoad(pod=name, device="cpu") for name in on_cpu)
+        plan = world.decide(index, database=MIGRATED, embedder=rolling, pods=(old, new), loads=loads)
+        return condition(plan, "EmbedderReady")
+
+    assert reported("mem-embedder-old")["reason"] == "RollingOut"
+    said = reported("mem-embedder-old", "mem-embedder-new")
+    assert said["reason"] == "GpuNotUsed"
+    assert "mem-embedder-new computes on the CPU" in said["message"]
+
+
+def test_a_pod_that_fell_back_to_the_cpu_is_named_beside_one_that_serves(world: World) -> None:
+    index = world.index(embedder={"gpuLayers": -1, "minReplicas": 2, "maxReplicas": 2})
+    pods = tuple(PodFacts(f"mem-embedder-{name}", "embedder") for name in "ab")
+    loads = (EmbedderLoad(pod="mem-embedder-b", device="cpu"),)
+    plan = world.decide(index, database=MIGRATED, embedder=replace(SERVING, replicas=2), pods=pods, loads=loads)
+    said = condition(plan, "EmbedderReady")
+    assert (said["status"], "mem-embedder-b computes on the CPU" in said["message"]) == ("True", True)
 
 
 def test_an_external_embedder_is_used_and_nothing_is_run(world: World) -> None:
