@@ -18,7 +18,7 @@ import yaml
 
 import devcluster
 from devcluster.cluster import Cluster
-from devcluster.demo.environment import MODEL
+from devcluster.demo.environment import DIMENSIONS, MODEL
 from devcluster.images.project import ProjectImages
 from devcluster.postgres import Postgres, create_postgres, database_object
 from devcluster.settings import REPOSITORY
@@ -78,16 +78,20 @@ class Place:
             "POSTGRES": self.tenant.postgres.name,
             "DATABASE": self.tenant.database,
             "ALLOWED": self.tenant.name,
-            "NEXT": "custom",
-            "EMBEDDING": json.dumps(self.next_embedding()),
+            "NEXT": MODEL,
+            "EMBEDDING": json.dumps({"model": MODEL, "dimensions": DIMENSIONS}),
+            "FORMER": str(self.directory / "embedding.json"),
             "BEFORE": str(self.directory / "embedder.json"),
         }
 
-    def next_embedding(self) -> dict[str, Any]:
-        """Return spec.embedding with another name for the one model that the image holds."""
+    def first_embedding(self) -> dict[str, Any]:
+        """Return spec.embedding with another name for the one model that the image holds.
+
+        It says more than the next model may: its pooling, window and file.
+        """
         file = {"path": f"/models/{MODEL}.gguf", "digest": PROFILES[MODEL].file_digest}
         source = {"image": {"reference": self.images.embedder, **file}}
-        return {"model": "custom", "pooling": "mean", "maxTokens": 256, "source": source}
+        return {"model": "custom", "dimensions": DIMENSIONS, "pooling": "mean", "maxTokens": 256, "source": source}
 
     def write(self, name: str, *bodies: Any) -> None:
         """Write a file that a page names."""
@@ -104,7 +108,7 @@ def place(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     tenant.store(MEMORIES)
     cluster.apply(database_object(postgres, tenant.database))
     place = Place(tenant, images, tmp_path_factory.mktemp("runbooks"))
-    place.write("memoryindex.yaml", manifest(tenant, {}))
+    place.write("memoryindex.yaml", manifest(tenant, {"embedding": place.first_embedding()}))
     place.write("values.yaml", {name: {"image": image(getattr(images, name))} for name in ("operator", "embedder")})
     yield place
     for namespace in (tenant.name, postgres.namespace):
@@ -223,7 +227,8 @@ def assert_back(place: Place) -> None:
 
 
 def assert_swapped(place: Place) -> None:
-    assert place.tenant.index()["status"]["model"] == {"active": "custom"}
+    assert place.tenant.index()["status"]["model"] == {"active": MODEL}
+    assert place.tenant.index()["spec"]["embedding"].keys() == {"model", "dimensions"}
     assert_installed(place)
 
 

@@ -209,6 +209,13 @@ def test_resources_pass_through_untouched(world: World) -> None:
     assert container["resources"] == GPU["embedder"]["resources"]
 
 
+def test_lists_of_resources_without_an_entry_leave_the_defaults(world: World) -> None:
+    """They remain where a patch removes the GPU, and a pod without a limit of memory could take the node's."""
+    index = world.index(embedder={"resources": {"requests": {}, "limits": {}}})
+    container = pod_spec(embedder.deployment(index, world.images, replicas=1))["containers"][0]
+    assert container["resources"] == embedder.DEFAULT_RESOURCES
+
+
 def test_the_gpu_memory_that_a_model_may_take_is_the_engines_limit(world: World) -> None:
     limited = world.index(**{**GPU, "embedder": {**GPU["embedder"], "gpuMemory": 1500}})
     command = pod_spec(embedder.deployment(limited, world.images, replicas=1))["containers"][0]["command"]
