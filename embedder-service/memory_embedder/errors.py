@@ -104,6 +104,13 @@ def loading() -> EmbedderError:
     return EmbedderError(ErrorKind.LOADING, "The model is being loaded; try again shortly.", retry_after_seconds=2)
 
 
+def draining() -> EmbedderError:
+    """Return the error that callers get whose request is not answered before the service stops."""
+    return EmbedderError(
+        ErrorKind.DRAINING, "This pod is shutting down; send the request again.", retry_after_seconds=1
+    )
+
+
 def too_long(name: str, limit: int, field: str) -> EmbedderError:
     """Return the error for a text beyond a model's window of `limit` tokens where none may be cut."""
     return EmbedderError(

@@ -183,7 +183,8 @@ async def _run(
 async def shut_down(service: EmbeddingService, server: uvicorn.Server, signals: asyncio.Queue[int]) -> None:
     """Wait for a signal, then drain and stop the server after the shutdown delay.
 
-    There is no delay after SIGINT, and a second signal ends the delay.
+    There is no delay after SIGINT, and a second signal ends the delay. What has not been answered when the time to
+    drain is over is refused, so that callers send it elsewhere, before the server cuts the connections.
     """
     delay = service.settings.shutdown_delay_seconds if await signals.get() == signal.SIGTERM else 0.0
     if service.begin_termination():
@@ -191,6 +192,8 @@ async def shut_down(service: EmbeddingService, server: uvicorn.Server, signals: 
             await asyncio.wait_for(signals.get(), delay)
     service.begin_drain()  # admission ends at once; admitted requests are still answered
     server.should_exit = True
+    await asyncio.sleep(service.limits.drain_seconds)
+    service.give_up()
 
 
 def _as_refusal(error: Exception) -> EmbedderError:

@@ -18,7 +18,7 @@ import stamina
 import structlog
 
 from memory_embedder.engine.protocol import Computer, TokenIds, Vectors
-from memory_embedder.errors import EmbedderError, ErrorKind
+from memory_embedder.errors import EmbedderError, ErrorKind, draining
 from memory_embedder.scheduling.lanes import Batch, Item, Lane, Lanes, Role
 from memory_embedder.scheduling.plan import WorkerPlan
 from memory_embedder.telemetry.metrics import Metrics, QueueReading
@@ -82,6 +82,7 @@ class Dispatcher:
         self._tickets: dict[int, Ticket] = {}
         self._numbers = itertools.count(1)
         self._stopping = False
+        self._given_up = 0  # requests
         self._workers = [_Worker(Role.EXPRESS, plan.express_threads)]
         self._workers += [_Worker(Role.GENERAL, plan.threads) for _ in range(plan.general)]
         self._workers += [_Worker(Role.RERANK, plan.threads) for _ in range(plan.rerank)]
@@ -121,9 +122,7 @@ class Dispatcher:
         with self._lock:
             self._loop_thread = threading.get_native_id()
             if self._stopping:
-                raise EmbedderError(
-                    ErrorKind.DRAINING, "This pod is shutting down; send the request again.", retry_after_seconds=1
-                )
+                raise draining()
             self._lanes.admit(lane, items, caller)
             self._tickets[number] = ticket
             self._lanes.start(now=time.monotonic())
@@ -151,15 +150,28 @@ class Dispatcher:
         now = time.monotonic()
         return max((now - since for worker in self._workers if (since := worker.busy_since) is not None), default=0.0)
 
-    def drain(self, timeout: float) -> bool:
-        """Stop admission, wait up to `timeout` seconds for admitted requests, and return whether all were answered."""
-        deadline = time.monotonic() + timeout
+    def give_up(self) -> None:
+        """Stop admission, and answer all requests that wait or are being computed with `DRAINING`."""
         with self._lock:
+            self._stopping = True
+            left = list(self._tickets.values())
+            self._given_up += len(left)
+        for ticket in left:
+            with suppress(RuntimeError):  # the loop is closed: nobody awaits the future
+                ticket.loop.call_soon_threadsafe(_resolve, ticket, draining())
+
+    def drain(self, timeout: float) -> bool:
+        """Stop admission, and wait up to `timeout` seconds for admitted requests; not at all after `give_up`.
+
+        Return whether all requests were answered with what they asked for.
+        """
+        with self._lock:
+            deadline = time.monotonic() + (0 if self._given_up else timeout)
             self._stopping = True
             self._wake_if_drained()
             while self._tickets and (left := deadline - time.monotonic()) > 0:
                 self._drained.wait(left)
-            finished = not self._tickets
+            finished = not (self._tickets or self._given_up)
         for worker in self._workers:
             if worker.thread and worker.thread.is_alive():
                 worker.thread.join(timeout=max(0.1, deadline - time.monotonic()))

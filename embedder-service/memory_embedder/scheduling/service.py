@@ -17,7 +17,7 @@ import structlog
 from memory_embedder.engine.hardware import FreeCores, available_threads
 from memory_embedder.engine.protocol import Computer, EncodedText, Engine, EngineFacts, EngineOptions, Vectors
 from memory_embedder.engine.vectors import unusable_rows
-from memory_embedder.errors import EmbedderError, ErrorKind, loading, no_reranker, too_long, unusable_texts
+from memory_embedder.errors import EmbedderError, ErrorKind, draining, loading, no_reranker, too_long, unusable_texts
 from memory_embedder.models.profiles import ModelProfile
 from memory_embedder.scheduling.dispatcher import Dispatcher, Ticket
 from memory_embedder.scheduling.lanes import Lane, LaneLimits, Lanes, Role
@@ -30,6 +30,7 @@ from memory_embedder.settings import EmbedderSettings, Limits
 from memory_embedder.telemetry.metrics import Metrics, QueueReading
 from memory_embedder.telemetry.tracing import Tracing
 
+_HANG_FACTOR = 4  # times as long as at start, a batch beside others may take
 _WATCH_DELAY_SECONDS = 0.05  # most queries are answered by then, without a task that waits for a disconnect
 
 Disconnected = Callable[[], Awaitable[None]]
@@ -100,6 +101,7 @@ class EmbeddingService:
         self._engine: Engine | None = None
         self._reranking_engine: Engine | None = None
         self._dispatcher: Dispatcher | None = None
+        self._warm: list[WarmComputers] = []
         self._cache = QueryCache(self.limits.cached_queries)
         self._tokenizers = TokenizingThreads()
         self._free_cores = FreeCores()
@@ -174,19 +176,19 @@ class EmbeddingService:
         if self.state is State.READY:
             return
         if self.state in {State.TERMINATING, State.DRAINING}:
-            raise EmbedderError(
-                ErrorKind.DRAINING, "This pod is shutting down; send the request again.", retry_after_seconds=1
-            )
+            raise draining()
         raise self._refusal or loading()
 
     def require_alive(self) -> None:
         """Check that no batch has stopped making progress.
 
         Raises:
-            EmbedderError: a batch has been computing for more than `Limits.hang_seconds`.
+            EmbedderError: a batch has been computing for more than `Limits.hang_seconds`, and for several times as long
+                as the largest one took at start.
         """
         hung = self._dispatcher.longest_batch_seconds() if self._dispatcher else 0.0
-        if hung > self.limits.hang_seconds:
+        largest = max((warm.longest_seconds for warm in self._warm), default=0.0)
+        if hung > max(self.limits.hang_seconds, _HANG_FACTOR * largest):
             raise EmbedderError(
                 ErrorKind.ENGINE, f"A batch has been computing for {hung:.0f} s; this pod must be restarted."
             )
@@ -295,6 +297,11 @@ class EmbeddingService:
         """Refuse new requests from now on. Admitted requests are still answered."""
         self._become(State.DRAINING)
 
+    def give_up(self) -> None:
+        """Answer the admitted requests with `DRAINING` that have not been answered yet."""
+        if self._dispatcher:
+            self._dispatcher.give_up()
+
     def close(self) -> bool:
         """Answer the admitted requests within a time limit, and return whether all of them were answered.
 
@@ -367,6 +374,7 @@ class EmbeddingService:
         )
         warm = WarmComputers(engine, plan.batch_tokens)
         reranking = self._reranking_engine and WarmComputers(self._reranking_engine, plan.batch_tokens)
+        self._warm = [warm, *([reranking] if reranking else [])]
 
         def make_computer(role: Role, threads: int) -> Computer:
             return reranking(threads) if reranking and role is Role.RERANK else warm(threads)

@@ -128,6 +128,7 @@ class WarmComputers:
         self._typical = _full_batch(engine, batch_tokens)
         self._largest = _full_batch(engine, engine.facts.batch_capacity)
         self._rates: list[float] = []
+        self.longest_seconds = 0.0  # that a context's largest batch took when it was made
 
     def __call__(self, threads: int) -> Computer:
         """Make a warm context that computes with `threads` threads.
@@ -145,7 +146,9 @@ class WarmComputers:
         return computer
 
     def _warm_up(self, computer: Computer) -> None:
+        started = time.monotonic()
         require_usable(computer.embed(self._largest))
+        self.longest_seconds = max(self.longest_seconds, time.monotonic() - started)
         started = time.monotonic()
         vectors = require_usable(computer.embed(self._typical))
         self._rates.append(sum(map(len, self._typical)) / max(1e-6, time.monotonic() - started))

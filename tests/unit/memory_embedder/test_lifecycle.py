@@ -116,6 +116,24 @@ async def test_liveness_notices_a_hung_batch_and_recovers_with_it(
     service.close()
 
 
+async def test_a_batch_that_takes_as_long_as_the_largest_one_at_start_is_not_hung(
+    make_service: Make, engine: Any, connect: Connect, connect_probe: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A window of thousands of tokens on one thread takes minutes, and to end the pod would begin them anew."""
+    service = make_service(limits=Limits(hang_seconds=0))
+    service.load()
+    for warm in service._warm:
+        monkeypatch.setattr(warm, "longest_seconds", 1000.0)
+    engine.gate.clear()
+    async with connect(service) as client, connect_probe(service) as probe:
+        slow = asyncio.create_task(client.post("/v1/embeddings", json={"input": "x"}))
+        await until(lambda: sum(service.reading().inflight.values()) > 0)
+        assert (await probe.get("/healthz")).status_code == 200
+        engine.gate.set()
+        assert (await slow).status_code == 200
+    service.close()
+
+
 async def test_a_context_that_is_replaced_at_the_second_attempt_leaves_the_service_alive(
     make_service: Make, engine: Any, connect: Connect, connect_probe: Connect
 ) -> None:
