@@ -32,7 +32,8 @@ class State:
 class Recall:
     """One recall of `asker`: the markers in the answer, or the reason of a refusal in `error`, else None.
 
-    `stood_still` are the seconds between `began` and `ended` in which its process did nothing at all.
+    `stood_still` are the seconds between `began` and `ended` in which the loop of its process did not go on. `computed`
+    are those for which the process computed, and `queued` those for which it waited for a processor.
     """
 
     store: str
@@ -43,6 +44,8 @@ class Recall:
     degraded: str | None
     found: tuple[str, ...]
     stood_still: float = 0.0
+    computed: float = 0.0
+    queued: float = 0.0
 
 
 @dataclass

@@ -9,8 +9,9 @@ import asyncio
 import json
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from memory_recall import (
     DsnFile,
@@ -39,11 +40,11 @@ def say(**line: object) -> None:
     answers.flush()
 
 
+@dataclass
 class Standstill:
     """How long this process has stood still, in seconds, because the machine was busy or the loop was."""
 
-    def __init__(self) -> None:
-        self.seconds = 0.0
+    seconds: float = 0.0
 
     async def watch(self) -> None:
         """Count by how much each of many short pauses is too long."""
@@ -51,6 +52,32 @@ class Standstill:
             began = time.monotonic()
             await asyncio.sleep(_TICK_SECONDS)
             self.seconds += time.monotonic() - began - _TICK_SECONDS
+
+
+@dataclass(frozen=True)
+class Clock:
+    """A moment, and how long this process had computed, waited for a processor and stood still until then."""
+
+    now: float
+    computed: float
+    queued: float
+    stood_still: float
+
+    @classmethod
+    def read(cls, standstill: Standstill) -> Self:
+        """Read the clocks. The time for which the thread of the loop has waited for a processor is Linux's."""
+        _, queued, _ = Path("/proc/self/schedstat").read_text(encoding="ascii").split()
+        return cls(time.monotonic(), time.process_time(), int(queued) / 1e9, standstill.seconds)
+
+    def line(self, later: Self) -> dict[str, float]:
+        """Return what passed until `later` as fields of a line about a recall."""
+        return {
+            "began": self.now,
+            "ended": later.now,
+            "stood_still": later.stood_still - self.stood_still,
+            "computed": later.computed - self.computed,
+            "queued": later.queued - self.queued,
+        }
 
 
 async def opened(file: Path, *, pooled: bool) -> Any:
@@ -73,7 +100,7 @@ async def recall_in(
     while True:
         asker, question = await questions.get()
         line: dict[str, Any] = {"store": name, "asker": asker, "error": None, "degraded": None, "found": []}
-        began, stood = time.monotonic(), standstill.seconds
+        began = Clock.read(standstill)
         try:
             result = await recall.recall(RecallQuery(question, user_id=asker, limit=5))
             line["degraded"] = result.reason
@@ -82,7 +109,7 @@ async def recall_in(
             ]
         except MemoryIndexError as error:
             line["error"] = error.reason
-        say(**line, began=began, ended=time.monotonic(), stood_still=standstill.seconds - stood)
+        say(**line, **began.line(Clock.read(standstill)))
         await asyncio.sleep(_PAUSE_SECONDS)
 
 

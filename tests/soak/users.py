@@ -99,8 +99,9 @@ class Observer:
         self.longest = max(self.longest, seconds)
         if seconds > LONGEST_RECALL_SECONDS:
             outcome = recall.error or recall.degraded or "answered"
-            still = f"{recall.stood_still:.2f} s of them its process stood still"
-            say(slow=f"a recall in {recall.store} took {seconds:.2f} s ({still}): {outcome}")
+            still = f"for {recall.stood_still:.2f} s of them its loop stood still"
+            used = f"it computed for {recall.computed:.2f} s and waited for a processor for {recall.queued:.2f} s"
+            say(slow=f"a recall in {recall.store} took {seconds:.2f} s ({still}; {used}): {outcome}")
         if recall.error is not None:
             self.recalls["refused"] += 1
             self.reasons[f"{recall.store}: {recall.error}"] += 1
