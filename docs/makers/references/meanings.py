@@ -121,7 +121,7 @@ REASONS: dict[Reason, str] = {
     Reason.SCHEMA_AHEAD: "The database has a revision of a later release, as after the operator was rolled back.",
     Reason.EMBEDDER_REJECTED: "The embedder refuses texts that the model should take.",
     Reason.MODEL_MISMATCH: "The embedder serves, or the specification names, another file than the vectors' one.",
-    Reason.QUARANTINED_ROWS: "Every row has a vector but those that were given up after repeated failures.",
+    Reason.QUARANTINED_ROWS: "Every row has a vector but those that were given up: refused, or failed repeatedly.",
     Reason.SYNC_NOT_PROGRESSING: "The sync worker runs, and embeds none of the pending rows.",
     Reason.GRAPH_NOT_PROGRESSING: "The sync worker runs, and links none of the changed memories to their concepts.",
     Reason.EMBEDDER_UNAVAILABLE: "The embedder's Deployment is missing, serves another model, or does not answer.",

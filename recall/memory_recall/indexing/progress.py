@@ -4,6 +4,7 @@ Only numbers, names and classes of errors are reported. The names of all metrics
 embedder do.
 """
 
+import math
 import time
 from dataclasses import dataclass, replace
 from types import TracebackType
@@ -77,13 +78,15 @@ class WorkerMetrics:
             registry=self.registry,
         )  # fmt: skip
         self.index_recall = Gauge(
-            "memory_worker_index_recall", "Share of the true neighbours that the index found when sampled.",
+            "memory_worker_index_recall", "Share of the true neighbours that the index found; NaN before a sample.",
             registry=self.registry,
         )  # fmt: skip
         self.warmed = Gauge(
-            "memory_worker_warmed", "Share that was read ahead, since the server started, of what is to be.",
+            "memory_worker_warmed", "Share that was read ahead of what is to be; NaN in other workers.",
             registry=self.registry,
         )  # fmt: skip
+        for unmeasured in (self.index_recall, self.warmed):  # by other workers and before the first measurement
+            unmeasured.set(math.nan)
         self._seen: WeakKeyDictionary[Tally, Tally] = WeakKeyDictionary()
         self._started: tuple[str, int] | None = None
 

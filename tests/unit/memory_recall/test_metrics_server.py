@@ -1,5 +1,6 @@
 """The metrics of workers and operator: what Prometheus gets, and that idle connections do not keep it out."""
 
+import math
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -247,3 +248,10 @@ def test_the_health_check_says_whether_the_process_lives_where_it_knows_it(alive
     assert connection.getresponse().status == status
     connection.close()
     server.close()
+
+
+def test_what_a_worker_does_not_measure_is_no_number() -> None:
+    """A zero of a backfill would read as an index that finds nothing."""
+    registry = WorkerMetrics().registry
+    for name in ("memory_worker_index_recall", "memory_worker_warmed"):
+        assert math.isnan(registry.get_sample_value(name) or 0), name

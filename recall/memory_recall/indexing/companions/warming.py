@@ -53,6 +53,7 @@ class Warmer:
         An error is logged, and the server is checked again later, because an error here must not stop the sync
         worker.
         """
+        self.metrics.warmed.set(0)
         while not stop.is_set():
             try:
                 await self._watch(stop)

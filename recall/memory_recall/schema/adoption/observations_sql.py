@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
+from memory_recall.errors import DatabaseUnreachable
 from memory_recall.postgres.connection import AnyConnection
 from memory_recall.postgres.driver_errors import translated
 from memory_recall.schema.adoption.observations import (
@@ -28,6 +29,11 @@ from memory_recall.schema.table import MemoryTable, quoted
 SAMPLED_ROWS = 1000
 _SMALL_TABLE = 64 * 2**20  # bytes; below, rows are counted and chosen one by one
 _STATEMENT_TIMEOUT_MS = 30_000
+_CANCELED = "57014"
+_TOO_LONG = (
+    "It was ended after half a minute; nothing was changed. Repeat it when no other session holds a lock on the table "
+    "(VACUUM FULL and ALTER TABLE do) and the disk is less busy."
+)
 _LONGEST_DOCUMENT = 100_000  # bytes as stored; keys of longer documents are not looked for
 _LONGEST_MEASURED = 200_000  # bytes; longer texts count as so many characters as they have bytes
 _LETTERS = 400  # characters of a text whose scripts are counted
@@ -92,11 +98,20 @@ SELECT coalesce(sum(greatest(l.reltuples, 0)), 0)::bigint AS rows, coalesce(sum(
 
 @asynccontextmanager
 async def looking(connection: AnyConnection) -> AsyncIterator[None]:
-    """Run the statements of the block in a transaction that cannot write, each of them for at most half a minute."""
+    """Run the statements of the block in a transaction that cannot write, each of them for at most half a minute.
+
+    Raises:
+        DatabaseUnreachable: a statement took longer.
+    """
     with translated("looking at the table"):
         await connection.execute("BEGIN TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
         await connection.execute(f"SET LOCAL statement_timeout = {_STATEMENT_TIMEOUT_MS}")
-    yield
+    try:
+        yield
+    except DatabaseUnreachable as error:
+        if error.sqlstate != _CANCELED:
+            raise
+        raise DatabaseUnreachable(error.message, _TOO_LONG, sqlstate=error.sqlstate) from None
     with translated("looking at the table"):
         await connection.execute("ROLLBACK")
 

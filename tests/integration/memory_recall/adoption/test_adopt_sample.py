@@ -56,6 +56,21 @@ async def test_texts_are_measured_and_no_text_is_shown(
     assert "25 %, about 10 rows" in screen.stdout
 
 
+async def test_a_look_that_waits_for_a_lock_is_ended_and_says_what_to_do(
+    database: Database, adopt: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The limit is that of the command itself, so that the role's own has no part in it."""
+    monkeypatch.setattr(observations_sql, "_STATEMENT_TIMEOUT_MS", 100)
+    async with database.connection() as connection:
+        await connection.execute(NOTES)
+        async with connection.transaction():
+            await connection.execute("LOCK TABLE notes")
+            done = await adopt("notes")
+    assert done.exit_code != 0
+    assert "no other session holds a lock on the table" in done.stderr
+    assert "statement timeout is set for this role" not in done.stderr
+
+
 async def test_a_fillfactor_is_proposed_for_a_table_that_is_updated_often(database: Database, adopt: Run) -> None:
     async with database.connection() as connection:
         await connection.execute(NOTES)
