@@ -117,9 +117,7 @@ class Observer:
             sync=deployments.get(f"{index.name}-sync"),
             loads=await self._probe.loads(pod for pod in pods if pod.component == COMPONENT),
             next_loads=await self._probe.loads(pod for pod in pods if pod.component == NEXT_COMPONENT),
-            key_refused=await self._probe.key_refused(
-                pod for pod in pods if pod.component == "sync" and index.embedder_key
-            ),
+            key_refused=await self._key_refused(index, pods),
             external=reference
             or await self._external(index, consented, authorities)
             or await self._tls.unverified(index, authorities, served),
@@ -133,6 +131,10 @@ class Observer:
             kubernetes=await self.objects.kubernetes(),
             children={(kind, item["metadata"]["name"]): item for kind in CHILDREN for item in children[kind]},
         )
+
+    async def _key_refused(self, index: MemoryIndex, pods: Iterable[PodFacts]) -> bool:
+        """Return whether the sync worker reports that its embedder's API key is lost or refused."""
+        return await self._probe.key_refused(pod for pod in pods if pod.component == "sync" and index.embedder_key)
 
     async def workers(self, manifest: Manifest) -> tuple[Manifest | None, tuple[JobFacts, ...]]:
         """Return the Deployment of the sync worker and the Jobs that an object controls, whatever its specification.
