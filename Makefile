@@ -23,9 +23,7 @@ TYPED := recall/memory_recall operator/memory_operator embedder-service/memory_e
 # Options of `make demo`: DATA=dir (a set in harness form), KEEP=1 (leave the cluster running), DRIVER=kind|node|current, LOCAL=1.
 DEMO_FLAGS := $(if $(DATA),--data $(DATA)) $(if $(KEEP),--keep) $(if $(DRIVER),--driver $(DRIVER)) $(if $(LOCAL),--local)
 
-# The cluster tests wait for most of their time: two workers run them, on one cluster, and three others all else.
 BY_MODULE := --dist loadscope --no-loadscope-reorder
-SIDE_BY_SIDE := --numprocesses 5 $(BY_MODULE)
 
 # Root on Debian gets missing packages installed; everybody else is told which they are.
 PREFLIGHT = $(PY) -m devcluster preflight $(if $(and $(filter 0,$(shell id -u)),$(shell command -v apt-get)),--install)
@@ -41,12 +39,20 @@ demo: $(VENV)/.installed $(DEFAULT_MODEL)  ## From nothing to answers by meaning
 	$(MAKE) --no-print-directory local
 	$(PY) -m devcluster.demo $(DEMO_FLAGS)
 
+# The cluster tests wait for most of their time: two workers run them, on one cluster, beside three others for all else.
+# These are two runs, because every worker collects all tests of its run. What runs in the background ignores Ctrl-C by
+# default; the trap undoes that.
 .PHONY: test
 test: host $(DEFAULT_MODEL) multilingual-model  ## Unit and integration tests, and those of a cluster that nothing happens to
 	$(PY) -m devcluster build
 	$(MAKE) --no-print-directory setup
 	$(PY) -m devcluster prepare
-	$(PY) -m pytest $(SIDE_BY_SIDE)
+	output=$$(mktemp); trap 'rm -f "$$output"' EXIT; failed=0; \
+	(trap - INT; exec $(PY) -m pytest --numprocesses 2 $(BY_MODULE) tests/e2e) >"$$output" 2>&1 & \
+	$(PY) -m pytest --numprocesses 3 $(BY_MODULE) tests/integration tests/unit || failed=$$?; \
+	wait $$! || failed=$$?; \
+	cat "$$output"; \
+	exit $$failed
 
 .PHONY: e2e-local
 e2e-local: setup host $(if $(shell command -v mvn),second-model)  ## Delivery as users do it: helm, Terraform, runbooks, GitOps, dashboards, and a cluster that is hurt; ends with one line of JSON

@@ -17,6 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import xdist
 
 import devcluster
 from devcluster.cluster import Cluster
@@ -29,13 +30,19 @@ from tests.support.cluster.tenants import Tenant
 
 ROOT = Path(__file__).parents[2]
 FAILED = pytest.StashKey[bool]()
+ALONE_OR_FIRST = {"master", "gw0"}  # what pytest-xdist calls a process without workers, and the first worker
 TEST_SECONDS = 600.0
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Build what the clusters need before the first test, whose time limit does not allow for compiling Kubernetes."""
-    on_cluster = any(item.get_closest_marker("cluster") for item in session.items)
-    if on_cluster and not session.config.option.collectonly:
+    """Build what the clusters need before the first test, whose time limit does not allow for compiling Kubernetes.
+
+    Of several workers the first one does so, before it reports what it collected: until then no worker gets a test.
+    """
+    if session.config.option.collectonly or xdist.get_xdist_worker_id(session) not in ALONE_OR_FIRST:
+        return
+    if any(item.get_closest_marker("cluster") for item in session.items):
         capture = session.config.pluginmanager.getplugin("capturemanager")
         with capture.global_and_fixture_disabled():
             devcluster.prepare()
