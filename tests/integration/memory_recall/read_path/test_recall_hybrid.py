@@ -2,6 +2,7 @@
 
 import math
 from datetime import UTC, datetime, timedelta
+from itertools import product
 from typing import Any
 
 import asyncpg
@@ -52,15 +53,15 @@ async def test_a_long_query_finds_memories_that_lack_some_of_its_terms(
     assert best.rank == pytest.approx((best.evidence.lexical_score / reach) ** 2)
 
 
-@pytest.mark.parametrize("mode", ["hybrid", "lexical", "dense"])
-@pytest.mark.parametrize("sort_by", ["relevance", "importance", "recency"])
-async def test_deleted_memories_are_never_recalled(memories: Any, embedder: Any, mode: str, sort_by: str) -> None:
+async def test_deleted_memories_are_never_recalled(memories: Any, embedder: Any) -> None:
     """Neither by the lexical nor by the dense leg nor by date."""
     gone = await memories.add("the wireguard tunnel port", deleted=True)
     kept = await memories.add("the wireguard tunnel key", vector=axis(1.0))
-    result = await memories.recalling(embedder).recall(make_query("wireguard tunnel port", mode=mode, sort_by=sort_by))
-    assert gone not in result.ids
-    assert result.ids == [kept]
+    recall = memories.recalling(embedder)
+    for mode, sort_by in product(("hybrid", "lexical", "dense"), ("relevance", "importance", "recency")):
+        result = await recall.recall(make_query("wireguard tunnel port", mode=mode, sort_by=sort_by))
+        assert gone not in result.ids, f"{mode}, by {sort_by}"
+        assert result.ids == [kept], f"{mode}, by {sort_by}"
 
 
 async def test_filters_hold_for_both_legs(memories: Any, embedder: Any) -> None:
@@ -201,9 +202,12 @@ async def test_an_empty_query_lists_by_importance_as_the_api_does(memories: Any,
 
 
 @pytest.mark.promise("statements-bind-values")
-@pytest.mark.parametrize(
-    "query",
-    [
+@pytest.mark.parametrize("lexical", ["bm25", "ts_rank"])
+async def test_no_query_text_causes_a_syntax_error(memories: Any, embedder: Any, lexical: str) -> None:
+    """Whatever a prompt contains, a recall answers, and the dense leg takes part."""
+    await memories.add("some café with a teapot 🫖", vector=axis(1.0))
+    recall = memories.recalling(embedder, lexical=lexical)
+    for query in (
         "don't & ! | <-> ( ' \\ : *",
         "a\x00b",
         "\ud800 lone",
@@ -211,14 +215,8 @@ async def test_an_empty_query_lists_by_importance_as_the_api_does(memories: Any,
         "x" * 60_000,
         "'; DROP TABLE memories; --",
         "café 🫖",
-    ],
-)
-@pytest.mark.parametrize("lexical", ["bm25", "ts_rank"])
-async def test_no_query_text_causes_a_syntax_error(memories: Any, embedder: Any, query: str, lexical: str) -> None:
-    """Whatever a prompt contains, a recall answers, and the dense leg takes part."""
-    await memories.add("some café with a teapot 🫖", vector=axis(1.0))
-    result = await memories.recalling(embedder, lexical=lexical).recall(make_query(query))
-    assert not result.degraded
+    ):
+        assert not (await recall.recall(make_query(query))).degraded, repr(query)
 
 
 async def test_legs_are_timed_on_request(memories: Any, embedder: Any) -> None:
