@@ -11,6 +11,7 @@ from pgvector.asyncpg import register_vector
 from memory_recall.embedding.profiles import ModelProfile
 from memory_recall.postgres.connection import Connection, DsnText, connect
 from memory_recall.schema.migrate import MigrationRequest, migrate
+from memory_recall.search.fusion import Fusion
 from tests.integration.conftest import CopyOf, Database
 from tests.integration.memory_recall.fake_embedder import FakeEmbedder
 from tests.integration.memory_recall.partitioned import create_partitioned
@@ -60,6 +61,14 @@ async def filled(database: Database, request_for: Callable[..., MigrationRequest
     )
     yield connection
     await connection.close()
+
+
+@pytest.fixture
+def few_fusions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only two fusions are tried where the commands try many, since each costs a recall for every question."""
+    few = [Fusion(), Fusion(alpha=0.5)]
+    monkeypatch.setattr("memory_recall.contrib.labelling.store.fusions", lambda _default: few)
+    monkeypatch.setattr("memory_recall.cli.tune.settings", lambda _default: few)
 
 
 @pytest.fixture

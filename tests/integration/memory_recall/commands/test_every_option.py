@@ -19,13 +19,10 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from memory_recall.cli import tune
 from memory_recall.cli.app import create_app
-from memory_recall.contrib.labelling import store
 from memory_recall.postgres.connection import DsnText, connect
 from memory_recall.postgres.identity_sql import read_identity
 from memory_recall.schema.claims_sql import TableClaim
-from memory_recall.search.fusion import Fusion
 from tests.integration.memory_recall.chat_server import NO, ChatServer
 from tests.integration.memory_recall.read_path.test_evaluate_command import TEXTS, fill
 from tests.integration.memory_recall.swap.conftest import SwapBench, swaps
@@ -225,12 +222,9 @@ class Shell:
 
 
 @pytest.fixture
-def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+def folder(few_fusions: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """A folder with the files that the lines name."""
     monkeypatch.chdir(tmp_path)
-    few = [Fusion(), Fusion(alpha=0.5)]
-    monkeypatch.setattr(store, "fusions", lambda _default: few)
-    monkeypatch.setattr(tune, "settings", lambda _default: few)
     asked = [
         {"query_id": str(n), "text": f"{TEXTS[n % 4]} {HOSTILE}", "stratum": HOSTILE, "relevant_ids": [n % 4 + 1]}
         for n in range(32)

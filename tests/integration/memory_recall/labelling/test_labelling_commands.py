@@ -16,10 +16,8 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from memory_recall.cli import page, tune
+from memory_recall.cli import page
 from memory_recall.cli.app import create_app
-from memory_recall.contrib.labelling import store
-from memory_recall.search.fusion import Fusion
 from tests.integration.memory_recall.read_path.test_evaluate_command import TEXTS, fill
 
 ROOT = Path(__file__).parents[4]
@@ -68,14 +66,11 @@ def end_page(addresses: "Queue[str]") -> None:
 
 
 @pytest.fixture
-def settings(bench: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The settings of the commands, a folder of their own, and few fusions, since each costs a recall a question."""
+def settings(bench: Any, few_fusions: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The settings of the commands, and a folder of their own."""
     for name, value in bench.environment().items():
         monkeypatch.setenv(name, value)
     monkeypatch.chdir(tmp_path)
-    few = [Fusion(), Fusion(alpha=0.5)]
-    monkeypatch.setattr(store, "fusions", lambda _default: few)
-    monkeypatch.setattr(tune, "settings", lambda _default: few)
 
 
 async def test_every_command_of_the_page_runs_and_no_sensitive_text_is_in_what_they_say_or_write(

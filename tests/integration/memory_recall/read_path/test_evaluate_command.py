@@ -1,4 +1,4 @@
-"""The reading commands as processes, against a real database and an embedder on a real socket."""
+"""The reading commands, most of them as processes, against a real database and an embedder on a real socket."""
 
 import asyncio
 import json
@@ -7,9 +7,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from typer.testing import CliRunner
+
+from memory_recall.cli.app import create_app
+from memory_recall.hnsw.repair import build_index
+from memory_recall.postgres.connection import DsnText
 from memory_recall.search.fusion import Fusion
 from tests.integration.memory_recall.chat_server import ChatServer, said
 from tests.integration.memory_recall.fake_embedder import vector_of
+from tests.integration.memory_recall.workbench import INDEX
 
 MEMORY = Path(sys.executable).with_name("memory")
 TEXTS = ["the zigbee dongle hangs", "scrub the zfs pool", "tomatoes like sun", "renew the certificate"]
@@ -24,6 +30,12 @@ async def run(environment: dict[str, str], *arguments: str, stdin: str = "") -> 
     return process.returncode or 0, out.decode(), err.decode()
 
 
+async def run_here(environment: dict[str, str], *arguments: str, stdin: str = "") -> tuple[int, str, str]:
+    """Run a command in this process, in which a test may have replaced what takes long."""
+    done = await asyncio.to_thread(CliRunner().invoke, create_app(), arguments, input=stdin, env=environment)
+    return done.exit_code, done.stdout, done.stderr
+
+
 async def fill(bench: Any) -> None:
     async with bench.database.connection() as connection:
         for text in TEXTS:
@@ -33,8 +45,7 @@ async def fill(bench: Any) -> None:
                 text,
                 vector,
             )
-    code, _, err = await run(bench.environment(), "index", "build", "--json")
-    assert code == 0, err
+    await build_index(DsnText(bench.database.dsn), bench.plan.table, INDEX)
 
 
 def questions(**changes: Any) -> str:
@@ -180,9 +191,7 @@ def many(count: int) -> str:
     return "\n".join(json.dumps(line) for line in lines)
 
 
-async def test_tune_prints_the_gain_with_its_interval_and_writes_only_to_the_given_file(
-    bench: Any, tmp_path: Path
-) -> None:
+async def test_tune_prints_the_gain_with_its_interval(bench: Any) -> None:
     """On questions that every setting answers, nothing is to be gained and the default is kept."""
     await fill(bench)
     code, out, err = await run(bench.environment(), "tune", "--json", stdin=many(32))
@@ -190,29 +199,35 @@ async def test_tune_prints_the_gain_with_its_interval_and_writes_only_to_the_giv
     report = json.loads(out)
     assert (report["questions"], report["recommended"]) == (32, False)
     assert report["gain"]["recall@10"] == {"difference": 0.0, "low": 0.0, "high": 0.0, "p_value": 1.0}
+
+
+async def test_tune_writes_the_setting_to_the_given_file(bench: Any, few_fusions: None, tmp_path: Path) -> None:
+    await fill(bench)
     written = tmp_path / "fusion.json"
-    code, out, err = await run(bench.environment(), "tune", "--output", str(written), stdin=many(32))
+    code, out, err = await run_here(bench.environment(), "tune", "--output", str(written), stdin=many(32))
     assert code == 0, err
     assert "95 % interval" in out
     assert Fusion(**json.loads(written.read_text())) == Fusion()
 
 
-async def test_tune_says_what_each_level_of_relevance_keeps_once_the_usual_cosine_is_found(bench: Any) -> None:
+async def test_tune_says_what_each_level_of_relevance_keeps_once_the_usual_cosine_is_found(
+    bench: Any, few_fusions: None
+) -> None:
     """Every question is the text of its memory, so that all are kept; before, relevance is not known."""
     await fill(bench)
-    code, out, err = await run(bench.environment(), "tune", "--json", stdin=many(32))
+    code, out, err = await run_here(bench.environment(), "tune", "--json", stdin=many(32))
     assert code == 0, err
     assert json.loads(out)["relevance"] == {"unknown": "UsualCosineNotFoundYet"}
     async with bench.database.connection() as connection:
         await connection.execute("UPDATE memory_index_models SET usual_cosine = 0.3")
-    code, out, err = await run(bench.environment(), "tune", "--json", stdin=many(32))
+    code, out, err = await run_here(bench.environment(), "tune", "--json", stdin=many(32))
     assert code == 0, err
     relevance = json.loads(out)["relevance"]
     assert (relevance["relevant_memories"], relevance["prompts"], relevance["recommended"]) == (32, 75, "certain")
     assert {one["kept"] for one in relevance["levels"]} == {1.0}
     in_vain = [one["in_vain"] for one in relevance["levels"]]
     assert in_vain[0] > in_vain[-1]
-    code, out, err = await run(bench.environment(), "tune", stdin=many(32))
+    code, out, err = await run_here(bench.environment(), "tune", stdin=many(32))
     assert code == 0, err
     assert "Use least_relevance='certain'" in out
     assert "half of them lie below it" in out.replace("\n", " ")
