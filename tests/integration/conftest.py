@@ -52,30 +52,38 @@ def _version() -> int:
     return int(os.environ.get("MEMORY_TEST_POSTGRES", "18"))
 
 
-async def _create_database(server: PostgresInstance, original: str = "template1") -> Database:
-    name = f"test_{secrets.token_hex(6)}"
-    admin = await asyncpg.connect(server.superuser_dsn())
-    try:
-        if not await admin.fetchval("SELECT EXISTS (SELECT FROM pg_roles WHERE rolname = $1)", APP_ROLE):
-            await admin.execute(f"CREATE ROLE {APP_ROLE} LOGIN PASSWORD '{APP_PASSWORD}'")
-            await admin.execute(f"CREATE ROLE {CERTIFIED_ROLE} LOGIN IN ROLE {APP_ROLE}")
-        # Its files are copied, which takes half the time of writing each page to the log.
-        await admin.execute(f"CREATE DATABASE {name} OWNER {APP_ROLE} TEMPLATE {original} STRATEGY FILE_COPY")
-    finally:
-        await admin.close()
-    return Database(name=name, dsn=server.dsn(name), superuser_dsn=server.superuser_dsn(name), server=server)
+class Databases:
+    """Creates the databases of tests on one server; the first creation also makes the roles.
 
+    A database that a test has left is dropped when the next one is created, so that both need one connection. Those
+    that are left at last are removed with the server.
+    """
 
-@contextlib.asynccontextmanager
-async def _fresh_database(server: PostgresInstance, original: str = "template1") -> AsyncIterator[Database]:
-    created = await _create_database(server, original)
-    name = created.name
-    yield created
-    admin = await asyncpg.connect(server.superuser_dsn())
-    try:
-        await admin.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
-    finally:
-        await admin.close()
+    def __init__(self, server: PostgresInstance) -> None:
+        self._server = server
+        self._has_roles = False
+        self._left: list[str] = []
+
+    async def create(self, original: str = "template1") -> Database:
+        """Create a database that stays for as long as the server."""
+        name, server = f"test_{secrets.token_hex(6)}", self._server
+        admin = await asyncpg.connect(server.superuser_dsn())
+        try:
+            if not self._has_roles:
+                await admin.execute(f"CREATE ROLE {APP_ROLE} LOGIN PASSWORD '{APP_PASSWORD}'")
+                await admin.execute(f"CREATE ROLE {CERTIFIED_ROLE} LOGIN IN ROLE {APP_ROLE}")
+                self._has_roles = True
+            while self._left:
+                await admin.execute(f"DROP DATABASE IF EXISTS {self._left.pop()} WITH (FORCE)")
+            # Its files are copied, which takes half the time of writing each page to the log.
+            await admin.execute(f"CREATE DATABASE {name} OWNER {APP_ROLE} TEMPLATE {original} STRATEGY FILE_COPY")
+        finally:
+            await admin.close()
+        return Database(name=name, dsn=server.dsn(name), superuser_dsn=server.superuser_dsn(name), server=server)
+
+    def leave(self, *databases: Database) -> None:
+        """Have these databases dropped, which no test needs any more."""
+        self._left += [database.name for database in databases]
 
 
 @pytest.fixture(scope="session")
@@ -99,11 +107,18 @@ def replica(postgres: PostgresInstance) -> Iterator[PostgresInstance]:
         yield instance
 
 
+@pytest.fixture(scope="session")
+def databases(postgres: PostgresInstance) -> Databases:
+    """The databases of the session's server."""
+    return Databases(postgres)
+
+
 @pytest.fixture
-async def bare_database(postgres: PostgresInstance) -> AsyncIterator[Database]:
+async def bare_database(databases: Databases) -> AsyncIterator[Database]:
     """An empty database in which pgvector has not been created."""
-    async with _fresh_database(postgres) as database:
-        yield database
+    database = await databases.create()
+    yield database
+    databases.leave(database)
 
 
 @pytest.fixture(scope="session")
@@ -113,19 +128,21 @@ def originals() -> dict[str, str]:
 
 
 @pytest.fixture
-async def copy_of(postgres: PostgresInstance, originals: dict[str, str]) -> AsyncIterator[CopyOf]:
+def copy_of(databases: Databases, originals: dict[str, str]) -> Iterator[CopyOf]:
     """Copies a database that is filled once in a session, which is much faster than filling one for each test."""
-    async with contextlib.AsyncExitStack() as stack:
+    copies: list[Database] = []
 
-        async def copy(contents: str, fill: Fill) -> Database:
-            if contents not in originals:
-                original = await _create_database(postgres)
-                await original.create_extension()
-                await fill(original)
-                originals[contents] = original.name
-            return await stack.enter_async_context(_fresh_database(postgres, originals[contents]))
+    async def copy(contents: str, fill: Fill) -> Database:
+        if contents not in originals:
+            original = await databases.create()
+            await original.create_extension()
+            await fill(original)
+            originals[contents] = original.name
+        copies.append(await databases.create(originals[contents]))
+        return copies[-1]
 
-        yield copy
+    yield copy
+    databases.leave(*copies)
 
 
 @pytest.fixture
@@ -138,8 +155,8 @@ async def database(copy_of: CopyOf) -> Database:
 
 
 @pytest.fixture
-async def own_database(own_postgres: PostgresInstance) -> AsyncIterator[Database]:
+async def own_database(own_postgres: PostgresInstance) -> Database:
     """A database with pgvector on a server for one test alone."""
-    async with _fresh_database(own_postgres) as database:
-        await database.create_extension()
-        yield database
+    database = await Databases(own_postgres).create()
+    await database.create_extension()
+    return database

@@ -152,10 +152,6 @@ class PostgresInstance:
         if self._user:
             shutil.chown(signal, self._user)
 
-    def become_primary(self) -> None:
-        """From the next start on take writes again."""
-        (self._data / "standby.signal").unlink()
-
     def superuser_dsn(self, database: str = "postgres") -> str:
         return f"postgresql://postgres:{SUPERUSER_PASSWORD}@127.0.0.1:{self.port}/{database}"
 

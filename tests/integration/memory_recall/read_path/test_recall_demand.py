@@ -170,9 +170,6 @@ async def test_nothing_is_recorded_on_a_replica(own_bench: Workbench) -> None:
     assert await _recalls_without_a_record(pool, recall, bench.database) == []
     assert await bench.value("SELECT pg_is_in_recovery()")
     assert await bench.value(WANTED) is None
-    server.stop("fast")
-    server.become_primary()
-    server.start()  # the fixture drops its database
 
 
 async def _recalls_without_a_record(pool: Any, recall: HybridRecall, database: Any) -> list[int]:
