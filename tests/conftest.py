@@ -15,6 +15,7 @@ SECOND_WORKER = (
     "test_e2e_hostile", "test_e2e_hostile_tenant", "test_e2e_bad_input", "test_e2e_model_fetch", "test_e2e_privacy",
     "faults/test_e2e_failover", "faults/test_e2e_faults",
 )  # fmt: skip
+ENGINE_TESTS = "tests/integration/memory_embedder/"
 
 # How long an example takes is not judged, because machines differ.
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -22,10 +23,15 @@ settings.load_profile("untimed")
 
 
 class ModuleScheduling(LoadScopeScheduling):
-    """Gives each module to one worker, and all cluster tests to two workers, since they share one cluster."""
+    """Gives each module to one worker, and all cluster tests to two workers, since they share one cluster.
+
+    One worker runs all tests with the embedder's engine, so that their model files and their server are made once.
+    """
 
     def _split_scope(self, nodeid: str) -> str:
         module = nodeid.split("::", maxsplit=1)[0]
+        if module.startswith(ENGINE_TESTS):
+            return ENGINE_TESTS
         if not module.startswith(CLUSTER_TESTS):
             return module
         name = module.removeprefix(CLUSTER_TESTS).removesuffix(".py")
