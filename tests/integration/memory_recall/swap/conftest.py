@@ -14,15 +14,15 @@ from memory_recall.embedding.served_model import ServedModel
 from memory_recall.hnsw.repair import IndexParameters
 from memory_recall.indexing.embedders import EmbedderDirectory
 from memory_recall.postgres.connection import DsnText, connect
-from memory_recall.schema.migrate import MigrationRequest, migrate
+from memory_recall.schema.migrate import MigrationRequest
 from memory_recall.schema.models_sql import Roles, read_roles
 from memory_recall.schema.revisions import require_schema
 from memory_recall.swap import state_sql
 from memory_recall.swap.process import Measure, SwapProcess, SwapRequest
 from memory_recall.swap.state_sql import SwapRecord
-from tests.integration.conftest import CopyOf
+from tests.integration.conftest import CopyOf, Database
 from tests.integration.memory_recall.fake_embedder import FakeEmbedder, vector_of
-from tests.integration.memory_recall.workbench import DIMENSIONS, Workbench, migrate_and_index
+from tests.integration.memory_recall.workbench import DIMENSIONS, Workbench, migrate_and_index, workbench
 
 NEXT_SALT = "next:"
 
@@ -136,14 +136,19 @@ class SwapBench:
 @pytest.fixture
 async def swaps(copy_of: CopyOf, request_for: Callable[..., MigrationRequest]) -> AsyncIterator[SwapBench]:
     """Forty embedded and indexed rows, and a next model of the same length."""
-    database = await copy_of("migrated", lambda empty: migrate(DsnText(empty.dsn), request_for()))
+
+    async def fill(empty: Database) -> None:
+        async with workbench(empty, request_for()) as bench:
+            await bench.insert(*(f"text {number}" for number in range(40)))
+            await bench.backfill()
+            await migrate_and_index(DsnText(empty.dsn), request_for())
+
+    database = await copy_of("forty embedded and indexed rows", fill)
     async with (
         FakeEmbedder(dimensions=DIMENSIONS) as active,
         FakeEmbedder(dimensions=DIMENSIONS, model="small", digest="sha256:bb") as following,
     ):
         following.salt = NEXT_SALT
         bench = SwapBench(Workbench(database, active), following)
-        await bench.work.insert(*(f"text {number}" for number in range(40)))
-        await bench.work.backfill()
-        await migrate_and_index(DsnText(database.dsn), request_for())
+        await bench.work.execute(f"UPDATE memory_index_models SET embedder_url = '{active.url}'")
         yield bench
