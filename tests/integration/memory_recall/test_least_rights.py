@@ -64,9 +64,7 @@ async def test_a_worker_s_role_is_enough_for_backfill_and_sync(bench: Workbench,
         await bench.execute("UPDATE memories SET content = 'steady' WHERE content = 'shaky'")
         await bench.execute("UPDATE memories SET is_sensitive = true WHERE content = 'two'")
         await bench.until_embedded(3)
-        async with asyncio.timeout(30):
-            while await bench.value(HASHES_OF_GONE_ROWS):  # noqa: ASYNC110  (it is the database that changes)
-                await asyncio.sleep(0.05)
+        await bench.until_value(HASHES_OF_GONE_ROWS, lambda count: count == 0)
     finally:
         process.terminate()
         _, errors = await process.communicate()

@@ -68,9 +68,7 @@ async def sweeping(bench: Workbench, database: Database | None = None) -> AsyncI
 
 
 async def until_gone(bench: Workbench, query: str) -> None:
-    async with asyncio.timeout(10):
-        while await bench.value(query):  # noqa: ASYNC110  (it is the database that changes)
-            await asyncio.sleep(0.02)
+    await bench.until_value(query, lambda count: count == 0)
 
 
 @pytest.mark.parametrize("change", CHANGES)

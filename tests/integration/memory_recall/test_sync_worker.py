@@ -44,49 +44,43 @@ async def running(bench: Workbench, *, poll_seconds: float) -> AsyncIterator[asy
             await task
 
 
-async def embedded(bench: Workbench, rows: int, *, patience: float = 30) -> None:
-    async with asyncio.timeout(patience):
-        while await bench.embedded() != rows:  # noqa: ASYNC110  (it is the database that changes)
-            await asyncio.sleep(0.02)
-
-
 async def test_a_write_wakes_sync_without_waiting_for_the_poll(bench: Workbench) -> None:
     await bench.insert("was there before")
     async with running(bench, poll_seconds=NEVER):
-        await embedded(bench, 1)
+        await bench.until_embedded(1)
         await bench.insert("written while it runs")
-        await embedded(bench, 2)
+        await bench.until_embedded(2)
         await bench.execute("UPDATE memories SET content = 'edited' WHERE id = 1")
         await _received(bench, "edited")
-        await embedded(bench, 2)
+        await bench.until_embedded(2)
         await bench.execute("UPDATE memories SET is_sensitive = true WHERE id = 2")
         assert await bench.embedded() == 1
         await bench.execute("UPDATE memories SET is_sensitive = false WHERE id = 2")
-        await embedded(bench, 2)
+        await bench.until_embedded(2)
     assert await bench.problems() == []
 
 
 async def test_a_lost_notification_only_delays_a_row(bench: Workbench) -> None:
     async with running(bench, poll_seconds=0.2):
         await bench.insert("heard")
-        await embedded(bench, 1)
+        await bench.until_embedded(1)
         async with bench.database.connection() as connection, connection.transaction():
             await connection.execute("ALTER TABLE memories DISABLE TRIGGER zz_memory_index_insert")
             await connection.execute("INSERT INTO memories (content) VALUES ('unheard')")
             await connection.execute("ALTER TABLE memories ENABLE ALWAYS TRIGGER zz_memory_index_insert")
-        await embedded(bench, 2)
+        await bench.until_embedded(2)
 
 
 async def test_sync_listens_again_after_its_connection_was_cut(bench: Workbench) -> None:
     async with running(bench, poll_seconds=NEVER):
         await bench.insert("first")
-        await embedded(bench, 1)
+        await bench.until_embedded(1)
         await bench.execute(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() "
             "AND application_name IN ('memory-sync', 'memory-writer')"
         )
         await bench.insert("second")
-        await embedded(bench, 2)
+        await bench.until_embedded(2)
 
 
 async def test_sync_pauses_while_a_backfill_runs(bench: Workbench) -> None:
@@ -99,7 +93,7 @@ async def test_sync_pauses_while_a_backfill_runs(bench: Workbench) -> None:
         result = await backfill
         assert result.tally.embedded == 60
         await bench.insert("afterwards")
-        await embedded(bench, 61)
+        await bench.until_embedded(61)
     assert max(bench.embedder.received.values()) == 1
 
 
@@ -182,7 +176,7 @@ async def test_a_failed_row_is_tried_again_when_it_is_due(bench: Workbench) -> N
         refused = iter([True])
         bench.embedder.behaviour = lambda texts: (200, {}, b"?") if "shaky" in texts and next(refused, False) else None
         await bench.insert("shaky")
-        await embedded(bench, 1)
+        await bench.until_embedded(1)
 
 
 async def test_sigterm_ends_the_process_cleanly_with_a_line_of_json(bench: Workbench) -> None:
@@ -191,7 +185,7 @@ async def test_sigterm_ends_the_process_cleanly_with_a_line_of_json(bench: Workb
         env={**os.environ, **bench.environment()}, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
     await bench.insert("text")
-    await embedded(bench, 1, patience=120)
+    await bench.until_embedded(1)
     process.send_signal(signal.SIGTERM)
     output, _ = await asyncio.wait_for(process.communicate(), 60)
     assert process.returncode == 0

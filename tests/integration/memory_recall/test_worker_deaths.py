@@ -17,6 +17,9 @@ from tests.integration.memory_recall.workbench import EmbeddedAgain, Workbench
 ROWS, BATCH = 120, 8
 FINISHED = 24
 POISON = "poison"
+SESSIONS = (
+    "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE 'memory-%'"
+)
 Killing = Callable[[Workbench, asyncio.subprocess.Process], Awaitable[None]]
 
 
@@ -35,19 +38,14 @@ async def worker(bench: Workbench, *arguments: str) -> AsyncIterator[asyncio.sub
         await process.wait()
 
 
-async def until(condition: Callable[[], Awaitable[object]]) -> None:
-    async with asyncio.timeout(60):
-        while not await condition():  # noqa: ASYNC110  (what is awaited happens in another process)
-            await asyncio.sleep(0.02)
+async def until_waiting(bench: Workbench, fragment: str) -> None:
+    """Wait until a session of the worker waits for a lock in a statement with that fragment."""
+    await bench.until_value(f"{SESSIONS} AND wait_event_type = 'Lock' AND query LIKE '%{fragment}%'")
 
 
-async def waiting(bench: Workbench, fragment: str) -> bool:
-    """Whether a session of the worker waits for a lock in a statement with that fragment."""
-    found: bool = await bench.value(
-        "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock' "
-        f"AND application_name LIKE 'memory-%' AND query LIKE '%{fragment}%')"
-    )
-    return found
+async def until_no_session_is_left(bench: Workbench) -> None:
+    """The last statement of a killed worker may still end well."""
+    await bench.until_value(SESSIONS, lambda count: count == 0)
 
 
 def die(process: asyncio.subprocess.Process) -> None:
@@ -57,8 +55,7 @@ def die(process: asyncio.subprocess.Process) -> None:
 async def while_it_waits_for_its_lease(bench: Workbench, process: asyncio.subprocess.Process) -> None:
     async with bench.database.connection() as holder:
         await lease_share(holder, await describe(holder, "memories"), WorkerShare(), bench.ear)
-        await until(lambda: bench.value("SELECT count(*) FROM pg_stat_activity WHERE application_name "
-                                        "= 'memory-backfill' AND datname = current_database()"))  # fmt: skip
+        await bench.until_value(f"{SESSIONS} AND application_name = 'memory-backfill'")
         die(process)
         await process.wait()
 
@@ -69,7 +66,7 @@ async def while_it_reads(bench: Workbench, process: asyncio.subprocess.Process) 
     async with bench.database.connection() as holder, holder.transaction():
         await holder.execute("LOCK TABLE memories IN ACCESS EXCLUSIVE MODE")
         bench.embedder.release()
-        await until(lambda: waiting(bench, "memory_index_text_hash"))
+        await until_waiting(bench, "memory_index_text_hash")
         die(process)
         await process.wait()
 
@@ -77,7 +74,7 @@ async def while_it_reads(bench: Workbench, process: asyncio.subprocess.Process) 
 async def while_the_embedder_works(bench: Workbench, process: asyncio.subprocess.Process) -> None:
     bench.embedder.hold_after(FINISHED // BATCH)
     await bench.embedder.held.wait()
-    await until(lambda: _embedded(bench, FINISHED))
+    await bench.until_embedded(FINISHED)
     die(process)
     await process.wait()
     bench.embedder.release()
@@ -86,7 +83,7 @@ async def while_the_embedder_works(bench: Workbench, process: asyncio.subprocess
 async def while_it_writes(bench: Workbench, process: asyncio.subprocess.Process) -> None:
     async with bench.database.connection() as holder, holder.transaction():
         await holder.execute("SELECT FROM memories WHERE id BETWEEN 1 AND 8 FOR UPDATE")
-        await until(lambda: waiting(bench, "stored"))
+        await until_waiting(bench, "stored")
         die(process)
         await process.wait()
 
@@ -96,7 +93,7 @@ async def while_it_records_a_failure(bench: Workbench, process: asyncio.subproce
     bench.embedder.behaviour = lambda texts: (422, {}, b"{}") if POISON in texts else None
     async with bench.database.connection() as holder, holder.transaction():
         await holder.execute("LOCK TABLE memory_embedding_failures IN SHARE MODE")
-        await until(lambda: waiting(bench, "memory_embedding_failures"))
+        await until_waiting(bench, "memory_embedding_failures")
         die(process)
         await process.wait()
     bench.embedder.behaviour = lambda _texts: None
@@ -105,17 +102,13 @@ async def while_it_records_a_failure(bench: Workbench, process: asyncio.subproce
 async def while_it_waits_for_an_absent_embedder(bench: Workbench, process: asyncio.subprocess.Process) -> None:
     bench.embedder.hold_after(FINISHED // BATCH)
     await bench.embedder.held.wait()
-    await until(lambda: _embedded(bench, FINISHED))
+    await bench.until_embedded(FINISHED)
     await bench.embedder.stop()
     await asyncio.sleep(0.5)  # the worker is somewhere in its waiting, wherever exactly
     die(process)
     await process.wait()
     bench.embedder.release()
     await bench.embedder.start()
-
-
-async def _embedded(bench: Workbench, rows: int) -> bool:
-    return await bench.embedded() >= rows
 
 
 @pytest.mark.parametrize(
@@ -136,7 +129,7 @@ async def test_a_backfill_killed_at_any_stage_loses_nothing_and_repeats_nothing_
     await bench.insert(*(f"text {number}" for number in range(ROWS)))
     async with worker(bench, "backfill") as process:
         await killed(bench, process)
-    await until(lambda: _no_session_left(bench))
+    await until_no_session_is_left(bench)
     finished = await texts_with_a_vector(bench)
     sent = bench.embedder.received.copy()
     result = await bench.backfill()
@@ -152,16 +145,16 @@ async def test_a_sync_worker_killed_in_the_middle_is_replaced_and_repeats_nothin
     bench.embedder.hold_after(FINISHED // BATCH)
     async with worker(bench, "sync") as process:
         await bench.embedder.held.wait()
-        await until(lambda: _embedded(bench, FINISHED))
+        await bench.until_embedded(FINISHED)
         die(process)
         await process.wait()
-    await until(lambda: _no_session_left(bench))
+    await until_no_session_is_left(bench)
     finished, sent = await texts_with_a_vector(bench), bench.embedder.received.copy()
     bench.embedder.release()
     async with worker(bench, "sync"):
-        await until(lambda: _embedded(bench, ROWS))
+        await bench.until_embedded(ROWS)
         await bench.insert("written afterwards")
-        await until(lambda: _embedded(bench, ROWS + 1))
+        await bench.until_embedded(ROWS + 1)
     assert await bench.problems() == []
     assert embedded_again(bench, finished, sent) == 0
 
@@ -170,11 +163,3 @@ async def texts_with_a_vector(bench: Workbench) -> set[str]:
     async with bench.database.connection() as connection:
         rows = await connection.fetch("SELECT content FROM memories WHERE embedding IS NOT NULL")
     return {row["content"] for row in rows}
-
-
-async def _no_session_left(bench: Workbench) -> bool:
-    """The last statement of a killed worker may still end well."""
-    sessions = await bench.value(
-        "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'memory-%' AND datname = current_database()"
-    )
-    return int(sessions) == 0

@@ -26,6 +26,7 @@ from tests.integration.memory_recall.fake_embedder import FakeEmbedder, vector_o
 
 DIMENSIONS = 8
 INDEX = IndexParameters()
+_EMBEDDED = "SELECT count(embedding) FROM memories"
 EmbeddedAgain = Callable[["Workbench", Collection[str], Mapping[str, int]], int]
 
 
@@ -105,12 +106,16 @@ class Workbench:
             return await connection.fetchval(query)
 
     async def embedded(self) -> int:
-        return int(await self.value("SELECT count(embedding) FROM memories"))
+        return int(await self.value(_EMBEDDED))
+
+    async def until_value(self, query: str, accepted: Callable[[Any], object] = bool) -> None:
+        """Wait until the answer of a query is accepted; if nothing else is said, until it is true or not 0."""
+        async with asyncio.timeout(120), self.database.connection() as connection:
+            while not accepted(await connection.fetchval(query)):  # noqa: ASYNC110  (it is the database that changes)
+                await asyncio.sleep(0.01)
 
     async def until_embedded(self, goal: int) -> None:
-        async with asyncio.timeout(120):
-            while await self.embedded() < goal:  # noqa: ASYNC110  (it is the database that changes)
-                await asyncio.sleep(0.01)
+        await self.until_value(_EMBEDDED, lambda rows: rows >= goal)
 
     async def problems(self) -> list[tuple[int, str]]:
         """The invariant: every row that may have a vector has that of its present text, and no other has one."""

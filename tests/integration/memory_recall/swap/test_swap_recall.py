@@ -167,17 +167,13 @@ async def test_sync_keeps_both_columns_fresh_and_goes_on_after_the_flip(swaps: S
         )
         await swaps.swap(flip=False)
         await swaps.work.execute("UPDATE memories SET content = 'edited' WHERE id = 5")
-        await _until(swaps, "SELECT bool_and(embedding IS NOT NULL AND embedding_standby IS NOT NULL) FROM memories")
+        await swaps.work.until_value(
+            "SELECT bool_and(embedding IS NOT NULL AND embedding_standby IS NOT NULL) FROM memories"
+        )
         assert await swaps.problems() == []
         await swaps.swap()
         await swaps.work.execute("UPDATE memories SET content = 'edited later' WHERE id = 6")
-        await _until(swaps, "SELECT bool_and(embedding IS NOT NULL) FROM memories")
+        await swaps.work.until_value("SELECT bool_and(embedding IS NOT NULL) FROM memories")
         assert await swaps.problems() == []
         stop.set()
         await worker
-
-
-async def _until(swaps: SwapBench, condition: str) -> None:
-    async with asyncio.timeout(30):
-        while not await swaps.work.value(condition):  # noqa: ASYNC110  (it is the database that changes)
-            await asyncio.sleep(0.05)
