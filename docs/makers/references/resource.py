@@ -23,7 +23,7 @@ which fields belong together."""
 
 def page() -> str:
     """Return the page of the fields of specification and status."""
-    definition = yaml.safe_load(DEFINITION.read_text(encoding="utf-8"))
+    definition = yaml.load(DEFINITION.read_text(encoding="utf-8"), Loader=yaml.CSafeLoader)
     version = definition["spec"]["versions"][0]
     schema = version["schema"]["openAPIV3Schema"]
     spec, status = schema["properties"]["spec"], schema["properties"]["status"]

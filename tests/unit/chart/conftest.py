@@ -2,6 +2,7 @@
 
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -29,27 +30,28 @@ def helm() -> Path:
     return binaries.path("helm")
 
 
-def _template(helm: Path, values: Mapping[str, Any]) -> subprocess.CompletedProcess[str]:
+def _template(helm: Path, values: str) -> subprocess.CompletedProcess[str]:
     command = [str(helm), "template", "memory-index", str(CHART), "--namespace", "memory-index-system", "--values", "-"]
-    return subprocess.run(command, input=yaml.safe_dump(dict(values)), capture_output=True, text=True, check=False)
+    return subprocess.run(command, input=values, capture_output=True, text=True, check=False)
 
 
 @pytest.fixture(scope="session")
 def render_text(helm: Path) -> RenderText:
-    """What the chart renders from some values, as text, without the resource definition."""
+    """What the chart renders from some values, as text, without the resource definition; from equal values once."""
 
-    def rendered(values: Mapping[str, Any]) -> str:
+    @cache
+    def rendered(values: str) -> str:
         done = _template(helm, values)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    return rendered
+    return lambda values: rendered(yaml.safe_dump(dict(values)))
 
 
 @pytest.fixture(scope="session")
 def render(render_text: RenderText) -> Render:
     """The objects that the chart renders from some values, without the resource definition."""
-    return lambda values: [body for body in yaml.safe_load_all(render_text(values)) if body]
+    return lambda values: [body for body in yaml.load_all(render_text(values), Loader=yaml.CSafeLoader) if body]
 
 
 @pytest.fixture(scope="session")
@@ -57,7 +59,7 @@ def refuse(helm: Path) -> Refuse:
     """The error of helm for values that the chart refuses."""
 
     def refused(values: Mapping[str, Any]) -> str:
-        done = _template(helm, values)
+        done = _template(helm, yaml.safe_dump(dict(values)))
         assert done.returncode != 0, done.stdout
         return done.stderr
 
@@ -83,7 +85,7 @@ def everything(render: Render) -> Objects:
 @pytest.fixture(scope="session")
 def resource_definition() -> dict[str, Any]:
     """The MemoryIndex resource definition that the chart ships."""
-    return dict(yaml.safe_load((CHART / "crds" / "memoryindexes.yaml").read_text()))
+    return dict(yaml.load((CHART / "crds" / "memoryindexes.yaml").read_text(), Loader=yaml.CSafeLoader))
 
 
 def setting_paths(model: type[BaseModel]) -> Iterator[str]:
