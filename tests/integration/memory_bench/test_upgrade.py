@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from functools import partial
 
 import pytest
+import pytest_asyncio
 
 from memory_bench.postgres import MIGRATIONS
 from memory_bench.swap.models import DIMENSIONS
@@ -25,9 +26,9 @@ REQUEST = MigrationRequest("memories", ModelProfile(MODEL, DIMENSIONS), MIGRATIO
 LOST_ROWS, LOST_VECTORS = 3, 10
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def environment() -> AsyncIterator[UpgradeEnvironment]:
-    """A server and an embedder."""
+    """A server, in which each test has a database of its own, and an embedder."""
     async with running_environment() as made:
         yield made
 

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from memory_operator.api.conditions import OPTIONAL_CONDITIONS, ConditionType
 from memory_operator.api.reasons import Reason
+from memory_operator.api.spec import MemoryIndex
 from memory_operator.clients import object_facts
-from memory_operator.reconcile.facts import Credentials, Problem
+from memory_operator.reconcile.facts import Credentials, Observed, Problem
 from memory_operator.reconcile.plan import Apply
 from memory_recall.graph import GraphState
 from memory_recall.hnsw.definition import IndexProgress
@@ -51,10 +52,18 @@ problems = st.builds(Problem, reason=st.sampled_from(Reason), message=st.text(ma
 relaxed = settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=150)
 
 
+@pytest.fixture
+def settled_indexes(world: World) -> dict[bool, tuple[MemoryIndex, Observed]]:
+    """A settled index and the facts about it, by whether it is suspended."""
+    return {suspend: world.settled(suspend=suspend)[:2] for suspend in (False, True)}
+
+
 @relaxed
 @given(pending=st.integers(0, 199), suspend=st.booleans(), settled=st.booleans())
-def test_settled_facts_yield_no_action(world: World, pending: int, suspend: bool, settled: bool) -> None:
-    index, observed, _ = world.settled(suspend=suspend)
+def test_settled_facts_yield_no_action(
+    world: World, settled_indexes: dict[bool, tuple[MemoryIndex, Observed]], pending: int, suspend: bool, settled: bool
+) -> None:
+    index, observed = settled_indexes[suspend]
     assert observed.database_facts is not None
     rows = replace(observed.database_facts.rows, pending=pending)
     calm = replace(observed, database=replace(observed.database_facts, rows=rows)) if settled else observed
