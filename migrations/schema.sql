@@ -7,7 +7,7 @@ CREATE FUNCTION public.memory_index_column_model() RETURNS integer
 
 CREATE FUNCTION public.memory_index_direction() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog'
+    SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
         BEGIN
             IF "public".l2_norm(NEW.embedding) = 0 THEN
@@ -19,17 +19,17 @@ CREATE FUNCTION public.memory_index_direction() RETURNS trigger
 
 CREATE FUNCTION public.memory_index_forget() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog'
+    SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$BEGIN IF to_regclass('"public"."memory_embedding_failures"') IS NOT NULL THEN DELETE FROM "public"."memory_embedding_failures" WHERE id IN (SELECT f.id FROM "public"."memory_embedding_failures" f JOIN gone g ON g.id = f.id FOR UPDATE OF f SKIP LOCKED); END IF; IF to_regclass('"public"."memory_standby_failures"') IS NOT NULL THEN DELETE FROM "public"."memory_standby_failures" WHERE id IN (SELECT f.id FROM "public"."memory_standby_failures" f JOIN gone g ON g.id = f.id FOR UPDATE OF f SKIP LOCKED); END IF; IF to_regclass('"public"."memory_truncated_texts"') IS NOT NULL THEN DELETE FROM "public"."memory_truncated_texts" WHERE (id, model) IN (SELECT t.id, t.model FROM "public"."memory_truncated_texts" t WHERE t.id IN (SELECT id FROM gone) FOR UPDATE OF t SKIP LOCKED); END IF; IF to_regclass('"public"."memory_supersessions"') IS NOT NULL THEN UPDATE "public"."memory_supersessions" SET text_hash = '', successor_hash = '', undone_at = clock_timestamp() WHERE step IN (SELECT s.step FROM "public"."memory_supersessions" s WHERE s.undone_at IS NULL AND (s.id IN (SELECT id FROM gone) OR s.superseded_by IN (SELECT id FROM gone)) FOR UPDATE SKIP LOCKED); END IF; RETURN NULL; END$$;
 
 CREATE FUNCTION public.memory_index_forget_all() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog'
+    SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$BEGIN IF to_regclass('"public"."memory_embedding_failures"') IS NOT NULL THEN DELETE FROM "public"."memory_embedding_failures" WHERE id IN (SELECT f.id FROM "public"."memory_embedding_failures" f  FOR UPDATE OF f SKIP LOCKED); END IF; IF to_regclass('"public"."memory_standby_failures"') IS NOT NULL THEN DELETE FROM "public"."memory_standby_failures" WHERE id IN (SELECT f.id FROM "public"."memory_standby_failures" f  FOR UPDATE OF f SKIP LOCKED); END IF; IF to_regclass('"public"."memory_truncated_texts"') IS NOT NULL THEN DELETE FROM "public"."memory_truncated_texts" WHERE (id, model) IN (SELECT t.id, t.model FROM "public"."memory_truncated_texts" t WHERE true FOR UPDATE OF t SKIP LOCKED); END IF; IF to_regclass('"public"."memory_supersessions"') IS NOT NULL THEN UPDATE "public"."memory_supersessions" SET text_hash = '', successor_hash = '', undone_at = clock_timestamp() WHERE step IN (SELECT s.step FROM "public"."memory_supersessions" s WHERE s.undone_at IS NULL AND (true) FOR UPDATE SKIP LOCKED); END IF; RETURN NULL; END$$;
 
 CREATE FUNCTION public.memory_index_guard() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog'
+    SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
         BEGIN
             IF TG_OP = 'UPDATE' AND ((NEW.content IS DISTINCT FROM OLD.content)) THEN
@@ -49,7 +49,7 @@ CREATE FUNCTION public.memory_index_guard() RETURNS trigger
 
 CREATE FUNCTION public.memory_index_guard_standby() RETURNS trigger
     LANGUAGE plpgsql
-    SET search_path TO 'pg_catalog'
+    SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
         BEGIN
             IF current_setting('memory_index.writer', true) IS DISTINCT FROM 'guarded' THEN

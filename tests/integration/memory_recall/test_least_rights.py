@@ -225,6 +225,42 @@ async def test_the_rules_hold_for_a_role_that_only_writes_memories(
         await admin.close()
 
 
+TYPES_OF_THE_WRITER = (
+    """CREATE FUNCTION pg_temp.taken(pg_catalog.text) RETURNS boolean LANGUAGE plpgsql
+        AS $$BEGIN RAISE EXCEPTION 'called as %', current_user; END$$""",
+    "CREATE DOMAIN pg_temp.text AS pg_catalog.text CHECK (pg_temp.taken(VALUE))",
+)
+
+
+@pytest.mark.promise("rules-call-nothing-of-writers")
+async def test_no_rule_calls_a_function_by_a_type_in_the_temporary_schema_of_whoever_writes(
+    database: Database, request_for: Callable[..., MigrationRequest]
+) -> None:
+    """The functions of the rules run as their owner, and so would whatever a domain called `text` checks."""
+    admin = await asyncpg.connect(database.superuser_dsn)
+    writer = f"{database.name}_writer"
+    async with database.connection() as connection:
+        await connection.execute(
+            "CREATE TABLE memories (id text PRIMARY KEY, content varchar, is_sensitive boolean DEFAULT false, "
+            "deleted_at timestamptz)"
+        )
+        await migrate(DsnText(database.dsn), request_for())
+        await enable(connection, await describe(connection, "memories"))
+    try:
+        await admin.execute(f"CREATE ROLE {writer}; GRANT SELECT, INSERT, UPDATE, DELETE ON memories TO {writer}")
+        await admin.execute(f"SET ROLE {writer}")
+        for statement in TYPES_OF_THE_WRITER:
+            await admin.execute(statement)
+        await admin.execute("INSERT INTO memories (id, content) VALUES ('a', 'The kettle'), ('b', 'Der Kessel: é')")
+        await admin.execute("UPDATE memories SET embedding = NULL")
+        await admin.execute("UPDATE memories SET content = 'The stove' WHERE id = 'a'")
+        await admin.execute("UPDATE memories SET is_sensitive = true WHERE id = 'a'")
+        await admin.execute("DELETE FROM memories")
+    finally:
+        await admin.execute(f"RESET ROLE; DROP OWNED BY {writer} CASCADE; DROP ROLE {writer}")
+        await admin.close()
+
+
 async def test_the_table_s_owner_adds_partitions_although_another_role_has_migrated_it(
     database: Database, request_for: Callable[..., MigrationRequest]
 ) -> None:

@@ -54,6 +54,9 @@ DAMAGES = {
     "a trigger function that anybody may put on another table": (
         "GRANT EXECUTE ON FUNCTION memory_index_forget() TO PUBLIC",
     ),
+    "a function for which a writer's temporary types come before Postgres's own": (
+        "ALTER FUNCTION memory_index_guard() SET search_path = pg_catalog",
+    ),
     "a trigger that fires for nothing": (
         TRIGGER_WITHOUT_EFFECT,
         "ALTER TABLE memories ENABLE ALWAYS TRIGGER zz_memory_index_update",

@@ -16,7 +16,7 @@ from typing import Any
 
 from memory_recall.schema.columns.names import OWN_SEARCH_COLUMN
 from memory_recall.schema.ddl import literal
-from memory_recall.schema.definitions import Function, Trigger, trigger_function
+from memory_recall.schema.definitions import SEARCH_PATH, Function, Trigger, trigger_function
 from memory_recall.schema.names import index_name
 from memory_recall.schema.table import WORDS, MemoryTable
 
@@ -54,7 +54,7 @@ def words_function(table: MemoryTable, found: dict[str, Any]) -> Function:
                   FROM (SELECT {_folded(text, collation)} AS folded) read)
         END
         """
-    return Function(WORDS, "content text", "tsvector", "sql", "IMMUTABLE", body, search_path=("pg_catalog",))
+    return Function(WORDS, "content text", "tsvector", "sql", "IMMUTABLE", body, search_path=SEARCH_PATH)
 
 
 def _folded(text: str, collation: str) -> str:
