@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from memory_recall.postgres.catalog_sql import reading_catalog
 from memory_recall.postgres.connection import AnyConnection
 from memory_recall.postgres.driver_errors import translated
 from memory_recall.schema.ddl import literal
@@ -156,8 +157,9 @@ async def look_up(
     Each of `constraints`, `triggers`, `functions` and `indexes` holds definitions by name. `relation` is a full name
     quoted for SQL. Only triggers that call a function of the schema are read, and only partial indexes that are valid.
     """
-    with translated("comparing the rules"):
-        row = await connection.fetchrow(_FOUND, relation, schema, json.dumps(list(functions)))
+    async with reading_catalog(connection):
+        with translated("comparing the rules"):
+            row = await connection.fetchrow(_FOUND, relation, schema, json.dumps(list(functions)))
     assert row is not None  # noqa: S101  (a SELECT without FROM yields one row)
     return {kind: json.loads(text) for kind, text in row.items()}
 
@@ -168,8 +170,9 @@ async def look_up_partitions(connection: AnyConnection, schema: str, relation: s
     `new` is True for a partition none of whose triggers has the comment `ADOPTED`. When a partition is detached,
     Postgres drops its triggers and their comments, so a partition that comes back is new again.
     """
-    with translated("comparing the rules of partitions"):
-        rows = await connection.fetch(_IN_PARTITIONS, relation, schema, ADOPTED)
+    async with reading_catalog(connection):
+        with translated("comparing the rules of partitions"):
+            rows = await connection.fetch(_IN_PARTITIONS, relation, schema, ADOPTED)
     kinds = ("constraints", "triggers", "new")
     return {row["partition"]: {kind: json.loads(row[kind]) for kind in kinds} for row in rows}
 

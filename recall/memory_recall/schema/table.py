@@ -27,6 +27,7 @@ from functools import cached_property
 from typing import Literal
 
 from memory_recall.errors import DatabaseRejected, ExtensionMissing, SchemaUnsupported
+from memory_recall.postgres.catalog_sql import reading_catalog
 from memory_recall.postgres.connection import AnyConnection
 from memory_recall.postgres.driver_errors import translated
 from memory_recall.schema.columns.keys import KeyType
@@ -389,7 +390,8 @@ async def describe(connection: AnyConnection, table: str, names: ColumnNames | N
         vectors = known.embedding, f"{known.embedding}_standby"
         configuration = known.text_search_configuration
         relation = f"{quoted(schema)}.{quoted(name)}"
-        row = await connection.fetchrow(_DESCRIBE, relation, *vectors, key, words, configuration)
+        async with reading_catalog(connection):
+            row = await connection.fetchrow(_DESCRIBE, relation, *vectors, key, words, configuration)
     assert row is not None  # noqa: S101  (as above)
     catalog = json.loads(row["catalog"])
     return MemoryTable(

@@ -9,6 +9,8 @@ from functools import partial
 import pytest
 
 from memory_recall.errors import SchemaBehind, SchemaUnsupported
+from memory_recall.graph import enable
+from memory_recall.graph.definition import differences as graph_differences
 from memory_recall.indexing.leases_sql import backfill_runs, lease_share, lease_sync
 from memory_recall.indexing.queue_sql import WorkerShare
 from memory_recall.postgres.connection import DsnText
@@ -95,6 +97,26 @@ async def test_rules_that_differ_are_noticed_stop_vectors_and_are_restored(
     assert await bench.embedded() == 0
     await bench.backfill()
     assert await bench.embedded() == await bench.value("SELECT count(*) FROM memories WHERE content = 'one'")
+
+
+async def test_where_postgres_is_to_quote_every_name_no_rule_differs_and_none_is_replaced(
+    bench: Workbench, request_for: Requests
+) -> None:
+    """A role or a database may have this setting, with which Postgres writes every definition in another way."""
+    await bench.execute(f"ALTER DATABASE {bench.database.name} SET quote_all_identifiers = on")
+    await bench.insert("one")
+    await bench.backfill()
+    assert await bench.embedded() == 1
+    written = "SELECT array_agg(xmin::text ORDER BY oid) FROM pg_trigger WHERE tgrelid = 'memories'::regclass"
+    async with bench.database.connection() as connection:
+        table = await describe(connection, "memories")
+        await enable(connection, table)
+        triggers = await connection.fetchval(written)
+        await migrate(DsnText(bench.database.dsn), request_for())
+        assert await connection.fetchval(written) == triggers
+        assert (await inspect(connection, "memories")).schema_current
+        assert await graph_differences(connection, table) == ""
+        assert await connection.fetchval("SHOW quote_all_identifiers") == "on", "the session keeps its setting"
 
 
 @pytest.mark.finding("H2")

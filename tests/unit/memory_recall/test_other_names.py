@@ -1,8 +1,8 @@
 """A table whose columns all have other names: no statement spells one of ours as a column of the user's row."""
 
 import re
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
+from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime
 from typing import Any
 
@@ -90,9 +90,21 @@ class Recorder:
         self.statements.append(statement)
         return "UPDATE 0"
 
-    @asynccontextmanager
-    async def transaction(self, **_: object) -> AsyncIterator[None]:
-        yield
+    def transaction(self, **_: object) -> "Transaction":
+        return Transaction()
+
+
+class Transaction(AbstractAsyncContextManager[None]):
+    """A transaction of the recorder, in which nothing happens."""
+
+    async def __aexit__(self, *_: object) -> None:
+        pass
+
+    async def start(self) -> None:
+        pass
+
+    async def rollback(self) -> None:
+        pass
 
 
 def odd_table(**types: str) -> MemoryTable:

@@ -103,17 +103,15 @@ async def looking(connection: AnyConnection) -> AsyncIterator[None]:
     Raises:
         DatabaseUnreachable: a statement took longer.
     """
-    with translated("looking at the table"):
-        await connection.execute("BEGIN TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
-        await connection.execute(f"SET LOCAL statement_timeout = {_STATEMENT_TIMEOUT_MS}")
     try:
-        yield
+        with translated("looking at the table"):
+            async with connection.transaction(isolation="repeatable_read", readonly=True):
+                await connection.execute(f"SET LOCAL statement_timeout = {_STATEMENT_TIMEOUT_MS}")
+                yield
     except DatabaseUnreachable as error:
         if error.sqlstate != _CANCELED:
             raise
         raise DatabaseUnreachable(error.message, _TOO_LONG, sqlstate=error.sqlstate) from None
-    with translated("looking at the table"):
-        await connection.execute("ROLLBACK")
 
 
 async def observe_database(connection: AnyConnection) -> DatabaseObservation:

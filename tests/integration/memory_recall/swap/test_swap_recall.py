@@ -116,7 +116,7 @@ async def test_a_flip_between_snapshot_and_statement_is_not_a_comparison_across_
         OneConnection(connection), embedder, RecallOptions(embedding_budget=BUDGET, time_budget=4 * BUDGET)
     )
     assert (await recall.recall(make_query("text 7"))).reason is None
-    await connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+    await connection.transaction(isolation="repeatable_read").start()
     seen = "SELECT name FROM memory_index_models WHERE id = (SELECT active_model FROM memory_index_state)"
     assert await connection.fetchval(seen) == "tiny"  # the snapshot is taken; no lock on the memories is
     assert (await swaps.swap()).stage == "flipped"
