@@ -40,7 +40,7 @@ CREATE FUNCTION public.memory_index_guard() RETURNS trigger
             ELSIF NEW.embedding IS NULL THEN
                 PERFORM pg_catalog.pg_notify('memory_index_pending', TG_TABLE_NAME);
             END IF;
-            IF TG_OP = 'UPDATE' AND ((NEW.content IS DISTINCT FROM OLD.content) OR NEW.id <> OLD.id OR NOT ((NOT (NEW.is_sensitive IS NOT FALSE)) AND (NEW.deleted_at IS NULL))) THEN
+            IF TG_OP = 'UPDATE' AND ((NEW.content IS DISTINCT FROM OLD.content) OR (NEW.id IS DISTINCT FROM OLD.id) OR NOT ((NOT (NEW.is_sensitive IS NOT FALSE)) AND (NEW.deleted_at IS NULL))) THEN
                 DELETE FROM "public"."memory_embedding_failures" WHERE id IN (SELECT id FROM "public"."memory_embedding_failures" WHERE id = OLD.id FOR UPDATE SKIP LOCKED); DELETE FROM "public"."memory_standby_failures" WHERE id IN (SELECT id FROM "public"."memory_standby_failures" WHERE id = OLD.id FOR UPDATE SKIP LOCKED); IF to_regclass('"public"."memory_truncated_texts"') IS NOT NULL THEN DELETE FROM "public"."memory_truncated_texts" WHERE (id, model) IN (SELECT t.id, t.model FROM "public"."memory_truncated_texts" t WHERE t.id = OLD.id FOR UPDATE OF t SKIP LOCKED); END IF; IF to_regclass('"public"."memory_supersessions"') IS NOT NULL THEN UPDATE "public"."memory_supersessions" SET text_hash = '', successor_hash = '', undone_at = clock_timestamp() WHERE step IN (SELECT s.step FROM "public"."memory_supersessions" s WHERE s.undone_at IS NULL AND (s.id = OLD.id OR s.superseded_by = OLD.id) FOR UPDATE SKIP LOCKED); END IF;
             END IF;
             RETURN NEW;

@@ -47,6 +47,8 @@ GUARDED_WRITER = "memory_index.writer"  # a setting of our writers' sessions, wh
 GUARDED = "guarded"
 WORDS = "memory_index_words"
 """The function that makes the words of a text for a search column of ours."""
+ORDINARY_COLLATION = 'pg_catalog."default"'
+"""The database's own collation, which a text needs where its column's may be one that regular expressions refuse."""
 _PLAIN_NAME = re.compile("[a-z_][a-z0-9_]*")
 
 
@@ -94,6 +96,9 @@ SELECT c.relkind::text AS kind,
           FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attgenerated <> '' AND NOT a.attisdropped) AS generated,
        (SELECT coalesce(jsonb_agg(a.attname), '[]')::text FROM pg_attribute a
          WHERE a.attrelid = c.oid AND a.attnum > 0 AND a.attnotnull AND NOT a.attisdropped) AS not_null,
+       (SELECT coalesce(jsonb_agg(a.attname), '[]')::text
+          FROM pg_attribute a JOIN pg_collation l ON l.oid = a.attcollation
+         WHERE a.attrelid = c.oid AND NOT a.attisdropped AND NOT l.collisdeterministic) AS nondeterministic,
        (SELECT a.atttypmod FROM pg_attribute a
          WHERE a.attrelid = c.oid AND a.attname = $2 AND NOT a.attisdropped) AS dimensions,
        (SELECT a.atttypmod FROM pg_attribute a
@@ -122,10 +127,10 @@ class MemoryTable:
     """The table of memories as the catalog describes it. The names of our own relations for it end in `suffix`.
 
     `catalog` has the type of every column under the user's name. `generated` and `not_null` are by these names, too,
-    and `quoted_names` has how Postgres writes those that it quotes. `names` says which column is used for what, and
-    `text_search_configuration` which configuration made the words of the search column, quoted where needed.
-    `case_folding` is the collation that folds the case of every script, or "" for the database's own; it is None where
-    the database does not hold Unicode.
+    and `quoted_names` has how Postgres writes those that it quotes. `nondeterministic` are the columns whose collation
+    can take texts for equal that differ. `names` says which column is used for what, and `text_search_configuration`
+    which configuration made the words of the search column, quoted where needed. `case_folding` is the collation that
+    folds the case of every script, or "" for the database's own; it is None where the database does not hold Unicode.
     """
 
     schema: str
@@ -142,6 +147,7 @@ class MemoryTable:
     id_indexed: bool = True
     generated: Mapping[str, Generated] = field(default_factory=dict)
     not_null: Collection[str] = ()
+    nondeterministic: Collection[str] = ()
     names: ColumnNames = OUR_NAMES
     quoted_names: Mapping[str, str] = field(default_factory=dict)
     text_search_configuration: str = WITHOUT_LANGUAGE
@@ -303,7 +309,8 @@ class MemoryRow:
         with a second zone it would not be valid.
         """
         parts = [self._value(source) for source in self.table.names.of(name)]
-        value = parts[0] if len(parts) == 1 else f"nullif(concat_ws(E'\\n\\n', {', '.join(parts)}), '')"
+        joined = f"concat_ws(E'\\n\\n', {', '.join(parts)}) COLLATE {ORDINARY_COLLATION}"
+        value = parts[0] if len(parts) == 1 else f"nullif({joined}, '')"
         at_path = used_column(name).at_path
         if at_path in {None, "text"} or not self.table.names.of(name)[0].path:
             return value
@@ -340,17 +347,24 @@ class MemoryRow:
 
         There is one for each source of the column. `other` is the alias of the other row.
         """
-        pairs = [
-            (self._compared(source), MemoryRow(self.table, other)._compared(source))
-            for source in self.table.names.of(name)
-        ]
+        pairs = zip(self.compared(name), MemoryRow(self.table, other).compared(name), strict=True)
         return [f"({new} IS DISTINCT FROM {old})" for new, old in pairs]
 
+    def compared(self, name: str) -> list[str]:
+        """Return SQL for the value of each source of a column in a comparison in which every difference counts.
+
+        It is written as Postgres prints it, which casts `varchar` to `text`. By a nondeterministic collation, texts
+        could be equal that differ in their case or accents alone.
+        """
+        return [self._compared(source) for source in self.table.names.of(name)]
+
     def _compared(self, source: ColumnSource) -> str:
-        """Return SQL for a value in a comparison, in which Postgres casts `varchar` to `text`."""
         value = self._value(source)
-        is_varchar = not source.path and self.table.catalog.get(source.column) == "character varying"
-        return f"({value})::text" if is_varchar else value
+        if source.path:
+            return value
+        if self.table.catalog.get(source.column) == "character varying":
+            value = f"({value})::text"
+        return f'({value} COLLATE "C")' if source.column in self.table.nondeterministic else value
 
     def _value(self, source: ColumnSource) -> str:
         name = self.table.quoted_names.get(source.column) or quoted_if_needed(source.column)
@@ -409,6 +423,7 @@ async def describe(connection: AnyConnection, table: str, names: ColumnNames | N
         id_indexed=row["id_indexed"],
         generated=json.loads(row["generated"]),
         not_null=json.loads(row["not_null"]),
+        nondeterministic=json.loads(row["nondeterministic"]),
         names=known.for_table(catalog) if catalog and recorded is None else known,
         quoted_names=json.loads(row["quoted_names"]),
         text_search_configuration=configuration_of(row["words_of_column"], configuration, row["words_as_chosen"]),

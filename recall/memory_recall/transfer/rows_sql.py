@@ -127,7 +127,9 @@ async def merge(connection: Connection, table: MemoryTable) -> Merged:
     row, target = table.row("m"), table.row()  # what is assigned to and inserted has no alias
     now = moment_value(table, "updated_at", "now()") if "updated_at" in written else None
     touched = "" if now is None else f", {target.column('updated_at')} = {now}"
-    differs = " OR ".join(f"{row.column(name)} IS DISTINCT FROM {value}" for name, value in merged.items())
+    differs = " OR ".join(
+        f"{one} IS DISTINCT FROM {value}" for name, value in merged.items() for one in row.compared(name)
+    )
     assignments = ", ".join(f"{target.column(name)} = {value}" for name, value in merged.items())
     sensitive = await connection.fetchval(f"SELECT count(*) FROM pg_temp.{_STAGING} WHERE is_sensitive")
     unchanged = await connection.fetchval(

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -36,6 +37,8 @@ from memory_recall.schema.columns.keys import MemoryId
 from memory_recall.schema.columns.names import ColumnNames
 from memory_recall.schema.columns.used import USED_COLUMNS
 from memory_recall.schema.graph_relations import ended_rights, worker_rights
+from memory_recall.schema.rules.expected import functions as rules_functions
+from memory_recall.schema.rules.expected import triggers as rules_triggers
 from memory_recall.schema.table import ACTIVE, STANDBY, MemoryTable
 from memory_recall.swap.standby_sql import add_standby, drop_standby
 from memory_recall.swap.state_sql import complete_standby_column, count_shareable, read_fill
@@ -206,6 +209,20 @@ def spelled(statement: str) -> Iterator[str]:
     bare = set(re.findall(r'(?<![."\w])[a-z_]+\b(?!")', re.sub(r'"[^"]*"', '""', rest))) & {*NAMES, *VECTORS}
     if QUALIFIED in statement:
         yield from bare - (OWN_COLUMNS if OWN_RELATIONS.search(statement) else set())
+
+
+async def test_whatever_notices_a_changed_text_notices_it_under_every_collation() -> None:
+    """A nondeterministic one takes texts for equal that differ in case or accents, and the vector would be stale."""
+    names = ColumnNames.parse({name: other for name, other in ODD.items() if name != "search_vector"}).for_table(())
+    table = replace(odd_table(), names=names, nondeterministic=[ODD["content"]])
+    rules = [*rules_functions(table, 1, {}), *rules_triggers(table), *memory_triggers(table)]
+    connection = Recorder(NUMBER)
+    await merge(connection, table)
+    made = [*("".join(one.create(table)) for one in rules), *connection.statements]
+    content = rf'\w+\."{ODD["content"]}"'
+    exact = [one for one in made if re.search(rf'\({content} COLLATE "C"\) IS DISTINCT FROM', one)]
+    assert len(exact) == 7, "two guards, the triggers of vectors, words and links, and two statements of an import"
+    assert [one for one in made if re.search(f"{content} IS DISTINCT FROM", one)] == []
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from memory_recall.schema.columns.owners import owned_by, owner_named
 from memory_recall.schema.requirements.used_columns import require_searchable
 from memory_recall.schema.rules.expected import TEXT_HASH
 from memory_recall.schema.supersessions import LINKS, SUPERSESSIONS
-from memory_recall.schema.table import ACTIVE, MemoryTable, quoted
+from memory_recall.schema.table import ACTIVE, ORDINARY_COLLATION, MemoryTable, quoted
 
 MAX_NEWER_ROWS = 50_000
 MAX_CHARACTERS = 20_000  # of a memory that is compared; a vector knows the beginning of such a text alone
@@ -252,4 +252,6 @@ async def read_frequencies(
 
 
 def _tags(table: MemoryTable) -> str:
-    return f"coalesce({table.row('m').column('tags')}, '')" if "tags" in table.columns else "''"
+    """Return SQL for the tags of the row `m`, in a collation by which they can be taken apart."""
+    tags = f"coalesce({table.row('m').column('tags')}, '')" if "tags" in table.columns else "''"
+    return f"{tags} COLLATE {ORDINARY_COLLATION}"

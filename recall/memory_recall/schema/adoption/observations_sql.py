@@ -24,7 +24,7 @@ from memory_recall.schema.adoption.purposes import known_names
 from memory_recall.schema.columns.names import used_column
 from memory_recall.schema.columns.used import INTEGERS, TEXTS
 from memory_recall.schema.ddl import literal
-from memory_recall.schema.table import MemoryTable, quoted
+from memory_recall.schema.table import ORDINARY_COLLATION, MemoryTable, quoted
 
 SAMPLED_ROWS = 1000
 _SMALL_TABLE = 64 * 2**20  # bytes; below, rows are counted and chosen one by one
@@ -150,7 +150,8 @@ async def observe_texts(
     The table must have the columns that its names name.
     """
     row = table.row()
-    script = _script_of(f"left({row.content}, {_LETTERS})") if encoding == "UTF8" else "NULL"
+    beginning = f"left({row.content}, {_LETTERS}) COLLATE {ORDINARY_COLLATION}"
+    script = _script_of(beginning) if encoding == "UTF8" else "NULL"
     is_sensitive = table.sensitive() if _says(table, "is_sensitive") else "false"
     is_present = table.present() if _says(table, "deleted_at") else "true"
     measured = f"""

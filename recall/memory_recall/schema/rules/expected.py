@@ -93,7 +93,7 @@ def _guard(table: MemoryTable) -> Function:
     )
     forget += f" {forget_truncated(table, f't.id = {old.id}')}"
     forget += f" {end_marks(table, f's.id = {old.id} OR s.superseded_by = {old.id}')}"
-    differs = f"{edited(table)} OR {new.id} <> {old.id} OR NOT {table.shareable('NEW')}"
+    differs = " OR ".join([edited(table), *new.differs("id", "OLD"), f"NOT {table.shareable('NEW')}"])
     body = f"""
         BEGIN
             IF TG_OP = 'UPDATE' AND ({edited(table)}) THEN

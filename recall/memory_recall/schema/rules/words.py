@@ -18,7 +18,7 @@ from memory_recall.schema.columns.names import OWN_SEARCH_COLUMN
 from memory_recall.schema.ddl import literal
 from memory_recall.schema.definitions import SEARCH_PATH, Function, Trigger, trigger_function
 from memory_recall.schema.names import index_name
-from memory_recall.schema.table import WORDS, MemoryTable
+from memory_recall.schema.table import ORDINARY_COLLATION, WORDS, MemoryTable
 
 KEEP_WORDS = "memory_index_keep_words"
 _LONGEST_TEXT = 80_000  # characters; a pair of characters of four bytes takes twelve bytes of a tsvector
@@ -34,10 +34,11 @@ def words_function(table: MemoryTable, found: dict[str, Any]) -> Function:
     """Return the function that makes the words of a text.
 
     It folds case by the collation of the function in the catalog (`found`), if there is one, so that a later version of
-    Postgres with other collations does not change the words that are stored.
+    Postgres with other collations does not change the words that are stored. The collation of the text's column plays
+    no part: Postgres refuses regular expressions under a nondeterministic one.
     """
     configuration = f"{literal(table.text_search_configuration)}::regconfig"
-    text = f"left(content, {_LONGEST_TEXT})"
+    text = f"left(content COLLATE {ORDINARY_COLLATION}, {_LONGEST_TEXT})"
     plain = f"to_tsvector({configuration}, {text})"
     if table.case_folding is None:
         body = f"SELECT coalesce({plain}, '')"

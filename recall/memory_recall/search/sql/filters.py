@@ -38,9 +38,9 @@ class Condition:
     """The condition that a filter puts on the row `m`: its column, its help text, and its SQL for Postgres and SQLite.
 
     In the SQL, `{value}` stands for the filter's value. In that for Postgres, `{column}` stands for the column, which
-    the user's table may call otherwise, `{moment}` for a time as the column has it, and `{type}` for the type of the
-    column in the searched table. The value is cast to this type because 0.7 in a column of type `real` would be less
-    than 0.7 in double precision.
+    the user's table may call otherwise, `{compared}` for the same where every difference of texts counts, `{moment}`
+    for a time as the column has it, and `{type}` for the type of the column in the searched table. The value is cast to
+    this type because 0.7 in a column of type `real` would be less than 0.7 in double precision.
     """
 
     column: str
@@ -68,7 +68,7 @@ class Filters:
         Condition(
             "tags",
             "Only memories with one of these tags.",
-            "EXISTS (SELECT FROM unnest(string_to_array({column}, ',')) t WHERE btrim(t) = ANY ({value}::text[]))",
+            "EXISTS (SELECT FROM unnest(string_to_array({compared}, ',')) t WHERE btrim(t) = ANY ({value}::text[]))",
             "EXISTS (SELECT 1 FROM json_each('[' || replace(json_quote(m.tags), ',', '\",\"') || ']') t"
             " WHERE trim(t.value) IN (SELECT value FROM json_each({value})))",
         ),
@@ -148,6 +148,7 @@ def postgres_conditions(filters: Filters, arguments: Arguments, table: MemoryTab
         placeholder = arguments.placeholder(list(value) if isinstance(value, tuple) else value)
         written = condition.postgres.format(
             column=table.row("m").column(condition.column),
+            compared=table.row("m").compared(condition.column)[0],
             value=placeholder,
             moment=moment_value(table, condition.column, f"{placeholder}::timestamptz"),
             type=table.columns[condition.column],
