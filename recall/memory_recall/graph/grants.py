@@ -33,7 +33,7 @@ def _for_each(
 ) -> str:
     """Return a statement that changes the rights of each role that was granted the privilege on one of our tables."""
     patterns = (one.replace("%", "%%").replace(_MARK, "%I") for one in rights(table, _MARK))
-    changes = " ".join(f"EXECUTE format({literal(one)}, found.role);" for one in patterns)
+    changes = " ".join(f"EXECUTE pg_catalog.format({literal(one)}, found.role);" for one in patterns)
     own = literal(table.own(relation))
     body = f"""
         DECLARE found record;
@@ -41,7 +41,8 @@ def _for_each(
             FOR found IN
                 SELECT DISTINCT r.rolname AS role
                   FROM pg_class c, aclexplode(c.relacl) a JOIN pg_roles r ON r.oid = a.grantee
-                 WHERE c.oid = {own}::regclass AND a.privilege_type = {literal(privilege)} AND a.grantee <> c.relowner
+                 WHERE c.oid = {own}::regclass::oid AND a.privilege_type = {literal(privilege)}
+                   AND a.grantee <> c.relowner
             LOOP
                 {changes or "NULL;"}
             END LOOP;

@@ -3,6 +3,7 @@
 
 from dataclasses import dataclass
 
+from memory_recall.postgres.catalog_sql import reading_catalog
 from memory_recall.postgres.connection import AnyConnection, Connection
 from memory_recall.postgres.driver_errors import translated
 from memory_recall.schema.names import LONGEST_NAME, index_name
@@ -93,7 +94,7 @@ async def inspect_index(connection: AnyConnection, table: MemoryTable, column: V
 
     The index of a partitioned table is valid once every partition has its part of it.
     """
-    with translated("looking at the vector index"):
+    async with reading_catalog(connection, "looking at the vector index"):
         found = await connection.fetchrow(find_statement(table, valid_only=False, column=column))
         progress = await connection.fetchrow(_PROGRESS, table.qualified)
     return IndexFacts(

@@ -1,4 +1,4 @@
-"""Reads the catalog so that what is found does not depend on the settings of the role or of the session."""
+"""Reads the catalog so that neither settings nor functions of others have a part in what is found."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -6,27 +6,33 @@ from contextlib import asynccontextmanager
 from memory_recall.postgres.connection import AnyConnection
 from memory_recall.postgres.driver_errors import translated
 
-_SETTINGS = "SELECT pg_catalog.set_config('quote_all_identifiers', 'off', true)"
+SAFE_PATH = "pg_catalog, pg_temp"
+"""A search path by which nobody's functions, operators and types are found but Postgres's own."""
+_SETTINGS = (
+    f"SELECT pg_catalog.set_config('search_path', '{SAFE_PATH}', true), "
+    "pg_catalog.set_config('quote_all_identifiers', 'off', true)"
+)
 
 
 @asynccontextmanager
-async def reading_catalog(connection: AnyConnection) -> AsyncIterator[None]:
-    """Run the statements of the block with the settings under which the catalog writes definitions as we write them.
+async def reading_catalog(connection: AnyConnection, action: str) -> AsyncIterator[None]:
+    """Run the statements of the block with Postgres's own functions alone, and with definitions as we write them.
+
+    Most columns of the catalog are of the type `name`, and most functions take `text`. A function of the same name that
+    takes `name` is preferred to Postgres's own, whatever the order of the search path is. So whoever may create
+    functions in a schema of the path could have one run with the rights of whoever migrates, works or recalls. In the
+    block, the role's path plays no part, and what is not Postgres's own has to be named with its schema.
 
     With `quote_all_identifiers`, which a role may have, Postgres would quote each name in a definition, so that no rule
     would equal ours. The block is a transaction, or a part of the caller's transaction, that is rolled back. So the
-    settings end with it, also behind a pooler, and it must not write.
-
-    Raises:
-        DatabaseUnreachable: the connection failed.
+    settings end with it, also behind a pooler, and it must not write. The driver's errors in it are converted as by
+    `translated`, with what is attempted as `action`.
     """
-    with translated("reading the catalog"):
+    with translated(action):
         transaction = connection.transaction(readonly=True)
         await transaction.start()
-    try:
-        with translated("reading the catalog"):
+        try:
             await connection.execute(_SETTINGS)
-        yield
-    finally:
-        with translated("reading the catalog"):
+            yield
+        finally:
             await transaction.rollback()

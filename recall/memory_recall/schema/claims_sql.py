@@ -12,12 +12,13 @@ from dataclasses import asdict, dataclass, fields
 from typing import Self
 
 from memory_recall.errors import InvalidInput, TableTaken
+from memory_recall.postgres.catalog_sql import reading_catalog
 from memory_recall.postgres.connection import AnyConnection
 from memory_recall.postgres.driver_errors import translated
 from memory_recall.schema.table import MemoryTable
 
 _READ = "SELECT obj_description(to_regclass($1), 'pg_class')"
-_WRITE = "SELECT format('COMMENT ON TABLE %s IS %L', $1::text, $2::text)"  # %L makes NULL of no text
+_WRITE = "SELECT pg_catalog.format('COMMENT ON TABLE %s IS %L', $1::text, $2::text)"  # %L makes NULL of no text
 _LONGEST_PART = 253  # of a Kubernetes name; anybody who may change the database can write a claim
 
 
@@ -74,7 +75,7 @@ class TableClaim:
 
 async def read_claim(connection: AnyConnection, table: MemoryTable) -> TableClaim | None:
     """Return the claim to a table, or None if there is no claim."""
-    with translated("reading whose table it is"):
+    async with reading_catalog(connection, "reading whose table it is"):
         comment = await connection.fetchval(_READ, table.own("memory_index_state"))
     try:
         return TableClaim.from_json(comment or "")

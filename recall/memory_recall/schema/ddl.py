@@ -17,6 +17,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 
 from memory_recall.errors import LockNotAvailable
+from memory_recall.postgres.catalog_sql import reading_catalog
 from memory_recall.postgres.connection import Connection
 from memory_recall.postgres.driver_errors import translated
 from memory_recall.retrying import TABLE_LOCK_BACKOFF, caused_by, retry
@@ -74,6 +75,11 @@ class TableChanges:
             found: object = await self.connection.fetchval(query)
         return found
 
+    async def in_catalog(self, query: str) -> object:
+        """Run a query of the catalog; return the first column of its first row, or None if there are no rows."""
+        async with reading_catalog(self.connection, "changing the schema"):
+            return await self.value(query)
+
     async def repeat_until_done(self, statement: str) -> None:
         """Run an update of a limited number of rows again and again, until it changes no row."""
         while await self.run(statement) > 0:
@@ -109,7 +115,7 @@ class TableChanges:
 
     async def _validity(self, schema: str, name: str) -> object:
         """Return whether the index of this name is valid, or None if there is none."""
-        return await self.value(
+        return await self.in_catalog(
             "SELECT i.indisvalid AND i.indisready FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid "
             f"JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = {literal(schema)} "
             f"AND c.relname = {literal(name)}"
@@ -124,7 +130,7 @@ class TableChanges:
             await self.run(f"CREATE INDEX IF NOT EXISTS {quoted(name)} ON ONLY {self.table.qualified} {rest}")
         while (partition := await self._next_without(name)) is not None:
             part = self._part(partition, name)
-            if await self.value(_same_definition(parent, part)) is not True:
+            if await self.in_catalog(_same_definition(parent, part)) is not True:
                 await self._drop_loose_part(partition, name)
                 async with self._waiting(_UNLIMITED):
                     await self._execute(
@@ -135,7 +141,7 @@ class TableChanges:
 
     async def _next_without(self, name: str) -> TablePartition | None:
         """Return the first partition that has no part of the index, or None if each has one."""
-        found = await self.value(
+        found = await self.in_catalog(
             "SELECT jsonb_build_object('schema', n.nspname, 'name', p.relname)::text "
             "FROM pg_inherits i JOIN pg_class p ON p.oid = i.inhrelid JOIN pg_namespace n ON n.oid = p.relnamespace "
             f"WHERE i.inhparent = to_regclass({literal(self.table.qualified)}) AND NOT EXISTS ("
@@ -153,7 +159,7 @@ class TableChanges:
         """Drop what an interrupted build has left in a partition: a part of the index that is not attached to it."""
         part = self._part(partition, name)
         loose = f"SELECT NOT relispartition FROM pg_class WHERE oid = to_regclass({literal(part)})"
-        if await self.value(loose) is True:
+        if await self.in_catalog(loose) is True:
             async with self._waiting(_UNLIMITED):
                 await self._execute(f"DROP INDEX CONCURRENTLY IF EXISTS {part}")
 

@@ -14,7 +14,6 @@ from typing import Any
 
 from memory_recall.postgres.catalog_sql import reading_catalog
 from memory_recall.postgres.connection import AnyConnection
-from memory_recall.postgres.driver_errors import translated
 from memory_recall.schema.ddl import literal
 from memory_recall.schema.table import MemoryTable, quoted
 
@@ -78,8 +77,8 @@ class Function:
 
 def _only_for_owners(function: str, table: MemoryTable) -> list[str]:
     """Return statements that let only the owners of a trigger function and of the table execute the function."""
-    grant = f"format('GRANT EXECUTE ON FUNCTION %s() TO %s', {literal(function)}, relowner::regrole)"
-    body = f"BEGIN EXECUTE (SELECT {grant} FROM pg_class WHERE oid = {literal(table.qualified)}::regclass); END"
+    grant = f"pg_catalog.format('GRANT EXECUTE ON FUNCTION %s() TO %s', {literal(function)}, relowner::regrole)"
+    body = f"BEGIN EXECUTE (SELECT {grant} FROM pg_class WHERE oid = {literal(table.qualified)}::regclass::oid); END"
     return [f"REVOKE EXECUTE ON FUNCTION {function}() FROM PUBLIC", f"DO LANGUAGE plpgsql {literal(body)}"]
 
 
@@ -157,9 +156,8 @@ async def look_up(
     Each of `constraints`, `triggers`, `functions` and `indexes` holds definitions by name. `relation` is a full name
     quoted for SQL. Only triggers that call a function of the schema are read, and only partial indexes that are valid.
     """
-    async with reading_catalog(connection):
-        with translated("comparing the rules"):
-            row = await connection.fetchrow(_FOUND, relation, schema, json.dumps(list(functions)))
+    async with reading_catalog(connection, "comparing the rules"):
+        row = await connection.fetchrow(_FOUND, relation, schema, json.dumps(list(functions)))
     assert row is not None  # noqa: S101  (a SELECT without FROM yields one row)
     return {kind: json.loads(text) for kind, text in row.items()}
 
@@ -170,9 +168,8 @@ async def look_up_partitions(connection: AnyConnection, schema: str, relation: s
     `new` is True for a partition none of whose triggers has the comment `ADOPTED`. When a partition is detached,
     Postgres drops its triggers and their comments, so a partition that comes back is new again.
     """
-    async with reading_catalog(connection):
-        with translated("comparing the rules of partitions"):
-            rows = await connection.fetch(_IN_PARTITIONS, relation, schema, ADOPTED)
+    async with reading_catalog(connection, "comparing the rules of partitions"):
+        rows = await connection.fetch(_IN_PARTITIONS, relation, schema, ADOPTED)
     kinds = ("constraints", "triggers", "new")
     return {row["partition"]: {kind: json.loads(row[kind]) for kind in kinds} for row in rows}
 

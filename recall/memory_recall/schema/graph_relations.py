@@ -45,7 +45,7 @@ def concept_texts(table: MemoryTable) -> str:
     """
     there, row = text_columns(table), table.row("m")
     return ", ".join(
-        f"coalesce(left({row.column(name)}, {_LONGEST_TEXT}), '') AS {name}" if name in there else f"'' AS {name}"
+        f"coalesce(left({row.text(name)}, {_LONGEST_TEXT}), '') AS {name}" if name in there else f"'' AS {name}"
         for name in _TEXTS
     )
 
@@ -56,7 +56,7 @@ def concept_characters(table: MemoryTable) -> str:
     The bytes of a text are counted, since Postgres knows their number without reading the text.
     """
     row = table.row("m")
-    sizes = (f"coalesce(least(octet_length({row.column(name)}), {_LONGEST_TEXT}), 0)" for name in text_columns(table))
+    sizes = (f"coalesce(least(octet_length({row.text(name)}), {_LONGEST_TEXT}), 0)" for name in text_columns(table))
     return " + ".join(sizes)
 
 

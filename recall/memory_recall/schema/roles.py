@@ -11,6 +11,7 @@ otherwise show the parameters of statements and the rows that a constraint refus
 # ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
 
 from memory_recall.errors import InvalidInput
+from memory_recall.postgres.catalog_sql import SAFE_PATH
 from memory_recall.schema.columns.names import OWN_SEARCH_COLUMN
 from memory_recall.schema.ddl import literal
 from memory_recall.schema.graph_relations import GRAPH_TABLES, READ_BY_WORKERS, reader_rights, worker_rights
@@ -38,12 +39,17 @@ def role_script(table: MemoryTable, *, worker: str, reader: str, row_security: b
     parts = [
         "-- Roles with the least rights for backfill and sync, and for recalls. Run it as a superuser, then set the",
         f"-- passwords: ALTER ROLE {quoted(worker)} PASSWORD '...'; ALTER ROLE {quoted(reader)} PASSWORD '...';",
+        "",
+        "-- No function that others have made in a schema of the search path is called with the rights of a superuser.",
+        f"SET search_path = {SAFE_PATH};",
         *_role(table, worker),
         *_role(table, reader),
         *_worker_rights(table, quoted(worker)),
         *_reader_rights(table, quoted(reader)),
         *_graph_rights(table, quoted(worker), quoted(reader)),
         *(_policies(table, worker, reader) if row_security else ()),
+        "",
+        "RESET search_path;",
     ]
     return "\n".join(parts) + "\n"
 

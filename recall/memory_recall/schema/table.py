@@ -74,12 +74,17 @@ class VectorColumn:
 ACTIVE = VectorColumn("embedding", "active_model", "memory_embedding_failures", "memory_index_no_private_embedding")
 STANDBY = VectorColumn("embedding_standby", "next_model", "memory_standby_failures", "memory_index_no_private_standby")
 
+# The only statement that follows the search path of the role, so it names the schema of all that it calls.
 _LOCATE = """
-SELECT wanted.schema,
-       to_regclass(format('%I.%I', wanted.schema, 'memory_index_state')) IS NOT NULL AS plain,
-       to_regclass(format('%I.%I', wanted.schema, 'memory_index_state' || $2::text)) IS NOT NULL AS suffixed
-  FROM (SELECT coalesce($3, (SELECT n.nspname::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-                              WHERE c.oid = to_regclass($1)), current_schema()::text) AS schema) wanted
+SELECT coalesce($2, (SELECT n.nspname::pg_catalog.text FROM pg_catalog.pg_class c
+                       JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+                      WHERE c.oid = pg_catalog.to_regclass($1)::pg_catalog.oid),
+                pg_catalog.current_schema()::pg_catalog.text) AS schema,
+       pg_catalog.array_to_json(pg_catalog.current_schemas(true))::pg_catalog.text AS search_path
+"""
+_STATES = """
+SELECT to_regclass(format('%I.%I', $1::text, 'memory_index_state')) IS NOT NULL AS plain,
+       to_regclass(format('%I.%I', $1::text, 'memory_index_state' || $2::text)) IS NOT NULL AS suffixed
 """
 _DESCRIBE = f"""
 SELECT c.relkind::text AS kind,
@@ -105,7 +110,7 @@ SELECT c.relkind::text AS kind,
          WHERE a.attrelid = c.oid AND a.attname = $3 AND NOT a.attisdropped) AS standby_dimensions,
        EXISTS (SELECT FROM pg_index x JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = $4
                 WHERE x.indrelid = c.oid AND x.indkey[0] = a.attnum AND x.indpred IS NULL AND x.indisvalid)
-           AS id_indexed,{read_configurations("$5", "$6::text")},
+           AS id_indexed,{read_configurations("$5", "$6::text", "$7::jsonb")},
        {READ_CASE_FOLDING} AS case_folding,
        {READ_PARTITIONS}
   FROM (VALUES (to_regclass($1))) wanted(oid) LEFT JOIN pg_class c ON c.oid = wanted.oid
@@ -179,7 +184,7 @@ class MemoryTable:
         """Return SQL for the words of a text, as the search column has them; `text` is SQL for the text."""
         if self.names.has_own_search_column:
             return f"{self.own(WORDS)}({text})"
-        return f"to_tsvector({_printed(self.text_search_configuration)}, {text})"
+        return f"to_tsvector({_printed(self.text_search_configuration)}::regconfig, {text})"
 
     @property
     def key(self) -> KeyType:
@@ -330,7 +335,15 @@ class MemoryRow:
     @property
     def content(self) -> str:
         """SQL for the row's text, which may be NULL."""
-        return self.column("content")
+        return self.text("content")
+
+    def text(self, name: str) -> str:
+        """Return SQL for a text of the row, whose column the table must have.
+
+        A `varchar` is cast to `text`. Postgres has no functions of `varchar`, but others may have made some.
+        """
+        value = self.column(name)
+        return f"({value})::text" if self.table.columns[name] == "character varying" else value
 
     @property
     def search_vector(self) -> str:
@@ -393,20 +406,20 @@ async def describe(connection: AnyConnection, table: str, names: ColumnNames | N
     wanted = ".".join(quoted(part) for part in table.split("."))
     given_schema, _, name = table.rpartition(".")
     with translated("looking up the table of memories"):
-        place = await connection.fetchrow(_LOCATE, wanted, own_suffix(name), given_schema or None)
-        assert place is not None  # noqa: S101  (the FROM clause always yields one row)
-        schema = place["schema"]
-        if schema is None:
-            raise DatabaseRejected("The search_path names no schema that exists.", "Set search_path for the role.")
-        suffix, recorded = await _recorded(connection, schema, name, plain=place["plain"], suffixed=place["suffixed"])
+        place = await connection.fetchrow(_LOCATE, wanted, given_schema or None)
+    assert place is not None  # noqa: S101  (a SELECT without FROM yields one row)
+    schema = place["schema"]
+    if schema is None:
+        raise DatabaseRejected("The search_path names no schema that exists.", "Set search_path for the role.")
+    async with reading_catalog(connection, "looking up the table of memories"):
+        suffix, recorded = await _recorded(connection, schema, name)
         known = recorded or names or OUR_NAMES
         key, words = (known.of(one)[0].column for one in ("id", "search_vector"))
-        vectors = known.embedding, f"{known.embedding}_standby"
+        columns = known.embedding, f"{known.embedding}_standby", key, words
         configuration = known.text_search_configuration
         relation = f"{quoted(schema)}.{quoted(name)}"
-        async with reading_catalog(connection):
-            row = await connection.fetchrow(_DESCRIBE, relation, *vectors, key, words, configuration)
-    assert row is not None  # noqa: S101  (as above)
+        row = await connection.fetchrow(_DESCRIBE, relation, *columns, configuration, place["search_path"])
+    assert row is not None  # noqa: S101  (the FROM clause always yields one row)
     catalog = json.loads(row["catalog"])
     return MemoryTable(
         schema=schema,
@@ -431,15 +444,13 @@ async def describe(connection: AnyConnection, table: str, names: ColumnNames | N
     )
 
 
-async def _recorded(
-    connection: AnyConnection, schema: str, name: str, *, plain: bool, suffixed: bool
-) -> tuple[str, ColumnNames | None]:
-    """Return the suffix of our own relations for a table, and the names of its columns that are recorded, if any are.
-
-    `plain` and `suffixed` say whether the table of state exists without and with the suffix of this table's name.
-    """
+async def _recorded(connection: AnyConnection, schema: str, name: str) -> tuple[str, ColumnNames | None]:
+    """Return the suffix of our own relations for a table, and the names of its columns if they are recorded."""
     suffix = own_suffix(name)
-    if not plain and not suffixed:
+    there = await connection.fetchrow(_STATES, schema, suffix)
+    assert there is not None  # noqa: S101  (a SELECT without FROM yields one row)
+    suffixed: bool = there["suffixed"]
+    if not there["plain"] and not suffixed:
         return "", None
     state = f"{quoted(schema)}.{quoted('memory_index_state' + (suffix if suffixed else ''))}"
     row = await connection.fetchrow(f"SELECT table_name, column_names::text FROM {state}")

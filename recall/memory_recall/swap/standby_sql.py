@@ -54,12 +54,12 @@ def _grant_standby(table: MemoryTable) -> str:
             FOR found IN
                 SELECT privilege_type AS privilege, grantee, pg_get_userbyid(grantee) AS role
                   FROM pg_attribute, aclexplode(attacl)
-                 WHERE attrelid = {literal(table.qualified)}::regclass AND attname = {active}
+                 WHERE attrelid = {literal(table.qualified)}::regclass::oid AND attname = {active}
             LOOP
                 IF found.grantee = 0 THEN
-                    EXECUTE format({literal(f"{grant}PUBLIC")}, found.privilege);
+                    EXECUTE pg_catalog.format({literal(f"{grant}PUBLIC")}, found.privilege);
                 ELSE
-                    EXECUTE format({literal(f"{grant}%I")}, found.privilege, found.role);
+                    EXECUTE pg_catalog.format({literal(f"{grant}%I")}, found.privilege, found.role);
                 END IF;
             END LOOP;
         END"""

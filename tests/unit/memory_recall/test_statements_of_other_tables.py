@@ -116,7 +116,7 @@ def test_no_statement_has_a_column_by_our_name_if_the_table_has_another_one(name
 def test_every_query_is_parsed_by_the_tables_own_configuration() -> None:
     made = "".join(statements("odd names"))
     calls = set(re.findall(r"(\w+_ts\w+)\(([^$()]*), \$", made))
-    assert calls == {(function, "'\"o''clock\".words'") for function in ("to_tsvector", "plainto_tsquery")}
+    assert calls == {(function, "'\"o''clock\".words'::regconfig") for function in ("to_tsvector", "plainto_tsquery")}
 
 
 @pytest.mark.parametrize(("name", "bound"), [("odd names", "bigint"), ("uuid key", "uuid"), ("text key", "text")])
@@ -129,7 +129,7 @@ def test_ids_are_bound_as_our_own_tables_hold_them(name: str, bound: str) -> Non
 def test_a_table_with_our_own_names_has_statements_without_quotes_casts_or_cases() -> None:
     """Whoever has the memory API's table pays nothing for the others."""
     made = "".join(statements("our names"))
-    assert "to_tsvector('english', $" in made
+    assert "to_tsvector('english'::regconfig, $" in made
     assert "(SELECT count(*) FROM generate_series(m.id, m.id)) IS NOT NULL" in made
     assert (
         re.findall(

@@ -20,6 +20,12 @@ READ_CASE_FOLDING = """CASE WHEN current_setting('server_encoding') = 'UTF8' THE
           ORDER BY fit.place LIMIT 1), '') END"""
 """SQL for the collation that folds the case of every script, quoted; "" if there is none, NULL without Unicode."""
 
+# A name without a schema is that of the first configuration of this name in the schemas of the search path.
+_UNQUALIFIED = """quote_ident(t.cfgname) = {chosen} AND s.nspname = (
+            SELECT p.schema FROM jsonb_array_elements_text({path}) WITH ORDINALITY p(schema, place)
+              JOIN pg_namespace n ON n.nspname = p.schema
+              JOIN pg_ts_config v ON v.cfgnamespace = n.oid AND v.cfgname = t.cfgname
+             ORDER BY place LIMIT 1)"""
 # Names of configurations are compared with those that exist and are not cast, since a cast fails for any other name. In
 # the arguments of a trigger, which Postgres separates by zero bytes, the configuration must have its schema.
 _NAMED = """
@@ -37,19 +43,21 @@ _WRITTEN = """CASE s.nspname WHEN 'pg_catalog' THEN quote_ident(t.cfgname)
                                 ELSE format('%I.%I', s.nspname, t.cfgname) END"""
 
 
-def read_configurations(column: str, chosen: str) -> str:
+def read_configurations(column: str, chosen: str, path: str) -> str:
     """Return a select list of `words_of_column` and `words_as_chosen`, to stand where `c` is the row of pg_class.
 
     Both are names of configurations, quoted and with a schema where it needs one, and NULL if there is none.
     `words_of_column` is the only one that the definition of the search column names, and `words_as_chosen` is the one
-    of the name that was chosen. `column` and `chosen` are SQL for the names of the column and of the chosen one.
+    of the name that was chosen. `column` and `chosen` are SQL for the names of the column and of the chosen one, and
+    `path` is SQL for a jsonb array of the schemas of the search path.
     """
+    unqualified = _UNQUALIFIED.format(chosen=chosen, path=path)
     named, exists = _NAMED.format(column=column), "FROM pg_ts_config t JOIN pg_namespace s ON s.oid = t.cfgnamespace"
     return f"""
        (SELECT CASE count(*) WHEN 1 THEN min({_WRITTEN}) END
           {exists} WHERE t.oid IN ({named})) AS words_of_column,
        (SELECT min({_WRITTEN}) {exists}
-         WHERE t.oid::regconfig::text = {chosen} OR format('%I.%I', s.nspname, t.cfgname) = {chosen})
+         WHERE {unqualified} OR format('%I.%I', s.nspname, t.cfgname) = {chosen})
            AS words_as_chosen"""
 
 

@@ -5,6 +5,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from memory_recall.postgres.catalog_sql import reading_catalog
 from memory_recall.postgres.connection import AnyConnection
 from memory_recall.postgres.driver_errors import translated
 from memory_recall.schema.columns.used import Need
@@ -59,7 +60,7 @@ def _hidden(table: MemoryTable, row: Any, *, writes: bool) -> list[Fault]:  # no
 
 async def _read(connection: AnyConnection, table: MemoryTable, more: str, *, writes: bool) -> Any:  # noqa: ANN401  (as above)
     own = [table.own(name) for name in (*_OWN_TABLES, *GRAPH_TABLES)]
-    with translated("looking at the table of memories"):
+    async with reading_catalog(connection, "looking at the table of memories"):
         return await connection.fetchrow(
             "SELECT current_user::text AS role, (SELECT coalesce(json_agg(name ORDER BY place), '[]') "
             "FROM jsonb_array_elements_text($1::jsonb) WITH ORDINALITY AS given(name, place) "

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from memory_recall.hnsw.definition import find_statement
 from memory_recall.hnsw.search_effort import UNKNOWN_GRAPH, SearchedGraph
+from memory_recall.postgres.catalog_sql import reading_catalog
 from memory_recall.postgres.connection import AnyConnection
-from memory_recall.postgres.driver_errors import translated
 from memory_recall.schema.requirements.reading import require_every_row
 from memory_recall.schema.requirements.used_columns import require_searchable
 from memory_recall.schema.table import ACTIVE, MemoryTable, VectorColumn, describe
@@ -77,7 +77,7 @@ async def read_readiness(connection: AnyConnection, name: str, column: VectorCol
     table = await describe(connection, name)
     require_searchable(table)
     await require_every_row(connection, table)
-    with translated("reading the catalog"):
+    async with reading_catalog(connection, "reading the catalog"):
         row = await connection.fetchrow(
             "SELECT index.m, index.ef_construction, index.oid IS NOT NULL AS has_index,"
             " (SELECT extversion FROM pg_extension WHERE extname = 'vector') AS version,"
@@ -88,6 +88,8 @@ async def read_readiness(connection: AnyConnection, name: str, column: VectorCol
             table.own("memory_index_state"),
             table.own("memory_index_models"),
         )
+        superseding = await any_superseded(connection, table)
+        concept_graph = await graph_is_filled(connection, table)
     assert row is not None  # noqa: S101  (an outer join with one row yields one)
     return Readiness(
         table,
@@ -97,6 +99,6 @@ async def read_readiness(connection: AnyConnection, name: str, column: VectorCol
         column=column,
         hnsw=SearchedGraph(row["rows"] or 0.0, row["m"] or 0, row["ef_construction"] or 0),
         compiles=row["compiles"],
-        superseding=await any_superseded(connection, table),
-        concept_graph=await graph_is_filled(connection, table),
+        superseding=superseding,
+        concept_graph=concept_graph,
     )

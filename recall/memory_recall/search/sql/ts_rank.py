@@ -43,7 +43,7 @@ lexical AS MATERIALIZED (
 def _of_every_word(table: MemoryTable, text: str) -> str:
     """Return SQL for the tsquery that every word of a text matches; `text` is SQL for the text."""
     if not table.names.has_own_search_column:
-        return f"plainto_tsquery({literal(table.text_search_configuration)}, {text})"
+        return f"plainto_tsquery({literal(table.text_search_configuration)}::regconfig, {text})"
     every = f"coalesce(string_agg({quoted_lexeme('lexeme')}, ' & '), '')::tsquery"
     return f"(SELECT {every} FROM unnest({table.words(text)}))"
 

@@ -100,6 +100,15 @@ async def open_memories(database: Database) -> AsyncIterator[Memories]:
         await pool.close()
 
 
+async def report_jit(database: Database) -> None:
+    """Have Postgres say in this database that it compiles statements, which one without LLVM never does."""
+    admin = await asyncpg.connect(database.superuser_dsn)
+    await admin.execute(
+        "CREATE OR REPLACE FUNCTION pg_catalog.pg_jit_available() RETURNS boolean LANGUAGE sql AS 'SELECT true'"
+    )
+    await admin.close()
+
+
 @pytest.fixture
 async def memories(database: Database) -> AsyncIterator[Memories]:
     """An empty table of memories with embedding column, rules and HNSW index."""

@@ -9,12 +9,12 @@ from memory_recall.search.hybrid_recall import HybridRecall
 from memory_recall.search.options import RecallOptions
 from memory_recall.search.result import Degraded
 from tests.integration.memory_recall.queries import make_query
-from tests.integration.memory_recall.read_path.conftest import PATIENT
+from tests.integration.memory_recall.read_path.conftest import PATIENT, report_jit
 from tests.integration.memory_recall.read_path.vectors import axis
 
 JIT = "SET LOCAL jit = off"
 TRANSACTION = {"BEGIN", "COMMIT", "ROLLBACK"}
-OURS_FIRST = {"search_path": "public, pg_catalog", "jit": "on"}
+WITH_JIT = {"jit": "on"}
 UNCOMPILED = ["BEGIN READ ONLY", JIT, "recall", "COMMIT"]
 
 
@@ -29,17 +29,22 @@ class Sent:
 
     @property
     def around_the_recall(self) -> list[str]:
-        """The recall statement as `recall`, with all that belongs to its transaction."""
+        """The recall statement as `recall`, with all that belongs to its transaction; no other transaction counts."""
         named = ["recall" if "gate AS" in query else query.strip(";") for query in self.queries]
-        return [query for query in named if query in {"recall", JIT} or query.split()[0] in TRANSACTION]
+        around, transaction = list[str](), list[str]()
+        for query in named:
+            if query in {"recall", JIT} or query.split()[0] in TRANSACTION:
+                transaction.append(query)
+            if query in {"COMMIT", "ROLLBACK"} or transaction == ["recall"]:
+                around += transaction if "recall" in transaction else []
+                transaction = []
+        return around
 
 
 @pytest.fixture
-async def compiling(database: Any, memories: Any) -> str:
-    """The address of a database that reports JIT, for sessions whose search path finds our function first."""
-    await memories.pool.execute(
-        "CREATE FUNCTION public.pg_jit_available() RETURNS boolean LANGUAGE sql AS 'SELECT true'"
-    )
+async def compiling(database: Any) -> str:
+    """The address of a database that reports JIT."""
+    await report_jit(database)
     return str(database.dsn)
 
 
@@ -51,7 +56,7 @@ async def test_a_recall_is_not_compiled_where_postgres_has_jit(
     wanted = await memories.add("the kettle boils", vector=axis(1.0))
     sent = Sent()
     async with asyncpg.create_pool(
-        compiling, min_size=1, max_size=1, init=sent.listen, server_settings=OURS_FIRST
+        compiling, min_size=1, max_size=1, init=sent.listen, server_settings=WITH_JIT
     ) as pool:
         recall = HybridRecall(pool, embedder, RecallOptions(time_budget=PATIENT))
         result = await recall.recall(make_query("kettle", mode=mode))
@@ -68,7 +73,7 @@ async def test_the_measurement_of_legs_is_not_compiled_where_postgres_has_jit(
     await memories.add("the kettle boils", vector=axis(1.0))
     sent = Sent()
     async with asyncpg.create_pool(
-        compiling, min_size=1, max_size=1, init=sent.listen, server_settings=OURS_FIRST
+        compiling, min_size=1, max_size=1, init=sent.listen, server_settings=WITH_JIT
     ) as pool:
         recall = HybridRecall(pool, embedder, RecallOptions(time_budget=PATIENT))
         result = await recall.recall(make_query("kettle", explain=True))
@@ -97,7 +102,7 @@ async def test_a_failing_dense_leg_leaves_the_lexical_order_where_postgres_has_j
     wanted = await memories.add("the kettle boils", vector=axis(1.0))
     sent = Sent()
     async with asyncpg.create_pool(
-        compiling, min_size=1, max_size=1, init=sent.listen, server_settings=OURS_FIRST
+        compiling, min_size=1, max_size=1, init=sent.listen, server_settings=WITH_JIT
     ) as pool:
         recall = HybridRecall(pool, embedder, RecallOptions(time_budget=PATIENT))
         await recall.recall(make_query("kettle"))

@@ -12,6 +12,7 @@ import pytest
 from memory_recall import DatabaseUnreachable, Degraded, HybridRecall, RecallOptions
 from memory_recall.search import recall as recall_module
 from tests.integration.memory_recall.queries import make_query
+from tests.integration.memory_recall.read_path.conftest import report_jit
 from tests.integration.memory_recall.read_path.vectors import axis
 from tests.support.loopback_server import LoopbackServer
 
@@ -212,15 +213,14 @@ async def _blocked(recall: HybridRecall, memories: Any) -> None:
 
 
 @pytest.mark.usefixtures("complaints")
-async def test_a_recall_in_a_transaction_is_refused_within_the_time_budget(memories: Any, hole: BlackHole) -> None:
+async def test_a_recall_in_a_transaction_is_refused_within_the_time_budget(
+    memories: Any, database: Any, hole: BlackHole
+) -> None:
     """Where Postgres compiles, a recall is one of three statements, and its rollback is not waited for either."""
-    await memories.pool.execute(
-        "CREATE FUNCTION public.pg_jit_available() RETURNS boolean LANGUAGE sql AS 'SELECT true'"
-    )
+    await report_jit(database)
     wanted = await memories.add("the kettle boils")
     async with asyncio.timeout(PATIENCE):
-        settings = {"search_path": "public, pg_catalog"}
-        pool = await asyncpg.create_pool(hole.dsn, min_size=1, max_size=1, server_settings=settings)
+        pool = await asyncpg.create_pool(hole.dsn, min_size=1, max_size=1)
         recall = HybridRecall(pool, None, RecallOptions(time_budget=BUDGET))
         await _answered(recall)
         hole.swallow()
