@@ -86,7 +86,8 @@ class DatabaseObservation:
     """The database of a table. `folds_case` says whether its locale knows the small letters of every script.
 
     `locale` is its character type with the provider, such as "C.UTF-8 (libc)". `extension` is the version of pgvector
-    that is created in it, and `available` the one that the server has; each is None if there is none.
+    that is created in it, and `available` the one that the server has; each is None if there is none. The server lets
+    at most `prepared_transactions` transactions be prepared for a two-phase commit at a time.
     """
 
     name: str
@@ -96,3 +97,4 @@ class DatabaseObservation:
     folds_case: bool
     extension: str | None
     available: str | None
+    prepared_transactions: int

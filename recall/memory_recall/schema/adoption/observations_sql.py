@@ -67,7 +67,8 @@ SELECT d.datname AS name, split_part(current_setting('server_version'), ' ', 1) 
        coalesce(to_jsonb(d) ->> 'datlocale', to_jsonb(d) ->> 'daticulocale', d.datctype)
          || CASE d.datlocprovider WHEN 'i' THEN ' (icu)' WHEN 'b' THEN ' (builtin)' ELSE ' (libc)' END AS locale,
        (SELECT extversion FROM pg_extension WHERE extname = 'vector') AS extension,
-       (SELECT default_version FROM pg_available_extensions WHERE name = 'vector') AS available
+       (SELECT default_version FROM pg_available_extensions WHERE name = 'vector') AS available,
+       current_setting('max_prepared_transactions')::integer AS prepared_transactions
   FROM pg_database d WHERE d.datname = current_database()
 """
 _CATALOG = """

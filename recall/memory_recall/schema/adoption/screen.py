@@ -218,6 +218,11 @@ def _costs(plan: AdoptionPlan) -> Iterator[str]:
         "holds it for a moment and tries again later. The backfill locks the rows of a batch, the indexes are built "
         "CONCURRENTLY. Nothing rewrites the table."
     )
+    if plan.database.prepared_transactions:
+        yield (
+            "Two-phase commit: the server allows it, and PREPARE TRANSACTION will fail after a text was written or "
+            "edited whose row may have a vector, since a trigger of ours has notified in that transaction."
+        )
 
 
 def _updates(plan: AdoptionPlan) -> Iterator[str]:

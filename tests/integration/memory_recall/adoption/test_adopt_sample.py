@@ -124,6 +124,27 @@ async def test_the_locale_is_named_that_knows_no_small_letters_outside_of_ascii(
     assert plan["adoptable"] is False
 
 
+async def test_it_is_said_that_writers_lose_two_phase_commit_where_the_server_allows_it(
+    own_database: Database, adopt: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Postgres prepares no transaction that has notified, as the triggers do once a row awaits its vector."""
+    monkeypatch.setenv("MEMORY_DATABASE_URL", own_database.dsn)
+    admin = await asyncpg.connect(own_database.superuser_dsn)
+    await admin.execute("ALTER SYSTEM SET max_prepared_transactions = 2")
+    await admin.close()
+    async with own_database.connection() as connection:
+        await connection.execute(NOTES)
+    assert "Two-phase commit" not in (await adopt("notes")).stdout
+    await asyncio.to_thread(own_database.server.restart, "fast")
+    assert "Two-phase commit: the server allows it" in (await adopt("notes")).stdout
+    done = await adopt("notes", "--apply")
+    assert done.exit_code == 0, done.output
+    async with own_database.connection() as connection:
+        await connection.execute("BEGIN; UPDATE notes SET body = 'Another text.' WHERE id = 1")
+        with pytest.raises(asyncpg.FeatureNotSupportedError, match="NOTIFY"):
+            await connection.execute("PREPARE TRANSACTION 'one'")
+
+
 async def test_status_says_how_many_texts_are_in_scripts_beyond_the_model(database: Database, adopt: Run) -> None:
     """Counts of scripts alone leave the database; a model for every script has no such line."""
     async with database.connection() as connection:
