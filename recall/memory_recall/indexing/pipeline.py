@@ -1,9 +1,10 @@
 """Makes one pass over the pending rows, in which reading, embedding and writing overlap.
 
 A reader divides pages of rows into batches. Several embedding requests run at once, so that the embedder never idles.
-One writer takes all batches that have been embedded and stores their vectors in one statement. The queues between
-reader, embedder and writer are bounded, so the process's memory does not grow with the table. No transaction is open in
-the database while a text is embedded.
+One writer takes all batches that have been embedded and stores their vectors in one statement. Pages are bounded in
+rows and in bytes, the queues between reader, embedder and writer in batches, and a text is dropped once it is embedded.
+So the process's memory grows neither with the table nor with the lengths of its texts. No transaction is open in the
+database while a text is embedded.
 """
 
 import asyncio
@@ -191,7 +192,8 @@ class Pipeline:
     ) -> None:
         while (batch := await to_embed.get()) is not None:
             if not self._stop.is_set():  # what was read and not sent yet stays pending
-                await to_write.put(await self._embedder.embed(batch))
+                outcome = await self._embedder.embed(batch)
+                await to_write.put(outcome.without_texts())
         await to_embed.put(None)  # for the next of us
 
     async def _write(self, to_write: asyncio.Queue[Outcome | None]) -> None:

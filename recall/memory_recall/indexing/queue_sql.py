@@ -7,7 +7,8 @@ sensitive nor deleted, and the column still belongs to the model. Rows of a new 
 # ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -26,15 +27,31 @@ from memory_recall.schema.truncated import record_truncated
 
 # Quarantined or delayed. A longer delay than any that is ever set comes from a clock that was set back afterwards.
 _NOT_YET = "(f.next_attempt = 'infinity' OR f.next_attempt BETWEEN now() AND now() + interval '10 minutes')"
+_PAGE_BYTES = 8 << 20  # of the texts of one page; of a longer first text the page consists alone
+_LONGEST_TEXT = 1_000_000  # characters of a text that are read; no model's window takes as many
 
 
 @dataclass(frozen=True, slots=True)
 class PendingRow:
-    """A row to embed. Its `repr` omits the text, so that no log shows it."""
+    """A row to embed. Its `repr` omits the text, so that no log shows it.
+
+    If `is_cut` is set, `text` is the beginning of a longer text. The hash is that of the whole text.
+    """
 
     id: MemoryId
     text: str = field(repr=False)
     text_hash: str
+    is_cut: bool = False
+
+    @classmethod
+    def read(cls, record: Any) -> Self:  # noqa: ANN401  (a record of the driver)
+        """Make the row of a record with the columns `id`, `content`, as `_beginning` gives it, and `hash`."""
+        text = record["content"]
+        return cls(record["id"], text[:_LONGEST_TEXT], record["hash"], is_cut=len(text) > _LONGEST_TEXT)
+
+    def without_text(self) -> Self:
+        """Return the row without its text, which only embedding needs."""
+        return replace(self, text="")
 
 
 @dataclass(slots=True)
@@ -139,7 +156,8 @@ class PendingQueue:
     async def page(self, connection: Connection, after: MemoryId | None, share: WorkerShare, limit: int) -> Page:
         """Read a page of the rows that are due, in the order of ids: those after the id `after`, or the first ones.
 
-        The page has no rows if the column belongs to another model by now.
+        The page has at most `limit` rows, whose texts have at most 8 MiB together, but always its first row. It has no
+        rows if the column belongs to another model by now.
         """
         with translated("reading pending rows"):
             bound = [share.index, share.count, limit, self._model_id]
@@ -147,7 +165,7 @@ class PendingQueue:
                 rows = await connection.fetch(self._first_page, *bound)
             else:
                 rows = await connection.fetch(self._next_page, *bound, after)
-        due = [PendingRow(row["id"], row["content"], row["hash"]) for row in rows if row["content"] is not None]
+        due = [PendingRow.read(row) for row in rows if row["content"] is not None]
         return Page(due, rows[-1]["id"] if rows else None)
 
     async def count(self, connection: Connection, share: WorkerShare) -> int:
@@ -240,22 +258,46 @@ def _due(table: MemoryTable, column: VectorColumn) -> str:
 
 def _page_statement(table: MemoryTable, column: VectorColumn, following: str = "true") -> str:
     row = table.row("m")
-    return (
-        f"SELECT {table.key.shown(row.id)} AS id, coalesce({row.content}, '') AS content, "
-        f"{table.own('memory_index_text_hash')}({row.content}) AS hash FROM {table.qualified} m "
-        f"WHERE {_due(table, column)} AND {following} ORDER BY {row.id} LIMIT $3::bigint"
+    return _bounded(
+        table,
+        f"SELECT {row.id} AS key, coalesce({row.content}, '') AS content FROM {table.qualified} m "
+        f"WHERE {_due(table, column)} AND {following} ORDER BY {row.id} LIMIT $3::bigint",
     )
 
 
 def _key_range_statement(table: MemoryTable, column: VectorColumn, following: str = "true") -> str:
     # The due rows are picked from a fixed number of rows: a plan over all of them would sort the table for each page.
     row, columns = table.row("m"), "*, tableoid" if table.is_partitioned else "*"
-    return (
-        f"SELECT {table.key.shown(row.id)} AS id, d.content, {table.own('memory_index_text_hash')}(d.content) AS hash "
+    return _bounded(
+        table,
+        f"SELECT {row.id} AS key, d.content "
         f"FROM (SELECT {columns} FROM {table.qualified} m WHERE {following} ORDER BY {row.id} LIMIT $3::bigint) m "
-        f"LEFT JOIN LATERAL (SELECT coalesce({row.content}, '') AS content WHERE {_due(table, column)}) d ON true "
-        f"ORDER BY {row.id}"
+        f"LEFT JOIN LATERAL (SELECT coalesce({row.content}, '') AS content WHERE {_due(table, column)}) d ON true",
     )
+
+
+def _bounded(table: MemoryTable, rows: str) -> str:
+    """Return the statement of a page: the first of the rows, whose texts together are within the bound of a page.
+
+    `rows` is a query for `key` and `content`. Postgres knows the bytes of a text without reading it, so that texts
+    beyond the bound cost nothing.
+    """
+    size = "octet_length(r.content)"
+    return (
+        f"SELECT {table.key.shown('p.key')} AS id, {_beginning('p.content')} AS content, "
+        f"{table.own('memory_index_text_hash')}(p.content) AS hash FROM (SELECT r.*, {size} AS size, "
+        f"coalesce(sum({size}) OVER (ORDER BY r.key ROWS UNBOUNDED PRECEDING), 0) AS bytes FROM ({rows}) r) p "
+        f"WHERE p.bytes <= {_PAGE_BYTES} OR p.bytes = p.size ORDER BY p.key"
+    )
+
+
+def _beginning(content: str) -> str:
+    """Return SQL for as much of a text as is read of it, and one character more where there is more.
+
+    Nothing is lost by it that a model would have read. The whole of a text of hundreds of megabytes would end a worker
+    for want of memory, and its successor likewise.
+    """
+    return f"left({content}, {_LONGEST_TEXT + 1})"
 
 
 async def still_shareable(
@@ -289,9 +331,9 @@ async def _with_text(connection: Connection, table: MemoryTable, limit: int, *, 
     row = table.row("m")
     with translated("reading texts"):
         records = await connection.fetch(
-            f"SELECT {table.key.shown(row.id)} AS id, {row.content} AS content, "
+            f"SELECT {table.key.shown(row.id)} AS id, {_beginning(row.content)} AS content, "
             f"{table.own('memory_index_text_hash')}({row.content}) AS hash FROM {table.qualified} m "
             f"WHERE {table.shareable('m')} AND btrim({row.content}) <> '' ORDER BY {order} LIMIT $1",
             limit,
         )
-    return [PendingRow(record["id"], record["content"], record["hash"]) for record in records]
+    return [PendingRow.read(record) for record in records]

@@ -16,7 +16,7 @@ learns of it.
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from memory_recall.embedding.served_model import ServedModel
@@ -53,6 +53,14 @@ class Outcome:
     truncated: int = 0
     withheld: int = 0  # rows that were not sent, because they changed after they had been read
     failed_batches: int = 0
+
+    def without_texts(self) -> "Outcome":
+        """Return the same result without the texts of its rows, which are not needed to store it."""
+        return replace(
+            self,
+            embedded=[([row.without_text() for row in rows], answer) for rows, answer in self.embedded],
+            failed=[(row.without_text(), error) for row, error in self.failed],
+        )
 
 
 class RetryingEmbedder:
@@ -111,10 +119,11 @@ class RetryingEmbedder:
                 return
             if not isinstance(answer, MemoryIndexError) and len(answer.skipped) < len(rows):
                 embedded = [row for place, row in enumerate(rows) if place not in answer.skipped]
-                outcome.embedded.append((embedded, answer))
+                truncated = answer.truncated.union(place for place, row in enumerate(embedded) if row.is_cut)
+                outcome.embedded.append((embedded, replace(answer, truncated=truncated)))
                 outcome.failed += _failures(rows, answer.skipped)
                 outcome.tokens += answer.tokens
-                outcome.truncated += len(answer.truncated)
+                outcome.truncated += len(truncated)
                 return
             outcome.failed_batches += 1
             if isinstance(answer, MemoryIndexError) and len(rows) > 1:

@@ -7,7 +7,11 @@ import pytest
 
 from memory_recall.errors import DimensionMismatch, ModelMismatch, SchemaBehind
 from memory_recall.indexing.dry_run import dry_run
+from memory_recall.indexing.queue_sql import PendingQueue, WorkerShare
 from memory_recall.postgres.connection import DsnText
+from memory_recall.schema.models_sql import active_model
+from memory_recall.schema.table import describe
+from memory_recall.schema.truncated import list_truncated
 from memory_recall.status import inspect
 from tests.integration.conftest import Database
 from tests.integration.memory_recall.fake_embedder import FakeEmbedder
@@ -169,3 +173,30 @@ async def test_rows_with_negative_ids_belong_to_a_share_of_a_backfill(bench: Wor
     for index in range(3):
         await bench.backfill(bench.with_options(share=share(index, 3)))
     assert await bench.embedded() == 11
+
+
+@pytest.mark.parametrize("indexed", [True, False])
+async def test_a_page_of_long_texts_ends_before_they_exceed_eight_mebibytes(bench: Workbench, indexed: bool) -> None:
+    """Whatever the texts are, what a worker has in memory is bounded, and page by page all rows are read."""
+    sizes = [500_000, 500_000, 20 << 20, 0, 20 << 20, *[3 << 20] * 3]
+    for size in sizes:
+        await bench.execute(f"INSERT INTO memories (content) VALUES (repeat('x', {size}))")
+    pages: list[list[int]] = []
+    async with bench.database.connection() as connection:
+        table = await describe(connection, "memories")
+        queue = PendingQueue(table, (await active_model(connection, table)).id, indexed=indexed)
+        page = await queue.page(connection, None, WorkerShare(), 100)
+        while page.last is not None:
+            pages.append([int(row.id) for row in page.rows])
+            page = await queue.page(connection, page.last, WorkerShare(), 100)
+    assert pages == [[1, 2], [3], [4, 5], [6, 7], [8]]
+
+
+async def test_of_a_text_that_no_model_reads_to_its_end_a_million_characters_are_sent(bench: Workbench) -> None:
+    """One that did not fit into the worker's memory would end each worker that reads it; the cut is recorded."""
+    await bench.execute("INSERT INTO memories (content) VALUES (repeat('é', 1000001)), (repeat('é', 1000000))")
+    result = await bench.backfill()
+    assert (result.tally.embedded, result.tally.truncated) == (2, 1)
+    assert bench.embedder.received == {"é" * 1_000_000: 2}
+    async with bench.database.connection() as connection:
+        assert (await list_truncated(connection, await describe(connection, "memories"), limit=10)).ids == [1]

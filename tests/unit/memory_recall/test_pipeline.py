@@ -8,8 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pgvector import HalfVector
 
+from memory_recall.embedding.wire import EmbeddedBatch
 from memory_recall.indexing.pipeline import BACKGROUND, BULK, FRESH, BatchLimits, batches, estimated_tokens
 from memory_recall.indexing.queue_sql import PendingRow, encoded
+from memory_recall.indexing.retry import Outcome
 
 
 @given(
@@ -30,6 +32,14 @@ def test_batches_partition_the_rows_within_the_limits(lengths: list[int], tokens
 def test_a_long_text_counts_as_at_most_the_tokens_that_the_model_reads() -> None:
     limits = BatchLimits(max_tokens_per_row=256)
     assert estimated_tokens("x" * 1_000_000, limits) == 256
+
+
+def test_what_waits_to_be_stored_holds_no_texts() -> None:
+    """Dozens of batches may wait, so their texts together could be hundreds of megabytes."""
+    answer, error = EmbeddedBatch(np.ones((1, 8), np.float32), 1), "EmbedderRejected"
+    outcome = Outcome(embedded=[([PendingRow(1, "text", "a")], answer)], failed=[(PendingRow(2, "text", "b"), error)])
+    expected = Outcome(embedded=[([PendingRow(1, "", "a")], answer)], failed=[(PendingRow(2, "", "b"), error)])
+    assert outcome.without_texts() == expected
 
 
 @pytest.mark.parametrize("seconds", [0.0, 0.01, 3.0])
