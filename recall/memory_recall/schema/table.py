@@ -50,6 +50,7 @@ WORDS = "memory_index_words"
 ORDINARY_COLLATION = 'pg_catalog."default"'
 """The database's own collation, which a text needs where its column's may be one that regular expressions refuse."""
 _PLAIN_NAME = re.compile("[a-z_][a-z0-9_]*")
+_BYTES_PER_ROW = 500  # in a table of which Postgres has no estimate of rows yet; it may be several times as many
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,17 +218,19 @@ class MemoryTable:
         return len(owner) == 1 and not owner[0].path and self.partition_key == (owner[0].column,)
 
     def estimated_rows(self, *, largest_partition: bool = False) -> str:
-        """Return an SQL expression for the number of rows by Postgres's last estimate; 0 if there is none yet.
+        """Return an SQL expression for the number of rows by Postgres's last estimate, or by the size without one.
 
-        The estimate of a partitioned table itself is not kept up to date, so those of its partitions are added, or the
-        largest of them is taken.
+        There is no estimate after a logical restore, nor after an upgrade by pg_upgrade to 17 or older. That of a
+        partitioned table itself is not kept up to date, so those of its partitions are added, or the largest of them is
+        taken.
         """
         relation = self.qualified.replace("'", "''")
+        rows = f"CASE WHEN p.reltuples > 0 THEN p.reltuples ELSE pg_relation_size(p.oid) / {_BYTES_PER_ROW} END"
         if not self.is_partitioned:
-            return f"(SELECT greatest(reltuples, 0)::float8 FROM pg_class WHERE oid = to_regclass('{relation}'))"
+            return f"(SELECT ({rows})::float8 FROM pg_class p WHERE p.oid = to_regclass('{relation}'))"
         combined = "max" if largest_partition else "sum"
         return (
-            f"(SELECT coalesce({combined}(greatest(p.reltuples, 0)), 0)::float8 FROM pg_inherits i "
+            f"(SELECT coalesce({combined}({rows}), 0)::float8 FROM pg_inherits i "
             f"JOIN pg_class p ON p.oid = i.inhrelid WHERE i.inhparent = to_regclass('{relation}'))"
         )
 

@@ -25,18 +25,19 @@ class CachedValue(Generic[T]):
         self._keep = keep_seconds
         self._clock = clock
         self._lock = asyncio.Lock()
+        self._failure: MemoryIndexError | None = None
         self._measured: tuple[T, float] | None = None
         self._tasks = BackgroundTasks()
         self._renewal: asyncio.Task[None] | None = None
 
     async def get(self) -> T:
-        """Return the last measurement. An old measurement is renewed in the background; only the first call waits."""
+        """Return the last measurement. An old measurement is renewed in the background; only the first calls wait.
+
+        All that wait for one measurement fail with it, because each of them would otherwise repeat it in turn.
+        """
         measured = self._measured
         if measured is None:
-            async with self._lock:
-                if self._measured is None:
-                    self._measured = (await self._measure(), self._clock())
-                return self._measured[0]
+            return await self._first(self._failure)
         if self._clock() - measured[1] > self._keep and (self._renewal is None or self._renewal.done()):
             self._renewal = self._tasks.start(self._renew())
         return measured[0]
@@ -48,6 +49,19 @@ class CachedValue(Generic[T]):
     async def close(self) -> None:
         """Cancel a measurement that runs in the background."""
         await self._tasks.close()
+
+    async def _first(self, known: MemoryIndexError | None) -> T:
+        """Measure, unless another call has done so meanwhile; `known` is the last failure before this call."""
+        async with self._lock:
+            if self._measured is None:
+                if self._failure is not None and self._failure is not known:
+                    raise self._failure
+                try:
+                    self._measured = (await self._measure(), self._clock())
+                except MemoryIndexError as error:
+                    self._failure = error
+                    raise
+            return self._measured[0]
 
     async def _renew(self) -> None:
         try:

@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
-from memory_recall.errors import ReplicaRefused
+from memory_recall.errors import MemoryIndexError, ReplicaRefused
 from memory_recall.postgres.connection import AnyConnection, Pool
 from memory_recall.postgres.driver_errors import translated
 from memory_recall.search.cached_value import CachedValue
@@ -35,7 +35,7 @@ from memory_recall.search.recall import CLEANUP_SECONDS, Recall, Recalled, Reque
 from memory_recall.search.relevant_rows import relevant_rows
 from memory_recall.search.result import Degraded, RecallResult, Timings, memory_from
 from memory_recall.search.sql.bm25 import CollectionStatistics
-from memory_recall.search.sql.collection_statistics import measure_collection
+from memory_recall.search.sql.collection_statistics import assumed_collection, measure_collection
 from memory_recall.search.sql.embedder_demand import DEMAND_SECONDS, record_demand
 from memory_recall.search.sql.execution import Answer, execute, execute_parallel, measure_legs
 from memory_recall.search.sql.own_columns import own_row
@@ -48,6 +48,7 @@ T = TypeVar("T")
 
 _READINESS_SECONDS = 10.0
 _STATISTICS_SECONDS = 300.0
+_MEASURING_SHARE = 0.5  # of the time budget, after which the recall goes on without what was to be measured
 _UNAVAILABLE = frozenset({Degraded.EMBEDDER_FAILED, Degraded.EMBEDDER_TIMEOUT, Degraded.CIRCUIT_OPEN})
 
 
@@ -166,7 +167,7 @@ class HybridRecall(Recall):
         """Read from the catalog which legs can search, embed the query, and plan and execute the statement."""
         query, options = request.query, self.options
         readiness = await self._readiness.get()
-        statistics = await self._statistics.get() if options.lexical == "bm25" and query.ranked else None
+        statistics = await self._known_of(readiness) if options.lexical == "bm25" and query.ranked else None
         embedder, embedding_began = self._embedder.current, time.perf_counter()
         embedded = await self._embed(query, readiness)
         embedding_seconds = time.perf_counter() - embedding_began
@@ -250,11 +251,25 @@ class HybridRecall(Recall):
         finally:
             self._executing -= 1
 
-    async def _read(self, pool: Pool, action: Callable[[AnyConnection], Awaitable[T]]) -> T:
+    async def _read(self, pool: Pool, action: Callable[[AnyConnection], Awaitable[T]], *, share: float = 1.0) -> T:
+        """Run `action` on a connection within a share of the time budget."""
         with translated("reading from the database"):
-            async with asyncio.timeout(self.options.time_budget), self._borrowed(pool) as connection:
+            async with asyncio.timeout(self.options.time_budget * share), self._borrowed(pool) as connection:
                 return await action(connection)
 
     async def _measure(self) -> CollectionStatistics:
-        readiness = await self._readiness.get()
-        return await self._read(self._pool, lambda connection: measure_collection(connection, readiness.table))
+        table = (await self._readiness.get()).table
+        return await self._read(
+            self._pool, lambda connection: measure_collection(connection, table), share=_MEASURING_SHARE
+        )
+
+    async def _known_of(self, readiness: Readiness) -> CollectionStatistics:
+        """Return the statistics of the table, or what is assumed of it if it could not be measured in time.
+
+        A database that is away is noticed by the statement of the recall. `ts_rank`, which needs no statistics, takes
+        seconds in a large table.
+        """
+        try:
+            return await self._statistics.get()
+        except MemoryIndexError:
+            return assumed_collection(readiness.rows)

@@ -20,6 +20,23 @@ async def test_concurrent_first_callers_share_one_measurement() -> None:
     assert await asyncio.gather(*(snapshot.get() for _ in range(5))) == [1] * 5
 
 
+async def test_concurrent_first_callers_share_one_failure() -> None:
+    """A slow server is asked once by all that wait, and once more by who comes after them."""
+    calls = 0
+
+    async def measure() -> int:
+        nonlocal calls
+        calls += 1
+        await asyncio.sleep(0)
+        raise DatabaseUnreachable("slow")
+
+    snapshot = CachedValue(measure, 10)
+    for expected in (1, 2):
+        failures = await asyncio.gather(*(snapshot.get() for _ in range(5)), return_exceptions=True)
+        assert {type(failure) for failure in failures} == {DatabaseUnreachable}
+        assert calls == expected
+
+
 async def test_an_old_measurement_serves_while_it_is_renewed_and_survives_a_failure() -> None:
     """No caller waits for a renewal, and the last value stays while the database is unreachable."""
     now = 0.0

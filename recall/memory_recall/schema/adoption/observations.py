@@ -35,7 +35,7 @@ class NumberRange:
 class TableObservation:
     """What the catalog and a sample say of a table, whichever columns are used.
 
-    `rows` is exact where `counted` is true, else Postgres's last estimate. `table_bytes` are those of the rows with
+    `rows` is exact where `counted` is true, else an estimate. `table_bytes` are those of the rows with
     their long values, `index_bytes` those of all indexes. `primary_key` names its columns in order, `unique` those
     that a valid unique index keeps unique alone. `widths` are mean lengths of texts in bytes, by column. `updates` of
     rows are counted since `counting_since`, a date, or None where the counters were never reset; `hot_updates` of them

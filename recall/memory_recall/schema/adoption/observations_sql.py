@@ -73,14 +73,14 @@ SELECT d.datname AS name, split_part(current_setting('server_version'), ' ', 1) 
 """
 _CATALOG = """
 WITH leaves AS (
-  SELECT c.oid, c.reltuples, c.reloptions FROM pg_class c WHERE c.oid = to_regclass($1) AND c.relkind = 'r'
+  SELECT c.oid, c.reloptions FROM pg_class c WHERE c.oid = to_regclass($1) AND c.relkind = 'r'
    UNION ALL
-  SELECT c.oid, c.reltuples, c.reloptions FROM pg_inherits i
+  SELECT c.oid, c.reloptions FROM pg_inherits i
     JOIN pg_class p ON p.oid = i.inhparent AND p.relkind = 'p' JOIN pg_class c ON c.oid = i.inhrelid
    WHERE i.inhparent = to_regclass($1)
 )
-SELECT coalesce(sum(greatest(l.reltuples, 0)), 0)::bigint AS rows, coalesce(sum(pg_table_size(l.oid)), 0)::bigint
-         AS table_bytes, coalesce(sum(pg_indexes_size(l.oid)), 0)::bigint AS index_bytes,
+SELECT coalesce(sum(pg_table_size(l.oid)), 0)::bigint AS table_bytes,
+       coalesce(sum(pg_indexes_size(l.oid)), 0)::bigint AS index_bytes,
        coalesce(sum(s.n_tup_upd), 0)::bigint AS updates, coalesce(sum(s.n_tup_hot_upd), 0)::bigint AS hot_updates,
        coalesce(max(coalesce((SELECT option_value::integer FROM pg_options_to_table(l.reloptions)
                                WHERE option_name = 'fillfactor'), 100)), 100) AS fillfactor,
@@ -128,8 +128,8 @@ async def observe_table(connection: AnyConnection, table: MemoryTable) -> TableO
     if table.kind not in {"r", "p"}:
         return catalog
     counted = catalog.table_bytes <= _SMALL_TABLE
-    if counted:
-        found["rows"] = (await _row(connection, f"SELECT count(*) AS rows FROM {table.qualified}"))["rows"]
+    rows = f"count(*) AS rows FROM {table.qualified}" if counted else f"{table.estimated_rows()}::bigint AS rows"
+    found |= await _row(connection, f"SELECT {rows}")
     sample = _sample(table, found["rows"], catalog.table_bytes)
     widths, ranges = await _measures(connection, table, sample)
     return TableObservation(

@@ -14,6 +14,13 @@ from memory_recall.search.sql.bm25 import CollectionStatistics
 
 _SAMPLED_ROWS = 20_000
 _UNKNOWN = CollectionStatistics(rows=0, mean_length=1.0, mean_bytes=1.0)
+_USUAL_LENGTH = 50.0  # of memories, in words
+_USUAL_BYTES = 500.0  # of the words of such a memory
+
+
+def assumed_collection(rows: float) -> CollectionStatistics:
+    """Return what is assumed of about `rows` rows that could not be measured: that their texts are of usual length."""
+    return CollectionStatistics(round(rows), _USUAL_LENGTH, _USUAL_BYTES)
 
 
 async def measure_collection(connection: AnyConnection, table: MemoryTable) -> CollectionStatistics:

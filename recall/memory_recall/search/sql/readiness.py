@@ -26,9 +26,13 @@ _ITERATIVE_SCAN_SINCE = (0, 8)
 
 @dataclass(frozen=True, slots=True)
 class Readiness:
-    """The table as the catalog describes it, and which of the objects that the dense leg needs exist."""
+    """The table as the catalog describes it, and which of the objects that the dense leg needs exist.
+
+    `rows` is an estimate of the table's rows.
+    """
 
     table: MemoryTable
+    rows: float
     extension_version: str | None
     has_state: bool
     has_index: bool
@@ -83,7 +87,7 @@ async def read_readiness(connection: AnyConnection, name: str, column: VectorCol
             " (SELECT extversion FROM pg_extension WHERE extname = 'vector') AS version,"
             " to_regclass($1) IS NOT NULL AND to_regclass($2) IS NOT NULL AS has_state,"
             " pg_jit_available() AS compiles,"
-            f" {table.estimated_rows(largest_partition=True)} AS rows"
+            f" {table.estimated_rows()} AS rows, {table.estimated_rows(largest_partition=True)} AS searched_rows"
             f" FROM (VALUES (1)) one LEFT JOIN ({find_statement(table, column=column)}) index ON true",
             table.own("memory_index_state"),
             table.own("memory_index_models"),
@@ -93,11 +97,12 @@ async def read_readiness(connection: AnyConnection, name: str, column: VectorCol
     assert row is not None  # noqa: S101  (an outer join with one row yields one)
     return Readiness(
         table,
+        row["rows"] or 0.0,
         row["version"],
         has_state=row["has_state"],
         has_index=row["has_index"],
         column=column,
-        hnsw=SearchedGraph(row["rows"] or 0.0, row["m"] or 0, row["ef_construction"] or 0),
+        hnsw=SearchedGraph(row["searched_rows"] or 0.0, row["m"] or 0, row["ef_construction"] or 0),
         compiles=row["compiles"],
         superseding=superseding,
         concept_graph=concept_graph,

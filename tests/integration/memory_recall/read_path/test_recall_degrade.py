@@ -2,12 +2,13 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 import asyncpg
 import pytest
 
-from memory_recall.errors import DatabaseUnreachable, EmbedderUnavailable
+from memory_recall.errors import DatabaseRejected, DatabaseUnreachable, EmbedderUnavailable
 from memory_recall.search.result import Degraded
 from tests.integration.memory_recall.queries import make_query
 from tests.integration.memory_recall.read_path.rows import fill
@@ -127,6 +128,30 @@ async def test_a_database_that_is_gone_is_an_error(memories: Any, database: Any)
     await memories.pool.close()
     with pytest.raises(DatabaseUnreachable):
         await recall.recall(make_query("x"))
+
+
+async def _refused(*_: object) -> None:
+    raise DatabaseRejected("refused", "")
+
+
+async def _unanswered(*_: object) -> None:
+    await asyncio.Event().wait()
+
+
+@pytest.mark.parametrize("measuring", [_refused, _unanswered])
+async def test_a_table_that_cannot_be_measured_in_time_is_searched_all_the_same(
+    memories: Any, monkeypatch: pytest.MonkeyPatch, measuring: Any
+) -> None:
+    """Its statistics only shape the scores, so usual ones serve the recall until they are known."""
+    wanted = await memories.add("the kettle boils")
+    monkeypatch.setattr("memory_recall.search.hybrid_recall.measure_collection", measuring)
+    recall = memories.recalling(time_budget=2.0)
+    result = None
+    while result is None:  # a busy machine may exceed what is left of the budget
+        with suppress(DatabaseUnreachable):
+            result = await recall.recall(make_query("kettle", mode="lexical"))
+    assert result.ids == [wanted]
+    assert result.memories[0].evidence.lexical_score > 0
 
 
 async def test_every_result_is_observed(memories: Any, embedder: Any) -> None:

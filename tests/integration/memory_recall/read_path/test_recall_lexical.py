@@ -181,6 +181,31 @@ async def test_a_large_table_takes_frequencies_from_the_last_analyze(worded: Mem
     assert rows[0]["lexical_score"] > 0
 
 
+@pytest.mark.parametrize("analyzed", [False, True], ids=["never analysed", "analysed while it was empty"])
+@pytest.mark.parametrize("partitions", [0, 2])
+async def test_rows_of_which_postgres_has_no_estimate_are_estimated_by_their_size(
+    memories: Any, analyzed: bool, partitions: int
+) -> None:
+    """After a logical restore a large table would pass for an empty one, and the first recall would read all of it."""
+    unwatched = " WITH (autovacuum_enabled = false)"
+    partitioned = " PARTITION BY RANGE (id)" if partitions else unwatched
+    await memories.pool.execute(f"CREATE TABLE restored (id integer, content text){partitioned}")
+    for part in range(partitions):
+        bounds = f"FOR VALUES FROM ({part * 1000}) TO ({part * 1000 + 1000})"
+        await memories.pool.execute(f"CREATE TABLE restored_{part} PARTITION OF restored {bounds}{unwatched}")
+    if analyzed:
+        await memories.pool.execute("ANALYZE restored")
+    await memories.pool.execute("INSERT INTO restored SELECT n, repeat('x', 300) FROM generate_series(0, 1999) n")
+    async with memories.pool.acquire() as connection:
+        table = await describe(connection, "restored")
+        estimate = await connection.fetchval(f"SELECT {table.estimated_rows()}")
+        largest = await connection.fetchval(f"SELECT {table.estimated_rows(largest_partition=True)}")
+        assert 500 < estimate < 8000
+        assert largest == pytest.approx(estimate / max(partitions, 1), rel=0.1)
+        await connection.execute("ANALYZE restored")
+        assert await connection.fetchval(f"SELECT {table.estimated_rows()}") == 2000
+
+
 async def test_rows_are_read_by_the_rarest_terms_first_and_by_pairs_until_enough_are_expected(
     memories: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
