@@ -221,9 +221,11 @@ class Pipeline:
             self.tally.changed += len(rows) - written
         quarantined = 0
         if failed:
-            quarantined = await self._writer.run(
+            recorded = await self._writer.run(
                 lambda connection: record_failures(connection, self.table, failed, self._options.policy, self._column)
             )
+            self.queue.rest(recorded.unrecorded)
+            quarantined = recorded.quarantined
         self.tally.embedded += written
         self.tally.failed += len(failed)
         self.tally.quarantined += quarantined

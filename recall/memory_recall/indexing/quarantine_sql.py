@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from memory_recall.errors import EmbedderRejected, EmptyText, LockNotAvailable, UnusableText
+from memory_recall.errors import EmbedderRejected, EmptyText, UnusableText
 from memory_recall.indexing.queue_sql import PendingRow
 from memory_recall.postgres.connection import Connection
 from memory_recall.postgres.driver_errors import translated
@@ -43,6 +43,14 @@ class FailedRow:
     next_attempt: datetime | None
 
 
+@dataclass(frozen=True)
+class RecordedFailures:
+    """How many rows are quarantined by what was recorded of their failures, and the rows of which nothing was."""
+
+    quarantined: int
+    unrecorded: list[PendingRow]
+
+
 _RECORD = """
 INSERT INTO {failures} AS f (id, text_hash, attempts, error_class, next_attempt)
 SELECT v.id, v.hash, 1, v.error,
@@ -50,7 +58,7 @@ SELECT v.id, v.hash, 1, v.error,
   FROM unnest($1::{stored}[], $2::text[], $3::text[]) WITH ORDINALITY AS v(id, hash, error, place)
   JOIN {table} m ON {id} = v.id AND {shareable} AND {hashed} = v.hash
  ORDER BY v.place
-   FOR SHARE OF m
+   FOR SHARE OF m SKIP LOCKED
 ON CONFLICT (id) DO UPDATE SET
     text_hash = excluded.text_hash,
     error_class = excluded.error_class,
@@ -60,7 +68,7 @@ ON CONFLICT (id) DO UPDATE SET
         WHEN f.text_hash <> excluded.text_hash OR excluded.next_attempt = 'infinity' THEN excluded.next_attempt
         WHEN f.attempts + 1 >= $4 THEN 'infinity'
         ELSE now() + make_interval(secs => least($5 * power(4, f.attempts), $6)) END
-RETURNING next_attempt = 'infinity' AS quarantined
+RETURNING {shown} AS id, next_attempt = 'infinity' AS quarantined
 """
 
 
@@ -70,40 +78,36 @@ async def record_failures(
     failed: Sequence[tuple[PendingRow, str]],
     policy: RetryPolicy,
     column: VectorColumn = ACTIVE,
-) -> int:
-    """Record one more failure of each row, with the class of its error. Return how many of the rows are quarantined.
+) -> RecordedFailures:
+    """Record one more failure of each row, with the class of its error.
 
-    Nothing is recorded of a row that was edited, marked sensitive or deleted since it was read. The rows are locked
-    against changes, so that a later change sees the record and deletes it. After a lock timeout the rows are halved,
-    and a single row that another session has locked is left for a later pass.
+    Nothing is recorded of a row that was edited, marked sensitive or deleted since it was read, or that another session
+    has locked. The rows are locked against changes, so that a later change sees the record and deletes it.
     """
     ordered, row = sorted(failed, key=lambda item: item[0].id), table.row("m")
-    try:
-        with translated("recording failures"):
-            rows = await connection.fetch(
-                _RECORD.format(
-                    failures=table.own(column.failures),
-                    table=table.qualified,
-                    id=row.id,
-                    stored=table.key.stored,
-                    shareable=table.shareable("m"),
-                    hashed=f"{table.own('memory_index_text_hash')}({row.content})",
-                ),
-                [row.id for row, _ in ordered],
-                [row.text_hash for row, _ in ordered],
-                [error for _, error in ordered],
-                policy.max_attempts,
-                policy.first_delay_seconds,
-                MAX_DELAY_SECONDS,
-                PERMANENT,
-            )
-    except LockNotAvailable:
-        if len(ordered) == 1:
-            return 0
-        middle = len(ordered) // 2
-        first = await record_failures(connection, table, ordered[:middle], policy, column)
-        return first + await record_failures(connection, table, ordered[middle:], policy, column)
-    return sum(1 for row in rows if row["quarantined"])
+    with translated("recording failures"):
+        rows = await connection.fetch(
+            _RECORD.format(
+                failures=table.own(column.failures),
+                table=table.qualified,
+                id=row.id,
+                shown=table.key.shown("f.id"),
+                stored=table.key.stored,
+                shareable=table.shareable("m"),
+                hashed=f"{table.own('memory_index_text_hash')}({row.content})",
+            ),
+            [row.id for row, _ in ordered],
+            [row.text_hash for row, _ in ordered],
+            [error for _, error in ordered],
+            policy.max_attempts,
+            policy.first_delay_seconds,
+            MAX_DELAY_SECONDS,
+            PERMANENT,
+        )
+    recorded = {row["id"] for row in rows}
+    return RecordedFailures(
+        sum(1 for row in rows if row["quarantined"]), [row for row, _ in ordered if row.id not in recorded]
+    )
 
 
 async def forget_settled(connection: Connection, table: MemoryTable, column: VectorColumn = ACTIVE) -> None:

@@ -2,11 +2,13 @@
 
 There is no queue table: every row that may have a vector and has none is pending. One statement stores the vectors of a
 batch. It stores a vector only if the row's text still has the hash of the embedded text, the row is still neither
-sensitive nor deleted, and the column still belongs to the model. Rows of a new partition wait until it is adopted.
+sensitive nor deleted, and the column still belongs to the model. Rows of a new partition wait until it is adopted. Rows
+that another session has locked are not waited for, and rest before they are read again.
 """
 # ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
 
-from collections.abc import Collection, Sequence
+import asyncio
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
@@ -14,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from pgvector import HalfVector
 
-from memory_recall.errors import LockNotAvailable
+from memory_recall.indexing.locked_rows import KnownRow, LockedRows
 from memory_recall.postgres.connection import Connection
 from memory_recall.postgres.driver_errors import translated
 from memory_recall.schema.columns.keys import MemoryId
@@ -28,6 +30,7 @@ from memory_recall.schema.truncated import record_truncated
 # Quarantined or delayed. A longer delay than any that is ever set comes from a clock that was set back afterwards.
 _NOT_YET = "(f.next_attempt = 'infinity' OR f.next_attempt BETWEEN now() AND now() + interval '10 minutes')"
 _PAGE_BYTES = 8 << 20  # of the texts of one page; of a longer first text the page consists alone
+_LOCK_PAUSES = (0.05, 0.2)  # seconds, after which rows that were locked are tried again; most locks last for moments
 _LONGEST_TEXT = 1_000_000  # characters of a text that are read; no model's window takes as many
 
 
@@ -48,6 +51,11 @@ class PendingRow:
         """Make the row of a record with the columns `id`, `content`, as `_beginning` gives it, and `hash`."""
         text = record["content"]
         return cls(record["id"], text[:_LONGEST_TEXT], record["hash"], is_cut=len(text) > _LONGEST_TEXT)
+
+    @property
+    def known(self) -> KnownRow:
+        """What `LockedRows` knows the row by."""
+        return self.id, self.text_hash
 
     def without_text(self) -> Self:
         """Return the row without its text, which only embedding needs."""
@@ -102,7 +110,7 @@ class Page:
 class QueueState:
     """When the next row is due, and whether the vector column still takes vectors of the queue's model.
 
-    `seconds_until_due` is the time until the first delayed row is due, or None if no row is delayed.
+    `seconds_until_due` is the time until the first row is due that is delayed or rests, or None if there is none.
     """
 
     seconds_until_due: float | None
@@ -125,6 +133,7 @@ class PendingQueue:
     ) -> None:
         self._table = table
         self._model_id = model_id
+        self._locked = LockedRows()
         pending, vector, row = table.pending("m", column), table.vector_name(column), table.row("m")
         failures, stored = table.own(column.failures), table.key.stored
         page = _page_statement if indexed else _key_range_statement
@@ -143,10 +152,15 @@ class PendingQueue:
         )
         arrays = f"$1::{stored}[], $2::text[], $3::{table.vector_type()}[], $5::boolean[]"
         self._write = (
-            f"WITH stored AS (UPDATE {table.qualified} m SET {vector} = v.embedding "
-            f"FROM unnest({arrays}) AS v(id, hash, embedding, truncated) "
+            f"WITH free AS MATERIALIZED (SELECT {row.id} AS key FROM {table.qualified} m "
+            f"WHERE {row.id} = ANY($1::{stored}[]) FOR NO KEY UPDATE SKIP LOCKED), "
+            f"stored AS (UPDATE {table.qualified} m SET {vector} = v.embedding "
+            f"FROM unnest({arrays}) AS v(id, hash, embedding, truncated) JOIN free f ON f.key = v.id "
             f"WHERE {row.id} = v.id AND m.{vector} IS NULL AND {still_wanted} RETURNING v.id, v.truncated), "
-            f"{record_truncated(table, 'stored', '$4::integer')} SELECT count(*) FROM stored"
+            f"{record_truncated(table, 'stored', '$4::integer')} SELECT (SELECT count(*) FROM stored) AS stored, "
+            f"ARRAY(SELECT v.place FROM unnest($1::{stored}[]) WITH ORDINALITY AS v(id, place) "
+            "WHERE v.id NOT IN (SELECT f.key FROM free f) "
+            f"AND EXISTS (SELECT FROM {table.qualified} m WHERE {row.id} = v.id)) AS locked"
         )
         self._done = (
             f"SELECT count(*) FROM {table.qualified} m JOIN unnest($1::{stored}[], $2::text[]) AS v(id, hash) "
@@ -156,9 +170,11 @@ class PendingQueue:
     async def page(self, connection: Connection, after: MemoryId | None, share: WorkerShare, limit: int) -> Page:
         """Read a page of the rows that are due, in the order of ids: those after the id `after`, or the first ones.
 
-        The page has at most `limit` rows, whose texts have at most 8 MiB together, but always its first row. It has no
-        rows if the column belongs to another model by now.
+        The page has at most `limit` rows, whose texts have at most 8 MiB together, but always its first row. Rows that
+        rest are left out. It has no rows if the column belongs to another model by now.
         """
+        if after is None:
+            self._locked.begin_pass()
         with translated("reading pending rows"):
             bound = [share.index, share.count, limit, self._model_id]
             if after is None:
@@ -166,7 +182,7 @@ class PendingQueue:
             else:
                 rows = await connection.fetch(self._next_page, *bound, after)
         due = [PendingRow.read(row) for row in rows if row["content"] is not None]
-        return Page(due, rows[-1]["id"] if rows else None)
+        return Page([row for row in due if not self._locked.leaves_out(row.known)], rows[-1]["id"] if rows else None)
 
     async def count(self, connection: Connection, share: WorkerShare) -> int:
         """Count the pending rows of the share, including those that are delayed or quarantined."""
@@ -175,11 +191,12 @@ class PendingQueue:
         return found
 
     async def state(self, connection: Connection, share: WorkerShare) -> QueueState:
-        """Read when the share's first delayed row is due, and whether the column still belongs to the model."""
+        """Read when the share's first delayed or resting row is due, and whether the column is still the model's."""
         with translated("reading delayed rows"):
             row = await connection.fetchrow(self._state, share.index, share.count, self._model_id)
         assert row is not None  # noqa: S101  (a SELECT without FROM yields one row)
-        return QueueState(row["seconds_until_due"], current=row["current"])
+        waits = (row["seconds_until_due"], self._locked.seconds_until_due())
+        return QueueState(min((wait for wait in waits if wait is not None), default=None), current=row["current"])
 
     async def write(
         self,
@@ -191,31 +208,44 @@ class PendingQueue:
         """Store one vector for each row; return how many of the rows have their vector now.
 
         `truncated` has the ids of the rows whose text the model has not read to its end; that is recorded beside the
-        vector. A row that has changed meanwhile gets no vector. Rows are locked in the order of their ids, because the
-        workers of both columns write to the same rows during a swap, and in different orders they could block each
-        other and whoever edits these rows. A row that another session has locked must not delay the other rows.
-        Therefore a batch is halved after a lock timeout, and a single locked row is left for a later pass. If the
-        connection broke before a write was confirmed, the write is repeated, and rows stored by the first write are
-        counted, too.
+        vector. A row that has changed meanwhile gets no vector.
+
+        A row that another session has locked is not waited for: the statement holds locks of other rows, so that it and
+        whoever edits these rows could wait for each other, and Postgres would end one of the two. Such a row is tried
+        again after moments in which nothing is locked, and then rests. If the connection broke before a write was
+        confirmed, the write is repeated, and rows stored by the first write are counted, too.
         """
-        order = sorted(range(len(rows)), key=lambda at: rows[at].id)
-        rows, vectors = [rows[at] for at in order], vectors[order]
-        ids, hashes = [row.id for row in rows], [row.text_hash for row in rows]
-        try:
-            with translated("writing vectors"):
-                marks = [row.id in truncated for row in rows]
-                stored: int = await connection.fetchval(
-                    self._write, ids, hashes, encoded(vectors), self._model_id, marks
-                )
-                if stored < len(rows):
-                    stored = await connection.fetchval(self._done, ids, hashes)
-        except LockNotAvailable:
-            if len(rows) == 1:
-                return 0
-            middle = len(rows) // 2
-            first = await self.write(connection, rows[:middle], vectors[:middle], truncated)
-            return first + await self.write(connection, rows[middle:], vectors[middle:], truncated)
+        stored, locked = await self._write_unlocked(connection, rows, vectors, truncated)
+        for pause in _LOCK_PAUSES:
+            if locked:
+                await asyncio.sleep(pause)
+                rows, vectors = [rows[place] for place in locked], vectors[locked]
+                more, locked = await self._write_unlocked(connection, rows, vectors, truncated)
+                stored += more
+        self.rest([rows[place] for place in locked])
         return stored
+
+    async def _write_unlocked(
+        self,
+        connection: Connection,
+        rows: Sequence[PendingRow],
+        vectors: npt.NDArray[np.float32],
+        truncated: Collection[MemoryId],
+    ) -> tuple[int, list[int]]:
+        """Return how many of the rows have their vector now, and the places of those that others have locked."""
+        ids, hashes = [row.id for row in rows], [row.text_hash for row in rows]
+        marks = [row.id in truncated for row in rows]
+        with translated("writing vectors"):
+            written = await connection.fetchrow(self._write, ids, hashes, encoded(vectors), self._model_id, marks)
+            assert written is not None  # noqa: S101  (a SELECT without FROM yields one row)
+            stored: int = written["stored"]
+            if stored < len(rows):
+                stored = await connection.fetchval(self._done, ids, hashes)
+        return stored, [place - 1 for place in written["locked"]]
+
+    def rest(self, rows: Iterable[PendingRow]) -> None:
+        """Leave out rows that another session has locked, for a second at first, and longer each further time."""
+        self._locked.add(row.known for row in rows)
 
 
 def _takes_vectors(table: MemoryTable, column: VectorColumn, model: str) -> str:

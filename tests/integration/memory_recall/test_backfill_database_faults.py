@@ -7,11 +7,17 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from pgvector.asyncpg import register_vector
 
+from memory_recall.indexing import locked_rows, queue_sql
 from memory_recall.indexing.backfill import backfill
+from memory_recall.indexing.queue_sql import PendingQueue, WorkerShare
 from memory_recall.postgres.connection import DsnFile, DsnText
-from tests.integration.memory_recall.workbench import Workbench, until
+from memory_recall.schema.models_sql import active_model
+from memory_recall.schema.table import describe
+from tests.integration.memory_recall.workbench import DIMENSIONS, Workbench, until
 
 
 @pytest.mark.parametrize("mode", ["fast", "immediate"])
@@ -125,6 +131,73 @@ async def test_a_row_locked_by_a_long_transaction_does_not_delay_other_rows(benc
         await transaction.commit()
     await task
     assert await bench.problems() == []
+
+
+async def test_a_worker_waits_for_no_row_that_somebody_edits(bench: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has locked others by then, so that whoever edits could wait for it in turn, and lose the edit as a deadlock.
+
+    The row that is left is still pending, and rests, lest it is embedded again and again while it is locked.
+    """
+    monkeypatch.setattr(locked_rows, "_FIRST_SECONDS", 3600.0)
+    await bench.insert("one", "two", "three")
+    vectors = np.ones((2, DIMENSIONS), dtype=np.float32)
+    async with bench.database.connection() as editing, bench.database.connection() as worker:
+        await register_vector(worker)
+        table = await describe(worker, "memories")
+        model = await active_model(worker, table)
+        queue = PendingQueue(table, model.id)
+        first, second, third = (await queue.page(worker, None, WorkerShare(), 10)).rows
+        await editing.execute(f"BEGIN; UPDATE memories SET category = 'held' WHERE id = {second.id}")
+        async with asyncio.timeout(60):
+            assert await queue.write(worker, [first, second], vectors) == 1
+        assert (await queue.page(worker, None, WorkerShare(), 10)).rows == [third]
+        assert (await queue.state(worker, WorkerShare())).seconds_until_due is not None
+        await editing.execute(f"UPDATE memories SET category = 'held' WHERE id = {first.id}; COMMIT")
+        assert (await PendingQueue(table, model.id).page(worker, None, WorkerShare(), 10)).rows == [second, third]
+        assert await queue.write(worker, [second, third], vectors) == 2
+
+
+async def test_a_row_that_is_locked_for_a_moment_gets_its_vector_in_the_same_write(
+    bench: Workbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its text would otherwise be embedded once more for each short edit, such as a counter's."""
+    monkeypatch.setattr(queue_sql, "_LOCK_PAUSES", (0.01,) * 6000)
+    await bench.insert("one", "two")
+    async with bench.database.connection() as editing, bench.database.connection() as worker:
+        await register_vector(worker)
+        table = await describe(worker, "memories")
+        queue = PendingQueue(table, (await active_model(worker, table)).id)
+        rows = (await queue.page(worker, None, WorkerShare(), 10)).rows
+        await editing.execute("BEGIN; UPDATE memories SET category = 'held' WHERE id = 1")
+        written = asyncio.create_task(queue.write(worker, rows, np.ones((2, DIMENSIONS), dtype=np.float32)))
+        await bench.until_embedded(1)
+        await editing.execute("COMMIT")
+        assert await written == 2
+        assert await bench.embedded() == 2
+
+
+async def test_a_row_that_fails_while_it_is_locked_rests_as_well(
+    bench: Workbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is recorded of it, so that nothing else would keep the worker from sending it again at once."""
+    monkeypatch.setattr(locked_rows, "_FIRST_SECONDS", 3600.0)
+    sent: list[str] = []
+
+    def behaviour(texts: list[str]) -> tuple[int, dict[str, str], bytes] | None:
+        sent.extend(texts)
+        return (422, {}, b"{}") if "refused" in texts else None
+
+    bench.embedder.behaviour = behaviour
+    await bench.insert("refused")
+    async with bench.database.connection() as editing, editing.transaction():
+        await editing.execute("UPDATE memories SET category = 'held'")
+        task = asyncio.create_task(bench.backfill())
+        await until(lambda: "refused" in sent)
+        await bench.insert("fine")
+        await bench.until_embedded(1)
+        bench.stop.set()
+        await task
+    assert sent.count("refused") == 1
 
 
 async def test_a_killed_backfill_continues_when_started_again(bench: Workbench) -> None:

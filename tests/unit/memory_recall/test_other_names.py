@@ -59,6 +59,7 @@ EVERYTHING = {
     "action": "UPDATE", "applied_at": None, "undone_at": None, "pending": 0, "oldest": None, "links": 0,
     "memories": 0, "extraction": 1, "filled_at": None, "indexed": True, "functions": "{}", "triggers": "{}",
     "constraints": "{}", "indexes": "{}", "line": 1, "first": 1, "hidden": "[]", "role": "app",
+    "stored": 2, "locked": [],
 }  # fmt: skip
 OWN_RELATIONS = re.compile(
     r'"memory_(?:\w+_failures|supersessions|graph|links|truncated_texts)"|\bFROM (?:page|chosen)\b|\bunnest\(ARRAY'
