@@ -17,8 +17,9 @@ from memory_recall.schema.adoption.observations import DatabaseObservation, Tabl
 from memory_recall.schema.adoption.observations_sql import looking, observe_database, observe_table, observe_texts
 from memory_recall.schema.adoption.proposal import Given, Proposal, propose, recorded
 from memory_recall.schema.columns.names import EMBEDDING, ColumnNames
-from memory_recall.schema.requirements.faults import Fault, messages, remedies
+from memory_recall.schema.requirements.faults import Fault, messages, remedies, require_none
 from memory_recall.schema.requirements.reading import table_faults
+from memory_recall.schema.requirements.server_version import server_faults
 from memory_recall.schema.requirements.used_columns import names_faults
 from memory_recall.schema.revisions import current_revision
 from memory_recall.schema.table import MemoryTable, describe
@@ -89,10 +90,11 @@ async def plan_adoption(connection: AnyConnection, request: AdoptionRequest) -> 
     """Look at a table, and plan its adoption.
 
     Raises:
-        SchemaUnsupported: there is no such table.
+        SchemaUnsupported: there is no such table, or the server is too old.
         InvalidConfiguration: a name that was given cannot be used.
         DatabaseRejected: the role may not read the table.
     """
+    require_none(server_faults(connection.get_server_version().major))
     async with looking(connection):
         table = await describe(connection, request.table)
         if not table.exists:

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 from typer.testing import Result
 
+from memory_recall.schema.requirements import server_version
 from tests.integration.conftest import Database
 from tests.support.bad_tables import BAD_TABLES, BadTable
 
@@ -51,3 +52,15 @@ async def test_a_table_that_does_not_exist_is_refused(adopt: Run) -> None:
     assert "There is no table" in done.stderr
     assert (await adopt("a.b.c")).exit_code == 2
     assert (await adopt("nots", "--column", "user_id")).exit_code == 2
+
+
+async def test_a_server_that_is_too_old_is_refused(
+    database: Database, adopt: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The plan itself is made with functions that such a server lacks."""
+    monkeypatch.setattr(server_version, "_OLDEST", 99)
+    async with database.connection() as connection:
+        await connection.execute("CREATE TABLE notes (id bigint PRIMARY KEY, body text)")
+    done = await adopt("notes", "--json")
+    assert (done.exit_code, json.loads(done.stderr)["reason"]) == (4, "SchemaUnsupported")
+    assert "Postgres 99 or later" in json.loads(done.stderr)["message"]
