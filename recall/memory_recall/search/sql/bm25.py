@@ -27,6 +27,8 @@ from memory_recall.search.sql.visibility import SearchedRows
 
 MAX_QUERY_TERMS = 64  # a hook may send a whole prompt; its first distinct terms decide
 MAX_ROWS_PER_TERM = 5_000
+_UNLISTED_ROWS = 20_000  # read in total for terms without statistics; each of them has an equal part
+_COMMON_SHARE = 0.1  # of all rows, which a term that more rows contain is taken to be in where there are no statistics
 SMALL_TABLE = 20_000  # rows; up to here document frequencies are counted for each query
 _LEAST_RARE_ROWS = 500
 _RARE_ROWS_SCALE = 3
@@ -64,8 +66,9 @@ class CollectionStatistics:
 def _known(table: MemoryTable, arguments: Arguments) -> str:
     """Return the CTE `known(lexeme, share)`: common terms and the share of rows with each, by the last ANALYZE.
 
-    The list of lexemes and the list of their shares are unnested side by side, which costs half as much as a function
-    scan. The list of shares has two or three more entries than the list of lexemes; these belong to no lexeme.
+    It is empty for a role to which row-level security applies, whatever its policies show, and before the first
+    ANALYZE. The list of lexemes and the list of their shares are unnested side by side, which costs half as much as a
+    function scan. The list of shares has two or three more entries than the list of lexemes; these belong to no lexeme.
     """
     schema, name = arguments.add(table.schema, "text"), arguments.add(table.name, "text")
     (searched,) = (literal(source.column) for source in table.names.of("search_vector"))
@@ -143,15 +146,17 @@ def _postings_of_rare(
     one = f"{table.qualified} m WHERE {searched.searched} AND {match} LIMIT {min(budget, _FILLED)}"
     and_own, if_own = (f" AND {_IS_OWN}", f" WHERE {_IS_OWN}") if expanded else ("", "")
     incomplete = f"vocabulary WHERE NOT complete{and_own}"
-    return f"""{_rare(_matching(table, searched, "s.query", budget), rows, rare_rows, expanded=expanded)}
+    return f"""{_rare(_matching(table, searched, "s.query", budget), rows, rare_rows, budget=budget, expanded=expanded)}
 common AS MATERIALIZED (SELECT * FROM terms WHERE n NOT IN (SELECT n FROM rare){and_own} ORDER BY share, n),
 {_combinations(rows, f"rare{if_own}")},
 counted AS MATERIALIZED (
   SELECT n, count(*) AS found, count(*) FILTER (WHERE inside) AS inside FROM postings GROUP BY n
 ),
 vocabulary AS MATERIALIZED (
-  SELECT *, coalesce(CASE WHEN complete THEN found END, share * {rows}, found)::float8 AS df
-    FROM (SELECT w.*, coalesce(c.found, 0) AS found, r.n IS NOT NULL AND coalesce(c.found, 0) < {budget} AS complete
+  SELECT *, coalesce(CASE WHEN complete THEN found END, share * {rows},
+                     CASE WHEN EXISTS (SELECT FROM known) THEN found ELSE greatest(found, {_COMMON_SHARE} * {rows}) END
+                    )::float8 AS df
+    FROM (SELECT w.*, coalesce(c.found, 0) AS found, r.n IS NOT NULL AND coalesce(c.found, 0) < r.most AS complete
             FROM terms w LEFT JOIN rare r ON r.n = w.n LEFT JOIN counted c ON c.n = w.n) every
 ),
 paired AS MATERIALIZED (
@@ -171,24 +176,34 @@ filler AS MATERIALIZED (
 combined AS (SELECT * FROM paired UNION ALL SELECT * FROM filler),"""
 
 
-def _rare(found: str, rows: str, rare_rows: str, *, expanded: bool) -> str:
-    """Return the CTEs `rare(n, query)` of rare terms, and `postings` of the rows that contain them.
+def _rare(found: str, rows: str, rare_rows: str, *, budget: int, expanded: bool) -> str:
+    """Return the CTEs `rare(n, query, most)` of rare terms, and `postings` of at most `most` rows that contain each.
 
-    All terms that ANALYZE does not list as common are rare. Of the listed terms, the rarest are rare as long as their
-    expected rows, together with the rows found for the unlisted terms, do not exceed `rare_rows`. Terms of the query
-    and further words are counted apart.
+    All terms that ANALYZE does not list as common are rare. They may be many, and some of them in most rows, where the
+    role is shown no statistics. So they share a number of rows. Of the listed terms, the rarest are rare as long as
+    their expected rows, together with the rows found for the unlisted terms, do not exceed `rare_rows`. Terms of the
+    query and further words are counted apart.
+
+    The rows of an unlisted term are those of a CTE, which ends with the LIMIT that reads from it. Without it the
+    planner, which does not know this LIMIT, would read the whole table until it is reached, and not the index.
     """
-    rarest_first, same = "(ORDER BY share, n)", ""
+    rarest_first, alike, same = "(ORDER BY share, n)", "()", ""
     if expanded:
-        rarest_first, same = "(PARTITION BY own ORDER BY share, n)", " JOIN terms t USING (n) WHERE t.own = ordered.own"
+        rarest_first, alike = "(PARTITION BY own ORDER BY share, n)", "(PARTITION BY own)"
+        same = " JOIN terms t USING (n) WHERE t.own = ordered.own"
     return f"""
-unlisted AS MATERIALIZED (SELECT s.n, p.* FROM terms s CROSS JOIN LATERAL ({found}) p WHERE s.share IS NULL),
+unknown AS MATERIALIZED (
+  SELECT n, query, least({budget}, {_UNLISTED_ROWS} / count(*) OVER {alike}) AS most FROM terms WHERE share IS NULL
+),
+unlisted AS MATERIALIZED (
+  SELECT s.n, p.* FROM unknown s CROSS JOIN LATERAL (WITH f AS MATERIALIZED ({found}) SELECT * FROM f LIMIT s.most) p
+),
 listed AS MATERIALIZED (
   SELECT n, query
     FROM (SELECT *, sum(share * {rows}) OVER {rarest_first} AS expected FROM terms WHERE share IS NOT NULL) ordered
    WHERE expected + (SELECT count(*) FROM unlisted{same}) <= {rare_rows}
 ),
-rare AS MATERIALIZED (SELECT n, query FROM terms WHERE share IS NULL UNION ALL SELECT n, query FROM listed),
+rare AS MATERIALIZED (SELECT n, query, most FROM unknown UNION ALL SELECT n, query, {budget} FROM listed),
 postings AS MATERIALIZED (
   SELECT * FROM unlisted UNION ALL SELECT s.n, p.* FROM listed s CROSS JOIN LATERAL ({found}) p
 ),"""

@@ -244,6 +244,26 @@ async def test_rows_of_terms_without_statistics_reduce_the_budget_of_terms_with_
     assert await _rows_of(memories, question, "unlisted", "listed", "postings") == (350, 0, 350)
 
 
+async def test_terms_without_statistics_share_the_rows_that_are_read_for_them(
+    memories: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A role to which row-level security applies is shown none, and asks for common words as for rare ones.
+
+    A rare word is found whatever common ones stand before it.
+    """
+    monkeypatch.setattr(bm25, "SMALL_TABLE", 0)
+    monkeypatch.setattr(bm25, "_UNLISTED_ROWS", 100)
+    await memories.pool.execute("ALTER TABLE memories SET (autovacuum_enabled = false)")
+    add = "INSERT INTO memories (content) SELECT 'relay garden router ' || n FROM generate_series(1, 2000) n"
+    await memories.pool.execute(add)
+    rare = await memories.add("the xylophone")
+    question = "relay garden router xylophone"
+    assert await _rows_of(memories, question, "unlisted", "postings") == (25 + 25 + 25 + 1, 25 + 25 + 25 + 1)
+    assert await _rows_of(memories, "relay xylophone", "unlisted") == (50 + 1,)
+    result = await memories.recalling(fusion=Fusion(importance=False)).recall(make_query(question, mode="lexical"))
+    assert rare in result.ids
+
+
 async def test_the_frequency_of_a_term_is_computed_from_its_rank(memories: Any) -> None:
     """Exactly, from none to the most that a tsvector keeps."""
     places = "(SELECT string_agg('zfs:' || place, ' ') FROM generate_series(1, often) place)"
