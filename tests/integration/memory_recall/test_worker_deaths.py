@@ -82,7 +82,7 @@ async def while_the_embedder_works(bench: Workbench, process: asyncio.subprocess
 
 async def while_it_writes(bench: Workbench, process: asyncio.subprocess.Process) -> None:
     async with bench.database.connection() as holder, holder.transaction():
-        await holder.execute("SELECT FROM memories WHERE id BETWEEN 1 AND 8 FOR UPDATE")
+        await holder.execute("LOCK TABLE memory_truncated_texts IN SHARE MODE")
         await until_waiting(bench, "stored")
         die(process)
         await process.wait()
