@@ -1,7 +1,9 @@
 """Reads the catalog so that neither settings nor functions of others have a part in what is found."""
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
+from typing import Any
 
 from memory_recall.postgres.connection import AnyConnection
 from memory_recall.postgres.driver_errors import translated
@@ -30,9 +32,19 @@ async def reading_catalog(connection: AnyConnection, action: str) -> AsyncIterat
     """
     with translated(action):
         transaction = connection.transaction(readonly=True)
-        await transaction.start()
         try:
+            await _completed(transaction.start())
             await connection.execute(_SETTINGS)
             yield
         finally:
-            await transaction.rollback()
+            await _completed(transaction.rollback())
+
+
+async def _completed(step: Coroutine[Any, Any, None]) -> None:
+    """Await a step to its end even if the caller is cancelled, so that no pool gets back an open transaction."""
+    task = asyncio.ensure_future(step)
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait({task})
+        raise
