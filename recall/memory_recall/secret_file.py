@@ -3,6 +3,7 @@
 No content is cached, so a rotated secret is seen at the next read.
 """
 
+import re
 from pathlib import Path
 
 from memory_recall.errors import InvalidConfiguration
@@ -26,3 +27,20 @@ def read_secret_file(path: Path, holds: str) -> str:
     if not content:
         raise InvalidConfiguration(f"The file of the {holds}, {path}, is empty.", "Fill the Secret's key.")
     return content
+
+
+def first_key(text: str) -> str:
+    """Return the first of the API keys in a text, one a line. An embedder accepts each of them; callers send the first.
+
+    Raises:
+        InvalidConfiguration: there is no key, or it cannot be sent in a header; it is not quoted.
+    """
+    key = next((line.strip() for line in re.split("[\r\n]", text) if line.strip()), "")
+    if not key:
+        raise InvalidConfiguration("The embedder's API key is empty.", "Give the key as the embedder knows it.")
+    if not (key.isascii() and key.isprintable()):
+        raise InvalidConfiguration(
+            "The embedder's API key has characters that no HTTP header can hold.",
+            "Store the key alone, as printable ASCII characters; several keys stand one a line.",
+        )
+    return key

@@ -32,9 +32,9 @@ from memory_operator.resources.common import (
 )
 from memory_operator.resources.ownership import controller_uid
 from memory_operator.resources.worker_pods import destinations, mounted_secrets
-from memory_recall.embedding.api_key import first_key
 from memory_recall.errors import InvalidConfiguration
 from memory_recall.postgres.connection_uri import parse as parse_connection_uri
+from memory_recall.secret_file import first_key
 
 HEALTHY_PHASE = "Cluster in healthy state"
 _IMAGE_REASONS = {"ImagePullBackOff", "ErrImagePull", "InvalidImageName", "ErrImageNeverPull", "RegistryUnavailable"}

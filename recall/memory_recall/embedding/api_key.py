@@ -1,6 +1,5 @@
 """The API key of an embedder or a hosted provider, as it is sent with each request."""
 
-import re
 from collections.abc import Generator
 from pathlib import Path
 from typing import TypeAlias
@@ -8,26 +7,9 @@ from typing import TypeAlias
 import httpx
 
 from memory_recall.errors import EmbedderUnauthorized, InvalidConfiguration
-from memory_recall.secret_file import read_secret_file
+from memory_recall.secret_file import first_key, read_secret_file
 
 ApiKey: TypeAlias = str | Path
-
-
-def first_key(text: str) -> str:
-    """Return the first of the API keys in a text, one a line. An embedder accepts each of them; callers send the first.
-
-    Raises:
-        InvalidConfiguration: there is no key, or it cannot be sent in a header; it is not quoted.
-    """
-    key = next((line.strip() for line in re.split("[\r\n]", text) if line.strip()), "")
-    if not key:
-        raise InvalidConfiguration("The embedder's API key is empty.", "Give the key as the embedder knows it.")
-    if not (key.isascii() and key.isprintable()):
-        raise InvalidConfiguration(
-            "The embedder's API key has characters that no HTTP header can hold.",
-            "Store the key alone, as printable ASCII characters; several keys stand one a line.",
-        )
-    return key
 
 
 class BearerKey(httpx.Auth):
