@@ -169,3 +169,8 @@ def literal(text: str) -> str:
 def plain(text: str) -> str:
     """Return the text from which `literal` made this one."""
     return text.replace("$$", "$")
+
+
+def stated_resources(resources: Manifest) -> Manifest:
+    """Return the lists of requests and limits that have an entry; a patch that removes the last one leaves the list."""
+    return {kind: amounts for kind, amounts in resources.items() if amounts}

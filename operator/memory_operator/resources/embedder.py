@@ -26,6 +26,7 @@ from memory_operator.resources.common import (
     scraped,
     secret_file,
     selector,
+    stated_resources,
     with_fingerprint,
 )
 from memory_operator.resources.model_fetch import FETCHED_DIRECTORY, FETCHED_FILE, claim_name
@@ -250,8 +251,7 @@ def _shutdown_delay(index: MemoryIndex) -> int:
 
 
 def _resources(index: MemoryIndex) -> Manifest:
-    """Return the resources that the specification states, or the defaults if none of its lists has an entry."""
-    return {kind: amounts for kind, amounts in index.spec.embedder.resources.items() if amounts} or DEFAULT_RESOURCES
+    return stated_resources(index.spec.embedder.resources) or DEFAULT_RESOURCES
 
 
 def _processor_and_memory(resources: Manifest) -> Manifest:

@@ -10,6 +10,7 @@ from memory_operator.resources.common import (
     fingerprint,
     metadata,
     selector,
+    stated_resources,
     with_fingerprint,
 )
 from memory_operator.resources.embedder import NEXT_COMPONENT, embedder_options, embedder_url
@@ -138,7 +139,7 @@ def _graph_command(index: MemoryIndex) -> list[str]:
 def backfill_job(index: MemoryIndex, images: Images, sequence: int) -> Manifest:
     """Return the Indexed Job whose pods each embed a share of the pending rows: `memory backfill`."""
     parallelism = index.spec.backfill.parallelism
-    resources = index.spec.backfill.resources or WORKER_RESOURCES
+    resources = stated_resources(index.spec.backfill.resources) or WORKER_RESOURCES
     command = ["memory", "backfill", "--json"]
     job = _job(index, images, "backfill", command, sequence, resources=resources, metrics_port=METRICS_PORT)
     job["spec"] |= {"completionMode": "Indexed", "completions": parallelism, "parallelism": parallelism}
@@ -166,7 +167,7 @@ def swap_job(
     following = ["--url", embedder_url(index, NEXT_COMPONENT), *_next_key(index, served_by), *_asked_options(index)]
     start = ["memory", "swap", "start", "--model", index.spec.embedding.model, *following]
     command = [*start, *(judged or ["--without-gate"]), "--json"]
-    limits = index.spec.backfill.resources or WORKER_RESOURCES
+    limits = stated_resources(index.spec.backfill.resources) or WORKER_RESOURCES
     job = _job(index, images, "swap", command, sequence, resources=limits, active=served_by, metrics_port=METRICS_PORT)
     del job["spec"]["ttlSecondsAfterFinished"]
     _set_active_model(job, active, dimensions)

@@ -211,9 +211,14 @@ def test_resources_pass_through_untouched(world: World) -> None:
 
 def test_lists_of_resources_without_an_entry_leave_the_defaults(world: World) -> None:
     """They remain where a patch removes the GPU, and a pod without a limit of memory could take the node's."""
-    index = world.index(embedder={"resources": {"requests": {}, "limits": {}}})
-    container = pod_spec(embedder.deployment(index, world.images, replicas=1))["containers"][0]
-    assert container["resources"] == embedder.DEFAULT_RESOURCES
+    empty = {"resources": {"requests": {}, "limits": {}}}
+    index = world.index(embedder=empty, backfill=empty)
+    made = {
+        "embedder": (embedder.deployment(index, world.images, replicas=1), embedder.DEFAULT_RESOURCES),
+        "backfill": (workers.backfill_job(index, world.images, 1), workers.WORKER_RESOURCES),
+    }
+    for name, (manifest, default) in made.items():
+        assert pod_spec(manifest)["containers"][0]["resources"] == default, name
 
 
 def test_the_gpu_memory_that_a_model_may_take_is_the_engines_limit(world: World) -> None:
