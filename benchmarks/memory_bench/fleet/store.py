@@ -123,7 +123,7 @@ def _steps(primary: PostgresInstance, owner: Any, rows: int, users: int, say: Sa
         "table": lambda: _create(as_owner, users),
         "rows": lambda: _copy_rows(owner, rows, users, say),
         "words": lambda: owner.execute("CREATE INDEX ON memories USING gin (search_vector)"),
-        "vectors": lambda: build_index(as_owner),
+        "vectors": lambda: _build_vector_indexes(as_owner),
         "vacuum": lambda: owner.execute("VACUUM (ANALYZE) memories"),
     }
 
@@ -140,6 +140,12 @@ async def _create(dsn: str, users: int) -> None:
     finally:
         await connection.close()
     await migrate_schema(dsn, bare_model(MODEL, DIMENSIONS))
+
+
+async def _build_vector_indexes(dsn: str) -> None:
+    # The rows may have been filled by another version of the library, with other triggers.
+    await migrate_schema(dsn, bare_model(MODEL, DIMENSIONS))
+    await build_index(dsn)
 
 
 async def _copy_rows(owner: Any, rows: int, users: int, say: Say) -> None:  # noqa: ANN401  (asyncpg's connection)

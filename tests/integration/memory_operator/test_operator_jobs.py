@@ -1,8 +1,5 @@
 """The commands and variables of the operator's Jobs, run as they are against a real Postgres."""
 
-import asyncio
-import os
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +21,7 @@ from memory_operator.resources.common import Images
 from memory_recall.postgres.connection import DsnText
 from memory_recall.status import DatabaseFacts
 from tests.integration.conftest import Database
+from tests.support.memory_command import run_memory
 from tests.unit.memory_operator.conftest import START, World, anywhere
 
 NEEDS_PERSON = 4
@@ -59,13 +57,9 @@ class Bench:
         variables["MEMORY_DATABASE_URL_FILE"] = str(self.dsn_file)
         program, *arguments = container["command"]
         assert program == "memory"
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "memory_recall", *arguments,
-            env={**os.environ, **variables}, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
-        )  # fmt: skip
-        _, said = await process.communicate()
-        lines = [line for line in said.splitlines() if line.startswith(b'{"reason"')]
-        return Ended(process.returncode or 0, orjson.loads(lines[-1])["reason"] if lines else "")
+        ended = await run_memory(arguments, variables)
+        lines = [line for line in ended.errors.splitlines() if line.startswith(b'{"reason"')]
+        return Ended(ended.status, orjson.loads(lines[-1])["reason"] if lines else "")
 
 
 @pytest.fixture

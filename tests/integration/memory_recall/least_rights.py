@@ -1,9 +1,6 @@
 """Connects as the roles that `memory roles` describes; the script itself is the command's own output."""
 
-import asyncio
 import contextlib
-import os
-import sys
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 
@@ -11,6 +8,7 @@ import asyncpg
 
 from tests.integration.conftest import Database
 from tests.integration.memory_recall.workbench import Workbench
+from tests.support.memory_command import run_memory
 
 PASSWORD = "role-password"
 
@@ -24,13 +22,9 @@ class LeastRights:
 
 
 async def printed(bench: Workbench, *arguments: str) -> str:
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "memory_recall", "roles", *arguments,
-        env={**os.environ, **bench.environment()}, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-    )  # fmt: skip
-    output, errors = await process.communicate()
-    assert process.returncode == 0, errors.decode()
-    return output.decode()
+    ended = await run_memory(["roles", *arguments], bench.environment())
+    assert ended.status == 0, ended.errors.decode()
+    return ended.output.decode()
 
 
 @contextlib.asynccontextmanager

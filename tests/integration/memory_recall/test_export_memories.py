@@ -14,18 +14,14 @@ from memory_recall.postgres.connection import DsnText, connect
 from memory_recall.schema.table import describe
 from memory_recall.transfer.import_jsonl import ImportResult, import_memories
 from tests.integration.memory_recall.workbench import Workbench
+from tests.support.memory_command import run_memory
 
 SECRET, DELETED = "the sensitive canary", "the deleted canary"
 
 
 async def export(bench: Workbench, file: str) -> tuple[int, bytes, bytes]:
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "memory_recall", "export", file, "--json",
-        env={**os.environ, **bench.environment()}, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-    )  # fmt: skip
-    output, errors = await process.communicate()
-    assert process.returncode is not None
-    return process.returncode, output, errors
+    ended = await run_memory(["export", file, "--json"], bench.environment())
+    return ended.status, ended.output, ended.errors
 
 
 async def imported(bench: Workbench, content: bytes) -> ImportResult:

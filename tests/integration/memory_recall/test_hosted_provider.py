@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -38,7 +37,8 @@ from memory_recall.search.result import Degraded
 from tests.integration.conftest import CopyOf
 from tests.integration.memory_recall.queries import make_query
 from tests.integration.memory_recall.voyage_server import VoyageServer
-from tests.integration.memory_recall.workbench import DIMENSIONS, INDEX, Workbench, run_memory, until
+from tests.integration.memory_recall.workbench import DIMENSIONS, INDEX, Workbench, until
+from tests.support.memory_command import run_memory
 from tests.support.voyage import voyage_client
 
 KEY = "pa-key-canary"
@@ -298,16 +298,16 @@ def settings(bench: Workbench, folder: Path, **more: str) -> dict[str, str]:
         "MEMORY_EMBEDDER_API": "Voyage",
         "MEMORY_EMBEDDER_API_KEY_FILE": str(folder / "key"),
     }
-    return {**os.environ, **bench.environment(), **voyage, **more}
+    return {**bench.environment(), **voyage, **more}
 
 
 @pytest.mark.promise("hosted-provider-by-consent")
 @pytest.mark.parametrize("arguments", [("backfill",), ("recall", "a question", "--everyone")])
 async def test_without_consent_nothing_is_sent(bench: Workbench, tmp_path: Path, arguments: tuple[str, ...]) -> None:
     await bench.insert("one")
-    code, _output, errors = await run_memory(settings(bench, tmp_path, MEMORY_QUERY_EGRESS="denied"), *arguments)
-    assert code == 2
-    assert "queryEgress: Allowed" in json.loads(errors)["message"]
+    ended = await run_memory([*arguments, "--json"], settings(bench, tmp_path, MEMORY_QUERY_EGRESS="denied"))
+    assert ended.status == 2
+    assert "queryEgress: Allowed" in json.loads(ended.errors)["message"]
     assert provider(bench).heard == b""
 
 
@@ -315,10 +315,11 @@ async def test_the_command_embeds_through_the_provider_and_prints_neither_key_no
     bench: Workbench, tmp_path: Path
 ) -> None:
     await store_canaries(bench)
-    code, output, errors = await run_memory(settings(bench, tmp_path), "backfill")
-    assert code == 0, errors
-    assert json.loads(output)["embedded"] == 2
-    assert [secret for secret in (*CANARIES, KEY, "plain") if secret in (output + errors).decode()] == []
+    ended = await run_memory(["backfill", "--json"], settings(bench, tmp_path))
+    assert ended.status == 0, ended.errors
+    assert json.loads(ended.output)["embedded"] == 2
+    said = (ended.output + ended.errors).decode()
+    assert [secret for secret in (*CANARIES, KEY, "plain") if secret in said] == []
     assert await bench.problems() == []
 
 
@@ -380,10 +381,10 @@ async def test_the_recall_command_and_the_route_accept_sensitive_queries(bench: 
     await bench.insert("the kettle is descaled with vinegar")
     await fill(bench)
     provider(bench).heard = b""
-    asked = ("recall", "query-canary kettle", "--everyone", "--sensitive")
-    code, output, errors = await run_memory(settings(bench, tmp_path), *asked)
-    assert code == 0, errors
-    report = json.loads(output)
+    asked = ("recall", "query-canary kettle", "--everyone", "--sensitive", "--json")
+    ended = await run_memory(asked, settings(bench, tmp_path))
+    assert ended.status == 0, ended.errors
+    report = json.loads(ended.output)
     assert (report["reason"], len(report["memories"])) == ("SensitiveQuery", 1)
     application = FastAPI()
     async with asking(bench) as recall:
@@ -471,6 +472,7 @@ async def test_the_recall_command_answers_lexically_where_the_key_is_lost(bench:
     await fill(bench)
     await build_index(DsnText(bench.database.dsn), "memories", INDEX)
     environment = settings(bench, tmp_path, MEMORY_EMBEDDER_API_KEY_FILE="/no/such/key")
-    code, output, errors = await run_memory(environment, "recall", "kettle", "--everyone")
-    assert code == 0, errors
-    assert (json.loads(output)["reason"], len(json.loads(output)["memories"])) == ("EmbedderUnauthorized", 1)
+    ended = await run_memory(("recall", "kettle", "--everyone", "--json"), environment)
+    assert ended.status == 0, ended.errors
+    report = json.loads(ended.output)
+    assert (report["reason"], len(report["memories"])) == ("EmbedderUnauthorized", 1)

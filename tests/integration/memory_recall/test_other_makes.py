@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import os
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -33,7 +32,8 @@ from tests.integration.conftest import CopyOf
 from tests.integration.memory_recall.fake_embedder import vector_of
 from tests.integration.memory_recall.openai_server import OpenAiServer
 from tests.integration.memory_recall.queries import make_query
-from tests.integration.memory_recall.workbench import DIMENSIONS, Workbench, run_memory
+from tests.integration.memory_recall.workbench import DIMENSIONS, Workbench
+from tests.support.memory_command import run_memory
 
 pytestmark = pytest.mark.finding("mission 4.3")
 
@@ -59,10 +59,9 @@ def server_of(bench: Workbench) -> OpenAiServer:
 async def command(bench: Workbench, *arguments: str, **more: str) -> tuple[int | None, dict[str, Any]]:
     """Run a command with JSON output; settings that are empty are not set."""
     asked = {"MEMORY_MODEL": MODEL, "MEMORY_EMBEDDER_API": "OpenAI", "MEMORY_EMBEDDER_SERVED_AS": SERVED_AS, **more}
-    environment = {**os.environ, **bench.environment(), **asked}
-    given = {name: value for name, value in environment.items() if value}
-    code, output, errors = await run_memory(given, *arguments)
-    return code, json.loads(output if code == 0 else errors)
+    given = {name: value or None for name, value in {**bench.environment(), **asked}.items()}
+    ended = await run_memory([*arguments, "--json"], given)
+    return ended.status, json.loads(ended.errors if ended.status else ended.output)
 
 
 async def vectors(bench: Workbench) -> dict[str, "np.ndarray[Any, Any]"]:

@@ -22,7 +22,8 @@ from memory_recall.indexing.warming_sql import WarmingStatus, read_warming
 from memory_recall.postgres.connection import DsnText
 from tests.integration.memory_recall.least_rights import least_rights
 from tests.integration.memory_recall.partitioned import USERS, fill_partitions
-from tests.integration.memory_recall.workbench import INDEX, Workbench, run_memory
+from tests.integration.memory_recall.workbench import INDEX, Workbench
+from tests.support.memory_command import run_memory
 
 STAND_IN = """
 CREATE TABLE public.prewarmed (place serial, relation text, mode text, first int8, last int8);
@@ -232,9 +233,9 @@ async def test_it_is_ended_amid_the_reading_when_the_worker_is_stopped(bench: Wo
 
 async def test_memory_status_says_what_a_worker_has_read_ahead(bench: Workbench) -> None:
     async def shown() -> dict[str, object]:
-        code, output, errors = await run_memory(bench.environment(), "status")
-        assert code == 0, errors
-        found: dict[str, object] = json.loads(output)["warming"]
+        ended = await run_memory(["status", "--json"], bench.environment())
+        assert ended.status == 0, ended.errors
+        found: dict[str, object] = json.loads(ended.output)["warming"]
         return found
 
     await indexed(bench)

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import sys
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -160,13 +159,3 @@ async def workbench(database: Database, request: MigrationRequest) -> AsyncItera
 
 def share(index: int, count: int) -> WorkerShare:
     return WorkerShare(index, count)
-
-
-async def run_memory(environment: Mapping[str, str], *arguments: str) -> tuple[int | None, bytes, bytes]:
-    """Run `memory` with JSON output as a process; return its exit status, its output and its errors."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "memory_recall", *arguments, "--json",
-        env=environment, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-    )  # fmt: skip
-    output, errors = await process.communicate()
-    return process.returncode, output, errors

@@ -1,11 +1,8 @@
 """Every command of docs/graph.md does what the page says, run as it stands there, in the page's order."""
 
-import asyncio
 import json
-import os
 import re
 import shlex
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +10,7 @@ import pytest
 
 from tests.integration.memory_recall.graph.workbench import links
 from tests.integration.memory_recall.workbench import Workbench
+from tests.support.memory_command import run_memory
 
 PAGE = (Path(__file__).parents[4] / "docs" / "graph.md").read_text()
 BLOCKS = re.findall(r"^```sh\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
@@ -23,13 +21,8 @@ SECRET = "Marit hides a key under the stone."
 
 async def run(bench: Workbench, command: list[str], *more: str) -> tuple[int, str, str]:
     assert command[0] == "memory"
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "memory_recall", *command[1:], *more,
-        env={**os.environ, **bench.environment()}, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-    )  # fmt: skip
-    output, errors = await process.communicate()
-    assert process.returncode is not None
-    return process.returncode, output.decode(), errors.decode()
+    ended = await run_memory([*command[1:], *more], bench.environment())
+    return ended.status, ended.output.decode(), ended.errors.decode()
 
 
 async def answer(bench: Workbench, command: list[str], *more: str) -> dict[str, Any]:

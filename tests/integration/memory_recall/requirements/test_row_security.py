@@ -1,8 +1,6 @@
 """Row-level security that hides rows is refused by name, and the policy that the refusal names ends it."""
 
 import asyncio
-import os
-import sys
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +19,7 @@ from memory_recall.status import inspect
 from tests.integration.conftest import Database
 from tests.integration.memory_recall.least_rights import LeastRights, least_rights
 from tests.integration.memory_recall.workbench import Workbench
+from tests.support.memory_command import run_memory
 
 _OWN_ROWS = "CREATE POLICY own ON memories USING (user_id = current_setting('app.user', true))"
 _QUERY = RecallQuery("kettle", user_id="default", mode="lexical")
@@ -188,10 +187,5 @@ async def test_no_command_works_on_a_part_of_the_rows(
     bench: Workbench, roles: LeastRights, command: str, tmp_path: Path
 ) -> None:
     await _secure(bench)
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "memory_recall", *command.split(), cwd=tmp_path,
-        env={**os.environ, **replace(bench, database=roles.reader).environment()},
-        stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-    )  # fmt: skip
-    _, errors = await process.communicate()
-    assert (process.returncode, b"Row-level security hides rows" in errors) == (4, True), errors.decode()
+    ended = await run_memory(command.split(), replace(bench, database=roles.reader).environment(), folder=tmp_path)
+    assert (ended.status, b"Row-level security hides rows" in ended.errors) == (4, True), ended.errors.decode()

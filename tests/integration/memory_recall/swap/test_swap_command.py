@@ -13,6 +13,7 @@ import pytest
 from tests.integration.memory_recall.fake_embedder import good_answer, vector_of
 from tests.integration.memory_recall.swap.conftest import SwapBench
 from tests.integration.memory_recall.workbench import DIMENSIONS
+from tests.support.memory_command import run_memory
 
 
 async def _begin(swaps: SwapBench, *arguments: str) -> asyncio.subprocess.Process:
@@ -23,9 +24,8 @@ async def _begin(swaps: SwapBench, *arguments: str) -> asyncio.subprocess.Proces
 
 
 async def _run(swaps: SwapBench, *arguments: str) -> tuple[int | None, Any, str]:
-    process = await _begin(swaps, *arguments)
-    out, error = await process.communicate()
-    return process.returncode, json.loads(out) if out else None, error.decode()
+    ended = await run_memory(["swap", *arguments, "--json"], swaps.work.environment(MEMORY_BACKFILL_BATCH_SIZE="4"))
+    return ended.status, json.loads(ended.output) if ended.output else None, ended.errors.decode()
 
 
 def _start(swaps: SwapBench, *more: str) -> tuple[str, ...]:

@@ -3,8 +3,6 @@
 import asyncio
 import itertools
 import json
-import os
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -21,6 +19,7 @@ from tests.integration.memory_recall.queries import make_query
 from tests.integration.memory_recall.swap.conftest import NEXT_SALT, SwapBench
 from tests.integration.memory_recall.voyage_server import VoyageServer
 from tests.integration.memory_recall.workbench import DIMENSIONS
+from tests.support.memory_command import run_memory
 from tests.support.voyage import voyage_client
 
 KEY = "pa-key-canary"
@@ -49,14 +48,9 @@ def at_provider(swaps: SwapBench, folder: Path) -> tuple[str, ...]:
 
 
 async def memory(swaps: SwapBench, *arguments: str, **changes: str) -> tuple[int | None, Any, str]:
-    given = {**os.environ, **swaps.work.environment(), "MEMORY_QUERY_EGRESS": "allowed", **changes}
-    environment = {name: value for name, value in given.items() if value}
-    pipe = asyncio.subprocess.PIPE
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "memory_recall", *arguments, "--json", env=environment, stdout=pipe, stderr=pipe
-    )
-    out, error = await process.communicate()
-    return process.returncode, json.loads(out) if out else None, error.decode()
+    given = {**swaps.work.environment(), "MEMORY_QUERY_EGRESS": "allowed", **changes}
+    ended = await run_memory([*arguments, "--json"], {name: value or None for name, value in given.items()})
+    return ended.status, json.loads(ended.output) if ended.output else None, ended.errors.decode()
 
 
 @pytest.fixture
