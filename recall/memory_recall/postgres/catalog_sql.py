@@ -1,9 +1,8 @@
 """Reads the catalog so that neither settings nor functions of others have a part in what is found."""
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
 
 from memory_recall.postgres.connection import AnyConnection
 from memory_recall.postgres.driver_errors import translated
@@ -32,17 +31,19 @@ async def reading_catalog(connection: AnyConnection, action: str) -> AsyncIterat
     """
     with translated(action):
         transaction = connection.transaction(readonly=True)
+        begun = asyncio.ensure_future(transaction.start())
         try:
-            await _completed(transaction.start())
+            await _completed(begun)
             await connection.execute(_SETTINGS)
             yield
         finally:
-            await _completed(transaction.rollback())
+            # Where there is no transaction any more, the failure to roll it back would hide why.
+            if begun.done() and begun.exception() is None and not connection.is_closed():
+                await _completed(asyncio.ensure_future(transaction.rollback()))
 
 
-async def _completed(step: Coroutine[Any, Any, None]) -> None:
+async def _completed(task: asyncio.Future[None]) -> None:
     """Await a step to its end even if the caller is cancelled, so that no pool gets back an open transaction."""
-    task = asyncio.ensure_future(step)
     try:
         await asyncio.shield(task)
     except asyncio.CancelledError:
