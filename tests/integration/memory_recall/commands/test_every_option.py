@@ -29,6 +29,7 @@ from tests.integration.memory_recall.swap.conftest import SwapBench, swaps
 from tests.integration.memory_recall.voyage_server import VoyageServer
 from tests.integration.memory_recall.workbench import DIMENSIONS, Workbench, until
 from tests.option_tree import options_given, options_of
+from tests.support.memory_command import run_memory
 from tests.support.sqlite_schema import create_schema
 from tests.unit.memory_recall.test_status_of_a_memory_index import ApiServer, api, kubeconfig, resource, serve
 
@@ -179,8 +180,11 @@ class Shell:
         for line in lines_of(lines):
             words = [word.format_map(names) for word in shlex.split(line)]
             expected = next((code for begin, code in EXPECTED.items() if line.startswith(begin)), 0)
-            if line.startswith((*UNTIL_INTERRUPTED, *WITH_SIGNALS)):
-                code, out, errors = await self._process(words, interrupted=line.startswith(UNTIL_INTERRUPTED))
+            if line.startswith(UNTIL_INTERRUPTED):
+                code, out, errors = await self._interrupted(words)
+            elif line.startswith(WITH_SIGNALS):
+                ended = await run_memory(words, self._environment)
+                code, out, errors = ended.status, ended.output.decode(), ended.errors.decode()
             else:
                 done = await asyncio.to_thread(self._invoke, words)
                 code, out, errors = done.exit_code, done.stdout, done.stderr
@@ -193,8 +197,8 @@ class Shell:
         answers = "what is there?\n" + "3\n" * 200
         return CliRunner().invoke(create_app(), words, input=answers, env=self._environment)
 
-    async def _process(self, words: list[str], *, interrupted: bool) -> tuple[int | None, str, str]:
-        """Run a process of its own, and interrupt one that would go on when it has begun.
+    async def _interrupted(self, words: list[str]) -> tuple[int | None, str, str]:
+        """Run a command that would go on for ever in a process of its own, and interrupt it when it has begun.
 
         A page has begun when its address is printed, and a worker when the embedder has got its first request.
         """
@@ -210,7 +214,7 @@ class Shell:
                 if words[0] == "sync":
                     await until(lambda: self._embedder.requests)
                     process.send_signal(signal.SIGTERM)
-                elif interrupted:
+                else:
                     first = await process.stderr.readline()
                     process.send_signal(signal.SIGINT)
                 out, errors = await process.communicate()
