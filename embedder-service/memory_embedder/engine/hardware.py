@@ -1,8 +1,8 @@
-"""Finds the number of threads that this process can really use, and how many cores other processes use now.
+"""Finds how many threads and how much memory this process can really use, and how many cores others use now.
 
 A container sees all cores of the host but is throttled to its CPU limit; threads beyond the limit only wait for one
-another. The CPU limit is read from the control group (version 2 or 1) and each of its visible ancestors. The affinity
-mask limits the number, too.
+another. It sees all memory of the host, but is killed when it takes more than its limit. Both limits are read from the
+control group (version 2 or 1) and each of its visible ancestors. The affinity mask limits the threads, too.
 """
 
 import os
@@ -21,6 +21,15 @@ def available_threads(*, affinity: int | None = None, root: Path = _ROOT, member
     cores = affinity if affinity is not None else len(os.sched_getaffinity(0))
     limits = [limit for limit in (_v2_limit(root, membership), _v1_limit(root, membership)) if limit is not None]
     return max(1, min([cores, *(int(limit) for limit in limits)]))
+
+
+def available_memory(*, machine: int | None = None, root: Path = _ROOT, membership: Path = _MEMBERSHIP) -> int:
+    """Return how many bytes this process may take: the least of the machine's memory and the control group's limits."""
+    own = machine if machine is not None else os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    limits = [_read(directory / "memory.max") for directory in _ancestry(root, _path_of(membership, ""))]
+    first = root / "memory"
+    limits += [_read(one / "memory.limit_in_bytes") for one in _ancestry(first, _path_of(membership, "memory"))]
+    return min([own, *(int(limit) for limit in limits if limit.isdigit())])
 
 
 class FreeCores:

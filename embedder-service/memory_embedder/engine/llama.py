@@ -14,8 +14,8 @@ import structlog
 from llama_cpp import llama_cpp as native
 
 from memory_embedder.engine.amx import amx_works
-from memory_embedder.engine.backends import Backends, load_backends
-from memory_embedder.engine.memory_estimate import MemoryNeed, estimate_memory, largest_fitting
+from memory_embedder.engine.backends import Backends, GpuDevice, load_backends
+from memory_embedder.engine.memory_estimate import MemoryNeed, estimate_memory, largest_fitting, largest_within
 from memory_embedder.engine.native_batch import NativeBatch
 from memory_embedder.engine.native_log import NativeLog, native_log
 from memory_embedder.engine.profile_check import check_profile
@@ -54,11 +54,13 @@ class LlamaEngine:
     def _load(self, options: EngineOptions, file: ModelFile, digest: str) -> None:
         header = read_header(file)
         check_profile(header, options.profile, options.path, digest=options.digest)
+        capacity = round_up(max(options.batch_tokens, options.profile.max_tokens), _SEQUENCES)
+        if options.gpu_layers == 0:
+            _fitting(options, header, capacity, [])  # before the trial, which loads the model, too
         # Beside a GPU little is left to the CPU, not worth loading a model twice.
         avoid_amx = header.quantised and options.try_amx and (options.gpu_layers != 0 or not amx_works(file))
         backends = load_backends(avoid_amx=avoid_amx, gpu=options.gpu_layers != 0)
-        capacity = round_up(max(options.batch_tokens, options.profile.max_tokens), _SEQUENCES)
-        need = _fitting(options, header, capacity, backends)
+        need = _fitting(options, header, capacity, backends.gpus)
         structlog.get_logger("memory_embedder.engine").info(
             "Loading the model",
             memory_estimate_mib=need.total >> 20,
@@ -186,17 +188,17 @@ def round_up(number: int, step: int) -> int:
     return -(-number // step) * step
 
 
-def _fitting(options: EngineOptions, header: GgufFacts, capacity: int, backends: Backends) -> MemoryNeed:
-    """Return what the model needs with as many contexts as are wanted, or on a GPU with as many as fit."""
-    gpu, runtime = options.gpu_layers != 0, options.reserved is None
+def _fitting(options: EngineOptions, header: GgufFacts, capacity: int, gpus: Sequence[GpuDevice]) -> MemoryNeed:
+    """Return what the model needs with as many contexts as are wanted, or fewer if that many do not fit."""
+    gpu, runtime = options.gpu_layers != 0 and bool(gpus), options.reserved is None
     least = options.contexts if options.least_contexts is None else options.least_contexts
     needs = [
         estimate_memory(header, capacity=capacity, contexts=number, gpu=gpu, runtime=runtime)
         for number in range(options.contexts, least - 1, -1)
     ]
-    if not (gpu and backends.gpus):
-        return needs[0]
-    return largest_fitting(needs, backends.gpus[0], options.gpu_memory_limit, options.reserved or 0)
+    if not gpu:
+        return largest_within(needs, options.memory)
+    return largest_fitting(needs, gpus[0], options.gpu_memory_limit, options.reserved or 0)
 
 
 def _load_model(options: EngineOptions, file: ModelFile, *, plain_buffers: bool, normalizes: bool) -> Any:  # noqa: ANN401 -- a pointer of an untyped library

@@ -4,7 +4,9 @@ On a shared GPU, an allocation that fails after a part of it succeeded can make 
 fails while a batch is computed ends this process without an error that could be reported.
 
 The constants of a GPU are upper bounds of what was measured on an H200 with models of 384 and 1,024 dimensions, batches
-of 512 to 16,384 tokens and two to four contexts (docs/adr/0036). No other GPU has been measured.
+of 512 to 16,384 tokens and two to four contexts (docs/adr/0036). No other GPU has been measured. Those of a CPU are
+upper bounds of what llama.cpp says of its buffers for encoders of 384 dimensions and for Qwen3's layers of 1,024, with
+contexts of 256 to 8,192 tokens.
 """
 
 from collections.abc import Sequence
@@ -15,7 +17,10 @@ from memory_embedder.errors import configuration_error
 from memory_embedder.models.gguf_header import GgufFacts
 
 _MIB = 1 << 20
-_ACTIVATIONS = 14  # F32 rows of the hidden width alive at an encoder's widest point (its feed-forward is 4 of them)
+_ACTIVATIONS = 14  # F32 rows of the hidden width for each token: 7 of an encoder's graph, 11 of Qwen3's, work buffers
+_PROCESS = 160 * _MIB  # Python, its packages and llama.cpp's libraries
+_CONTEXT = 8 * _MIB  # of each context on a CPU, whatever its size
+_WITHOUT_OUTPUT_LAYER = frozenset({"gemma-embedding", "qwen3"})  # llama.cpp computes the logits of other causal models
 _GPU_RUNTIME = 505 * _MIB  # a CUDA context, which exists once a process has asked how much memory is free
 _GPU_KERNELS = 90 * _MIB  # kernels that are loaded with the first batch
 _GPU_CONTEXT = 110 * _MIB  # of each context, whatever its size: the workspace of cuBLAS and pools of buffers
@@ -28,7 +33,8 @@ _HEADROOM = 1.1
 class MemoryNeed:
     """The estimated memory of a model in bytes, if each of `context_count` contexts holds `capacity` tokens.
 
-    `runtime` is what CUDA itself takes, which is already taken when the free memory of a GPU is known.
+    `runtime` is what CUDA itself takes, which is already taken when the free memory of a GPU is known; on a CPU, what
+    the process takes without a model.
     """
 
     capacity: int
@@ -56,18 +62,37 @@ class MemoryNeed:
 def estimate_memory(header: GgufFacts, *, capacity: int, contexts: int, gpu: bool, runtime: bool = True) -> MemoryNeed:
     """Estimate the memory of the weights, the compute buffers and the attention caches.
 
-    Only causal models have attention caches; these are in F16. `runtime` says whether what CUDA itself takes belongs to
-    the need, as it does for the first model of a process.
+    Only causal models have attention caches; these are in F16. `runtime` says whether what CUDA or the process itself
+    takes belongs to the need, as it does for the first model of a process.
     """
     each = 2 * 2 * header.layers * header.key_value_width * capacity if header.causal else 0
     each += capacity * header.dimensions * 4 * (_GPU_ACTIVATIONS if gpu else _ACTIVATIONS)
-    each += (_GPU_CONTEXT + _MASK_BYTES * capacity * capacity) if gpu else 0
+    each += _MASK_BYTES * capacity * capacity + (_GPU_CONTEXT if gpu else _CONTEXT)
+    if header.causal and header.architecture not in _WITHOUT_OUTPUT_LAYER:
+        each += 4 * header.vocabulary * capacity
     return MemoryNeed(
         capacity=capacity,
         context_count=contexts,
         weights=header.file_bytes,
         contexts=contexts * each + (_GPU_KERNELS if gpu else 0),
-        runtime=_GPU_RUNTIME if gpu and runtime else 0,
+        runtime=(_GPU_RUNTIME if gpu else _PROCESS) if runtime else 0,
+    )
+
+
+def largest_within(needs: Sequence[MemoryNeed], available: int | None) -> MemoryNeed:
+    """Return the first of `needs`, largest first, that fits into `available` bytes, or of all, with None.
+
+    Raises:
+        EmbedderError: none fits; the message gives the numbers of the last one in MiB.
+    """
+    for need in needs:
+        if available is None or need.total <= available:
+            return need
+    least, bound = needs[-1], (available or 0) // _MIB
+    raise configuration_error(
+        f"The model needs about {least.total // _MIB} MiB with {least.context_count} contexts of {least.capacity} "
+        f"tokens, more than the {bound} MiB that are left of what this process may take; raise the container's memory "
+        "limit, lower --max-tokens or --contexts, or serve a smaller file.",
     )
 
 

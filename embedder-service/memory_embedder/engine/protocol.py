@@ -24,12 +24,14 @@ class EncodedText:
 
 @dataclass(frozen=True, slots=True)
 class EngineOptions:
-    """How to load a model; `gpu_memory_limit` is in bytes.
+    """How to load a model.
 
-    `contexts` is how many contexts there will be at most. Where a GPU's memory is too small for them, there may be
-    fewer, but at least `least_contexts`, which by default is as many. `reserved` is None for the first model of a
-    process. For a second one it is the number of bytes of a GPU's memory that the contexts of the first will still
-    take; what CUDA itself takes was counted for the first.
+    `contexts` is how many contexts there will be at most. Where memory is too small for them, there may be fewer, but
+    at least `least_contexts`, which by default is as many. On a GPU that is its free memory, and at most
+    `gpu_memory_limit` bytes; on a CPU it is `memory` bytes, where None means any number.
+
+    `reserved` is None for the first model of a process. For a second one it is the number of bytes of a GPU's memory
+    that the contexts of the first will still take; what CUDA or the process itself takes was counted for the first.
 
     `digest` is the digest that the file must have, or None to accept any file. With `try_amx` True, AMX kernels compute
     quantised weights only if a test in a child process succeeds; with `try_amx` False, they are used without this test.
@@ -40,6 +42,7 @@ class EngineOptions:
     batch_tokens: int
     contexts: int
     least_contexts: int | None = None
+    memory: int | None = None
     reserved: int | None = None
     gpu_layers: int = 0
     gpu_memory_limit: int | None = None
@@ -52,7 +55,7 @@ class EngineFacts:
     """Facts about the loaded model and the device that it runs on, for logs and metrics.
 
     `contexts_estimate_bytes` is the part of the estimated memory that is taken after loading. `most_contexts` is how
-    many contexts there may be at once; on a GPU they share its free memory. `width` is the number of dimensions that
+    many contexts there may be at once, in the memory that there is. `width` is the number of dimensions that
     the model itself yields, if its vectors are cut to `dimensions`; `normalizes_cut` is that of the profile.
     """
 

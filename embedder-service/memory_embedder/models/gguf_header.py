@@ -24,6 +24,7 @@ _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: 
 _STRING = 8
 _ARRAY = 9
 _POOLINGS = {1: Pooling.MEAN, 2: Pooling.CLS, 3: Pooling.LAST, 4: Pooling.RANK}
+_WORDS = "token_embd.weight"  # a row of the network's width for each word of the vocabulary
 _CLASSIFIERS = ("cls.output.weight", "cls.weight")  # the first that a file has computes its output
 _UNQUANTISED = frozenset({0, 1, *range(24, 29), 30})  # types of tensors: F32, F16, integers, F64, BF16
 _LONGEST_STRING = 64 << 20
@@ -44,7 +45,7 @@ class GgufFacts:
     is a WordPiece one that strips accents. `key_value_width` is the number of floats that an attention cache holds for
     the keys of one token in one layer; the values take as many. `token_types` is the number of kinds of text that the
     model tells apart by an embedding of their tokens. `classifier_outputs` is the number of outputs of the classifier,
-    or 0 if the file has none.
+    or 0 if the file has none. `vocabulary` is the number of tokens that the model knows.
     """
 
     architecture: str
@@ -61,6 +62,7 @@ class GgufFacts:
     causal: bool
     token_types: int
     classifier_outputs: int
+    vocabulary: int
     file_bytes: int
 
 
@@ -83,15 +85,15 @@ def read_header(file: ModelFile) -> GgufFacts:
     try:
         start = file.from_start()
         tensors, values = _read_values(start)
-        classifier, quantised = _read_tensors(start, tensors)
+        elements, quantised = _read_tensors(start, tensors)
     except (OSError, struct.error, UnicodeDecodeError, ValueError) as error:
         raise configuration_error(
             f"{file.path} is not a readable GGUF model file; fetch it again and check its digest.",
         ) from error
-    return _facts(file, values, classifier, quantised=quantised)
+    return _facts(file, values, elements, quantised=quantised)
 
 
-def _facts(file: ModelFile, values: dict[str, Scalar], classifier_elements: int, *, quantised: bool) -> GgufFacts:
+def _facts(file: ModelFile, values: dict[str, Scalar], elements: dict[str, int], *, quantised: bool) -> GgufFacts:
     architecture = str(values.get("general.architecture", ""))
 
     def whole(key: str, default: int | None = None, *, least: int = 1, most: int = _MOST) -> int:
@@ -125,7 +127,8 @@ def _facts(file: ModelFile, values: dict[str, Scalar], classifier_elements: int,
         quantised=quantised,
         causal=values.get(f"{architecture}.attention.causal", True) is not False,
         token_types=whole("tokenizer.ggml.token_type_count", 1, least=0),
-        classifier_outputs=classifier_elements // width,
+        classifier_outputs=next((elements[name] for name in _CLASSIFIERS if name in elements), 0) // width,
+        vocabulary=elements.get(_WORDS, 0) // width,
         file_bytes=file.size,
     )
 
@@ -160,8 +163,8 @@ def _read_values(file: BinaryIO) -> tuple[int, dict[str, Scalar]]:
     return tensors, values
 
 
-def _read_tensors(file: BinaryIO, tensors: int) -> tuple[int, bool]:
-    """Return the number of elements of the classifier's last matrix, or 0 if no tensor is one, and if one is quantised.
+def _read_tensors(file: BinaryIO, tensors: int) -> tuple[dict[str, int], bool]:
+    """Return the numbers of elements of the classifiers and the words' embeddings, and whether a tensor is quantised.
 
     Whether tensors are quantised is taken from their types, since a file need not say it anywhere else.
     """
@@ -175,9 +178,9 @@ def _read_tensors(file: BinaryIO, tensors: int) -> tuple[int, bool]:
         elements = math.prod(struct.unpack(f"<{dimensions}Q", file.read(8 * dimensions)))
         kind, _place = struct.unpack("<IQ", file.read(12))
         quantised |= kind not in _UNQUANTISED
-        if name in _CLASSIFIERS:
+        if name in {*_CLASSIFIERS, _WORDS}:
             found[name] = elements
-    return next((found[name] for name in _CLASSIFIERS if name in found), 0), quantised
+    return found, quantised
 
 
 def _read_scalar(file: BinaryIO, kind: int) -> Scalar:

@@ -42,20 +42,26 @@ class LoadPlan:
 
     options: EngineOptions
     candidates: tuple[ComputePlan, ...]
+    cores: int
 
     def fitting(self, most_contexts: int) -> tuple[ComputePlan, ...]:
-        """Return the candidates that have no more contexts than there may be at once."""
-        return tuple(one for one in self.candidates if _with_express(one) <= most_contexts)
+        """Return the candidates, with no more contexts than there may be at once."""
+        fewer = (
+            ComputePlan(one.batch_tokens, _workers(self.cores, min(one.workers.general, most_contexts - 1)))
+            for one in self.candidates
+        )
+        return tuple(dict.fromkeys(fewer))
 
 
-def plan_load(settings: EmbedderSettings, profile: ModelProfile, cores: int) -> LoadPlan:
-    """Plan how to load a model on a machine with `cores` cores."""
+def plan_load(settings: EmbedderSettings, profile: ModelProfile, cores: int, memory: int | None = None) -> LoadPlan:
+    """Plan how to load a model with `cores` cores and `memory` bytes, or with any number of bytes if it is None."""
     candidates = tuple(
         dict.fromkeys(
             ComputePlan(batch_tokens, _workers(cores, contexts)) for contexts, batch_tokens in _choices(settings, cores)
         )
     )
     limit = settings.gpu_memory_limit
+    on_cpu = settings.gpu_layers == 0 or settings.allow_cpu  # else that no GPU is used is what has to be said
     options = EngineOptions(
         path=settings.file(),
         digest=settings.digest,
@@ -63,19 +69,24 @@ def plan_load(settings: EmbedderSettings, profile: ModelProfile, cores: int) -> 
         batch_tokens=max(candidate.batch_tokens for candidate in candidates),
         contexts=max(map(_with_express, candidates)),
         least_contexts=min(map(_with_express, candidates)),
+        memory=memory if on_cpu else None,
         gpu_layers=settings.gpu_layers,
         gpu_memory_limit=None if limit is None else limit << 20,
     )
-    return LoadPlan(options, candidates)
+    return LoadPlan(options, candidates, cores)
 
 
 def plan_reranker_load(
-    settings: EmbedderSettings, profile: ModelProfile, compute: ComputePlan, embedder: EngineFacts
+    settings: EmbedderSettings,
+    profile: ModelProfile,
+    compute: ComputePlan,
+    embedder: EngineFacts,
+    memory: int | None = None,
 ) -> EngineOptions:
-    """Plan how to load the reranker beside the embedding model, whose facts `embedder` are.
+    """Plan how to load the reranker beside the embedding model, whose facts `embedder` are, in `memory` bytes for both.
 
     It is computed as documents are: with as many contexts, threads and tokens in a batch, which `compute` gives. Where
-    a GPU's memory is too small, it has fewer contexts.
+    memory is too small, it has fewer contexts.
     """
     limit = settings.gpu_memory_limit
     return EngineOptions(
@@ -85,6 +96,7 @@ def plan_reranker_load(
         batch_tokens=compute.batch_tokens,
         contexts=compute.workers.general,
         least_contexts=1,
+        memory=None if memory is None else max(0, memory - embedder.memory_estimate_bytes),
         reserved=embedder.contexts_estimate_bytes,
         gpu_layers=settings.gpu_layers,
         gpu_memory_limit=None if limit is None else max(0, (limit << 20) - embedder.memory_estimate_bytes),

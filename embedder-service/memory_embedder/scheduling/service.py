@@ -14,7 +14,7 @@ from enum import StrEnum
 import numpy as np
 import structlog
 
-from memory_embedder.engine.hardware import FreeCores, available_threads
+from memory_embedder.engine.hardware import FreeCores, available_memory, available_threads
 from memory_embedder.engine.protocol import Computer, EncodedText, Engine, EngineFacts, EngineOptions, Vectors
 from memory_embedder.engine.vectors import unusable_rows
 from memory_embedder.errors import EmbedderError, ErrorKind, draining, loading, no_reranker, too_long, unusable_texts
@@ -128,7 +128,7 @@ class EmbeddingService:
 
     def _load(self) -> None:
         started = time.monotonic()
-        plan = plan_load(self.settings, self.profile, available_threads())
+        plan = plan_load(self.settings, self.profile, available_threads(), available_memory())
         engine = self._engine = self._make_engine(plan.options)
         facts = engine.facts
         self._publish(facts)
@@ -348,7 +348,7 @@ class EmbeddingService:
 
     def _load_reranker(self, profile: ModelProfile, compute: ComputePlan, embedder: EngineFacts) -> None:
         started = time.monotonic()
-        options = plan_reranker_load(self.settings, profile, compute, embedder)
+        options = plan_reranker_load(self.settings, profile, compute, embedder, available_memory())
         engine = self._reranking_engine = self._make_engine(options)
         self.reranker = ServedModel(profile.name, engine.facts, int(time.time()))
         self.metrics.reranker_info.labels(model=profile.name, digest=engine.facts.digest).set(1)

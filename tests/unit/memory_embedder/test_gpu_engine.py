@@ -12,7 +12,7 @@ import pytest
 import structlog.testing
 
 from memory_embedder.engine import llama
-from memory_embedder.engine.backends import Backends, GpuDevice
+from memory_embedder.engine.backends import GpuDevice
 from memory_embedder.engine.memory_estimate import MemoryNeed, estimate_memory, largest_fitting
 from memory_embedder.engine.native_log import NativeLog
 from memory_embedder.engine.protocol import EngineOptions
@@ -36,6 +36,7 @@ HEADER = GgufFacts(
     causal=False,
     token_types=2,
     classifier_outputs=0,
+    vocabulary=30_522,
     file_bytes=44 << 20,
 )
 ERROR = 4
@@ -44,6 +45,7 @@ ERROR = 4
 def test_memory_is_estimated_before_loading_and_refused_with_the_numbers() -> None:
     header = replace(
         HEADER,
+        architecture="qwen3",
         dimensions=1024,
         layers=28,
         key_value_width=1024,
@@ -58,6 +60,8 @@ def test_memory_is_estimated_before_loading_and_refused_with_the_numbers() -> No
     assert undeclared == need
     encoder = estimate_memory(replace(header, causal=False), capacity=8192, contexts=2, gpu=True)
     assert need.contexts - encoder.contexts == cache
+    with_output_layer = estimate_memory(replace(header, architecture="llama"), capacity=8192, contexts=2, gpu=True)
+    assert with_output_layer.contexts - need.contexts == 2 * 8192 * header.vocabulary * 4
     device = GpuDevice("CUDA0", "Tesla T4", memory_free=1 << 30, memory_total=16 << 30)
     with pytest.raises(EmbedderError, match=r"CUDA0 has 1024 MiB free"):
         largest_fitting([need, need], device, None)
@@ -78,7 +82,7 @@ def fitting(free_mib: int, *, least: int | None = None, reserved: int | None = N
         Path("minilm.gguf"), MINILM, 2048, 3, least_contexts=least, reserved=reserved, gpu_layers=-1
     )
     device = GpuDevice("CUDA0", "NVIDIA H200", memory_free=free_mib << 20, memory_total=1 << 37)
-    return llama._fitting(options, HEADER, 2048, Backends("zen4", (device,)))
+    return llama._fitting(options, HEADER, 2048, (device,))
 
 
 def test_as_many_contexts_are_planned_as_fit_and_no_fewer_than_are_needed() -> None:
@@ -99,8 +103,32 @@ def test_a_second_model_leaves_the_first_its_memory_and_counts_cudas_own_part_no
 
 def test_without_a_gpu_the_wanted_contexts_are_planned() -> None:
     options = EngineOptions(Path("minilm.gguf"), MINILM, 2048, 3, least_contexts=2, gpu_layers=-1)
-    need = llama._fitting(options, HEADER, 2048, Backends("zen4", ()))
-    assert need == estimate_memory(HEADER, capacity=2048, contexts=3, gpu=True)
+    need = llama._fitting(options, HEADER, 2048, ())
+    assert need == estimate_memory(HEADER, capacity=2048, contexts=3, gpu=False)
+
+
+def on_a_cpu(header: GgufFacts, mib: int, *, contexts: int = 9) -> MemoryNeed:
+    """What is chosen on a CPU for a window of 8,192 tokens, in a container of so much memory."""
+    options = EngineOptions(Path("model.gguf"), MINILM, 256, contexts, least_contexts=2, memory=mib << 20)
+    return llama._fitting(options, header, 8192, ())
+
+
+def test_on_a_cpu_there_are_as_many_contexts_as_fit_into_the_container_s_memory() -> None:
+    """With 9 contexts of 8,192 tokens, nomic-embed-text-v1.5 would be killed in 2 GiB, the operator's default limit."""
+    nomic = replace(HEADER, dimensions=768, layers=12, file_bytes=274 << 20)
+    assert on_a_cpu(nomic, 16 << 10).context_count == 9
+    assert 2 <= on_a_cpu(nomic, 2048).context_count < 9
+    assert on_a_cpu(nomic, 2048).total <= 2048 << 20
+
+
+def test_a_model_too_large_for_the_container_is_refused_with_what_it_needs() -> None:
+    shape = {"dimensions": 1024, "layers": 28, "key_value_width": 1024, "file_bytes": 639 << 20}
+    qwen = replace(HEADER, architecture="qwen3", causal=True, **shape)
+    need = on_a_cpu(qwen, 8192, contexts=2).total >> 20
+    assert on_a_cpu(qwen, need + 1).context_count == 2
+    said = rf"about {need} MiB with 2 contexts of 8192 tokens, more than the 2048 MiB"
+    with pytest.raises(EmbedderError, match=said):
+        on_a_cpu(qwen, 2048)
 
 
 def test_what_cuda_says_of_an_error_is_logged_and_nothing_else_of_a_message() -> None:

@@ -1,4 +1,4 @@
-"""Threads come from the control group's limit, not from the host, and free cores from the host's count of threads."""
+"""Threads and memory come from the control group's limits, and free cores from the host's count of threads."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from memory_embedder.engine.hardware import FreeCores, available_threads
+from memory_embedder.engine.hardware import FreeCores, available_memory, available_threads
 
 
 def write(path: Path, text: str) -> None:
@@ -42,6 +42,30 @@ def test_version_1_limits_count_too(tmp_path: Path, quota: str, threads: int) ->
 
 def test_the_affinity_mask_counts_and_unreadable_files_do_not(tmp_path: Path) -> None:
     assert available_threads(affinity=3, root=tmp_path, membership=tmp_path / "absent") == 3
+
+
+@pytest.mark.parametrize(
+    ("files", "gibibytes"),
+    [
+        ({}, 16),
+        ({"memory.max": "max"}, 16),
+        ({"memory.max": str(2 << 30)}, 2),
+        ({"pods/memory.max": str(3 << 30), "pods/one/memory.max": "max"}, 3),
+        ({"memory.max": str(32 << 30)}, 16),
+        ({"memory/pods/one/memory.limit_in_bytes": str(4 << 30)}, 4),
+        ({"memory/pods/one/memory.limit_in_bytes": "9223372036854771712"}, 16),
+    ],
+    ids=lambda files: " ".join(f"{name}={value}" for name, value in files.items()) if isinstance(files, dict) else None,
+)
+def test_memory_is_the_least_of_the_machine_s_and_every_limit(
+    tmp_path: Path, files: dict[str, str], gibibytes: int
+) -> None:
+    """In both versions of control groups; the first version writes a huge number where there is no limit."""
+    write(tmp_path / "self", "4:memory:/pods/one\n0::/pods/one\n")
+    for name, text in files.items():
+        write(tmp_path / name, text)
+    found = available_memory(machine=16 << 30, root=tmp_path, membership=tmp_path / "self")
+    assert found == gibibytes << 30
 
 
 @pytest.fixture

@@ -53,6 +53,7 @@ def test_a_converted_header_says_what_the_configuration_said(hf_directory: Path,
         causal=False,
         token_types=2,
         classifier_outputs=0,
+        vocabulary=9,
         file_bytes=0,
     )
     assert not list(tmp_path.glob("*.partial"))

@@ -72,6 +72,14 @@ def test_a_reranker_has_no_context_for_queries() -> None:
     assert options.reserved == FACTS.contexts_estimate_bytes
 
 
+def test_a_reranker_on_a_cpu_has_the_memory_that_the_model_beside_it_leaves() -> None:
+    compute = ComputePlan(256, WorkerPlan(general=2, threads=2, express_threads=4))
+    settings = EmbedderSettings(reranker="bge-reranker-base")
+    options = plan_reranker_load(settings, PROFILE, compute, FACTS, memory=1 << 30)
+    assert options.memory == (1 << 30) - FACTS.memory_estimate_bytes
+    assert plan_load(settings, PROFILE, 4, 1 << 30).options.memory == 1 << 30
+
+
 @pytest.fixture
 def made(engine: Any) -> list[Any]:
     """The contexts that the engine makes."""
