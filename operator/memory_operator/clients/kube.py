@@ -101,6 +101,14 @@ class NotFoundError(KubeError):
     """The object, or its kind, does not exist."""
 
 
+class NamespaceFullError(KubeError):
+    """The objects of a namespace take more of the operator's memory than those of one namespace may."""
+
+    def __init__(self, action: str, namespace: str, limit: str) -> None:
+        self.namespace = namespace
+        super().__init__(action, 0, f"{limit}; delete some of them")
+
+
 class KindMissingError(KubeError):
     """The API server does not know this kind of object, because its CustomResourceDefinition is not installed."""
 
@@ -129,7 +137,7 @@ class Kube:
 
         Raises:
             KindMissingError: the server does not know the kind.
-            KubeError: the objects are too large to be held together.
+            NamespaceFullError: the objects are too large to be held together.
         """
         head = {"apiVersion": _RESOURCES[kind].group_version, "kind": kind}
         found: list[Manifest] = []
@@ -137,8 +145,8 @@ class Kube:
         async for items, size in self._pages(kind, namespace, labels):
             total += size
             if total > _LISTED_BYTES:
-                limit = f"they take more than {_LISTED_BYTES >> 20} MiB; delete some of them"
-                raise KubeError(_listing(kind, namespace), 0, limit)
+                limit = f"they take more than {_LISTED_BYTES >> 20} MiB"
+                raise NamespaceFullError(_listing(kind, namespace), namespace, limit)
             found += [{**head, **item} for item in items]
         return found
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from time import monotonic
 
 from memory_operator.api.spec import Manifest
-from memory_operator.clients.kube import KubeError
+from memory_operator.clients.kube import NamespaceFullError
 from memory_operator.controller.entries import CHILDREN, REFERRING, Entry, Owner, entry_of, owner_of
 
 WATCHED = ("MemoryIndex", *CHILDREN, "Job", "ReplicaSet", "Pod")
@@ -56,16 +56,6 @@ class _Usage:
     @property
     def exceeded(self) -> bool:
         return self.total > NAMESPACE_BYTES
-
-
-class NamespaceFullError(KubeError):
-    """The objects of a namespace take more of the operator's memory than those of one namespace may."""
-
-    def __init__(self, namespace: str) -> None:
-        """Name the namespace and the limit."""
-        self.namespace = namespace
-        limit = f"those with the operator's labels take more than {NAMESPACE_BYTES >> 20} MiB; delete some of them"
-        super().__init__(f"reading the objects of namespace {namespace}", 0, limit)
 
 
 @dataclass
@@ -105,7 +95,8 @@ class ObjectCache:
         """
         index, gone = self._index(kind, owner[0])
         if kind != "MemoryIndex" and owner[0] in self._usage and self._usage[owner[0]].exceeded:
-            raise NamespaceFullError(owner[0])
+            limit = f"those with the operator's labels take more than {NAMESPACE_BYTES >> 20} MiB"
+            raise NamespaceFullError(f"reading the objects of namespace {owner[0]}", owner[0], limit)
         if index is None or owner[0] in self._incomplete:
             return None
         found = {entry.name: entry for entry in index.get(owner, ()) if entry.uid not in gone}

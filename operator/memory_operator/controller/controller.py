@@ -15,8 +15,7 @@ import structlog
 
 from memory_operator.api.conditions import ConditionType, Verdict
 from memory_operator.api.spec import FINALIZER, InvalidSpecError, Manifest, MemoryIndex, parse
-from memory_operator.clients.kube import Kube, KubeError
-from memory_operator.controller.cache import NamespaceFullError
+from memory_operator.clients.kube import Kube, KubeError, NamespaceFullError
 from memory_operator.controller.events import of_failed_jobs, of_started_job
 from memory_operator.controller.history import ObjectHistory
 from memory_operator.controller.metrics import Metrics
@@ -132,9 +131,7 @@ class Controller:
             return await self._refuse(manifest, error)
         plan = acknowledge(index, self.clock())
         if plan is None:
-            if index.deleted_at is None:  # a deletion asks no embedder, and waits for no Secret of one
-                index = await self.observer.resolved(index)
-            plan = await self._decide(index, manifest, history)
+            index, plan = await self._observe_and_decide(index, manifest, history)
         if plan.recommendation:
             history.record_recommendation(
                 plan.recommendation, keep_seconds=index.spec.embedder.scale_down_delay_seconds
@@ -181,15 +178,26 @@ class Controller:
         if left_behind:
             self.metrics.left_behind.inc()
 
-    async def _decide(self, index: MemoryIndex, manifest: Manifest, history: ObjectHistory) -> Plan:
-        if index.deleted_at is not None:
-            return await self._conclude(index, manifest, history)
+    async def _observe_and_decide(
+        self, index: MemoryIndex, manifest: Manifest, history: ObjectHistory
+    ) -> tuple[MemoryIndex, Plan]:
+        """Return the object, with how its embedder is called, and its plan.
+
+        If the objects of its namespace are too large to be read, its workers are stopped: their authors could keep a
+        withdrawn permission in this way.
+        """
         try:
-            observed = history.record_times(await self.observer.observe(index), self.clock())
+            if index.deleted_at is not None:  # a deletion asks no embedder, and waits for no Secret of one
+                return index, await self._conclude(index, manifest, history)
+            index = await self.observer.resolved(index)
+            return index, await self._decide(index, manifest, history)
         except NamespaceFullError as error:
-            if error.namespace == index.namespace:  # its authors could keep a withdrawn permission in this way
+            if error.namespace == index.namespace:
                 await self._stop_workers(manifest)
             raise
+
+    async def _decide(self, index: MemoryIndex, manifest: Manifest, history: ObjectHistory) -> Plan:
+        observed = history.record_times(await self.observer.observe(index), self.clock())
         observed = self._with_history(observed, history)
         await self._reporter.record(manifest, of_failed_jobs(history.record_failed_jobs(observed.jobs)))
         observed, plan = await self._with_admissions(index, observed, history.writes)

@@ -45,7 +45,7 @@ class Objects:
         """Return the objects of a kind that carry the labels of this MemoryIndex.
 
         Raises:
-            NamespaceFullError: the objects of the namespace take too much memory to be cached.
+            NamespaceFullError: the objects of the namespace take too much memory.
         """
         found = self._cache.find(kind, (namespace, name))
         return await self._kube.list(kind, namespace, child_labels(name)) if found is None else found

@@ -26,6 +26,7 @@ from memory_operator.reconcile.facts import DeletionFacts, JobState, Observed, P
 from memory_operator.reconcile.indexing.graph import may_have_graph, plan_pause
 from memory_operator.reconcile.jobs import JobRequest, plan_job
 from memory_operator.reconcile.plan import Action, Apply, Delete, Step, apply_drifted, delete_existing
+from memory_operator.reconcile.withdrawal import resume
 from memory_operator.resources import cnpg, workers
 from memory_operator.resources.network_policies import worker_policy
 from memory_operator.resources.worker_pods import ASKING
@@ -98,7 +99,7 @@ def with_stops(context: Context, step: Step) -> Step:
     """Return a step of the deletion that also stops what sends texts: nothing is embedded for an object that goes.
 
     If the object may not use its Cluster or a Secret any more, or if the connection URI leads elsewhere, every Job is
-    stopped.
+    stopped. Any other Job that was stopped goes on, since the deletion may wait for it.
     """
     index, observed = context.index, context.observed
     database = plan_database(index, observed, context.now).verdict
@@ -109,7 +110,9 @@ def with_stops(context: Context, step: Step) -> Step:
         *(Delete("Job", index.namespace, job.name, job.uid) for job in stopped),
         *delete_existing(observed, ("Deployment", f"{index.name}-sync")),
     )
-    return replace(step, actions=(*(one for one in stops if one not in step.actions), *step.actions))
+    ended = {one.uid for one in (*stops, *step.actions) if isinstance(one, Delete)}
+    resumes = resume(index.namespace, (job for job in jobs if job.uid not in ended))
+    return replace(step, actions=(*(one for one in stops if one not in step.actions), *resumes, *step.actions))
 
 
 def _drop_or_leave(index: MemoryIndex, facts: DeletionFacts, context: Context | None) -> tuple[Step | None, list[str]]:

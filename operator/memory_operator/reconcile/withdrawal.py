@@ -73,8 +73,8 @@ def plan_halt(context: Context, refused: Verdict | None, *, resumes: bool, plann
     kept = [job for job in jobs if job.uid not in deleted]
     stops = [job for job in kept if must_stop(job.sends_to, job.secrets)]
     halt = stop_all(index.namespace, sync if stops_sync else None, stops)
-    resumed = [job for job in kept if job.stopped and job not in stops] if resumes else []
-    return replace(halt, actions=(*halt.actions, *(_suspended(index.namespace, job, suspend=False) for job in resumed)))
+    resumed = resume(index.namespace, (job for job in kept if job not in stops)) if resumes else ()
+    return replace(halt, actions=(*halt.actions, *resumed))
 
 
 def stop_all(namespace: str, sync: Manifest | None, jobs: Iterable[JobFacts]) -> Halt:
@@ -84,6 +84,11 @@ def stop_all(namespace: str, sync: Manifest | None, jobs: Iterable[JobFacts]) ->
     actions += [_suspended(namespace, job, suspend=True) for job in running if not job.suspended]
     names = [f"Deployment {namespace}/{sync['metadata']['name']}"] if sync else []
     return Halt(tuple(actions), (*names, *(f"Job {job.name}" for job in running)))
+
+
+def resume(namespace: str, jobs: Iterable[JobFacts]) -> tuple[Patch, ...]:
+    """Return the writes that resume those of these Jobs which the operator has stopped."""
+    return tuple(_suspended(namespace, job, suspend=False) for job in jobs if job.stopped)
 
 
 def with_halt(steps: Mapping[ConditionType, Step], halt: Halt, refused: Verdict | None) -> dict[ConditionType, Step]:

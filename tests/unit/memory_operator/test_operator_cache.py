@@ -9,13 +9,12 @@ import pytest
 from kopf._cogs.structs.bodies import Body
 from kopf._core.engines.indexing import OperatorIndexers
 
-from memory_operator.clients.kube import KubeError
+from memory_operator.clients.kube import KubeError, NamespaceFullError
 from memory_operator.controller.cache import (
     LATEST_SECONDS,
     NAMESPACE_BYTES,
     WATCHED,
     WATCHED_OF_CNPG,
-    NamespaceFullError,
     ObjectCache,
 )
 from memory_operator.controller.controller import Controller

@@ -170,6 +170,18 @@ def test_delete_stops_the_workers_undoes_the_migrations_and_removes_the_finalize
     assert cluster.cnpg == {}
 
 
+def test_a_job_that_was_stopped_because_its_namespace_was_full_goes_on_afterwards(cluster: Cluster) -> None:
+    """Else the deletion would wait for it forever."""
+    cluster.until_ready()
+    cluster.delete(deletionPolicy="Delete")
+    cluster.reconcile()
+    cluster.reconcile()
+    (name,) = [job.name for job in cluster.jobs.values() if job.component == "uninstall"]
+    cluster.jobs[name] = replace(cluster.jobs[name], suspended=True, stopped=True)
+    cluster.reconcile()
+    assert (cluster.running(), cluster.jobs[name].suspended) == (["uninstall"], False)
+
+
 @pytest.mark.parametrize(("ended", "running"), [(True, ["uninstall"]), (False, [])])
 def test_the_migrations_are_undone_only_after_the_last_workers_pod_has_ended(
     world: World, ended: bool, running: list[str]

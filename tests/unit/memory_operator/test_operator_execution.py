@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from memory_operator.api.spec import FINALIZER
-from memory_operator.clients.kube import KubeError
-from memory_operator.controller.cache import NamespaceFullError
+from memory_operator.clients.kube import KubeError, NamespaceFullError
 from memory_operator.resources import cnpg
 from memory_recall.status import RowCounts
 from tests.unit.memory_operator.conftest import FULL, World
@@ -222,19 +221,76 @@ async def test_a_finalizer_that_cannot_be_written_keeps_no_withdrawn_permission(
     assert bench.api.objects[SYNC]["spec"]["replicas"] == 0
 
 
+def fill(bench: Bench, monkeypatch: pytest.MonkeyPatch, namespace: str = "team") -> None:
+    """Have the objects of a namespace take more memory than the cache keeps of one."""
+
+    def full(kind: str, owner: tuple[str, str]) -> None:
+        if kind != "MemoryIndex" and owner[0] == namespace:
+            raise NamespaceFullError("reading", owner[0], "too large")
+
+    monkeypatch.setattr(bench.observer.objects._cache, "find", full)
+
+
 @pytest.mark.finding("security S4")
 async def test_a_namespace_with_too_many_objects_keeps_no_worker(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """None of its objects are read, so nothing tells what its workers may still use."""
     await with_sync(bench)
-
-    def full(kind: str, owner: tuple[str, str]) -> None:
-        if kind != "MemoryIndex" and owner[0] == "team":
-            raise NamespaceFullError(owner[0])
-
-    monkeypatch.setattr(bench.observer.objects._cache, "find", full)
+    fill(bench, monkeypatch)
     await bench.reconcile()
     assert bench.api.objects[SYNC]["spec"]["replicas"] == 0
     assert bench.sample("memory_operator_reconcile_errors_total", error="NamespaceFullError") == 1
+
+
+@pytest.mark.finding("security S4")
+async def test_a_full_namespace_keeps_no_worker_of_an_object_whose_serving_secret_is_gone(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether workers keep the copy of its authority is read from the objects of the namespace, before all others."""
+    await with_sync(bench)
+    bench.api.index["spec"]["embedder"]["tls"] = {"secretName": "gone"}
+    fill(bench, monkeypatch)
+    await bench.reconcile()
+    assert bench.api.objects[SYNC]["spec"]["replicas"] == 0
+
+
+@pytest.mark.finding("security S4")
+async def test_objects_that_are_too_large_to_be_listed_keep_no_worker(bench: Bench) -> None:
+    """Of a namespace that was full once, the objects are listed, also those that the cache would not count."""
+    await with_sync(bench)
+    found = bench.api.list
+
+    async def too_large(kind: str, namespace: str, labels: dict[str, str] | None = None) -> list[dict[str, Any]]:
+        if kind == "ConfigMap":
+            raise NamespaceFullError(f"listing {kind} in {namespace}", namespace, "too large")
+        return await found(kind, namespace, labels)
+
+    bench.api.list = too_large  # type: ignore[method-assign]
+    await bench.reconcile()
+    assert bench.api.objects[SYNC]["spec"]["replicas"] == 0
+
+
+@pytest.mark.finding("security S4")
+@pytest.mark.parametrize("spec", [{"deletionPolicy": "Delete"}, {"graph": {"enabled": True}}], ids=["delete", "graph"])
+async def test_a_full_namespace_keeps_no_worker_of_an_object_that_is_being_deleted(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, spec: dict[str, Any]
+) -> None:
+    """Its deletion waits for facts that cannot be read, for as long as somebody likes."""
+    await with_sync(bench)
+    delete(bench, **spec)
+    fill(bench, monkeypatch)
+    await bench.reconcile()
+    assert bench.api.writes == ["patch Deployment"]
+    assert bench.api.objects[SYNC]["spec"]["replicas"] == 0
+
+
+async def test_a_full_namespace_of_the_cluster_stops_no_worker_of_another_namespace(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else whoever fills the Cluster's namespace would stop every object that uses the Cluster."""
+    await with_sync(bench)
+    fill(bench, monkeypatch, "dbaas")
+    await bench.reconcile()
+    assert bench.api.objects[SYNC]["spec"]["replicas"] == 1
 
 
 @pytest.mark.finding("D21")

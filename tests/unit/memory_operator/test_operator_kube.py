@@ -10,7 +10,14 @@ from kubernetes.aio.client import ApiClient, Configuration
 from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import FINALIZER
 from memory_operator.clients import kube as kube_client
-from memory_operator.clients.kube import EVERY_NAMESPACE, KindMissingError, Kube, KubeError, NameTakenError
+from memory_operator.clients.kube import (
+    EVERY_NAMESPACE,
+    KindMissingError,
+    Kube,
+    KubeError,
+    NamespaceFullError,
+    NameTakenError,
+)
 from memory_operator.resources import cnpg
 from tests.unit.memory_operator.api_server import Answer, Connect, Handler, Sent, connect, failure
 from tests.unit.memory_operator.conftest import World
@@ -126,8 +133,11 @@ async def test_objects_that_are_too_large_together_are_not_held_but_can_be_read_
     """Whoever may create Jobs in a namespace can make hundreds of a megabyte each with the operator's labels."""
     monkeypatch.setattr(kube_client, "_LISTED_BYTES", 2500)
     kube, sent = await connect(paged(9, 1000))
-    with pytest.raises(KubeError, match=r"listing Job in team: they take more than .* delete some of them"):
+    with pytest.raises(
+        NamespaceFullError, match=r"listing Job in team: they take more than .* delete some of them"
+    ) as caught:
         await kube.list("Job", "team")
+    assert caught.value.namespace == "team"
     assert len(sent) == 3
     assert [item["metadata"]["name"] async for item in kube.each("Job", "team")] == [f"job-{n}" for n in range(9)]
 
