@@ -135,6 +135,7 @@ REASONS: dict[Reason, str] = {
     Reason.IMAGE_PULL_FAILED: "A node cannot pull a pod's image.",
     Reason.PROGRESS_DEADLINE_EXCEEDED: "A roll-out has not come to its end within the Deployment's deadline.",
     Reason.CRASH_LOOP: "A container ends again and again.",
+    Reason.OOM_KILLED: "A container needed more memory than its limit allows, and has not become ready since.",
     Reason.FETCHING: "The Job that fetches the model's file runs.",
     Reason.MODEL_NOT_FETCHED: "The model's file cannot be fetched into its volume.",
     Reason.MODEL_NOT_VERIFIED: "The model's file has another digest than the specification names.",

@@ -227,6 +227,7 @@ class Reason(Enum):
     )
     PROGRESS_DEADLINE_EXCEEDED = ("Read the events and logs of the Deployment's pods.", True)
     CRASH_LOOP = ("Read the log of the pod's previous container.", True, "CrashLoopBackOff")
+    OOM_KILLED = ("Raise the memory limit of the container that is named here.", True, "OOMKilled")
     FETCHING = ("", False)
     MODEL_NOT_FETCHED = (
         (

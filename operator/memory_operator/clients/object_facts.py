@@ -5,6 +5,7 @@ import binascii
 import json
 import re
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -28,6 +29,7 @@ from memory_operator.resources.common import (
     ANNOTATION_STOPPED,
     LABEL_COMPONENT,
     LABEL_CONFIG,
+    OWN_CONTAINERS,
     own_container,
 )
 from memory_operator.resources.ownership import controller_uid
@@ -47,6 +49,8 @@ _PULL_CAUSES = {
 _FETCH = "fetch"
 _WITH_MODEL = {"embedder", "embedder-next", _FETCH}  # the components whose pods mount a model file
 _WITH_BACKFILL_RESOURCES = {"backfill", "swap"}
+_EMBEDDERS = {"embedder", "embedder-next"}
+_NO_LIMITS: Mapping[str, str] = {}
 _DATABASE_NAME = re.compile(r"[A-Za-z_][-A-Za-z0-9_]{0,62}")
 _SEQUENCE = re.compile(r"[0-9]{1,9}")
 _MESSAGE_LIMIT = 600
@@ -207,14 +211,15 @@ def job_facts(job: Manifest, pods: Iterable[Manifest]) -> JobFacts:
     suspended = bool((job.get("spec") or {}).get("suspend"))
     template = (job.get("spec") or {}).get("template") or {}
     own_pods = [pod for pod in pods if (pod["metadata"].get("labels") or {}).get("job-name") == meta["name"]]
+    component = labels.get(LABEL_COMPONENT, "")
     return JobFacts(
         name=meta["name"],
-        component=labels.get(LABEL_COMPONENT, ""),
+        component=component,
         config=labels.get(LABEL_CONFIG, ""),
         sequence=int(sequence) if _SEQUENCE.fullmatch(sequence) else 0,
         state=state,
         finished_at=finished_at,
-        failure=_job_failure(status, own_pods) if state is JobState.FAILED else None,
+        failure=_job_failure(status, own_pods, component, _memory_limit(job)) if state is JobState.FAILED else None,
         deleting="deletionTimestamp" in meta,
         uid=meta.get("uid", ""),
         suspended=suspended,
@@ -225,10 +230,22 @@ def job_facts(job: Manifest, pods: Iterable[Manifest]) -> JobFacts:
     )
 
 
-def pod_facts(pod: Manifest, controllers: Collection[str] = ()) -> PodFacts:
+def memory_limits(workloads: Iterable[Manifest]) -> dict[str, str]:
+    """Return the memory limits of the operator's containers in the pods of these Deployments and Jobs, by component."""
+    return {(item["metadata"].get("labels") or {}).get(LABEL_COMPONENT, ""): _memory_limit(item) for item in workloads}
+
+
+def _memory_limit(workload: Manifest) -> str:
+    template = (workload.get("spec") or {}).get("template") or {}
+    resources = own_container(template.get("spec") or {}).get("resources") or {}
+    return str((resources.get("limits") or {}).get("memory", ""))
+
+
+def pod_facts(pod: Manifest, controllers: Collection[str] = (), limits: Mapping[str, str] = _NO_LIMITS) -> PodFacts:
     """Parse a pod into facts, including the problem that keeps the pod from running, if there is one.
 
-    `controllers` are the uids of the Jobs of the MemoryIndex and of the ReplicaSets of its Deployments.
+    `controllers` are the uids of the Jobs of the MemoryIndex and of the ReplicaSets of its Deployments. `limits` are
+    the memory limits of their pods, by component.
     """
     meta, status = pod["metadata"], pod.get("status") or {}
     component = (meta.get("labels") or {}).get(LABEL_COMPONENT, "")
@@ -240,7 +257,7 @@ def pod_facts(pod: Manifest, controllers: Collection[str] = ()) -> PodFacts:
         ended=status.get("phase") in {"Succeeded", "Failed"},
         deleting="deletionTimestamp" in meta,
         controlled=controller_uid(pod) in controllers,
-        problem=_pod_problem(f"Pod {meta['namespace']}/{meta['name']}", status, component),
+        problem=_pod_problem(f"Pod {meta['namespace']}/{meta['name']}", status, component, limits.get(component, "")),
         created_at=parse_timestamp(meta["creationTimestamp"]) if "creationTimestamp" in meta else None,
         unprepared_since=_unprepared_since(status),
     )
@@ -266,7 +283,7 @@ def _condition(status: Mapping[str, Any], kind: str, truth: str = "True") -> Map
     return next(found, {})
 
 
-def _pod_problem(object_name: str, status: Mapping[str, Any], component: str) -> Problem | None:
+def _pod_problem(object_name: str, status: Mapping[str, Any], component: str, limit: str) -> Problem | None:
     for condition in status.get("conditions") or ():
         if condition.get("type") == "PodScheduled" and condition.get("reason") == "Unschedulable":
             said = _truncated(condition.get("message", ""))
@@ -274,7 +291,9 @@ def _pod_problem(object_name: str, status: Mapping[str, Any], component: str) ->
             return Problem(Reason.UNSCHEDULABLE, f"{object_name} cannot be scheduled: {said}", remedy)
     for init, statuses in ((True, "initContainerStatuses"), (False, "containerStatuses")):
         for container in status.get(statuses) or ():
-            problem = _container_problem(object_name, container, init=init)
+            ended = (container.get("lastState") or {}).get("terminated") or {}
+            killed = _memory_problem(container.get("name", ""), ended, component, limit)
+            problem = _container_problem(object_name, container, killed, init=init)
             if problem:
                 return problem
     return None
@@ -299,7 +318,10 @@ def _place_remedy(component: str, said: str) -> str:
     return f"Free or add what the scheduler misses, or change {resources}{everywhere}."
 
 
-def _container_problem(object_name: str, container: Mapping[str, Any], *, init: bool) -> Problem | None:
+def _container_problem(
+    object_name: str, container: Mapping[str, Any], killed: Problem | None, *, init: bool
+) -> Problem | None:
+    """Return what keeps a container from running; `killed` says that its last run ended for want of memory."""
     waiting = (container.get("state") or {}).get("waiting") or {}
     why, image = waiting.get("reason", ""), container.get("image", "")
     if why in _IMAGE_REASONS:
@@ -307,6 +329,8 @@ def _container_problem(object_name: str, container: Mapping[str, Any], *, init: 
     if why in _CONFIG_REASONS:
         return Problem(Reason.POD_REJECTED, f"{object_name} cannot start: {_truncated(waiting.get('message') or why)}")
     ended = (container.get("lastState") or {}).get("terminated") or {}
+    if killed and not container.get("ready"):
+        return replace(killed, message=f"{object_name} is not ready: {killed.message}")
     if container.get("ready") or not (why == "CrashLoopBackOff" or _fails_repeatedly(container, ended)):
         return None
     reported = termination_problem(ended)
@@ -315,6 +339,24 @@ def _container_problem(object_name: str, container: Mapping[str, Any], *, init: 
     fallback = Reason.MODEL_NOT_VERIFIED if init else Reason.CRASH_LOOP
     reason = reported.reason if reported and reported.reason is not Reason.JOB_FAILED else fallback
     return Problem(reason, f"{object_name} keeps failing: {what}", reported.remedy if reported else "")
+
+
+def _memory_problem(name: str, ended: Mapping[str, Any], component: str, limit: str) -> Problem | None:
+    """Return the problem of a container that was killed because it needed too much memory; None if it was not.
+
+    `limit` is that of the operator's own container, and admission may have added others.
+    """
+    if ended.get("reason") != "OOMKilled":
+        return None
+    if name not in OWN_CONTAINERS:
+        return Problem(Reason.OOM_KILLED, f"container {name} was killed for want of memory.")
+    remedy = "No field of spec raises this limit, which is the operator's own: report an issue."
+    if component in _EMBEDDERS:
+        remedy = "Raise spec.embedder.resources.limits.memory."
+    if component in _WITH_BACKFILL_RESOURCES:
+        remedy = "Raise spec.backfill.resources.limits.memory."
+    cause = f"at its memory limit of {limit}" if limit else "for want of memory"
+    return Problem(Reason.OOM_KILLED, f"container {name} was killed {cause}.", remedy)
 
 
 def _pull_cause(waiting: Mapping[str, Any]) -> str:
@@ -348,19 +390,21 @@ def termination_problem(ended: Mapping[str, Any]) -> Problem | None:
     return Problem(known, _truncated(f"{prefix}{message}"), str(reported.get("remedy") or ""))
 
 
-def _job_failure(status: Mapping[str, Any], pods: list[Manifest]) -> Problem:
+def _job_failure(status: Mapping[str, Any], pods: list[Manifest], component: str, limit: str) -> Problem:
+    """Return the problem that the last pod to name one has reported, or what is known without it."""
     ends = [
-        container["state"]["terminated"]
+        (container["state"]["terminated"], container.get("name", ""))
         for pod in pods
         for container in (pod.get("status") or {}).get("containerStatuses") or ()
         if (container.get("state") or {}).get("terminated", {}).get("exitCode")
     ]
-    ends.sort(key=lambda end: end.get("finishedAt") or "")
-    reported = next((problem for problem in map(termination_problem, reversed(ends)) if problem), None)
+    ends.sort(key=lambda end: end[0].get("finishedAt") or "", reverse=True)
+    problems = (_memory_problem(name, end, component, limit) or termination_problem(end) for end, name in ends)
+    reported = next((problem for problem in problems if problem), None)
     if reported:
         return reported
     if ends:
-        return Problem(Reason.JOB_FAILED, f"its last pod ended with status {ends[-1]['exitCode']}.")
+        return Problem(Reason.JOB_FAILED, f"its last pod ended with status {ends[0][0]['exitCode']}.")
     return Problem(
         Reason.JOB_FAILED, _truncated(_condition(status, "Failed").get("message") or "no pod of it is left.")
     )

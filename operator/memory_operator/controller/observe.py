@@ -429,7 +429,8 @@ def _names(index: MemoryIndex) -> ColumnNames | None:
 
 def _pods(children: Mapping[str, list[Manifest]]) -> tuple[PodFacts, ...]:
     controllers = _uids(item for kind in ("Job", "ReplicaSet") for item in children[kind])
-    return tuple(object_facts.pod_facts(pod, controllers) for pod in children["Pod"])
+    limits = object_facts.memory_limits((*children["Deployment"], *children["Job"]))
+    return tuple(object_facts.pod_facts(pod, controllers, limits) for pod in children["Pod"])
 
 
 def _uids(manifests: Iterable[Manifest]) -> frozenset[str]:

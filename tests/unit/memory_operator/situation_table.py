@@ -232,6 +232,8 @@ EMBEDDERS = (
               {"embedder": LOADING, **pods("embedder", Reason.IMAGE_PULL_FAILED)}, lasts=LATE, **NOTHING),
     Situation("an embedder that crash-loops", "False", "CrashLoopBackOff", FAILED,
               {"embedder": LOADING, **pods("embedder", Reason.CRASH_LOOP)}, **NOTHING),
+    Situation("an embedder that is killed at its memory limit", "False", "OOMKilled", FAILED,
+              {"embedder": LOADING, **pods("embedder", Reason.OOM_KILLED)}, **NOTHING),
     Situation("a file that is not verified", "False", "ModelNotVerified", FAILED,
               {"embedder": LOADING, **pods("embedder", Reason.MODEL_NOT_VERIFIED)}, **NOTHING),
     Situation("a model file that is being fetched", "False", "Fetching", IN_PROGRESS, fetch(**URL), URL, lasts=600,

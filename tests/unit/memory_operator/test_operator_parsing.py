@@ -262,6 +262,66 @@ def test_a_pod_that_restarted_after_a_long_life_is_no_crash_loop() -> None:
     assert problem_of(pod(containerStatuses=[running])) is None
 
 
+def killed(seconds: int = 2) -> dict[str, Any]:
+    """The last state of a container that needed more memory than its limit allows."""
+    found = last_state(137, seconds=seconds)
+    found["terminated"]["reason"] = "OOMKilled"
+    return found
+
+
+@pytest.mark.parametrize("seconds", [2, 900], ids=["at once", "after a while"])
+@pytest.mark.parametrize("state", [{"running": {}}, {"waiting": {"reason": "CrashLoopBackOff"}}], ids=str)
+def test_a_container_that_is_killed_at_its_memory_limit_is_named_with_the_limit_until_it_is_ready(
+    state: dict[str, Any], seconds: int
+) -> None:
+    """Nothing stands in its log, and after a long life it would seem to start."""
+    container = {"name": "embedder", "state": state, "lastState": killed(seconds), "restartCount": 1}
+    problem = object_facts.pod_facts(pod(containerStatuses=[container]), limits={"embedder": "512Mi"}).problem
+    assert problem is not None
+    assert problem.reason is Reason.OOM_KILLED
+    assert "team/mem-embedder-x" in problem.message
+    assert "container embedder was killed at its memory limit of 512Mi" in problem.message
+    assert "spec.embedder.resources.limits.memory" in problem.remedy
+    assert problem_of(pod(containerStatuses=[{**container, "ready": True}])) is None
+
+
+@pytest.mark.parametrize(
+    ("component", "container", "remedy"),
+    [
+        ("embedder-next", "embedder", "Raise spec.embedder.resources.limits.memory."),
+        ("backfill", "memory", "Raise spec.backfill.resources.limits.memory."),
+        ("swap", "memory", "Raise spec.backfill.resources.limits.memory."),
+        ("sync", "memory", "No field of spec raises this limit, which is the operator's own: report an issue."),
+        ("fetch", "fetch", "No field of spec raises this limit, which is the operator's own: report an issue."),
+        ("embedder", "istio-proxy", ""),
+    ],
+)
+def test_the_remedy_of_a_memory_limit_is_the_field_that_sets_it(component: str, container: str, remedy: str) -> None:
+    status = {"name": container, "state": {"running": {}}, "lastState": killed()}
+    item = pod(containerStatuses=[status])
+    item["metadata"]["labels"] = {"app.kubernetes.io/component": component}
+    problem = object_facts.pod_facts(item, limits={component: "1Gi"}).problem
+    assert problem is not None
+    assert problem.remedy == remedy
+    assert ("1Gi" in problem.message) is (container != "istio-proxy"), "it is the limit of the operator's container"
+
+
+def test_a_job_whose_last_pod_was_killed_at_its_memory_limit_says_so() -> None:
+    backfill = job(**FAILED)
+    backfill["metadata"]["labels"]["app.kubernetes.io/component"] = "backfill"
+    container = {"name": "memory", "resources": {"limits": {"memory": "512Mi"}}}
+    backfill["spec"] = {"template": {"spec": {"containers": [container]}}}
+    earlier = ended(json.dumps({"reason": "EmbedderBusy", "message": "early"}), at="2026-01-01T12:00:01Z")
+    last = ended(None, code=137, at="2026-01-01T12:00:09Z")
+    last["status"]["containerStatuses"][0] |= {"name": "memory"}
+    last["status"]["containerStatuses"][0]["state"]["terminated"]["reason"] = "OOMKilled"
+    assert object_facts.job_facts(backfill, [last, earlier]).failure == Problem(
+        Reason.OOM_KILLED,
+        "container memory was killed at its memory limit of 512Mi.",
+        "Raise spec.backfill.resources.limits.memory.",
+    )
+
+
 def test_a_model_that_cannot_be_copied_has_another_reason_than_a_crash() -> None:
     container = {
         "name": "copy-model",

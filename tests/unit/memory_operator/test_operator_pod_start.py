@@ -8,6 +8,7 @@ import pytest
 
 from memory_operator.api.spec import FINALIZER, Manifest
 from memory_operator.clients import object_facts
+from memory_operator.controller.objects import child_labels
 from memory_operator.reconcile.facts import JobFacts, JobState, PodFacts
 from memory_operator.reconcile.plan import Delete, Plan
 from memory_operator.resources import workers
@@ -117,6 +118,25 @@ async def test_a_completed_job_whose_pods_are_removed_is_not_taken_for_one_witho
     done = {"type": "Complete", "status": "True", "lastTransitionTime": "2026-01-01T12:00:00Z"}
     await migrating(bench, world, database=FULL, status={"conditions": [done], "succeeded": 1})
     assert "PodRejected" not in str(bench.api.index["status"])
+
+
+async def test_an_embedder_that_is_killed_at_its_memory_limit_is_reported_with_it(bench: Bench) -> None:
+    bench.database = FULL
+    await bench.reconcile()
+    labels = {**child_labels("mem"), "app.kubernetes.io/component": "embedder"}
+    ended = {"exitCode": 137, "reason": "OOMKilled"}
+    container = {"name": "embedder", "state": {"running": {}}, "lastState": {"terminated": ended}}
+    status = {"phase": "Running", "containerStatuses": [container]}
+    bench.put("Pod", "team", "mem-embedder-1", {"metadata": {"labels": labels}, "status": status})
+    deployment = bench.api.objects["Deployment", "team", "mem-embedder"]
+    bench.api.objects["Deployment", "team", "mem-embedder"] = {
+        **deployment,
+        "status": {"replicas": 1, "updatedReplicas": 1},
+    }
+    await bench.reconcile()
+    said = bench.api.condition("EmbedderReady")
+    assert said["reason"] == "OOMKilled"
+    assert "its memory limit of 2Gi. Raise spec.embedder.resources.limits.memory." in said["message"]
 
 
 async def test_a_job_that_undoes_the_migrations_is_noticed_too(bench: Bench, world: World) -> None:
