@@ -48,7 +48,8 @@ _RESOURCES = {
 EVERY_NAMESPACE = ""
 _REFUSALS = {400, 403, 422}  # the request itself is unwelcome: permissions, quota, admission, validation
 _PAGE = 20  # objects of an answer; one may have more than a megabyte
-_LISTED_BYTES = 64 * 2**20  # of the answers with the objects that are held together
+_METADATA_PAGE = 500  # the same of answers that have nothing but the metadata of objects
+LISTED_BYTES = 64 * 2**20  # of the answers from which objects are read together
 _LIMIT = aiohttp.ClientTimeout(total=30.0)
 _APPLY = {"content_type": "application/apply-patch+yaml", "force_conflicts": True, "field_manager": MANAGER}
 _OF_NO_OBJECT = "1"  # a resourceVersion that no object has: a write with it can only create
@@ -104,9 +105,9 @@ class NotFoundError(KubeError):
 class NamespaceFullError(KubeError):
     """The objects of a namespace take more of the operator's memory than those of one namespace may."""
 
-    def __init__(self, action: str, namespace: str, limit: str) -> None:
+    def __init__(self, action: str, namespace: str, limit: int) -> None:
         self.namespace = namespace
-        super().__init__(action, 0, f"{limit}; delete some of them")
+        super().__init__(action, 0, f"they take more than {limit >> 20} MiB; delete some of them")
 
 
 class KindMissingError(KubeError):
@@ -139,31 +140,32 @@ class Kube:
             KindMissingError: the server does not know the kind.
             NamespaceFullError: the objects are too large to be held together.
         """
-        head = {"apiVersion": _RESOURCES[kind].group_version, "kind": kind}
         found: list[Manifest] = []
         total = 0
-        async for items, size in self._pages(kind, namespace, labels):
+        async for items, size in self.pages(kind, namespace, labels):
             total += size
-            if total > _LISTED_BYTES:
-                limit = f"they take more than {_LISTED_BYTES >> 20} MiB"
-                raise NamespaceFullError(_listing(kind, namespace), namespace, limit)
-            found += [{**head, **item} for item in items]
+            if total > LISTED_BYTES:
+                raise NamespaceFullError(_listing(kind, namespace), namespace, LISTED_BYTES)
+            found += items
         return found
 
-    async def each(self, kind: str, namespace: str, labels: dict[str, str] | None = None) -> AsyncIterator[Manifest]:
-        """Yield the objects that `list` would return, however large they are together; few of them are held at a time.
+    async def pages(
+        self, kind: str, namespace: str, labels: dict[str, str] | None = None
+    ) -> AsyncIterator[tuple[Collection[Manifest], int]]:
+        """Yield the objects that `list` would return, however large they are together, by few at a time.
+
+        Each part comes with the size in bytes of the answer that it is from.
 
         Raises:
             KindMissingError: the server does not know the kind.
         """
         head = {"apiVersion": _RESOURCES[kind].group_version, "kind": kind}
-        async for items, _ in self._pages(kind, namespace, labels):
-            for item in items:
-                yield {**head, **item}
+        async for items, size in self._pages(kind, namespace, labels, _PAGE):
+            yield [{**head, **item} for item in items], size
 
     async def uids(self, kind: str, namespace: str, labels: dict[str, str] | None = None) -> frozenset[str]:
         """Return the uids of the objects that `list` would return; only their metadata is transferred."""
-        pages = self._pages(kind, namespace, labels, **_METADATA)
+        pages = self._pages(kind, namespace, labels, _METADATA_PAGE, **_METADATA)
         return frozenset([item["metadata"]["uid"] async for items, _ in pages for item in items])
 
     async def apply(self, manifest: Manifest) -> Manifest:
@@ -305,13 +307,13 @@ class Kube:
             raise NameTakenError(action, 409, _not_ours(kind, namespace, name), refused=True) from None
 
     async def _pages(
-        self, kind: str, namespace: str, labels: dict[str, str] | None, **headers: str
+        self, kind: str, namespace: str, labels: dict[str, str] | None, most: int, **headers: str
     ) -> AsyncIterator[tuple[Collection[Manifest], int]]:
-        """Yield the objects of a kind page by page, each with the size of the answer in bytes."""
+        """Yield the objects of a kind page by page, `most` on each, with the size of each answer in bytes."""
         action, position = _listing(kind, namespace), None
         selector = ",".join(f"{name}={value}" for name, value in (labels or {}).items()) or None
         while True:
-            options = {"label_selector": selector, "header_params": headers, "limit": _PAGE, "_continue": position}
+            options = {"label_selector": selector, "header_params": headers, "limit": most, "_continue": position}
             try:
                 found, size = await self._answer(action, "get", _path(kind, namespace), **options)
             except NotFoundError as error:

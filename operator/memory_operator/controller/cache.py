@@ -11,7 +11,8 @@ watches. This module adds what an index lacks:
   answer is None, and the caller requests the object.
 
 What the objects of one namespace may take of the memory is limited, so that nobody who may create objects in one
-namespace fills the operator's memory. In a namespace beyond the limit nothing is reconciled until it is below.
+namespace fills the operator's memory. In a namespace beyond the limit nothing is reconciled until it is below. Then the
+API server is asked for its objects until a watch has shown again, as changed or deleted, each that was not kept.
 """
 
 import itertools
@@ -33,6 +34,11 @@ NAMESPACE_BYTES = 32 * 1024 * 1024  # of entries; a MemoryIndex and its objects 
 Index = Mapping[Owner, Iterable[Entry]]
 
 
+def reading(namespace: str) -> str:
+    """Return what is being done when the objects of a namespace turn out to be too large."""
+    return f"reading the objects with the operator's labels in namespace {namespace}"
+
+
 @dataclass
 class _Scope:
     """The indexes by kind, for one namespace or for all. `deleted` maps a kind to the uids of objects to ignore."""
@@ -43,10 +49,14 @@ class _Scope:
 
 @dataclass
 class _Usage:
-    """The size of each object's entry in one namespace, by kind and uid, and the sum of the sizes."""
+    """The size of each object's entry in one namespace, by kind and uid, and the sum of the sizes.
+
+    `missing` are the objects whose entries were not kept, by kind and uid.
+    """
 
     sizes: dict[tuple[str, str], int] = field(default_factory=dict)
     total: int = 0
+    missing: set[tuple[str, str]] = field(default_factory=set)
 
     def set(self, key: tuple[str, str], size: int) -> None:
         self.total += size - self.sizes.pop(key, 0)
@@ -66,21 +76,23 @@ class ObjectCache:
     _scopes: dict[str, _Scope] = field(default_factory=dict)
     _written: dict[tuple[str, Owner], dict[str, tuple[Entry, float]]] = field(default_factory=dict)
     _usage: dict[str, _Usage] = field(default_factory=dict)
-    _incomplete: set[str] = field(default_factory=set)  # namespaces of which some objects were not kept
 
     def admit(self, kind: str, manifest: Manifest) -> dict[Owner, Entry]:
         """Return what kopf is to keep of a watched object in the index of its kind; empty if nothing is kept."""
         entry, meta = entry_of(kind, manifest), manifest["metadata"]
-        usage = self._usage.setdefault(meta["namespace"], _Usage())
-        usage.set((kind, meta.get("uid", "")), len(entry.content) if entry else 0)
-        if usage.exceeded:
-            self._incomplete.add(meta["namespace"])
-        return {owner_of(kind, manifest): entry} if entry and not usage.exceeded else {}
+        usage, key = self._usage.setdefault(meta["namespace"], _Usage()), (kind, meta.get("uid", ""))
+        usage.set(key, len(entry.content) if entry else 0)
+        if entry and usage.exceeded:
+            usage.missing.add(key)
+            return {}
+        usage.missing.discard(key)
+        return {owner_of(kind, manifest): entry} if entry else {}
 
     def forget(self, kind: str, namespace: str, uid: str) -> None:
         """Take a deleted object out of what its namespace is counted to take of the memory."""
         if namespace in self._usage:
             self._usage[namespace].set((kind, uid), 0)
+            self._usage[namespace].missing.discard((kind, uid))
 
     def use(self, namespaces: Collection[str], indexes: Mapping[str, Index]) -> None:
         """Use these indexes, by kind, for these namespaces, or for every namespace if `namespaces` is empty."""
@@ -94,10 +106,10 @@ class ObjectCache:
             NamespaceFullError: the namespace is beyond its limit. A MemoryIndex may be read all the same.
         """
         index, gone = self._index(kind, owner[0])
-        if kind != "MemoryIndex" and owner[0] in self._usage and self._usage[owner[0]].exceeded:
-            limit = f"those with the operator's labels take more than {NAMESPACE_BYTES >> 20} MiB"
-            raise NamespaceFullError(f"reading the objects of namespace {owner[0]}", owner[0], limit)
-        if index is None or owner[0] in self._incomplete:
+        usage = self._usage.get(owner[0], _Usage())
+        if kind != "MemoryIndex" and usage.exceeded:
+            raise NamespaceFullError(reading(owner[0]), owner[0], NAMESPACE_BYTES)
+        if index is None or usage.missing:
             return None
         found = {entry.name: entry for entry in index.get(owner, ()) if entry.uid not in gone}
         found.update(self._unseen(kind, owner, found))
@@ -147,10 +159,12 @@ class ObjectCache:
         return [(kind, namespace) for namespace, scope in self._scopes.items() for kind in scope.indexes]
 
     def uids(self, kind: str, namespace: str) -> frozenset[str]:
-        """Return the uids of the indexed objects of a kind in a namespace, or everywhere if `namespace` is empty."""
-        index, _ = self._index(kind, namespace)
-        owners = [owner for owner in index or () if namespace in {"", owner[0]}]
-        return frozenset(entry.uid for owner in owners for entry in (index or {})[owner])
+        """Return the uids of the objects of a kind that are counted in a namespace, or everywhere if it is empty.
+
+        Those that were not kept are among them, since they are counted until they are known to be deleted.
+        """
+        usages = [usage for one, usage in self._usage.items() if namespace in {"", one}]
+        return frozenset(uid for usage in usages for counted, uid in usage.sizes if counted == kind)
 
     def ignore(self, kind: str, namespace: str, deleted: frozenset[str]) -> None:
         """Leave the objects with these uids out of all answers about this kind and namespace."""

@@ -46,7 +46,7 @@ class EmbedderTlsObserver:
         authority = copied_authority(index, (owner.namespace, owner.name))
         found = await self._authority_of(owner)
         if isinstance(found, Problem):
-            copies = await self._objects.children("ConfigMap", index.namespace, index.name)
+            copies = (await self._objects.children(("ConfigMap",), index.namespace, index.name))["ConfigMap"]
             kept = any(has_copy(one, authority) for one in copies if one["metadata"]["name"] == authority.name)
             return index.over_tls(authority if kept else None)
         return index.over_tls(authority if found else None)

@@ -2,11 +2,12 @@
 
 import asyncio
 import itertools
+import json
 from collections.abc import Collection
 
 from memory_operator.api.spec import Manifest
-from memory_operator.clients.kube import KindMissingError, Kube, KubeError
-from memory_operator.controller.cache import WATCHED_OF_CNPG, ObjectCache
+from memory_operator.clients.kube import LISTED_BYTES, KindMissingError, Kube, KubeError, NamespaceFullError
+from memory_operator.controller.cache import NAMESPACE_BYTES, WATCHED_OF_CNPG, ObjectCache, reading
 from memory_operator.controller.entries import REFERRING, Owner, database_key, entry_of, owner_of
 from memory_operator.resources.common import LABEL_INSTANCE, LABEL_MANAGED_BY, MANAGER
 
@@ -30,6 +31,7 @@ class Objects:
         self._kube = kube
         self._cache = cache
         self._kubernetes = ""
+        self._reading = asyncio.Lock()
 
     async def kubernetes(self) -> str:
         """Return the uid of the namespace kube-system, which identifies the Kubernetes cluster; it is read once."""
@@ -41,14 +43,36 @@ class Objects:
         found = self._cache.find(kind, (namespace, name))
         return await self._kube.get(kind, namespace, name) if found is None else next(iter(found), None)
 
-    async def children(self, kind: str, namespace: str, name: str) -> list[Manifest]:
-        """Return the objects of a kind that carry the labels of this MemoryIndex.
+    async def children(self, kinds: Collection[str], namespace: str, name: str) -> dict[str, list[Manifest]]:
+        """Return, by kind, the objects that carry the labels of this MemoryIndex and may belong to it.
 
         Raises:
             NamespaceFullError: the objects of the namespace take too much memory.
         """
-        found = self._cache.find(kind, (namespace, name))
-        return await self._kube.list(kind, namespace, child_labels(name)) if found is None else found
+        cached = {kind: self._cache.find(kind, (namespace, name)) for kind in kinds}
+        unknown = [kind for kind, items in cached.items() if items is None]
+        read = await self._read(unknown, namespace, name) if unknown else {}
+        return {kind: read[kind] if items is None else items for kind, items in cached.items()}
+
+    async def _read(self, kinds: Collection[str], namespace: str, name: str) -> dict[str, list[Manifest]]:
+        """Return the same from the API server.
+
+        Objects are reduced to their entries as they arrive, kind after kind and for one MemoryIndex after the other,
+        so that few whole objects are in memory. Those that have no entry count as well, because reading them takes
+        time.
+        """
+        kept: dict[str, list[bytes]] = {kind: [] for kind in kinds}
+        total, transferred = 0, 0
+        async with self._reading:
+            for kind in kinds:
+                async for items, size in self._kube.pages(kind, namespace, child_labels(name)):
+                    contents = [entry.content for entry in (entry_of(kind, item) for item in items) if entry]
+                    kept[kind] += contents
+                    transferred, total = transferred + size, total + sum(map(len, contents))
+                    for taken, limit in ((total, NAMESPACE_BYTES), (transferred, LISTED_BYTES)):
+                        if taken > limit:
+                            raise NamespaceFullError(reading(namespace), namespace, limit)
+        return {kind: [json.loads(content) for content in contents] for kind, contents in kept.items()}
 
     async def databases(self, namespace: str, cluster: str, database: str) -> list[Manifest]:
         """Return the Database objects in a namespace that describe this database of this Cluster.

@@ -144,11 +144,14 @@ class Observer:
         meta = manifest["metadata"]
         namespace, name = meta["namespace"], meta["name"]
         sync = await self._kube.get("Deployment", namespace, f"{name}-sync")
-        jobs = self._kube.each("Job", namespace, child_labels(name))
-        return (
-            sync if sync and controller_uid(sync) == meta["uid"] else None,
-            tuple([object_facts.job_facts(job, ()) async for job in jobs if controller_uid(job) == meta["uid"]]),
-        )
+        pages = self._kube.pages("Job", namespace, child_labels(name))
+        own = [
+            object_facts.job_facts(job, ())
+            async for jobs, _ in pages
+            for job in jobs
+            if controller_uid(job) == meta["uid"]
+        ]
+        return sync if sync and controller_uid(sync) == meta["uid"] else None, tuple(own)
 
     async def observe_deletion(self, index: MemoryIndex) -> DeletionFacts:
         """Return the facts from which a deletion decides what to undo before the finalizer is removed."""
@@ -284,8 +287,7 @@ class Observer:
         that carry its labels.
         """
         kinds = (*CHILDREN, "Job", "ReplicaSet", "Pod")
-        listed = await asyncio.gather(*(self.objects.children(kind, index.namespace, index.name) for kind in kinds))
-        found = dict(zip(kinds, listed, strict=True))
+        found = await self.objects.children(kinds, index.namespace, index.name)
         own = {kind: [item for item in found[kind] if controller_uid(item) == index.uid] for kind in (*CHILDREN, "Job")}
         deployments = _uids(own["Deployment"])
         made = [item for item in found["ReplicaSet"] if controller_uid(item) in deployments]
@@ -322,8 +324,8 @@ class Observer:
         """Return the same of an object that is being deleted, whose children are read only if it runs no embedder."""
         if index.runs_embedder:
             return await self._referring(index)
-        deployments = await self.objects.children("Deployment", index.namespace, index.name)
-        return await self._referring(index, {item["metadata"]["name"] for item in deployments})
+        found = await self.objects.children(("Deployment",), index.namespace, index.name)
+        return await self._referring(index, {item["metadata"]["name"] for item in found["Deployment"]})
 
     async def resolved(self, index: MemoryIndex) -> MemoryIndex:
         """Return the object with how its embedder is called, if that is one of the operator's that speaks TLS."""

@@ -1,6 +1,7 @@
 """The cache of watched objects: how fresh its answers are, and that a settled object reads one Secret and no more."""
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -9,7 +10,7 @@ import pytest
 from kopf._cogs.structs.bodies import Body
 from kopf._core.engines.indexing import OperatorIndexers
 
-from memory_operator.clients.kube import KubeError, NamespaceFullError
+from memory_operator.clients.kube import LISTED_BYTES, KubeError, NamespaceFullError
 from memory_operator.controller.cache import (
     LATEST_SECONDS,
     NAMESPACE_BYTES,
@@ -171,7 +172,68 @@ def test_a_namespace_beyond_its_limit_is_refused_alone_and_read_from_the_api_ser
     assert watches.cache.find("Service", ("other", "mem")) == []
     for item in large[:2]:
         watches.delete("Service", item)
-    assert watches.cache.find("Service", KEY) is None, "some of its objects were not kept"
+    assert watches.cache.find("Service", KEY) is None, "one of its objects was not kept"
+    watches.show("Service", large[-1])
+    assert len(watches.cache.find("Service", KEY) or ()) == len(large) - 2, "all of them are kept now"
+
+
+@pytest.mark.promise("operator-shared-fairly")
+async def test_an_object_that_was_not_kept_counts_no_more_once_it_is_gone(watches: Watches) -> None:
+    """Its deletion may be shown by the watch, or found by comparison alone."""
+
+    class Lists:
+        async def uids(self, kind: str, _namespace: str, _labels: dict[str, str] | None) -> frozenset[str]:
+            return frozenset({"uid of small"}) if kind == "Service" else frozenset()
+
+    watches.show("Service", service("small"))
+    watches.show("Service", service("large", size=NAMESPACE_BYTES))
+    watches.show("Service", service("larger", size=NAMESPACE_BYTES))
+    watches.delete("Service", service("larger"))
+    with pytest.raises(NamespaceFullError):
+        watches.cache.find("Service", KEY)
+    await Objects(Lists(), watches.cache)._compare("Service", "")  # type: ignore[arg-type]
+    (found,) = watches.cache.find("Service", KEY) or ()
+    assert found["metadata"]["name"] == "small"
+
+
+class Pages:
+    """An API server whose answers have one object and a size each; counts the lists that are read at the same time."""
+
+    def __init__(self, size: int, **items: dict[str, Any]) -> None:
+        self.size, self.items = size, items
+        self.reading = self.most = 0
+
+    async def pages(self, kind: str, *_: Any) -> AsyncIterator[tuple[list[dict[str, Any]], int]]:
+        self.reading += 1
+        self.most = max(self.most, self.reading)
+        await asyncio.sleep(0)
+        if kind in self.items:
+            yield [self.items[kind]], self.size
+        self.reading -= 1
+
+
+@pytest.mark.promise("operator-shared-fairly")
+@pytest.mark.parametrize("size", [0, LISTED_BYTES // 2])
+async def test_the_objects_of_all_kinds_together_are_limited_where_the_api_server_is_asked(size: int) -> None:
+    """Each list alone is within its limit: by what is kept, or by what is read."""
+    item = service(size=0 if size else NAMESPACE_BYTES // 2)
+    objects = Objects(Pages(size, Service=item, Job=item, Pod=item), ObjectCache())  # type: ignore[arg-type]
+    assert len((await objects.children(("Service",), *KEY))["Service"]) == 1
+    with pytest.raises(NamespaceFullError, match="namespace team: they take more than") as caught:
+        await objects.children(("Service", "Job", "Pod"), *KEY)
+    assert caught.value.namespace == "team"
+
+
+@pytest.mark.promise("operator-shared-fairly")
+async def test_objects_that_the_api_server_is_asked_for_are_read_one_list_after_the_other_and_reduced() -> None:
+    filled = service(annotations={"x": "y" * 9}) | {"data": {"x": "y"}}
+    kube = Pages(0, Service=filled, Job=filled | {"metadata": {**filled["metadata"], "ownerReferences": []}})
+    objects = Objects(kube, ObjectCache())  # type: ignore[arg-type]
+    found, _ = await asyncio.gather(*(objects.children(("Service", "Job"), *KEY) for _ in range(2)))
+    assert kube.most == 1
+    assert found["Job"] == [], "no MemoryIndex controls it"
+    (item,) = found["Service"]
+    assert (item["metadata"]["annotations"], "data" in item) == ({}, False)
 
 
 async def test_an_object_whose_deletion_no_watch_has_shown_is_found_by_comparison(watches: Watches) -> None:

@@ -2,7 +2,7 @@
 
 import base64
 import copy
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection
 from dataclasses import replace
 from typing import Any
 
@@ -78,11 +78,11 @@ class Api:
         wanted = (labels or {}).items()
         return [item for item in mine if wanted <= (item["metadata"].get("labels") or {}).items()]
 
-    async def each(
+    async def pages(
         self, kind: str, namespace: str, labels: dict[str, str] | None = None
-    ) -> AsyncIterator[dict[str, Any]]:
+    ) -> AsyncIterator[tuple[Collection[dict[str, Any]], int]]:
         for item in await self.list(kind, namespace, labels):
-            yield item
+            yield [item], 0
 
     async def apply(self, manifest: dict[str, Any]) -> dict[str, Any]:
         self._refuse(manifest["kind"])

@@ -8,6 +8,7 @@ import pytest
 
 from memory_operator.api.spec import FINALIZER
 from memory_operator.clients.kube import KubeError, NamespaceFullError
+from memory_operator.controller.cache import NAMESPACE_BYTES
 from memory_operator.resources import cnpg
 from memory_recall.status import RowCounts
 from tests.unit.memory_operator.conftest import FULL, World
@@ -226,7 +227,7 @@ def fill(bench: Bench, monkeypatch: pytest.MonkeyPatch, namespace: str = "team")
 
     def full(kind: str, owner: tuple[str, str]) -> None:
         if kind != "MemoryIndex" and owner[0] == namespace:
-            raise NamespaceFullError("reading", owner[0], "too large")
+            raise NamespaceFullError("reading", owner[0], NAMESPACE_BYTES)
 
     monkeypatch.setattr(bench.observer.objects._cache, "find", full)
 
@@ -261,7 +262,7 @@ async def test_objects_that_are_too_large_to_be_listed_keep_no_worker(bench: Ben
 
     async def too_large(kind: str, namespace: str, labels: dict[str, str] | None = None) -> list[dict[str, Any]]:
         if kind == "ConfigMap":
-            raise NamespaceFullError(f"listing {kind} in {namespace}", namespace, "too large")
+            raise NamespaceFullError(f"listing {kind} in {namespace}", namespace, NAMESPACE_BYTES)
         return await found(kind, namespace, labels)
 
     bench.api.list = too_large  # type: ignore[method-assign]

@@ -131,7 +131,7 @@ async def test_objects_that_are_too_large_together_are_not_held_but_can_be_read_
     connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever may create Jobs in a namespace can make hundreds of a megabyte each with the operator's labels."""
-    monkeypatch.setattr(kube_client, "_LISTED_BYTES", 2500)
+    monkeypatch.setattr(kube_client, "LISTED_BYTES", 2500)
     kube, sent = await connect(paged(9, 1000))
     with pytest.raises(
         NamespaceFullError, match=r"listing Job in team: they take more than .* delete some of them"
@@ -139,13 +139,14 @@ async def test_objects_that_are_too_large_together_are_not_held_but_can_be_read_
         await kube.list("Job", "team")
     assert caught.value.namespace == "team"
     assert len(sent) == 3
-    assert [item["metadata"]["name"] async for item in kube.each("Job", "team")] == [f"job-{n}" for n in range(9)]
+    read = [item["metadata"]["name"] async for items, _ in kube.pages("Job", "team") for item in items]
+    assert read == [f"job-{n}" for n in range(9)]
 
 
 async def test_what_exists_is_asked_for_without_transferring_the_objects(connect: Connect) -> None:
     kube, sent = await connect(Answer(200, {"items": [{"metadata": {"uid": "u-1"}}, {"metadata": {"uid": "u-2"}}]}))
     assert await kube.uids("Pod", EVERY_NAMESPACE, {"a": "b"}) == {"u-1", "u-2"}
-    assert (sent[0].path, sent[0].query) == ("/api/v1/pods", {"labelSelector": "a=b", "limit": "20"})
+    assert (sent[0].path, sent[0].query) == ("/api/v1/pods", {"labelSelector": "a=b", "limit": "500"})
     assert sent[0].accept.startswith("application/json;as=PartialObjectMetadataList")
 
 

@@ -14,6 +14,7 @@ from memory_operator.reconcile.plan import Delete, Plan
 from memory_operator.resources import workers
 from memory_recall.status import DatabaseFacts
 from tests.unit.memory_operator.conftest import EMPTY, FULL, MODEL, START, World, condition
+from tests.unit.memory_operator.test_operator_cache import controlled_by
 from tests.unit.memory_operator.test_operator_controller import Bench, bench
 
 __all__ = ["bench"]  # the fixture
@@ -67,13 +68,16 @@ JOB = {
             "app.kubernetes.io/component": "migrate", "app.kubernetes.io/instance": "mem",
             "app.kubernetes.io/managed-by": "memory-operator",
         },
-        "ownerReferences": [{"uid": "u-1", "controller": True}],
+        "ownerReferences": controlled_by("memory-index.dev/v1alpha1", "MemoryIndex", "u-1"),
     },
 }  # fmt: skip
 OLD_POD = {
-    "metadata": {**JOB["metadata"], "name": "mem-migrate-1-x"},  # type: ignore[dict-item]
+    "metadata": {
+        **JOB["metadata"], "name": "mem-migrate-1-x",  # type: ignore[dict-item]
+        "ownerReferences": controlled_by("batch/v1", "Job", "j-1"),
+    },
     "status": {"phase": "Failed"},
-}
+}  # fmt: skip
 
 
 async def migrating(bench: Bench, world: World, *, database: DatabaseFacts = NO_SCHEMA, **status: Any) -> None:
@@ -127,7 +131,8 @@ async def test_an_embedder_that_is_killed_at_its_memory_limit_is_reported_with_i
     ended = {"exitCode": 137, "reason": "OOMKilled"}
     container = {"name": "embedder", "state": {"running": {}}, "lastState": {"terminated": ended}}
     status = {"phase": "Running", "containerStatuses": [container]}
-    bench.put("Pod", "team", "mem-embedder-1", {"metadata": {"labels": labels}, "status": status})
+    meta = {"labels": labels, "ownerReferences": controlled_by("apps/v1", "ReplicaSet", "r-1")}
+    bench.put("Pod", "team", "mem-embedder-1", {"metadata": meta, "status": status})
     deployment = bench.api.objects["Deployment", "team", "mem-embedder"]
     bench.api.objects["Deployment", "team", "mem-embedder"] = {
         **deployment,
