@@ -116,7 +116,7 @@ def plan_active_embedder(context: Context, facts: DatabaseFacts, *, replicas: in
         return Step(Verdict.no(Reason.SCALED_TO_ZERO, f"{where} has no pods; recalls are by words alone."), actions)
     untrusted = certificate_obstacle(index, observed, context.now) or refused_by_pod(index, observed)
     problem = observed.external if index.serves_tls and isinstance(observed.external, Problem) else None
-    pods = with_unused_gpu(index, observed.pods_of(COMPONENT), observed.loads)
+    pods = with_unused_gpu(index, observed)
     obstacle = untrusted or rollout_obstacle(where, observed.embedder, pods, changes=False)
     if problem and not obstacle:
         obstacle = failed_step(problem).verdict

@@ -35,6 +35,7 @@ from memory_operator.reconcile.model_file.cleanup import delete_unneeded
 from memory_operator.reconcile.model_file.fetch import plan_fetch
 from memory_operator.reconcile.plan import Action, Step, apply_drifted, delete_existing, failed_step, waiting_for
 from memory_operator.reconcile.rollout import (
+    computes_on_gpu,
     latest_problem,
     rollout_obstacle,
     template_drifted,
@@ -258,22 +259,25 @@ def mismatch(index: MemoryIndex, observed: Observed) -> Verdict | None:
     return None
 
 
-def with_unused_gpu(
-    index: MemoryIndex, pods: tuple[PodFacts, ...], loads: Iterable[EmbedderLoad]
-) -> tuple[PodFacts, ...]:
-    """Return the pods, with a problem for each that computes on the CPU although the specification demands a GPU.
+def with_unused_gpu(index: MemoryIndex, observed: Observed, component: str = COMPONENT) -> tuple[PodFacts, ...]:
+    """Return an embedder's pods, with a problem for each that computes on the CPU although it is to use a GPU.
 
-    Such a pod neither ends nor becomes ready, so that Kubernetes reports nothing of it.
+    Such a pod neither ends nor becomes ready, so that Kubernetes reports nothing of it. What it is to use is what its
+    Deployment says: the specification may say something else by now, as during a swap.
     """
-    if index.spec.embedder.gpu_layers == 0:
+    pods, live = observed.pods_of(component), observed.children.get(("Deployment", f"{index.name}-{component}"))
+    if live is None or not computes_on_gpu(live):
         return pods
+    loads = observed.loads if component == COMPONENT else observed.next_loads
     on_cpu = {load.pod for load in loads if load.device == "cpu"}
+    replaced = index.spec.embedder.gpu_layers == 0
     return tuple(
         replace(
             pod,
             problem=Problem(
                 Reason.GPU_NOT_USED,
-                f"Pod {pod.name} computes on the CPU though spec.embedder.gpuLayers asks for a GPU.",
+                f"Pod {pod.name} computes on the CPU though its Deployment asks for a GPU.",
+                "Give the pod a GPU until it is replaced by one that needs none." if replaced else "",
             ),
         )
         if pod.name in on_cpu and pod.problem is None
@@ -307,7 +311,7 @@ def _verdict(index: MemoryIndex, observed: Observed, replicas: int, *, changes: 
     if untrusted and not changes:
         return untrusted
     note = "" if resources.serves_while_rolling_out(index) else NO_POD_MEANWHILE
-    pods = with_unused_gpu(index, observed.pods_of(COMPONENT), observed.loads)
+    pods = with_unused_gpu(index, observed)
     obstacle = rollout_obstacle(name, deployment, pods, changes=changes, note=note) or mismatch(index, observed)
     if obstacle:
         return obstacle

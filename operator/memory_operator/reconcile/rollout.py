@@ -13,6 +13,7 @@ from memory_operator.reconcile.facts import DeploymentFacts, Observed, PodFacts,
 from memory_operator.reconcile.plan import failed_step, has_drifted
 from memory_operator.resources.common import ANNOTATION_SPECIFICATION, Images, own_container
 from memory_operator.resources.drift import Difference
+from memory_operator.resources.embedder import GPU_LAYERS
 
 
 def rollout_obstacle(
@@ -112,6 +113,13 @@ def image_of(deployment: Manifest) -> str:
 def serves(embedder: Manifest, model: str) -> bool:
     """Return whether the pods of an embedder's Deployment serve the model of this name."""
     return model in _container(embedder).get("command", ())
+
+
+def computes_on_gpu(embedder: Manifest) -> bool:
+    """Return whether the pods of an embedder's Deployment are told to compute on a GPU."""
+    command = list(_container(embedder).get("command", ()))
+    given = command[command.index(GPU_LAYERS) + 1 :] if GPU_LAYERS in command else []
+    return given[:1] not in ([], ["0"])
 
 
 def embeds(sync: Manifest, model: str) -> bool:

@@ -229,7 +229,7 @@ def _next_embedder_obstacle(index: MemoryIndex, observed: Observed) -> Step | No
     loading = Verdict.no(Reason.SWAPPING, f"{name} loads {index.spec.embedding.model}; recalls go on meanwhile.")
     if observed.next_embedder is None:
         return Step(loading)
-    pods = with_unused_gpu(index, observed.pods_of(resources.NEXT_COMPONENT), observed.next_loads)
+    pods = with_unused_gpu(index, observed, resources.NEXT_COMPONENT)
     obstacle = rollout_obstacle(name, observed.next_embedder, pods, changes=False)
     return Step(obstacle if obstacle.stalls else loading) if obstacle else None
 

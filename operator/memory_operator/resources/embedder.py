@@ -42,6 +42,7 @@ STARTUP_SECONDS = 1800  # a large model from a slow volume; the probe answers as
 MIN_READY_SECONDS = 15  # for a Service's change of pods to reach every node
 SHUTDOWN_DELAY_SECONDS = 10  # for the same; it is also longer than clients keep idle connections
 DRAIN_SECONDS = 60  # of an embedder, from the end of the shutdown delay
+GPU_LAYERS = "--gpu-layers"  # the option of an embedder that says how much of the model is on the GPU, 0 for nothing
 NEXT_COMPONENT = "embedder-next"  # the next model's, while a swap is under way
 
 
@@ -275,7 +276,7 @@ def _arguments(index: MemoryIndex, images: Images) -> list[str]:
         "--model-file": path,
         "--digest": index.model_digest,
         "--dimensions": str(embedding.dimensions),
-        "--gpu-layers": str(embedder.gpu_layers),
+        GPU_LAYERS: str(embedder.gpu_layers),
         "--gpu-memory-limit": str(embedder.gpu_memory) if embedder.gpu_memory else None,
         "--port": str(PORT),
         "--probe-port": str(PROBE_PORT),

@@ -10,6 +10,7 @@ import yaml
 
 from memory_operator.api.conditions import GRACE_PERIOD
 from memory_operator.api.reasons import Reason
+from memory_operator.api.spec import Manifest, MemoryIndex
 from memory_operator.clients import object_facts
 from memory_operator.reconcile.facts import (
     ClusterFacts,
@@ -19,6 +20,7 @@ from memory_operator.reconcile.facts import (
     Problem,
 )
 from memory_operator.reconcile.plan import Apply
+from memory_operator.resources import embedder
 from memory_operator.resources.cnpg import DatabaseObject
 from memory_recall.schema.requirements.unique_ids import id_faults
 from memory_recall.status import NO_INDEX, RowCounts
@@ -239,11 +241,17 @@ def test_an_old_extension_is_updated_where_the_image_has_a_newer_one(world: Worl
     assert applied["spec"]["extensions"] == [{"name": "vector", "ensure": "present", "version": "0.8.7"}]
 
 
+def live_embedder(world: World, index: MemoryIndex) -> dict[tuple[str, str], Manifest]:
+    """The Deployment that the specification asks for."""
+    replicas = index.spec.embedder.min_replicas
+    return {("Deployment", "mem-embedder"): embedder.deployment(index, world.images, replicas=replicas)}
+
+
 def test_a_fallback_to_the_cpu_is_reported(world: World) -> None:
     index = world.index(embedder={"gpuLayers": -1})
     load = EmbedderLoad(pod="mem-embedder-x", device="cpu", gpu_layers_offloaded=0)
-    pods = (PodFacts("mem-embedder-x", "embedder"),)
-    plan = world.decide(index, database=MIGRATED, embedder=STARTING, pods=pods, loads=(load,))
+    pods, made = (PodFacts("mem-embedder-x", "embedder"),), live_embedder(world, index)
+    plan = world.decide(index, database=MIGRATED, embedder=STARTING, pods=pods, loads=(load,), children=made)
     assert condition(plan, "EmbedderReady")["reason"] == "GpuNotUsed"
     assert plan.status is not None
     assert plan.status["embedder"]["device"] == "cpu"
@@ -259,7 +267,8 @@ def test_a_new_pod_that_fell_back_to_the_cpu_is_named_while_an_older_one_serves(
 
     def reported(*on_cpu: str) -> dict[str, Any]:
         loads = tuple(EmbedderLoad(pod=name, device="cpu") for name in on_cpu)
-        plan = world.decide(index, database=MIGRATED, embedder=rolling, pods=(old, new), loads=loads)
+        made = live_embedder(world, index)
+        plan = world.decide(index, database=MIGRATED, embedder=rolling, pods=(old, new), loads=loads, children=made)
         return condition(plan, "EmbedderReady")
 
     assert reported("mem-embedder-old")["reason"] == "RollingOut"
@@ -272,7 +281,8 @@ def test_a_pod_that_fell_back_to_the_cpu_is_named_beside_one_that_serves(world: 
     index = world.index(embedder={"gpuLayers": -1, "minReplicas": 2, "maxReplicas": 2})
     pods = tuple(PodFacts(f"mem-embedder-{name}", "embedder") for name in "ab")
     loads = (EmbedderLoad(pod="mem-embedder-b", device="cpu"),)
-    plan = world.decide(index, database=MIGRATED, embedder=replace(SERVING, replicas=2), pods=pods, loads=loads)
+    facts = {"embedder": replace(SERVING, replicas=2), "children": live_embedder(world, index)}
+    plan = world.decide(index, database=MIGRATED, pods=pods, loads=loads, **facts)
     said = condition(plan, "EmbedderReady")
     assert (said["status"], "mem-embedder-b computes on the CPU" in said["message"]) == ("True", True)
 

@@ -58,6 +58,30 @@ def idle(world: World) -> Cluster:
     return cluster
 
 
+@pytest.mark.parametrize(
+    ("layers", "edited", "reason"), [(-1, 0, "GpuNotUsed"), (0, -1, "Starting")], ids=["gpu to cpu", "cpu to gpu"]
+)
+def test_what_the_active_pod_was_told_says_whether_it_must_use_a_gpu(
+    world: World, layers: int, edited: int, reason: str
+) -> None:
+    """The specification says it of the next model's pods alone."""
+    cluster = Cluster(world, world.manifest(embedder={"gpuLayers": layers}))
+    cluster.database = replace(FULL, active_model=replace(MODEL, embedder_url=HOME))
+    reconciled(cluster)
+    change(cluster, embedding=NEXT, embedder={"gpuLayers": edited})
+    reconciled(cluster)
+    observed = cluster.observe()
+    assert observed.embedder is not None
+    restarting = {
+        "embedder": replace(observed.embedder, ready=0),
+        "pods": (PodFacts("mem-embedder-x", "embedder", running=True),),
+        "loads": (EmbedderLoad("mem-embedder-x", device="cpu"),),
+    }
+    said = condition(world.decide(cluster.index, **vars(replace(observed, **restarting))), "EmbedderReady")
+    assert (said["status"], said["reason"]) == ("False", reason)
+    assert ("until it is replaced" in said["message"]) is (reason == "GpuNotUsed")
+
+
 def refuse(cluster: Cluster) -> None:
     """Let the swap's Job end as it does when the gate refuses the next model."""
     cluster.finish("swap", JobState.FAILED, Problem(Reason.SWAP_REFUSED, "active 0.800, next 0.500"))
