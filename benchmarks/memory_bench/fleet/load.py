@@ -30,7 +30,7 @@ from memory_recall.search.recall import WrappingRecall
 _SENTENCE = "What did we decide last week about the backups of the database?"
 _POOL_SIZE = 10  # connections of this process to the pooler, for each instance
 _QUESTIONS = 400
-_WARM_UP = 100
+_WARM_UP = _QUESTIONS  # so that what they search is in memory, also of the replica, which was copied just before
 _LATE_SECONDS = 30.0  # for what is still under way when the last recall has begun; each recall has a budget of its own
 
 

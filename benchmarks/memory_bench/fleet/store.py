@@ -27,7 +27,7 @@ FORMAT = 1  # to be raised when rows or indexes change
 _DATABASE = "fleet"
 _POOL_SIZE = 10  # connections of the pooler to each instance
 _SETTINGS = {
-    "shared_buffers": "2GB",
+    "shared_buffers": "4GB",  # the vector indexes of 3 million rows take 3.4 GB
     "maintenance_work_mem": "2GB",
     "max_parallel_maintenance_workers": "1",
     "max_wal_size": "8GB",
