@@ -97,6 +97,9 @@ class Recorder:
     def transaction(self, **_: object) -> "Transaction":
         return Transaction()
 
+    def is_closed(self) -> bool:
+        return False
+
 
 class Transaction(AbstractAsyncContextManager[None]):
     """A transaction of the recorder, in which nothing happens."""
