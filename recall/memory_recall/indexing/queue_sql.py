@@ -160,7 +160,7 @@ class PendingQueue:
             f"{record_truncated(table, 'stored', '$4::integer')} SELECT (SELECT count(*) FROM stored) AS stored, "
             f"ARRAY(SELECT v.place FROM unnest($1::{stored}[]) WITH ORDINALITY AS v(id, place) "
             "WHERE v.id NOT IN (SELECT f.key FROM free f) "
-            f"AND EXISTS (SELECT FROM {table.qualified} m WHERE {row.id} = v.id)) AS locked"
+            f"AND EXISTS (SELECT FROM {table.qualified} m WHERE {row.id} = v.id AND m.{vector} IS NULL)) AS locked"
         )
         self._done = (
             f"SELECT count(*) FROM {table.qualified} m JOIN unnest($1::{stored}[], $2::text[]) AS v(id, hash) "
@@ -232,16 +232,20 @@ class PendingQueue:
         vectors: npt.NDArray[np.float32],
         truncated: Collection[MemoryId],
     ) -> tuple[int, list[int]]:
-        """Return how many of the rows have their vector now, and the places of those that others have locked."""
+        """Return how many rows have their vector now, and the places of those that lack it and are locked by others."""
         ids, hashes = [row.id for row in rows], [row.text_hash for row in rows]
         marks = [row.id in truncated for row in rows]
         with translated("writing vectors"):
             written = await connection.fetchrow(self._write, ids, hashes, encoded(vectors), self._model_id, marks)
             assert written is not None  # noqa: S101  (a SELECT without FROM yields one row)
             stored: int = written["stored"]
-            if stored < len(rows):
-                stored = await connection.fetchval(self._done, ids, hashes)
-        return stored, [place - 1 for place in written["locked"]]
+            locked = [place - 1 for place in written["locked"]]
+            if stored + len(locked) < len(rows):  # without the locked rows, which the next attempt counts
+                others = sorted(set(range(len(rows))).difference(locked))
+                stored = await connection.fetchval(
+                    self._done, [ids[place] for place in others], [hashes[place] for place in others]
+                )
+        return stored, locked
 
     def rest(self, rows: Iterable[PendingRow]) -> None:
         """Leave out rows that another session has locked, for a second at first, and longer each further time."""

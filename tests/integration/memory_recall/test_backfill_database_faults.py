@@ -176,6 +176,21 @@ async def test_a_row_that_is_locked_for_a_moment_gets_its_vector_in_the_same_wri
         assert await bench.embedded() == 2
 
 
+async def test_a_row_that_has_its_vector_counts_once_though_it_is_locked(bench: Workbench) -> None:
+    """A write that is repeated finds such rows. The count of rows that changed would fall below zero."""
+    await bench.insert("one", "two", "three")
+    vectors = np.ones((3, DIMENSIONS), dtype=np.float32)
+    async with bench.database.connection() as editing, bench.database.connection() as worker:
+        await register_vector(worker)
+        table = await describe(worker, "memories")
+        queue = PendingQueue(table, (await active_model(worker, table)).id)
+        rows = (await queue.page(worker, None, WorkerShare(), 10)).rows
+        assert await queue.write(worker, rows[:1], vectors[:1]) == 1
+        await editing.execute("BEGIN; UPDATE memories SET category = 'held' WHERE id <= 2")
+        assert await queue.write(worker, rows, vectors) == 2
+        await editing.execute("COMMIT")
+
+
 async def test_a_row_that_fails_while_it_is_locked_rests_as_well(
     bench: Workbench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
