@@ -1,12 +1,73 @@
 """What the transaction in which the catalog is read says of a failure, and what it leaves of the caller's own."""
 
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
 import pytest
 from asyncpg import UndefinedColumnError
 
 from memory_recall.errors import DatabaseRejected, DatabaseUnreachable
 from memory_recall.postgres.catalog_sql import reading_catalog
-from memory_recall.postgres.connection import DsnText, connect
+from memory_recall.postgres.connection import Connection, DsnText, connect
 from tests.integration.conftest import Database
+
+_COMMAND_SECONDS = 30.0
+
+
+@asynccontextmanager
+async def stopped_process(database: Database) -> AsyncIterator[tuple[Connection, int]]:
+    """A connection and its process of the server, which may be stopped; it goes on when the block ends."""
+    connection = await connect(DsnText(database.dsn), command_timeout=_COMMAND_SECONDS)
+    process = connection.get_server_pid()
+    try:
+        yield connection, process
+    finally:
+        connection.terminate()
+        os.kill(process, signal.SIGCONT)
+
+
+async def read_until_silent(connection: Connection, process: int, silent: str) -> None:
+    """Read in a block with a server that falls silent before it, amid a statement, between two, or before an error."""
+    if silent == "before":
+        os.kill(process, signal.SIGSTOP)
+    async with reading_catalog(connection, "reading"):
+        os.kill(process, signal.SIGSTOP)
+        if silent == "before an error":
+            raise LookupError
+        await (connection.execute("SELECT 1") if silent == "amid" else asyncio.sleep(3600))
+
+
+@pytest.mark.parametrize("silent", ["before", "amid", "between"])
+async def test_who_is_cancelled_does_not_wait_for_a_silent_server(database: Database, silent: str) -> None:
+    """A time limit of the caller's would otherwise be as long again as the one of a statement."""
+    clock = asyncio.get_running_loop()
+    async with stopped_process(database) as (connection, process):
+        began = clock.time()
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.5):
+                await read_until_silent(connection, process, silent)
+        assert clock.time() - began < _COMMAND_SECONDS / 2
+        assert connection.is_closed()
+
+
+async def test_an_error_in_the_block_is_raised_though_the_rollback_fails(database: Database) -> None:
+    async with stopped_process(database) as (connection, process):
+        with pytest.raises(LookupError):
+            await read_until_silent(connection, process, "before an error")
+        assert connection.is_closed()
+
+
+async def test_who_is_cancelled_keeps_the_connection_to_a_server_that_answers(database: Database) -> None:
+    connection = await connect(DsnText(database.dsn))
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.5), reading_catalog(connection, "reading"):
+            await connection.execute("SELECT pg_sleep(60)")
+    assert not connection.is_in_transaction()
+    assert await connection.fetchval("SELECT 1") == 1
+    await connection.close()
 
 
 async def test_a_transaction_that_cannot_begin_is_the_error_and_not_that_it_cannot_be_rolled_back(
