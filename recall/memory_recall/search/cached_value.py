@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from copy import copy
 from typing import Generic, TypeVar
 
 from memory_recall.background import BackgroundTasks
@@ -55,11 +56,11 @@ class CachedValue(Generic[T]):
         async with self._lock:
             if self._measured is None:
                 if self._failure is not None and self._failure is not known:
-                    raise self._failure
+                    raise copy(self._failure)
                 try:
                     self._measured = (await self._measure(), self._clock())
                 except MemoryIndexError as error:
-                    self._failure = error
+                    self._failure = copy(error)  # without the frames of the callers, whose variables hold queries
                     raise
             return self._measured[0]
 

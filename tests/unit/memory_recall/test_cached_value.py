@@ -1,9 +1,18 @@
 """A cached value is measured once for all callers and renewed in the background."""
 
 import asyncio
+import gc
+import weakref
+from traceback import walk_tb
+
+import pytest
 
 from memory_recall.errors import DatabaseUnreachable
 from memory_recall.search.cached_value import CachedValue
+
+
+class _Query:
+    """A query of which a test sees whether it is still held."""
 
 
 async def test_concurrent_first_callers_share_one_measurement() -> None:
@@ -35,6 +44,47 @@ async def test_concurrent_first_callers_share_one_failure() -> None:
         failures = await asyncio.gather(*(snapshot.get() for _ in range(5)), return_exceptions=True)
         assert {type(failure) for failure in failures} == {DatabaseUnreachable}
         assert calls == expected
+
+
+async def test_the_failure_of_a_caller_names_no_variable_of_another() -> None:
+    """Those variables hold the queries of others, and whoever catches an error may log or keep it."""
+
+    async def measure() -> int:
+        await asyncio.sleep(0)
+        raise DatabaseUnreachable("slow", "Wait.", sqlstate="57014")
+
+    snapshot = CachedValue(measure, 10)
+
+    async def recall(query: str) -> DatabaseUnreachable:
+        try:
+            await snapshot.get()
+        except DatabaseUnreachable as error:
+            return error
+        raise AssertionError(query)
+
+    queries = ["first", "second", "third"]
+    failures = await asyncio.gather(*(recall(query) for query in queries))
+    for failure, query in zip(failures, queries, strict=True):
+        frames = [frame.f_locals for frame, _ in walk_tb(failure.__traceback__)]
+        assert [found["query"] for found in frames if "query" in found] == [query]
+        assert (failure.message, failure.remedy, failure.sqlstate) == ("slow", "Wait.", "57014")
+
+
+async def test_a_failure_that_is_remembered_keeps_no_variable_of_its_caller() -> None:
+    async def measure() -> int:
+        raise DatabaseUnreachable("away")
+
+    snapshot, query = CachedValue(measure, 10), _Query()
+
+    async def recall(_query: _Query) -> int:
+        return await snapshot.get()
+
+    with pytest.raises(DatabaseUnreachable):
+        await recall(query)
+    kept = weakref.ref(query)
+    del query
+    gc.collect()
+    assert kept() is None
 
 
 async def test_an_old_measurement_serves_while_it_is_renewed_and_survives_a_failure() -> None:
