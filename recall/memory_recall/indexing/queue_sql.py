@@ -8,6 +8,7 @@ that another session has locked are not waited for, and rest before they are rea
 # ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
 
 import asyncio
+import time
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
@@ -16,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from pgvector import HalfVector
 
+from memory_recall.errors import LockNotAvailable
 from memory_recall.indexing.locked_rows import KnownRow, LockedRows
 from memory_recall.postgres.connection import Connection
 from memory_recall.postgres.driver_errors import translated
@@ -31,6 +33,8 @@ from memory_recall.schema.truncated import record_truncated
 _NOT_YET = "(f.next_attempt = 'infinity' OR f.next_attempt BETWEEN now() AND now() + interval '10 minutes')"
 _PAGE_BYTES = 8 << 20  # of the texts of one page; of a longer first text the page consists alone
 _LOCK_PAUSES = (0.05, 0.2)  # seconds, after which rows that were locked are tried again; most locks last for moments
+_DIVIDED_LOCK_MS = 100  # that a part of the rows waits for a lock of something else that its triggers write to
+_DIVIDING_SECONDS = 30.0
 _LONGEST_TEXT = 1_000_000  # characters of a text that are read; no model's window takes as many
 
 
@@ -212,18 +216,66 @@ class PendingQueue:
 
         A row that another session has locked is not waited for: the statement holds locks of other rows, so that it and
         whoever edits these rows could wait for each other, and Postgres would end one of the two. Such a row is tried
-        again after moments in which nothing is locked, and then rests. If the connection broke before a write was
-        confirmed, the write is repeated, and rows stored by the first write are counted, too.
+        again after moments in which nothing is locked, and then rests. So does a row on whose update a trigger of the
+        table's owner waits for another lock. If the connection broke before a write was confirmed, the write is
+        repeated, and rows stored by the first write are counted, too.
+
+        Raises:
+            LockNotAvailable: another session has locked the whole table.
         """
+        try:
+            stored, locked = await self._write_repeatedly(connection, rows, vectors, truncated)
+        except LockNotAvailable:
+            await self._write_unlocked(connection, [], vectors[:0], ())  # fails likewise while the table is locked
+            deadline = time.monotonic() + _DIVIDING_SECONDS
+            stored, locked = await self._write_divided(connection, rows, vectors, truncated, deadline)
+        self.rest([rows[place] for place in locked])
+        return stored
+
+    async def _write_repeatedly(
+        self,
+        connection: Connection,
+        rows: Sequence[PendingRow],
+        vectors: npt.NDArray[np.float32],
+        truncated: Collection[MemoryId],
+    ) -> tuple[int, list[int]]:
+        """Write as `_write_unlocked` does, and those rows again after moments that others have locked."""
         stored, locked = await self._write_unlocked(connection, rows, vectors, truncated)
         for pause in _LOCK_PAUSES:
             if locked:
                 await asyncio.sleep(pause)
-                rows, vectors = [rows[place] for place in locked], vectors[locked]
-                more, locked = await self._write_unlocked(connection, rows, vectors, truncated)
-                stored += more
-        self.rest([rows[place] for place in locked])
-        return stored
+                more, still = await self._write_unlocked(
+                    connection, [rows[place] for place in locked], vectors[locked], truncated
+                )
+                stored, locked = stored + more, [locked[place] for place in still]
+        return stored, locked
+
+    async def _write_divided(
+        self,
+        connection: Connection,
+        rows: Sequence[PendingRow],
+        vectors: npt.NDArray[np.float32],
+        truncated: Collection[MemoryId],
+        deadline: float,
+    ) -> tuple[int, list[int]]:
+        """Write as `_write_unlocked` does, in ever smaller parts where a trigger waits for a lock that others hold.
+
+        What has not been tried by the deadline, a time of the monotonic clock, counts as locked.
+        """
+        if time.monotonic() > deadline:
+            return 0, list(range(len(rows)))
+        try:
+            with translated("writing vectors"):
+                async with connection.transaction():
+                    await connection.execute(f"SET LOCAL lock_timeout = {_DIVIDED_LOCK_MS}")
+                    return await self._write_unlocked(connection, rows, vectors, truncated)
+        except LockNotAvailable:
+            if len(rows) == 1:
+                return 0, [0]
+        middle = len(rows) // 2
+        stored, locked = await self._write_divided(connection, rows[:middle], vectors[:middle], truncated, deadline)
+        more, later = await self._write_divided(connection, rows[middle:], vectors[middle:], truncated, deadline)
+        return stored + more, locked + [middle + place for place in later]
 
     async def _write_unlocked(
         self,

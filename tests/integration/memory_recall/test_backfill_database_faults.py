@@ -4,6 +4,8 @@ import asyncio
 import os
 import signal
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +13,11 @@ import numpy as np
 import pytest
 from pgvector.asyncpg import register_vector
 
+from memory_recall.errors import LockNotAvailable
 from memory_recall.indexing import locked_rows, queue_sql
 from memory_recall.indexing.backfill import backfill
-from memory_recall.indexing.queue_sql import PendingQueue, WorkerShare
-from memory_recall.postgres.connection import DsnFile, DsnText
+from memory_recall.indexing.queue_sql import PendingQueue, PendingRow, WorkerShare
+from memory_recall.postgres.connection import Connection, DsnFile, DsnText
 from memory_recall.schema.models_sql import active_model
 from memory_recall.schema.table import describe
 from tests.integration.memory_recall.workbench import DIMENSIONS, Workbench, until
@@ -176,19 +179,63 @@ async def test_a_row_that_is_locked_for_a_moment_gets_its_vector_in_the_same_wri
         assert await bench.embedded() == 2
 
 
+@asynccontextmanager
+async def ready_to_write(bench: Workbench) -> AsyncIterator[tuple[Connection, PendingQueue, list[PendingRow]]]:
+    """A connection as a worker has it, a queue, and all rows that are pending."""
+    async with bench.database.connection() as worker:
+        await register_vector(worker)
+        await worker.execute("SET lock_timeout = 200")
+        table = await describe(worker, "memories")
+        queue = PendingQueue(table, (await active_model(worker, table)).id)
+        yield worker, queue, (await queue.page(worker, None, WorkerShare(), 100)).rows
+
+
 async def test_a_row_that_has_its_vector_counts_once_though_it_is_locked(bench: Workbench) -> None:
     """A write that is repeated finds such rows. The count of rows that changed would fall below zero."""
     await bench.insert("one", "two", "three")
     vectors = np.ones((3, DIMENSIONS), dtype=np.float32)
-    async with bench.database.connection() as editing, bench.database.connection() as worker:
-        await register_vector(worker)
-        table = await describe(worker, "memories")
-        queue = PendingQueue(table, (await active_model(worker, table)).id)
-        rows = (await queue.page(worker, None, WorkerShare(), 10)).rows
+    async with bench.database.connection() as editing, ready_to_write(bench) as (worker, queue, rows):
         assert await queue.write(worker, rows[:1], vectors[:1]) == 1
         await editing.execute("BEGIN; UPDATE memories SET category = 'held' WHERE id <= 2")
         assert await queue.write(worker, rows, vectors) == 2
         await editing.execute("COMMIT")
+
+
+_COUNTED = """
+CREATE TABLE counters (name text PRIMARY KEY, edits integer NOT NULL);
+INSERT INTO counters VALUES ('kitchen', 0), ('garden', 0);
+CREATE FUNCTION count_edit() RETURNS trigger LANGUAGE plpgsql AS
+  $$ BEGIN UPDATE counters SET edits = edits + 1 WHERE name = NEW.category; RETURN NULL; END $$;
+CREATE TRIGGER count_edit AFTER UPDATE ON memories FOR EACH ROW EXECUTE FUNCTION count_edit();
+UPDATE memories SET category = CASE WHEN id IN (3, 4, 7) THEN 'kitchen' ELSE 'garden' END
+"""
+
+
+async def test_rows_whose_triggers_wait_for_a_lock_do_not_delay_others(
+    bench: Workbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The worker would write the same rows in vain until it gives up, and no other row would get its vector."""
+    monkeypatch.setattr(locked_rows, "_FIRST_SECONDS", 3600.0)
+    await bench.insert(*(f"text {number}" for number in range(8)))
+    await bench.execute(_COUNTED)
+    async with bench.database.connection() as editing, ready_to_write(bench) as (worker, queue, rows):
+        await editing.execute("BEGIN; UPDATE counters SET edits = 0 WHERE name = 'kitchen'")
+        assert await queue.write(worker, rows, np.ones((8, DIMENSIONS), dtype=np.float32)) == 5
+        assert (await queue.page(worker, None, WorkerShare(), 100)).rows == []
+        assert (await queue.state(worker, WorkerShare())).seconds_until_due is not None
+        await editing.execute("COMMIT")
+        assert await worker.fetch("SELECT id FROM memories WHERE embedding IS NULL ORDER BY id") == [(3,), (4,), (7,)]
+
+
+async def test_a_table_that_is_locked_as_a_whole_is_waited_for_and_no_row_rests(bench: Workbench) -> None:
+    """Whoever waits keeps the vectors, which would have to be made again after a rest."""
+    await bench.insert("one", "two")
+    async with bench.database.connection() as migrating, ready_to_write(bench) as (worker, queue, rows):
+        await migrating.execute("BEGIN; LOCK TABLE memories IN ACCESS EXCLUSIVE MODE")
+        with pytest.raises(LockNotAvailable):
+            await queue.write(worker, rows, np.ones((2, DIMENSIONS), dtype=np.float32))
+        await migrating.execute("COMMIT")
+        assert (await queue.page(worker, None, WorkerShare(), 100)).rows == rows
 
 
 async def test_a_row_that_fails_while_it_is_locked_rests_as_well(
