@@ -166,6 +166,10 @@ class PendingQueue:
             "WHERE v.id NOT IN (SELECT f.key FROM free f) "
             f"AND EXISTS (SELECT FROM {table.qualified} m WHERE {row.id} = v.id AND m.{vector} IS NULL)) AS locked"
         )
+        self._unlocked = (
+            f"SELECT {table.key.shown(row.id)} AS id FROM {table.qualified} m WHERE {row.id} = ANY($1::{stored}[]) "
+            "FOR NO KEY UPDATE SKIP LOCKED"
+        )
         self._done = (
             f"SELECT count(*) FROM {table.qualified} m JOIN unnest($1::{stored}[], $2::text[]) AS v(id, hash) "
             f"ON v.id = {row.id} WHERE m.{vector} IS NOT NULL AND {_has_hash(table, 'v.hash')}"
@@ -175,7 +179,8 @@ class PendingQueue:
         """Read a page of the rows that are due, in the order of ids: those after the id `after`, or the first ones.
 
         The page has at most `limit` rows, whose texts have at most 8 MiB together, but always its first row. Rows that
-        rest are left out. It has no rows if the column belongs to another model by now.
+        rest are left out, and those that another session has locked, if any row was locked lately. It has no rows if
+        the column belongs to another model by now.
         """
         if after is None:
             self._locked.begin_pass()
@@ -185,8 +190,20 @@ class PendingQueue:
                 rows = await connection.fetch(self._first_page, *bound)
             else:
                 rows = await connection.fetch(self._next_page, *bound, after)
-        due = [PendingRow.read(row) for row in rows if row["content"] is not None]
-        return Page([row for row in due if not self._locked.leaves_out(row.known)], rows[-1]["id"] if rows else None)
+        read = [PendingRow.read(row) for row in rows if row["content"] is not None]
+        due = [row for row in read if not self._locked.leaves_out(row.known)]
+        if due and self._locked.are_expected():
+            due = await self._without_locked(connection, due)
+        return Page(due, rows[-1]["id"] if rows else None)
+
+    async def _without_locked(self, connection: Connection, rows: list[PendingRow]) -> list[PendingRow]:
+        """Return the rows that no other session has locked at this moment; the others would be embedded in vain."""
+        with translated("looking for locked rows"):
+            found = await connection.fetch(self._unlocked, [row.id for row in rows])
+        unlocked = {record["id"] for record in found}
+        if len(unlocked) < len(rows):
+            self._locked.found_before_embedding()
+        return [row for row in rows if row.id in unlocked]
 
     async def count(self, connection: Connection, share: WorkerShare) -> int:
         """Count the pending rows of the share, including those that are delayed or quarantined."""

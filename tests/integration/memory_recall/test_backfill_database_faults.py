@@ -201,6 +201,23 @@ async def test_a_row_that_has_its_vector_counts_once_though_it_is_locked(bench: 
         await editing.execute("COMMIT")
 
 
+async def test_rows_of_a_transaction_that_has_locked_others_are_not_embedded_in_vain(
+    bench: Workbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may have locked millions of rows, and a pass over those takes longer than the first ones rest."""
+    monkeypatch.setattr(locked_rows, "_FIRST_SECONDS", 0.0)
+    await bench.insert(*(f"text {number}" for number in range(6)))
+    async with bench.database.connection() as editing, ready_to_write(bench) as (worker, queue, rows):
+        await editing.execute("BEGIN; UPDATE memories SET category = 'held' WHERE id < 6")
+        assert await queue.write(worker, rows[:2], np.ones((2, DIMENSIONS), dtype=np.float32)) == 0
+        first = await queue.page(worker, None, WorkerShare(), 4)
+        assert (first.rows, first.last) == ([], 4)
+        assert (await queue.page(worker, first.last, WorkerShare(), 4)).rows == rows[5:]
+        assert (await queue.state(worker, WorkerShare())).seconds_until_due is not None
+        await editing.execute("COMMIT")
+        assert (await queue.page(worker, None, WorkerShare(), 100)).rows == rows
+
+
 _COUNTED = """
 CREATE TABLE counters (name text PRIMARY KEY, edits integer NOT NULL);
 INSERT INTO counters VALUES ('kitchen', 0), ('garden', 0);

@@ -61,3 +61,33 @@ def test_a_row_that_was_locked_long_ago_rests_as_at_first() -> None:
     locked.add([ROW])
     locked.leaves_out(ROW)
     assert locked.seconds_until_due() == 1
+
+
+def test_rows_that_each_pass_finds_locked_are_due_later_each_time() -> None:
+    """A transaction that has locked a table of millions would have it read without a pause."""
+    clock = Clock()
+    locked = LockedRows(clock)
+    for seconds in (1, 4, 16, 60, 60):
+        locked.begin_pass()
+        locked.found_before_embedding()
+        clock.now += 0.5
+        locked.found_before_embedding()
+        assert locked.seconds_until_due() == pytest.approx(seconds - 0.5)
+    locked.begin_pass()
+    locked.begin_pass()
+    locked.found_before_embedding()
+    assert locked.seconds_until_due() == 1
+
+
+def test_further_rows_are_expected_to_be_locked_for_two_minutes_after_the_last_one() -> None:
+    """Nothing is looked up of rows of which none was locked lately."""
+    clock = Clock()
+    locked = LockedRows(clock)
+    locked.add([])
+    assert not locked.are_expected()
+    for found in (lambda: locked.add([ROW]), locked.found_before_embedding):
+        found()
+        clock.now += 119
+        assert locked.are_expected()
+        clock.now += 1
+        assert not locked.are_expected()
