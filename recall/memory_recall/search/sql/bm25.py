@@ -27,7 +27,7 @@ from memory_recall.search.sql.visibility import SearchedRows
 
 MAX_QUERY_TERMS = 64  # a hook may send a whole prompt; its first distinct terms decide
 MAX_ROWS_PER_TERM = 5_000
-_UNLISTED_ROWS = 20_000  # read in total for terms without statistics; each of them has an equal part
+_UNLISTED_ROWS = 20_000  # read in total for all terms where there are no statistics; each has an equal part
 _COMMON_SHARE = 0.1  # of all rows, which a term that more rows contain is taken to be in where there are no statistics
 SMALL_TABLE = 20_000  # rows; up to here document frequencies are counted for each query
 _LEAST_RARE_ROWS = 500
@@ -179,8 +179,8 @@ combined AS (SELECT * FROM paired UNION ALL SELECT * FROM filler),"""
 def _rare(found: str, rows: str, rare_rows: str, *, budget: int, expanded: bool) -> str:
     """Return the CTEs `rare(n, query, most)` of rare terms, and `postings` of at most `most` rows that contain each.
 
-    All terms that ANALYZE does not list as common are rare. They may be many, and some of them in most rows, where the
-    role is shown no statistics. So they share a number of rows. Of the listed terms, the rarest are rare as long as
+    All terms that ANALYZE does not list as common are rare. Where the role is shown no statistics at all, some of them
+    may be in most rows, so that they share a number of rows. Of the listed terms, the rarest are rare as long as
     their expected rows, together with the rows found for the unlisted terms, do not exceed `rare_rows`. Terms of the
     query and further words are counted apart.
 
@@ -193,7 +193,9 @@ def _rare(found: str, rows: str, rare_rows: str, *, budget: int, expanded: bool)
         same = " JOIN terms t USING (n) WHERE t.own = ordered.own"
     return f"""
 unknown AS MATERIALIZED (
-  SELECT n, query, least({budget}, {_UNLISTED_ROWS} / count(*) OVER {alike}) AS most FROM terms WHERE share IS NULL
+  SELECT n, query, CASE WHEN EXISTS (SELECT FROM known) THEN {budget}
+                        ELSE least({budget}, {_UNLISTED_ROWS} / count(*) OVER {alike}) END AS most
+    FROM terms WHERE share IS NULL
 ),
 unlisted AS MATERIALIZED (
   SELECT s.n, p.* FROM unknown s CROSS JOIN LATERAL (WITH f AS MATERIALIZED ({found}) SELECT * FROM f LIMIT s.most) p

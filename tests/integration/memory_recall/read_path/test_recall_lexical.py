@@ -264,6 +264,20 @@ async def test_terms_without_statistics_share_the_rows_that_are_read_for_them(
     assert rare in result.ids
 
 
+async def test_terms_that_the_statistics_do_not_list_are_each_read_up_to_their_own_bound(
+    memories: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a share of the rows, a long prompt's rare words would count as rarer than they are, and lack candidates."""
+    monkeypatch.setattr(bm25, "SMALL_TABLE", 0)
+    monkeypatch.setattr(bm25, "_UNLISTED_ROWS", 100)
+    await memories.pool.execute("ALTER TABLE memories SET (autovacuum_enabled = false)")
+    add = "INSERT INTO memories (content) SELECT $1 || ' ' || n FROM generate_series(1, $2::integer) n"
+    await memories.pool.execute(add, "dongle", 2000)
+    await memories.pool.execute("ANALYZE memories")
+    await memories.pool.execute(add, "relay garden", 80)
+    assert await _rows_of(memories, "relay garden dongle", "unlisted", "postings") == (80 + 80, 80 + 80)
+
+
 async def test_the_frequency_of_a_term_is_computed_from_its_rank(memories: Any) -> None:
     """Exactly, from none to the most that a tsvector keeps."""
     places = "(SELECT string_agg('zfs:' || place, ' ') FROM generate_series(1, often) place)"
