@@ -12,6 +12,9 @@ from memory_recall.errors import MemoryIndexError, SchemaUnsupported
 T = TypeVar("T")
 
 
+_RETRY_SHARE = 0.1  # of the time that a measurement is kept, after which one that failed is repeated in the background
+
+
 class CachedValue(Generic[T]):
     """The last measurement of something that changes slowly, measured anew once it is older than `keep_seconds`."""
 
@@ -27,7 +30,7 @@ class CachedValue(Generic[T]):
         self._clock = clock
         self._lock = asyncio.Lock()
         self._failure: MemoryIndexError | None = None
-        self._measured: tuple[T, float] | None = None
+        self._measured: tuple[T, float] | None = None  # and when it is to be renewed
         self._tasks = BackgroundTasks()
         self._renewal: asyncio.Task[None] | None = None
 
@@ -39,9 +42,18 @@ class CachedValue(Generic[T]):
         measured = self._measured
         if measured is None:
             return await self._first(self._failure)
-        if self._clock() - measured[1] > self._keep and (self._renewal is None or self._renewal.done()):
+        if self._clock() > measured[1] and (self._renewal is None or self._renewal.done()):
             self._renewal = self._tasks.start(self._renew())
         return measured[0]
+
+    def assume(self, value: T) -> T:
+        """Use a value until a measurement that has failed is repeated in the background, and return it.
+
+        If a measurement has succeeded meanwhile, its value is returned instead.
+        """
+        if self._measured is None:
+            self._measured = self._until_repeated(value)
+        return self._measured[0]
 
     def forget(self) -> None:
         """Discard the measurement, so that the next call of `get` waits for a new one."""
@@ -58,7 +70,7 @@ class CachedValue(Generic[T]):
                 if self._failure is not None and self._failure is not known:
                     raise copy(self._failure)
                 try:
-                    self._measured = (await self._measure(), self._clock())
+                    self._measured = (await self._measure(), self._clock() + self._keep)
                 except MemoryIndexError as error:
                     self._failure = copy(error)  # without the frames of the callers, whose variables hold queries
                     raise
@@ -66,8 +78,12 @@ class CachedValue(Generic[T]):
 
     async def _renew(self) -> None:
         try:
-            self._measured = (await self._measure(), self._clock())
+            self._measured = (await self._measure(), self._clock() + self._keep)
         except SchemaUnsupported:  # the next call waits for a new measurement, and so learns the reason
             self.forget()
-        except MemoryIndexError:
-            pass  # a database that is away is noticed, and reported, by the recall itself
+        except MemoryIndexError:  # a database that is away is noticed, and reported, by the recall itself
+            if self._measured is not None:
+                self._measured = self._until_repeated(self._measured[0])
+
+    def _until_repeated(self, value: T) -> tuple[T, float]:
+        return value, self._clock() + self._keep * _RETRY_SHARE

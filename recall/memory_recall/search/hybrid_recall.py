@@ -272,4 +272,4 @@ class HybridRecall(Recall):
         try:
             return await self._statistics.get()
         except MemoryIndexError:
-            return assumed_collection(readiness.rows)
+            return self._statistics.assume(assumed_collection(readiness.rows))

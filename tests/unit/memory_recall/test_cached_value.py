@@ -122,3 +122,27 @@ async def test_a_forgotten_measurement_is_made_anew() -> None:
     assert await snapshot.get() == 1
     snapshot.forget()
     assert await snapshot.get() == 2
+
+
+async def test_an_assumed_value_serves_until_the_measurement_is_repeated_in_the_background() -> None:
+    """Nobody waits again for a measurement that has failed, nor is it repeated for each caller."""
+    now, calls = 0.0, 0
+
+    async def measure() -> int:
+        nonlocal calls
+        calls += 1
+        if calls <= 2:
+            raise DatabaseUnreachable("slow")
+        return 2
+
+    snapshot = CachedValue(measure, 300, clock=lambda: now)
+    with pytest.raises(DatabaseUnreachable):
+        await snapshot.get()
+    assert snapshot.assume(1) == 1
+    for seconds, expected in ((29, (1, 1)), (2, (1, 2)), (29, (1, 2)), (2, (2, 3)), (299, (2, 3))):
+        now += seconds
+        await snapshot.get()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert (await snapshot.get(), calls) == expected
+    assert snapshot.assume(1) == 2

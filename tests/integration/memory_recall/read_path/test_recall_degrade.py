@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
+from unittest.mock import AsyncMock
 
 import asyncpg
 import pytest
@@ -142,9 +143,10 @@ async def _unanswered(*_: object) -> None:
 async def test_a_table_that_cannot_be_measured_in_time_is_searched_all_the_same(
     memories: Any, monkeypatch: pytest.MonkeyPatch, measuring: Any
 ) -> None:
-    """Its statistics only shape the scores, so usual ones serve the recall until they are known."""
+    """Its statistics only shape the scores, so usual ones serve this recall and the next until they are known."""
     wanted = await memories.add("the kettle boils")
-    monkeypatch.setattr("memory_recall.search.hybrid_recall.measure_collection", measuring)
+    measure = AsyncMock(side_effect=measuring)
+    monkeypatch.setattr("memory_recall.search.hybrid_recall.measure_collection", measure)
     recall = memories.recalling(time_budget=2.0)
     result = None
     while result is None:  # a busy machine may exceed what is left of the budget
@@ -152,6 +154,9 @@ async def test_a_table_that_cannot_be_measured_in_time_is_searched_all_the_same(
             result = await recall.recall(make_query("kettle", mode="lexical"))
     assert result.ids == [wanted]
     assert result.memories[0].evidence.lexical_score > 0
+    measure.reset_mock()
+    assert (await recall.recall(make_query("kettle", mode="lexical"))).ids == [wanted]
+    measure.assert_not_called()
 
 
 async def test_every_result_is_observed(memories: Any, embedder: Any) -> None:
