@@ -164,7 +164,7 @@ LINK_TRIGGER = Trigger("zz_memory_graph_added", "BEFORE INSERT OR UPDATE", "FOR 
 _RELATIONS = """
 SELECT (SELECT coalesce(json_agg(name), '[]')::text FROM jsonb_array_elements_text($1::jsonb) name
          WHERE to_regclass(name) IS NULL) AS missing,
-       EXISTS (SELECT FROM pg_index WHERE indexrelid = to_regclass($2) AND indrelid = to_regclass($3)
+       EXISTS (SELECT FROM pg_index WHERE indexrelid = to_regclass($2)::oid AND indrelid = to_regclass($3)::oid
                   AND indisvalid AND indisready) AS indexed
 """
 

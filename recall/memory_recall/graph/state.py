@@ -104,7 +104,7 @@ def _links(table: MemoryTable) -> str:
     return f"""
         CASE WHEN {counted} < {_COUNTED} THEN {counted}
              ELSE (SELECT greatest(reltuples, {_COUNTED})::bigint FROM pg_class
-                    WHERE oid = to_regclass({literal(concepts)})) END
+                    WHERE oid = to_regclass({literal(concepts)})::oid) END
     """
 
 

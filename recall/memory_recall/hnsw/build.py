@@ -112,8 +112,8 @@ async def merge_pending_entries(connection: Connection, table: MemoryTable) -> i
         pages: int = await connection.fetchval(
             "SELECT coalesce(sum(gin_clean_pending_list(i.indexrelid::regclass)), 0) FROM pg_index i "
             "JOIN pg_class c ON c.oid = i.indexrelid JOIN pg_am a ON a.oid = c.relam "
-            "WHERE (i.indrelid = to_regclass($1) OR i.indrelid IN (SELECT inhrelid FROM pg_inherits "
-            "WHERE inhparent = to_regclass($1))) AND c.relkind = 'i' AND a.amname = 'gin' AND i.indisvalid",
+            "WHERE (i.indrelid = to_regclass($1)::oid OR i.indrelid IN (SELECT inhrelid FROM pg_inherits "
+            "WHERE inhparent = to_regclass($1)::oid)) AND c.relkind = 'i' AND a.amname = 'gin' AND i.indisvalid",
             table.qualified,
         )
     return pages

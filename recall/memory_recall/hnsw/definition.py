@@ -66,7 +66,7 @@ def find_statement(table: MemoryTable, *, valid_only: bool = True, column: Vecto
           JOIN pg_am am ON am.oid = c.relam
           JOIN pg_opclass oc ON oc.oid = i.indclass[0]
           JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
-         WHERE i.indrelid = to_regclass('{relation}') AND i.indpred IS NULL AND a.attname = '{vector}'
+         WHERE i.indrelid = to_regclass('{relation}')::oid AND i.indpred IS NULL AND a.attname = '{vector}'
            AND am.amname = 'hnsw' AND oc.opcname = 'halfvec_cosine_ops' {validity}
          ORDER BY (i.indisvalid AND i.indisready) DESC, (c.relname = '{ours}') DESC
          LIMIT 1
@@ -127,7 +127,7 @@ async def drop_invalid(connection: Connection, table: MemoryTable, column: Vecto
         for schema, relation, ours in places:
             rows = await connection.fetch(
                 "SELECT c.relname FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid "
-                "WHERE i.indrelid = to_regclass($1) AND NOT i.indisvalid AND NOT c.relispartition "
+                "WHERE i.indrelid = to_regclass($1)::oid AND NOT i.indisvalid AND NOT c.relispartition "
                 f"AND c.relname = left($2, {LONGEST_NAME} - length({_OF_REINDEX})) || {_OF_REINDEX}",
                 f"{quoted(schema)}.{quoted(relation)}",
                 ours,

@@ -327,11 +327,11 @@ def _takes_vectors(table: MemoryTable, column: VectorColumn, model: str) -> str:
     It is false in a table that took the place of the indexed one, and while a migration discards all vectors. It is
     also false where ids are no longer kept unique or rows are hidden from the role, so that this is noticed at once.
     """
-    unique = "true" if table.is_partitioned else has_unique_ids(table, "s.table_oid")
+    unique = "true" if table.is_partitioned else has_unique_ids(table, "s.table_oid::oid")
     return (
         f"EXISTS (SELECT FROM {table.own('memory_index_state')} s WHERE s.{column.role} = {model} "
-        f"AND s.table_oid = to_regclass({literal(table.qualified)}) AND NOT s.discarding "
-        f"AND {unique} AND NOT {hides_rows('s.table_oid', writes=True)})"
+        f"AND s.table_oid::oid = to_regclass({literal(table.qualified)})::oid AND NOT s.discarding "
+        f"AND {unique} AND NOT {hides_rows('s.table_oid::oid', writes=True)})"
     )
 
 

@@ -78,7 +78,7 @@ async def searched_relations(connection: Connection, table: MemoryTable) -> list
     statement = f"""
         WITH vectors AS (SELECT oid FROM ({find_statement(table)}) index),
         parts AS (SELECT to_regclass($1)::oid AS oid
-                  UNION ALL SELECT inhrelid FROM pg_inherits WHERE inhparent = to_regclass($1)),
+                  UNION ALL SELECT inhrelid FROM pg_inherits WHERE inhparent = to_regclass($1)::oid),
         searched (place, oid) AS (
           SELECT 1, oid FROM vectors
           UNION ALL SELECT 1, inhrelid FROM pg_inherits WHERE inhparent = (SELECT oid FROM vectors)

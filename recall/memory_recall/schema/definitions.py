@@ -180,8 +180,8 @@ def in_adopted_partition(table: MemoryTable, row: str) -> str:
         return "true"
     return (
         f"{row}.tableoid = ANY (ARRAY(SELECT t.tgrelid FROM pg_inherits h JOIN pg_trigger t ON t.tgrelid = h.inhrelid "
-        "JOIN pg_description d ON d.objoid = t.oid AND d.classoid = 'pg_trigger'::regclass "
-        f"WHERE h.inhparent = to_regclass({literal(table.qualified)}) AND d.description = {literal(ADOPTED)}))"
+        "JOIN pg_description d ON d.objoid = t.oid AND d.classoid = 'pg_trigger'::regclass::oid "
+        f"WHERE h.inhparent = to_regclass({literal(table.qualified)})::oid AND d.description = {literal(ADOPTED)}))"
     )
 
 

@@ -26,8 +26,8 @@ class RevisionSteps:
         return await_only(self.changes.run(statement.format_map(self.names)))
 
     def value(self, query: str) -> object:
-        """Run a query; return the first column of its first row, or None if there are no rows."""
-        return await_only(self.changes.value(query.format_map(self.names)))
+        """Run a query of the catalog or of our own tables; return the first column of its first row, or None."""
+        return await_only(self.changes.in_catalog(query.format_map(self.names)))
 
     def require_extension(self) -> None:
         """End the migration here if pgvector does not exist; what was run stays, and the revision is not recorded.

@@ -85,9 +85,9 @@ async def has_links(connection: AnyConnection, table: MemoryTable) -> bool:
         return False
     with translated("looking for the table of links"):
         columns = await connection.fetchval(
-            "SELECT array_agg(a.attname::text) FROM pg_attribute a WHERE a.attrelid = to_regclass($1) AND a.attnum > 0"
-            " AND EXISTS (SELECT FROM pg_constraint WHERE contype = 'f' AND conrelid = a.attrelid"
-            " AND confrelid = to_regclass($2))",
+            "SELECT array_agg(a.attname::text) FROM pg_attribute a WHERE a.attrelid = to_regclass($1)::oid"
+            " AND a.attnum > 0 AND EXISTS (SELECT FROM pg_constraint WHERE contype = 'f' AND conrelid = a.attrelid"
+            " AND confrelid = to_regclass($2)::oid)",
             table.in_schema(LINKS),
             table.qualified,
         )

@@ -227,11 +227,11 @@ class MemoryTable:
         relation = self.qualified.replace("'", "''")
         rows = f"CASE WHEN p.reltuples > 0 THEN p.reltuples ELSE pg_relation_size(p.oid) / {_BYTES_PER_ROW} END"
         if not self.is_partitioned:
-            return f"(SELECT ({rows})::float8 FROM pg_class p WHERE p.oid = to_regclass('{relation}'))"
+            return f"(SELECT ({rows})::float8 FROM pg_class p WHERE p.oid = to_regclass('{relation}')::oid)"
         combined = "max" if largest_partition else "sum"
         return (
             f"(SELECT coalesce({combined}({rows}), 0)::float8 FROM pg_inherits i "
-            f"JOIN pg_class p ON p.oid = i.inhrelid WHERE i.inhparent = to_regclass('{relation}'))"
+            f"JOIN pg_class p ON p.oid = i.inhrelid WHERE i.inhparent = to_regclass('{relation}')::oid)"
         )
 
     def in_schema(self, relation: str) -> str:

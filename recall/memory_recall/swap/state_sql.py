@@ -309,7 +309,7 @@ async def standby_queue_indexed(connection: AnyConnection, table: MemoryTable) -
     """Return whether a valid index exists over the rows that have no vector in the standby column."""
     with translated("looking up the index of the standby column's queue"):
         valid = await connection.fetchval(
-            "SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass($1)",
+            "SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass($1)::oid",
             table.in_schema(STANDBY.pending_index(table.name)),
         )
     return valid is True

@@ -71,8 +71,8 @@ def lists_keywords(table: MemoryTable) -> bool:
 async def longest_texts(connection: Connection, table: MemoryTable) -> dict[str, int]:
     """Return the most characters of those used columns whose type has such a limit, by our names for them."""
     rows = await connection.fetch(
-        "SELECT attname, atttypmod - 4 AS most FROM pg_attribute WHERE attrelid = to_regclass($1) AND atttypmod > 4 "
-        "AND atttypid IN ('varchar'::regtype, 'varchar[]'::regtype) AND NOT attisdropped",
+        "SELECT attname, atttypmod - 4 AS most FROM pg_attribute WHERE attrelid = to_regclass($1)::oid "
+        "AND atttypmod > 4 AND atttypid IN ('varchar'::regtype::oid, 'varchar[]'::regtype::oid) AND NOT attisdropped",
         table.qualified,
     )
     limits = {row["attname"]: row["most"] for row in rows}
@@ -207,7 +207,8 @@ async def is_key(connection: Connection, table: MemoryTable, name: str) -> bool:
     """Return whether a unique key or an exclusion constraint of the table, or of a partition, has this name."""
     found: bool = await connection.fetchval(
         "SELECT EXISTS (SELECT FROM pg_index x JOIN pg_class c ON c.oid = x.indexrelid WHERE c.relname = $2 AND "
-        "(x.indrelid = to_regclass($1) OR x.indrelid IN (SELECT relid FROM pg_partition_tree(to_regclass($1)))))",
+        "(x.indrelid = to_regclass($1)::oid OR x.indrelid IN "
+        "(SELECT relid::oid FROM pg_partition_tree(to_regclass($1)))))",
         table.qualified,
         name,
     )

@@ -1,7 +1,8 @@
-"""Functions that others have made in a schema of the search path are not called in place of Postgres's own.
+"""Functions and operators that others have made in a schema of the search path are not called in place of Postgres's.
 
 A function goes before Postgres's own if it takes an argument's very type, where Postgres's takes one that the argument
-is converted to. Here each such function raises an error, wherever Postgres has one that takes `text`.
+is converted to. Here each such function raises an error, wherever Postgres has one that takes `text`, and so does each
+operator of the names of the catalog's objects, such as `regclass`, of which Postgres compares the numbers.
 """
 
 from collections.abc import Callable
@@ -12,13 +13,20 @@ import pytest
 from memory_recall.graph import enable
 from memory_recall.hnsw.repair import IndexParameters, build_index
 from memory_recall.indexing.queue_sql import first_with_text
+from memory_recall.indexing.warming_sql import searched_relations
 from memory_recall.postgres.connection import DsnText, create_pool
+from memory_recall.schema.adoption.observations_sql import looking, observe_database, observe_table, observe_texts
 from memory_recall.schema.migrate import MigrationRequest, migrate
+from memory_recall.schema.requirements.reading import has_row_security
 from memory_recall.schema.roles import role_script
+from memory_recall.schema.supersessions import has_links
 from memory_recall.schema.table import describe
 from memory_recall.search.hybrid_recall import HybridRecall
 from memory_recall.search.options import RecallOptions
+from memory_recall.search.sql.embedder_demand import record_demand
 from memory_recall.status import inspect
+from memory_recall.swap.state_sql import standby_queue_indexed
+from memory_recall.transfer.rows_sql import is_key, longest_texts
 from tests.integration.conftest import Database
 from tests.integration.memory_recall.fake_embedder import FakeEmbedder
 from tests.integration.memory_recall.graph.workbench import fill
@@ -61,6 +69,25 @@ def function(name: str, arguments: str, returns: str) -> str:
     return f"CREATE FUNCTION public.{name}({arguments}) RETURNS {returns} {_BODY}"
 
 
+def operators(kind: str) -> tuple[str, ...]:
+    """Return statements that make the operators by which values of this type are compared, also with numbers."""
+    compared = [(kind, kind), (kind, "oid"), ("oid", kind)]
+    return tuple(
+        statement
+        for left, right in compared
+        for statement in (
+            function("compared", f"{left}, {right}", "boolean"),
+            *(
+                f"CREATE OPERATOR public.{sign} (LEFTARG = {left}, RIGHTARG = {right}, FUNCTION = public.compared)"
+                for sign in ("=", "<>")
+            ),
+        )
+    )
+
+
+OF_OBJECTS = tuple(
+    statement for kind in ("regclass", "regtype", "regproc", "regnamespace", "regrole") for statement in operators(kind)
+)
 _FORMATTED = ("name", "text, name", "name, name", "name, text", "text, text", "text, regrole")
 OF_NAMES = (overloads("name"), *(function("format", f"text, {arguments}", "text") for arguments in _FORMATTED))
 OF_QUERIES = (
@@ -89,7 +116,7 @@ async def test_whoever_migrates_and_whoever_compares_the_rules_calls_no_function
     database: Database, request_for: Callable[..., MigrationRequest], partitioned: bool
 ) -> None:
     """The catalog's names have the type `name`, which almost no function of Postgres takes."""
-    await make_functions(database, OF_NAMES)
+    await make_functions(database, (*OF_NAMES, *OF_OBJECTS))
     async with database.connection() as connection:
         for statement in PARTITIONED_TABLE if partitioned else ():
             await connection.execute(statement)
@@ -98,9 +125,31 @@ async def test_whoever_migrates_and_whoever_compares_the_rules_calls_no_function
         table = await describe(connection, "memories")
         if not partitioned:
             await enable(connection, table)
+        await migrate(DsnText(database.dsn), request_for())
         facts = await inspect(connection, "memories")
         assert facts.schema_current
         assert facts.index.valid
+
+
+async def test_whoever_adopts_imports_and_warms_calls_no_function_of_others(
+    database: Database, request_for: Callable[..., MigrationRequest]
+) -> None:
+    await migrate(DsnText(database.dsn), request_for())
+    await make_functions(database, (*OF_NAMES, *OF_OBJECTS))
+    async with database.connection() as connection:
+        table = await describe(connection, "memories")
+        async with looking(connection):
+            encoding = (await observe_database(connection)).encoding
+            seen = await observe_table(connection, table)
+            await observe_texts(connection, table, seen, encoding, None)
+        assert seen.primary_key == ("id",)
+        assert await is_key(connection, table, "memories_pkey")
+        assert await longest_texts(connection, table)
+        assert not await has_links(connection, table)
+        assert not await has_row_security(connection, table)
+        assert not await standby_queue_indexed(connection, table)
+        await record_demand(connection, table)
+        assert await searched_relations(connection, table)
 
 
 async def test_the_script_of_roles_calls_no_function_of_others(
@@ -108,7 +157,7 @@ async def test_the_script_of_roles_calls_no_function_of_others(
 ) -> None:
     """A superuser runs it."""
     await migrate(DsnText(database.dsn), request_for())
-    await make_functions(database, OF_NAMES)
+    await make_functions(database, (*OF_NAMES, *OF_OBJECTS))
     async with database.connection() as connection:
         table = await describe(connection, "memories")
     worker, reader = f"{database.name}_worker", f"{database.name}_reader"
@@ -120,7 +169,7 @@ async def test_the_script_of_roles_calls_no_function_of_others(
 async def test_a_recall_has_its_query_parsed_by_no_function_of_others(bench: Workbench, lexical: str) -> None:
     """The function would be given each prompt."""
     await bench.insert("the kettle boils")
-    await make_functions(bench.database, (*OF_NAMES, *OF_QUERIES))
+    await make_functions(bench.database, (*OF_NAMES, *OF_QUERIES, *OF_OBJECTS))
     pool = await create_pool(DsnText(bench.database.dsn), max_size=2)
     async with pool:
         recall = HybridRecall(pool, None, RecallOptions(lexical=lexical, time_budget=60))  # type: ignore[arg-type]
@@ -138,7 +187,7 @@ async def test_a_worker_gives_no_text_to_a_function_of_others(
         await migrate(DsnText(database.dsn), request_for())
         table = await describe(connection, "memories")
         await enable(connection, table)
-        await make_functions(database, (overloads("character varying"),))
+        await make_functions(database, (overloads("character varying"), *OF_OBJECTS))
         await connection.execute("INSERT INTO memories (content, tags) VALUES ('the kettle boils', 'kitchen')")
         assert [row.text for row in await first_with_text(connection, table, 1)] == ["the kettle boils"]
         assert await fill(connection, table) == 1

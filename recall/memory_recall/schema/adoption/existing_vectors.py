@@ -33,7 +33,7 @@ async def unknown_origin(connection: AnyConnection, table: MemoryTable, *, migra
         return "nobody recorded which model made them"
     with translated("comparing the table with the recorded one"):
         exchanged = await connection.fetchval(
-            f"SELECT table_oid <> to_regclass($1) FROM {table.own('memory_index_state')}",
+            f"SELECT table_oid::oid <> to_regclass($1)::oid FROM {table.own('memory_index_state')}",
             table.qualified,
         )
     if exchanged:

@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from memory_recall.errors import DatabaseUnreachable
+from memory_recall.postgres.catalog_sql import reading_catalog
 from memory_recall.postgres.connection import AnyConnection
 from memory_recall.postgres.driver_errors import translated
 from memory_recall.schema.adoption.observations import (
@@ -231,7 +232,7 @@ async def _keys(connection: AnyConnection, table: MemoryTable, sample: str) -> A
              WHERE regexp_replace(lower(path[cardinality(path)]), '[^0-9a-z]', '', 'g') = ANY ($1::text[])
                AND type <> 'null'
              GROUP BY path ORDER BY cardinality(path), path"""
-        with translated("looking at documents"):
+        async with reading_catalog(connection, "looking at documents"):
             rows = await connection.fetch(statement, known_names())
         for row in rows:
             yield DocumentKey(column, tuple(json.loads(row["path"])), row["share"], tuple(json.loads(row["types"])))
@@ -257,7 +258,7 @@ def _of_types(table: MemoryTable, types: Iterable[str]) -> Sequence[str]:
 
 
 async def _row(connection: AnyConnection, statement: str, *values: object) -> dict[str, Any]:
-    with translated("looking at the table"):
+    async with reading_catalog(connection, "looking at the table"):
         row = await connection.fetchrow(statement, *values)
     assert row is not None  # noqa: S101  (each statement yields one row, as an aggregate or of the database itself)
     return dict(row)

@@ -50,7 +50,7 @@ async def has_row_security(connection: AnyConnection, table: MemoryTable) -> boo
     """Return whether row-level security is enabled on the table, whichever role it applies to."""
     with translated("looking at the table of memories"):
         enabled: bool = await connection.fetchval(
-            "SELECT coalesce((SELECT relrowsecurity FROM pg_class WHERE oid = to_regclass($1)), false)",
+            "SELECT coalesce((SELECT relrowsecurity FROM pg_class WHERE oid = to_regclass($1)::oid), false)",
             table.qualified,
         )
     return enabled

@@ -83,7 +83,7 @@ async def differences(connection: AnyConnection, table: MemoryTable) -> Differen
     names = [name + table.suffix for name in FUNCTIONS]
     with translated("comparing the rules"):
         state = await connection.fetchrow(
-            "SELECT active_model, discarding, table_oid = to_regclass($1) AS same "
+            "SELECT active_model, discarding, table_oid::oid = to_regclass($1)::oid AS same "
             f"FROM {table.own('memory_index_state')}",
             table.qualified,
         )

@@ -64,7 +64,7 @@ async def _remove_from_memories(changes: TableChanges, *, adopted: bool) -> None
         f"SELECT attstattarget FROM pg_attribute WHERE attrelid = {literal(table.qualified)}::regclass "
         f"AND attname = {literal(search.column)} AND NOT attisdropped"
     )
-    if await changes.value(target) == _STATISTICS_TARGET:
+    if await changes.in_catalog(target) == _STATISTICS_TARGET:
         await changes.run(f"ALTER TABLE {table.qualified} ALTER COLUMN {quoted(search.column)} SET STATISTICS -1")
 
 

@@ -13,7 +13,7 @@ from memory_recall.schema.table import MemoryTable
 DEMAND_SECONDS = 30  # between two records, however many processes recall
 _MAY_RECORD = """
 SELECT NOT pg_is_in_recovery() AND current_setting('transaction_read_only') = 'off'
-       AND EXISTS (SELECT FROM pg_attribute WHERE attrelid = to_regclass($1) AND attname = 'wanted_at'
+       AND EXISTS (SELECT FROM pg_attribute WHERE attrelid = to_regclass($1)::oid AND attname = 'wanted_at'
                    AND NOT attisdropped AND has_column_privilege(attrelid, attnum, 'UPDATE'))
 """
 
