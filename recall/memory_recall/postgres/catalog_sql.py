@@ -7,11 +7,16 @@ from contextlib import asynccontextmanager
 from memory_recall.postgres.connection import AnyConnection
 from memory_recall.postgres.driver_errors import translated
 
-SAFE_PATH = "pg_catalog, pg_temp"
-"""A search path by which nobody's functions, operators and types are found but Postgres's own."""
+SAFE_PATH = ("pg_catalog", "pg_temp")
+"""The schemas of a search path by which nobody's functions, operators and types are found but Postgres's own.
+
+Our functions have it, too. The temporary schema of whoever writes stands last. Where a path does not name it, Postgres
+looks for types and relations there first, so a domain of the writer's that is called `text` would run the writer's
+function with the rights of ours.
+"""
 _CLEANUP_SECONDS = 1.0  # for which a block that has failed, or was cancelled, waits for its rollback
 _SETTINGS = (
-    f"SELECT pg_catalog.set_config('search_path', '{SAFE_PATH}', true), "
+    f"SELECT pg_catalog.set_config('search_path', '{', '.join(SAFE_PATH)}', true), "
     "pg_catalog.set_config('quote_all_identifiers', 'off', true)"
 )
 

@@ -12,19 +12,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from memory_recall.postgres.catalog_sql import reading_catalog
+from memory_recall.postgres.catalog_sql import SAFE_PATH, reading_catalog
 from memory_recall.postgres.connection import AnyConnection
 from memory_recall.schema.ddl import literal
 from memory_recall.schema.table import MemoryTable, quoted
 
 ADOPTED = "memory_index: this partition has been adopted"
-SEARCH_PATH = ("pg_catalog", "pg_temp")
-"""Where our functions look for what their bodies name without a schema.
-
-The temporary schema of whoever writes stands last. Where a path does not name it, Postgres looks for types and
-relations there first, so a domain of the writer's that is called `text` would run the writer's function with the rights
-of ours.
-"""
 _NAME_IN_PATH = re.compile(r'"((?:[^"]|"")+)"|([^",\s]+)')
 
 
@@ -187,7 +180,7 @@ def in_adopted_partition(table: MemoryTable, row: str) -> str:
 
 def trigger_function(name: str, body: str, *, security_definer: bool = False) -> Function:
     """Return the definition of a trigger function, which finds only what Postgres itself provides without a schema."""
-    return Function(name, "", "trigger", "plpgsql", "VOLATILE", body, security_definer, SEARCH_PATH)
+    return Function(name, "", "trigger", "plpgsql", "VOLATILE", body, security_definer, SAFE_PATH)
 
 
 def is_there(function: Function, table: MemoryTable, found: dict[str, Any]) -> bool:

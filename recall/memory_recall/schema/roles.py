@@ -41,7 +41,7 @@ def role_script(table: MemoryTable, *, worker: str, reader: str, row_security: b
         f"-- passwords: ALTER ROLE {quoted(worker)} PASSWORD '...'; ALTER ROLE {quoted(reader)} PASSWORD '...';",
         "",
         "-- No function that others have made in a schema of the search path is called with the rights of a superuser.",
-        f"SET search_path = {SAFE_PATH};",
+        f"SET search_path = {', '.join(SAFE_PATH)};",
         *_role(table, worker),
         *_role(table, reader),
         *_worker_rights(table, quoted(worker)),

@@ -14,9 +14,10 @@ can reach, and a refusal would make the user's own write fail.
 import re
 from typing import Any
 
+from memory_recall.postgres.catalog_sql import SAFE_PATH
 from memory_recall.schema.columns.names import OWN_SEARCH_COLUMN
 from memory_recall.schema.ddl import literal
-from memory_recall.schema.definitions import SEARCH_PATH, Function, Trigger, trigger_function
+from memory_recall.schema.definitions import Function, Trigger, trigger_function
 from memory_recall.schema.names import index_name
 from memory_recall.schema.table import ORDINARY_COLLATION, WORDS, MemoryTable
 
@@ -55,7 +56,7 @@ def words_function(table: MemoryTable, found: dict[str, Any]) -> Function:
                   FROM (SELECT {_folded(text, collation)} AS folded) read)
         END
         """
-    return Function(WORDS, "content text", "tsvector", "sql", "IMMUTABLE", body, search_path=SEARCH_PATH)
+    return Function(WORDS, "content text", "tsvector", "sql", "IMMUTABLE", body, search_path=SAFE_PATH)
 
 
 def _folded(text: str, collation: str) -> str:
