@@ -134,7 +134,7 @@ def _facts(file: ModelFile, values: dict[str, Scalar], elements: dict[str, int],
 
 
 def _stated(values: dict[str, Scalar], key: str) -> str | None:
-    """Return a text of the metadata without what is not printed, at most 200 characters; None if there is none."""
+    """Return the printable ones of the first 200 characters of a text of the metadata; None if there are none."""
     value = values.get(key)
     stated = "".join(sign for sign in value[:200] if sign.isprintable()) if isinstance(value, str) else ""
     return stated or None

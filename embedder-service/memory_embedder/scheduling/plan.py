@@ -17,7 +17,11 @@ _MAX_QUERY_THREADS = 8  # the most that are tried at start: a query's matrices a
 
 @dataclass(frozen=True, slots=True)
 class WorkerPlan:
-    """The general contexts and those of the reranker, the threads of each, and those of the express context."""
+    """How many contexts compute, and with how many threads.
+
+    `general` contexts compute documents and queries, and `rerank` contexts the reranker's pairs, with `threads` threads
+    each. One further context, with `express_threads`, computes queries alone.
+    """
 
     general: int
     threads: int
@@ -61,7 +65,8 @@ def plan_load(settings: EmbedderSettings, profile: ModelProfile, cores: int, mem
         )
     )
     limit = settings.gpu_memory_limit
-    on_cpu = settings.gpu_layers == 0 or settings.allow_cpu  # else that no GPU is used is what has to be said
+    # Where a GPU was asked for and is absent, that is what has to be reported, and not the memory that is short.
+    on_cpu = settings.gpu_layers == 0 or settings.allow_cpu
     options = EngineOptions(
         path=settings.file(),
         digest=settings.digest,

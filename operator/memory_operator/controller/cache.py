@@ -35,7 +35,7 @@ Index = Mapping[Owner, Iterable[Entry]]
 
 
 def reading(namespace: str) -> str:
-    """Return what is being done when the objects of a namespace turn out to be too large."""
+    """Return how `NamespaceFullError` names the action that failed: reading the objects of a namespace."""
     return f"reading the objects with the operator's labels in namespace {namespace}"
 
 

@@ -186,7 +186,7 @@ def _pause_graph(context: Context) -> Step | None:
 
 
 def _guarded(index: MemoryIndex, observed: Observed, step: Step) -> Step:
-    """Return the step with a Job, where the NetworkPolicy of workers comes before the Job.
+    """Return a step that creates a Job, with the NetworkPolicy of its pods created before it.
 
     Under foreground deletion the step waits until Kubernetes has deleted the children, among them this NetworkPolicy. A
     Job that is made earlier would be deleted with the other children, perhaps in the middle of its work.

@@ -121,6 +121,19 @@ class QueueState:
     current: bool
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Batch:
+    """Rows, a vector for each, and the ids of those whose text the model has not read to its end."""
+
+    rows: Sequence[PendingRow]
+    vectors: npt.NDArray[np.float32]
+    truncated: Collection[MemoryId]
+
+    def part(self, places: Sequence[int]) -> Self:
+        """Return the rows at these places with their vectors."""
+        return replace(self, rows=[self.rows[place] for place in places], vectors=self.vectors[list(places)])
+
+
 class PendingQueue:
     """The pending rows of one table and one model.
 
@@ -240,77 +253,57 @@ class PendingQueue:
         Raises:
             LockNotAvailable: another session has locked the whole table.
         """
+        batch = _Batch(rows, vectors, truncated)
         try:
-            stored, locked = await self._write_repeatedly(connection, rows, vectors, truncated)
+            stored, locked = await self._write_repeatedly(connection, batch)
         except LockNotAvailable:
-            await self._write_unlocked(connection, [], vectors[:0], ())  # fails likewise while the table is locked
-            deadline = time.monotonic() + _DIVIDING_SECONDS
-            stored, locked = await self._write_divided(connection, rows, vectors, truncated, deadline)
+            await self._write_unlocked(connection, batch.part([]))  # fails likewise while the table is locked
+            stored, locked = await self._write_divided(connection, batch, time.monotonic() + _DIVIDING_SECONDS)
         self.rest([rows[place] for place in locked])
         return stored
 
-    async def _write_repeatedly(
-        self,
-        connection: Connection,
-        rows: Sequence[PendingRow],
-        vectors: npt.NDArray[np.float32],
-        truncated: Collection[MemoryId],
-    ) -> tuple[int, list[int]]:
+    async def _write_repeatedly(self, connection: Connection, batch: _Batch) -> tuple[int, list[int]]:
         """Write as `_write_unlocked` does, and those rows again after moments that others have locked."""
-        stored, locked = await self._write_unlocked(connection, rows, vectors, truncated)
+        stored, locked = await self._write_unlocked(connection, batch)
         for pause in _LOCK_PAUSES:
             if locked:
                 await asyncio.sleep(pause)
-                more, still = await self._write_unlocked(
-                    connection, [rows[place] for place in locked], vectors[locked], truncated
-                )
+                more, still = await self._write_unlocked(connection, batch.part(locked))
                 stored, locked = stored + more, [locked[place] for place in still]
         return stored, locked
 
-    async def _write_divided(
-        self,
-        connection: Connection,
-        rows: Sequence[PendingRow],
-        vectors: npt.NDArray[np.float32],
-        truncated: Collection[MemoryId],
-        deadline: float,
-    ) -> tuple[int, list[int]]:
+    async def _write_divided(self, connection: Connection, batch: _Batch, deadline: float) -> tuple[int, list[int]]:
         """Write as `_write_unlocked` does, in ever smaller parts where a trigger waits for a lock that others hold.
 
         What has not been tried by the deadline, a time of the monotonic clock, counts as locked.
         """
+        places = range(len(batch.rows))
         if time.monotonic() > deadline:
-            return 0, list(range(len(rows)))
+            return 0, list(places)
         try:
             with translated("writing vectors"):
                 async with connection.transaction():
                     await connection.execute(f"SET LOCAL lock_timeout = {_DIVIDED_LOCK_MS}")
-                    return await self._write_unlocked(connection, rows, vectors, truncated)
+                    return await self._write_unlocked(connection, batch)
         except LockNotAvailable:
-            if len(rows) == 1:
+            if len(places) == 1:
                 return 0, [0]
-        middle = len(rows) // 2
-        stored, locked = await self._write_divided(connection, rows[:middle], vectors[:middle], truncated, deadline)
-        more, later = await self._write_divided(connection, rows[middle:], vectors[middle:], truncated, deadline)
+        middle = len(places) // 2
+        stored, locked = await self._write_divided(connection, batch.part(places[:middle]), deadline)
+        more, later = await self._write_divided(connection, batch.part(places[middle:]), deadline)
         return stored + more, locked + [middle + place for place in later]
 
-    async def _write_unlocked(
-        self,
-        connection: Connection,
-        rows: Sequence[PendingRow],
-        vectors: npt.NDArray[np.float32],
-        truncated: Collection[MemoryId],
-    ) -> tuple[int, list[int]]:
+    async def _write_unlocked(self, connection: Connection, batch: _Batch) -> tuple[int, list[int]]:
         """Return how many rows have their vector now, and the places of those that lack it and are locked by others."""
-        ids, hashes = [row.id for row in rows], [row.text_hash for row in rows]
-        marks = [row.id in truncated for row in rows]
+        ids, hashes = [row.id for row in batch.rows], [row.text_hash for row in batch.rows]
+        vectors, marks = encoded(batch.vectors), [row.id in batch.truncated for row in batch.rows]
         with translated("writing vectors"):
-            written = await connection.fetchrow(self._write, ids, hashes, encoded(vectors), self._model_id, marks)
+            written = await connection.fetchrow(self._write, ids, hashes, vectors, self._model_id, marks)
             assert written is not None  # noqa: S101  (a SELECT without FROM yields one row)
             stored: int = written["stored"]
             locked = [place - 1 for place in written["locked"]]
-            if stored + len(locked) < len(rows):  # without the locked rows, which the next attempt counts
-                others = sorted(set(range(len(rows))).difference(locked))
+            if stored + len(locked) < len(ids):  # without the locked rows, which the next attempt counts
+                others = sorted(set(range(len(ids))).difference(locked))
                 stored = await connection.fetchval(
                     self._done, [ids[place] for place in others], [hashes[place] for place in others]
                 )

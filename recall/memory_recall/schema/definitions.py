@@ -77,7 +77,7 @@ def _only_for_owners(function: str, table: MemoryTable) -> list[str]:
 
 @dataclass(frozen=True)
 class Trigger:
-    """A trigger's definition: in its SQL, `firing` stands before the table's name and `each` after it."""
+    """A trigger's definition, with parts of its SQL: `firing` is for example BEFORE INSERT, and `each` FOR EACH ROW."""
 
     name: str
     firing: str

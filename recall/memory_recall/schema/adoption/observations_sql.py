@@ -182,7 +182,7 @@ def _says(table: MemoryTable, name: str) -> bool:
 
 
 def _sample(table: MemoryTable, rows: int, size: int) -> str:
-    """Return SQL for what stands behind FROM: some of the table's rows, which are the same each time."""
+    """Return SQL that stands for a table in a FROM clause: a sample of the table's rows, the same each time."""
     method, wanted = ("BERNOULLI", 1.3) if size <= _SMALL_TABLE else ("SYSTEM", 3)
     percent = min(100.0, 100.0 * wanted * SAMPLED_ROWS / max(rows, 1))
     drawn = f"TABLESAMPLE {method} ({percent:.6f}) REPEATABLE (1)"
