@@ -86,15 +86,22 @@ async def test_certificates_and_their_authority_are_renewed_under_load_and_no_re
 ) -> None:
     """Two renewals, a pair that does not fit, and an authority that callers trust before it signs."""
     ended = asyncio.Event()
-    answered = 0
+    answered = [0, 0, 0]  # by each caller
 
-    async def ask(*, keeps: bool) -> None:
-        nonlocal answered
+    async def ask(caller: int, *, keeps: bool) -> None:
         while not ended.is_set():
             async with client(served, authority) as asking:
                 for number in range(20 if keeps else 1):
                     await asking.embed_query(f"question {number}")
-                    answered += 1
+                    answered[caller] += 1
+
+    async def until_answered(more: int) -> None:
+        """Wait until each caller has got more answers, so that what it had begun has ended."""
+        wanted = [count + more for count in answered]
+        while any(count < least for count, least in zip(answered, wanted, strict=True)):
+            await asyncio.sleep(0)
+            done = [task for task in tasks if task.done()]
+            assert not done, [task.exception() for task in done]
 
     async def until_shown(certificate: bytes) -> None:
         wanted = certificate.decode().split()
@@ -104,7 +111,7 @@ async def test_certificates_and_their_authority_are_renewed_under_load_and_no_re
 
     async with client(served, authority) as kept, asyncio.timeout(120):
         await kept.embed_query("before")
-        tasks = [asyncio.create_task(ask(keeps=keeps)) for keeps in (True, False, False)]
+        tasks = [asyncio.create_task(ask(caller, keeps=caller == 0)) for caller in range(len(answered))]
         for _ in range(2):
             pair = files.rotate()
             await until_shown(pair.certificate)
@@ -116,14 +123,11 @@ async def test_certificates_and_their_authority_are_renewed_under_load_and_no_re
         await until_shown(pair.certificate)
         former, following = files.authority, Authority()
         trust(authority, former, following)
+        await until_answered(1)
         files.authority = following
         await until_shown(files.rotate().certificate)
         trust(authority, following)
-        before = answered
-        while answered < before + 20:
-            await asyncio.sleep(0)
-            done = [task for task in tasks if task.done()]
-            assert not done, [task.exception() for task in done]
+        await until_answered(7)
         ended.set()
         await asyncio.gather(*tasks)
         await kept.embed_query("after")
