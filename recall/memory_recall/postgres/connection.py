@@ -9,6 +9,7 @@ server at a time: which server is next, and whether a connection is tried withou
 """
 
 import asyncio
+import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -31,6 +32,14 @@ Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
 AnyConnection: TypeAlias = "Connection | PoolConnectionProxy[asyncpg.Record]"
 
 CONNECT_SECONDS = 10.0
+# The connection ends a minute after the server's node has died without a word. Without these, a client that waits for
+# the result of a statement has nothing to send and waits for ever: an index build of hours cannot have a time limit.
+_KEEP_ALIVE = {
+    "TCP_KEEPIDLE": 30,  # seconds
+    "TCP_KEEPINTVL": 10,  # seconds
+    "TCP_KEEPCNT": 3,
+    "TCP_USER_TIMEOUT": 60_000,  # milliseconds that data which was sent may be unacknowledged
+}
 _CONNECTING = "connecting to the database"
 _NOT_ABOUT_TLS = (ConnectionRefusedError, ConnectionAbortedError, BrokenPipeError, asyncpg.InvalidPasswordError)
 
@@ -105,6 +114,21 @@ def driver_arguments(uri: ConnectionUri, server: Server, tls: ssl.SSLContext | N
     }
 
 
+def _keep_alive(connection: Connection) -> Connection:
+    """Have the kernel ask a server whether it is still there while nothing is sent; return the connection.
+
+    An option that this kernel does not have is left out. A socket in the file system needs none, and one that is closed
+    already has none.
+    """
+    used: socket.socket | None = connection._transport.get_extra_info("socket")  # type: ignore[attr-defined]
+    if used is not None and used.family != socket.AF_UNIX:
+        used.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for name, value in _KEEP_ALIVE.items():
+            if hasattr(socket, name):
+                used.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+    return connection
+
+
 async def _connect_to(
     uri: ConnectionUri, server: Server, tls: DatabaseTls, session: str, options: Mapping[str, Any]
 ) -> Connection:
@@ -129,7 +153,7 @@ async def _connect(source: DsnSource, seconds: float, options: Mapping[str, Any]
     async with asyncio.timeout(seconds):
         for number, (server, session) in enumerate(attempts, start=1):
             try:
-                return await _connect_to(uri, server, source.tls, session, shared)
+                return _keep_alive(await _connect_to(uri, server, source.tls, session, shared))
             except (OSError, asyncpg.CannotConnectNowError, asyncpg.TargetServerAttributeNotMatched):
                 if number == len(attempts):
                     raise

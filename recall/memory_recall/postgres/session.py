@@ -26,6 +26,7 @@ _SETTINGS = {
     "default_transaction_isolation": "read committed",
     # Postgres ends a session, and with it the session's leases, a minute after its client's node has died. By default
     # that takes two hours, or a quarter of an hour if the client has yet to acknowledge data, such as a notification.
+    # `connect` sets the same in the other direction.
     "tcp_keepalives_idle": "30",  # seconds
     "tcp_keepalives_interval": "10",  # seconds
     "tcp_keepalives_count": "3",
