@@ -8,6 +8,8 @@ from memory_operator.api.spec import Manifest, MemoryIndex
 from memory_operator.resources.common import ANNOTATION_SEQUENCE, LABEL_CONFIG, fingerprint, metadata
 
 JOB_TTL_SECONDS = 3600  # long enough to be read by a person; what is needed later is recorded elsewhere
+# Of a Job that stays: the greatest number that Kubernetes takes, since policies add a time where there is none.
+NEVER_SECONDS = 2**31 - 1
 # Usage, waiting for something, needs a person, a gate that cannot decide: the same pod would fail again.
 EXIT_CODES_WITHOUT_RETRY = [2, 3, 4, 5]
 # A Job that hangs ends, and another one follows that continues its work.
@@ -23,11 +25,12 @@ def job_manifest(
     template: Manifest,
     *,
     seconds: int = SHORT_JOB_SECONDS,
+    kept_seconds: int = JOB_TTL_SECONDS,
     pod_retries: int = 6,
 ) -> Manifest:
     """Return a Job that runs pods of the template for at most `seconds`.
 
-    Kubernetes replaces a failed pod `pod_retries` times, unless its exit code says that a retry cannot help.
+    Once it has ended it stays for `kept_seconds`. Kubernetes replaces a failed pod `pod_retries` times, unless its exit code says that a retry cannot help.
     """
     meta = metadata(index, f"{index.name}-{component}-{fingerprint([config, sequence])[:8]}", component)
     meta["labels"][LABEL_CONFIG] = config
@@ -41,7 +44,7 @@ def job_manifest(
         "spec": {
             "activeDeadlineSeconds": seconds,
             "backoffLimit": pod_retries,
-            "ttlSecondsAfterFinished": JOB_TTL_SECONDS,
+            "ttlSecondsAfterFinished": kept_seconds,
             "podReplacementPolicy": "Failed",
             "podFailurePolicy": {
                 "rules": [

@@ -47,6 +47,7 @@ _OPTIONS = {
 }
 _AUTHORITY_MOUNT: Manifest = {"name": "embedder-ca", "mountPath": AUTHORITY_DIRECTORY, "readOnly": True}
 _SECRET, _CONFIG_MAP = "secret", "configMap"  # the sources of a projected volume
+_DSN, _CLIENT, _KEY, _NEXT_KEY = "dsn", "client", "key", "next-key"  # our volumes that hold a Secret
 ASKING = frozenset({"backfill", "sync", "swap"})  # the components that send texts to an embedder
 
 
@@ -165,10 +166,9 @@ def configured_embedder(worker: Manifest) -> ConfiguredEmbedder | None:
     url = values.get(_EMBEDDER_URL)
     if not url:
         return None
-    sources = [volume.get("secret") or {} for volume in pod.get("volumes") or () if volume["name"] == "key"]
     keys = [
         SecretKey(secret_name=secret["secretName"], key=item["key"])
-        for secret in sources
+        for secret in _secret_volumes(pod, {_KEY})
         for item in secret.get("items") or ()
     ]
     authorities = [
@@ -228,11 +228,19 @@ def destinations(template: Manifest) -> frozenset[ConfiguredEmbedder]:
 
 
 def mounted_secrets(template: Manifest) -> frozenset[str]:
-    """Return the names of the Secrets that the pods of an existing template mount."""
+    """Return the names of the Secrets in the volumes that the operator has given the pods of an existing template.
+
+    Volumes of other names come from admission, which needs no consent of ours: policies add a Secret to every pod.
+    """
     pod = template.get("spec") or {}
-    named = [(volume.get("secret") or {}).get("secretName", "") for volume in pod.get("volumes") or ()]
+    named = [secret.get("secretName", "") for secret in _secret_volumes(pod, {_DSN, _CLIENT, _KEY, _NEXT_KEY})]
     certificates = [source.get("name", "") for kind, source in _authority_sources(pod) if kind == _SECRET]
     return frozenset([*named, *certificates]) - {""}
+
+
+def _secret_volumes(pod: Mapping[str, Any], names: set[str]) -> list[Manifest]:
+    """Return the Secrets of the volumes with these names."""
+    return [volume["secret"] for volume in pod.get("volumes") or () if volume["name"] in names and volume.get("secret")]
 
 
 def _authority_volume(authorities: tuple[CaSecret | CaConfigMap, ...]) -> Manifest:
@@ -250,9 +258,9 @@ def _authority_volume(authorities: tuple[CaSecret | CaConfigMap, ...]) -> Manife
 
 
 def _authority_sources(pod: Mapping[str, Any]) -> list[tuple[str, Manifest]]:
-    """Return the Secrets and ConfigMaps of a projected volume in a pod of ours, which has certificates alone."""
-    volumes = [volume.get("projected") or {} for volume in pod.get("volumes") or ()]
-    sources = [source for volume in volumes for source in volume.get("sources") or ()]
+    """Return the Secrets and ConfigMaps with certificates in a pod of ours; other projected volumes are of others."""
+    volumes = [volume for volume in pod.get("volumes") or () if volume["name"] == _AUTHORITY_MOUNT["name"]]
+    sources = [source for volume in volumes for source in (volume.get("projected") or {}).get("sources") or ()]
     return [(kind, source[kind]) for source in sources for kind in (_SECRET, _CONFIG_MAP) if source.get(kind)]
 
 
@@ -261,13 +269,13 @@ def _secret_files(index: MemoryIndex, used: UsedEmbedders) -> dict[str, tuple[st
     dsn = secret_file(index.secret_name, index.spec.database.credentials.key, "dsn")
     certificate = index.certificate_secret
     return {
-        "dsn": (DSN_DIRECTORY, dsn),
-        **({"client": (CLIENT_DIRECTORY, certificate_files(certificate))} if certificate else {}),
+        _DSN: (DSN_DIRECTORY, dsn),
+        **({_CLIENT: (CLIENT_DIRECTORY, certificate_files(certificate))} if certificate else {}),
         **{
             name: (path, secret_file(key.secret_name, key.key, "key"))
             for name, path, key in (
-                ("key", KEY_DIRECTORY, used.key),
-                ("next-key", NEXT_KEY_DIRECTORY, used.next_key),
+                (_KEY, KEY_DIRECTORY, used.key),
+                (_NEXT_KEY, NEXT_KEY_DIRECTORY, used.next_key),
             )
             if key
         },

@@ -14,7 +14,13 @@ from memory_operator.resources.common import (
     with_fingerprint,
 )
 from memory_operator.resources.embedder import NEXT_COMPONENT, embedder_options, embedder_url
-from memory_operator.resources.jobs import LONG_JOB_SECONDS, SHORT_JOB_SECONDS, job_manifest
+from memory_operator.resources.jobs import (
+    JOB_TTL_SECONDS,
+    LONG_JOB_SECONDS,
+    NEVER_SECONDS,
+    SHORT_JOB_SECONDS,
+    job_manifest,
+)
 from memory_operator.resources.worker_pods import ConfiguredEmbedder, pod_template, used_embedders
 from memory_recall.embedding.apis import EmbedderApi
 from memory_recall.schema.claims_sql import TableClaim
@@ -101,7 +107,6 @@ def migrate_job(
     decision = [] if existing == "Refuse" else ["--existing-vectors", existing.lower()]
     command = ["memory", "migrate", *decision, *_claim(index), *(["--replaces", former] if former else []), "--json"]
     job = _job(index, images, "migrate", command, sequence, resources=DATABASE_JOB_RESOURCES)
-    del job["spec"]["ttlSecondsAfterFinished"]
     _add_settings(job, column_settings(index))
     if active and dimensions:
         _set_active_model(job, active, dimensions)
@@ -169,7 +174,6 @@ def swap_job(
     command = [*start, *(judged or ["--without-gate"]), "--json"]
     limits = stated_resources(index.spec.backfill.resources) or WORKER_RESOURCES
     job = _job(index, images, "swap", command, sequence, resources=limits, active=served_by, metrics_port=METRICS_PORT)
-    del job["spec"]["ttlSecondsAfterFinished"]
     _set_active_model(job, active, dimensions)
     if gate:
         pod = job["spec"]["template"]["spec"]
@@ -290,8 +294,9 @@ def _job(
 ) -> Manifest:
     config = config_fingerprint(index, images, component)
     seconds = LONG_JOB_SECONDS if component in {"backfill", "index", "swap"} else SHORT_JOB_SECONDS
+    kept = NEVER_SECONDS if component in {"migrate", "swap"} else JOB_TTL_SECONDS
     template = pod_template(
         index, images, component, command,
         restart="Never", resources=resources, active=active, metrics_port=metrics_port,
     )  # fmt: skip
-    return job_manifest(index, component, config, sequence, template, seconds=seconds)
+    return job_manifest(index, component, config, sequence, template, seconds=seconds, kept_seconds=kept)

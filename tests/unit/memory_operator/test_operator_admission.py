@@ -41,6 +41,30 @@ def inject_first(stored: Manifest) -> None:
     pod(stored)["containers"].insert(0, {"name": "proxy", "image": "proxy:1"})
 
 
+def add_secrets(stored: Manifest) -> None:
+    """Give a pod the Secrets of a company, as policies do: one as a volume, one beside its token."""
+    pod(stored).setdefault("volumes", []).extend(
+        [
+            {"name": "company", "secret": {"secretName": "company-registry", "items": [{"key": "a", "path": "a"}]}},
+            {
+                "name": "company-ca",
+                "projected": {
+                    "sources": [
+                        {
+                            "secret": {
+                                "name": "company-ca",
+                                "items": [
+                                    {"key": "ca.crt", "path": "ca.crt"},
+                                ],
+                            }
+                        }
+                    ]
+                },
+            },
+        ]
+    )
+
+
 def rename_tolerations(stored: Manifest) -> None:
     pod(stored)["tolerations"] = [{"key": "pool", "operator": "Exists"}]
 
@@ -60,6 +84,7 @@ MUTATIONS: dict[str, tuple[Admission, str]] = {
     ),
     "tolerations": (rename_tolerations, ""),
     "sidecar before ours": (inject_first, ""),
+    "secrets of others": (add_secrets, ""),
     "security context": (lambda o: pod(o)["securityContext"].pop("runAsUser"), "securityContext.runAsUser"),
     "command": (lambda o: own(o)["command"].append("--verbose"), "command"),
     "label removed": (lambda o: o["spec"]["template"]["metadata"]["labels"].pop("app.kubernetes.io/name"), "labels"),
@@ -309,6 +334,27 @@ async def test_a_job_that_admission_changes_is_made_once_and_its_field_is_named(
     message = bench.api.condition(kind)["message"]
     assert "Admission has changed spec.template.spec.containers[memory].image of Job mem-" in message
     assert bench.api.condition("Stalled")["status"] == "False"
+
+
+@pytest.mark.parametrize("component", ["migrate", "backfill"])
+async def test_a_job_whose_pods_admission_gives_a_secret_goes_on(bench: Bench, component: str) -> None:
+    """Consent is asked for what the operator mounts, not for what a policy of the cluster adds to every pod."""
+    bench.database = replace(READY, rows=RowCounts(total=500, pending=500), index=NO_INDEX)
+    if component == "migrate":
+        bench.database = replace(bench.database, schema_revision="0000")
+    deployments = serving(lambda _: None)
+
+    def admit(stored: Manifest) -> None:
+        deployments(stored)
+        if stored["kind"] in {"Job", "Deployment"}:
+            add_secrets(stored)
+
+    bench.api.admit = admit
+    await bench.reconcile(6)
+    (job,) = [item for (kind, _, _), item in bench.api.objects.items() if kind == "Job"]
+    assert job["metadata"]["labels"]["app.kubernetes.io/component"] == component
+    assert not job["spec"].get("suspend")
+    assert bench.api.writes.count("Job") == 1
 
 
 async def test_what_is_remembered_of_objects_that_are_gone_is_forgotten(bench: Bench) -> None:
