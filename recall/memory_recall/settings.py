@@ -38,9 +38,9 @@ def _require_table_name(name: str) -> str:
 TableName = Annotated[str, AfterValidator(_require_table_name)]
 
 LOCK_SECONDS = 600.0  # for which migrations, index builds and swaps try to get a lock
-_CHECKOUT_MIGRATIONS = Path(__file__).resolve().parents[2] / "migrations"
-_IMAGE_MIGRATIONS = Path("/opt/memory-index/migrations")
-MIGRATIONS = _CHECKOUT_MIGRATIONS if (_CHECKOUT_MIGRATIONS / "env.py").is_file() else _IMAGE_MIGRATIONS
+_PACKAGE = Path(__file__).resolve().parent
+_INSTALLED_MIGRATIONS, _CHECKOUT_MIGRATIONS = _PACKAGE / "migrations", _PACKAGE.parents[1] / "migrations"
+MIGRATIONS = _INSTALLED_MIGRATIONS if (_INSTALLED_MIGRATIONS / "env.py").is_file() else _CHECKOUT_MIGRATIONS
 
 
 class DatabaseSettings(BaseModel):

@@ -30,7 +30,8 @@ def job_manifest(
 ) -> Manifest:
     """Return a Job that runs pods of the template for at most `seconds`.
 
-    Once it has ended it stays for `kept_seconds`. Kubernetes replaces a failed pod `pod_retries` times, unless its exit code says that a retry cannot help.
+    Once it has ended it stays for `kept_seconds`. Kubernetes replaces a failed pod `pod_retries` times, unless its exit
+    code says that a retry cannot help.
     """
     meta = metadata(index, f"{index.name}-{component}-{fingerprint([config, sequence])[:8]}", component)
     meta["labels"][LABEL_CONFIG] = config

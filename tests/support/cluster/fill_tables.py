@@ -19,8 +19,8 @@ from memory_recall.hnsw.repair import IndexParameters, build_index
 from memory_recall.postgres.connection import DsnText
 from memory_recall.schema.claims_sql import TableClaim
 from memory_recall.schema.migrate import MigrationRequest, migrate
+from memory_recall.settings import MIGRATIONS
 
-MIGRATIONS = Path("/opt/memory-index/migrations")
 _INSERT = """
 INSERT INTO {table} (content, embedding)
 SELECT 'note ' || id, vector::real[]::halfvec
