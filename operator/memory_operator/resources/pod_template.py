@@ -1,12 +1,18 @@
-"""Add `spec.embedder.podTemplate` to the operator's pods; values that the operator sets itself take precedence."""
+"""Add what all pods of the operator have: `spec.embedder.podTemplate`, and which container is ours.
+
+Values that the operator sets itself take precedence.
+"""
 
 from memory_operator.api.spec import Manifest, MemoryIndex
 from memory_operator.resources.common import selector
+
+_DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
 
 
 def completed(template: Manifest, index: MemoryIndex, component: str) -> Manifest:
     """Return a pod template with all that the author adds to every pod.
 
+    An annotation says which container is ours, so that `kubectl exec` and `kubectl logs` find it beside a sidecar.
     A topology spread constraint without a label selector counts the pods of the same component. Tolerations are added
     to those that the template has; of its other fields, one that both have is the template's.
     """
@@ -14,7 +20,7 @@ def completed(template: Manifest, index: MemoryIndex, component: str) -> Manifes
     own_pods = {"labelSelector": {"matchLabels": selector(index, component)}}
     spec, meta = template["spec"], template["metadata"]
     own_tolerations = spec.get("tolerations", [])
-    annotations = {**given.annotations, **meta.get("annotations", {})}
+    ours = {_DEFAULT_CONTAINER: spec["containers"][0]["name"]}
     optional: Manifest = {
         "nodeSelector": {**given.node_selector, **spec.get("nodeSelector", {})},
         "tolerations": [*own_tolerations, *(one for one in given.tolerations if one not in own_tolerations)],
@@ -28,7 +34,7 @@ def completed(template: Manifest, index: MemoryIndex, component: str) -> Manifes
         "metadata": {
             **meta,
             "labels": {**given.labels, **meta["labels"]},
-            **({"annotations": annotations} if annotations else {}),
+            "annotations": {**given.annotations, **meta.get("annotations", {}), **ours},
         },
         "spec": {
             **spec,

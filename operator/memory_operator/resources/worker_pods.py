@@ -135,7 +135,7 @@ def pod_template(
     pod = completed(template, index, component)
     if metrics_port:
         pod["spec"]["containers"][0]["ports"] = [{"name": "metrics", "containerPort": metrics_port, "protocol": "TCP"}]
-        pod["metadata"]["annotations"] = {**pod["metadata"].get("annotations", {}), **scraped(metrics_port)}
+        pod["metadata"]["annotations"] = {**pod["metadata"]["annotations"], **scraped(metrics_port)}
     return pod
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import httpx
 
 from memory_recall.embedding.address_policy import check_egress, is_beyond_cluster
+from memory_recall.embedding.api_key import ApiKey, BearerKey
 from memory_recall.embedding.bounded_answer import UnusableAnswerError, fetch_blocking
 from memory_recall.embedding.http_client import direct_socket_options
 from memory_recall.embedding.tls import EmbedderTls
@@ -22,18 +23,19 @@ _TIMEOUT = 5.0  # the API's hook gives up after six seconds
 class HttpEmbedder:
     """Embeds memories and queries through the embedding service, one text per request. It is thread-safe.
 
-    `query_egress` says whether texts may be sent to an address beyond the cluster. `ca_file` holds certificates of
-    authorities of one's own.
+    `query_egress` says whether texts may be sent to an address beyond the cluster. `api_key` is a key or the path of
+    its file, which is read for each request. `ca_file` holds certificates of authorities of one's own.
 
     Raises:
-        InvalidConfiguration: texts may not be sent to the address, or `ca_file` holds no certificates.
+        InvalidConfiguration: texts may not be sent to the address, `ca_file` holds no certificates, or a key that is
+            given as a text cannot be sent.
     """
 
     def __init__(
         self,
         base_url: str,
         model: str | None = None,
-        api_key: str | None = None,
+        api_key: ApiKey | None = None,
         *,
         dimensions: int | None = None,
         query_egress: bool = False,
@@ -51,7 +53,7 @@ class HttpEmbedder:
             transport = httpx.HTTPTransport(verify=verify, trust_env=False, socket_options=options)
         self._http = httpx.Client(
             base_url=self._wire.base_url,
-            headers={"authorization": f"Bearer {api_key}"} if api_key else {},
+            auth=BearerKey(api_key) if api_key else None,
             transport=transport,
             verify=verify,
             trust_env=self.hosted,

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from memory_recall.embedding.address_policy import is_trusted_embedder_url, may_have_key, may_receive_texts
+from memory_recall.embedding.api_key import ApiKey
 from memory_recall.embedding.apis import OWN_OPTIONS, EmbedderOptions
 from memory_recall.embedding.client import EmbedderClient
 from memory_recall.embedding.external_client import ExternalEmbedder, embedder_client
@@ -20,7 +21,8 @@ class FollowingEmbedder:
     """Embeds queries with the configured embedder and, after a swap, with the active model's. It must be closed.
 
     An address from the database is used only if `memory_recall.embedding.address_policy` trusts it, given `base_url`
-    and `trusted_hosts`. The API key is sent only to the host of `base_url` and to `trusted_hosts`.
+    and `trusted_hosts`. The API key is sent only to the host of `base_url` and to `trusted_hosts`; the path of a file
+    in its place has the key read for each request.
 
     `options` are those of the configured embedder. An embedder at another address must be a memory-embedder; of any
     other, answers are refused, unless `others` holds a client of it. Each of `others` is used while its model is
@@ -33,7 +35,7 @@ class FollowingEmbedder:
         self,
         base_url: str,
         model: str | None = None,
-        api_key: str | None = None,
+        api_key: ApiKey | None = None,
         *,
         options: EmbedderOptions = OWN_OPTIONS,
         query_egress: bool = False,

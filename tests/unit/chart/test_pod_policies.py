@@ -172,6 +172,13 @@ def test_what_ends_has_an_end(workload: Workload) -> None:
         assert workload["spec"]["ttlSecondsAfterFinished"] == (2**31 - 1 if kept else 3600)
 
 
+def test_kubectl_finds_our_container_beside_an_injected_one(workload: Workload) -> None:
+    """The runbooks run `memory` in the pod of the sync worker and name no container."""
+    (container,) = pod(workload)["containers"]
+    annotations = workload["spec"]["template"]["metadata"]["annotations"]
+    assert annotations["kubectl.kubernetes.io/default-container"] == container["name"]
+
+
 def test_workload_and_pods_carry_the_recommended_labels(workload: Workload) -> None:
     """`kubectl get -l app.kubernetes.io/part-of=memory-index` finds all that is ours but what names are for."""
     wanted = {f"app.kubernetes.io/{label}" for label in ("name", "instance", "component", "managed-by")}

@@ -7,8 +7,10 @@ import httpx
 import pytest
 
 from memory_recall.embedding.api_key import BearerKey
+from memory_recall.embedding.blocking_client import HttpEmbedder
 from memory_recall.embedding.client import EmbedderClient
-from memory_recall.errors import EmbedderUnauthorized, InvalidConfiguration
+from memory_recall.embedding.following import FollowingEmbedder
+from memory_recall.errors import EmbedderBroken, EmbedderUnauthorized, InvalidConfiguration
 from memory_recall.indexing.embedders import connector, query_embedder
 from memory_recall.indexing.progress import LogProgress, WorkerMetrics
 from memory_recall.settings import Settings
@@ -56,6 +58,26 @@ async def test_a_rotated_key_is_used_for_the_next_request_of_a_client_that_is_op
         write(key_file, "rotated")
         await client.model_info()
     assert heard == [f"Bearer {KEY}", "Bearer rotated"]
+
+
+async def test_what_embeds_for_an_api_sends_the_rotated_key_of_a_file(key_file: Path, heard: list[str | None]) -> None:
+    """The client that follows swaps, and the one that blocks, as those of the workers do."""
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        heard.append(request.headers.get("authorization"))
+        return httpx.Response(200, json=MODELS)
+
+    following = FollowingEmbedder("http://embedder:8080", api_key=key_file)
+    blocking = HttpEmbedder("http://embedder:8080", api_key=key_file, transport=httpx.MockTransport(handle))
+    for key in (KEY, "rotated"):
+        write(key_file, key)
+        with pytest.raises(EmbedderBroken):
+            await following.embed_query("a question")
+        with pytest.raises(EmbedderBroken):
+            blocking.embed_query("a question")
+    await following.close()
+    blocking.close()
+    assert heard == [f"Bearer {KEY}"] * 2 + ["Bearer rotated"] * 2
 
 
 async def test_a_key_that_is_given_as_a_text_is_sent_as_it_is(heard: list[str | None]) -> None:

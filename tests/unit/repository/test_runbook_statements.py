@@ -1,6 +1,9 @@
 """The SQL of the runbooks names no table or column by itself, because a MemoryIndex may have others, and keeps data."""
 
+import os
 import re
+import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -34,3 +37,36 @@ def test_a_statement_that_writes_is_rolled_back(page: Page) -> None:
     for variable in written:
         assert f'SQL "BEGIN; ${variable}; ROLLBACK"' in commands
         assert commands.count(f"${variable}") == 1
+
+
+KUBECTL = """#!/bin/sh
+case "$*" in *BEGIN*) ;; *count*) echo 0; exit 0 ;; *) echo pg-1; exit 0 ;; esac
+printf '%s\\n' "$ANSWER"
+exit "$STATUS"
+"""
+
+
+@pytest.mark.parametrize(
+    ("answer", "status", "passes"),
+    [
+        ("UPDATE 0", 0, True),
+        ("f\nUPDATE 1", 0, True),
+        ("ERROR:  23514: new row violates a check constraint", 1, True),
+        ("t\nUPDATE 1", 0, False),
+        ("ERROR:  42P01: there is no such table", 1, False),
+        ("the server does not answer", 2, False),
+    ],
+)
+def test_a_restore_passes_only_if_the_rule_about_sensitive_rows_was_tried_and_held(
+    tmp_path: Path, answer: str, status: int, passes: bool
+) -> None:
+    """A statement that failed for another reason, such as a name that SQL quotes, has tried nothing."""
+    kubectl = tmp_path / "kubectl"
+    kubectl.write_text(KUBECTL)
+    kubectl.chmod(0o755)
+    restore = PAGES["restore"]
+    (probing,) = (block for block in restore.blocks if "PROBE" in block)
+    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "ANSWER": answer, "STATUS": str(status)}
+    script = f"{restore.assignments}\n{probing}"
+    done = subprocess.run(["bash", "-euo", "pipefail", "-c", script], env=environment, capture_output=True, check=False)
+    assert (done.returncode == 0) is passes, done.stderr
