@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.integration.memory_recall.fake_embedder import vector_of
+from tests.integration.memory_recall.tls_front import Authority
 from tests.support.sqlite_schema import create_schema
 
 ROOT = Path(__file__).parents[3]
@@ -73,6 +74,8 @@ async def test_the_readme_s_examples_recall_from_postgres_and_sqlite(bench: Any,
     assert "a zigbee dongle in a cache" in shown
 
 
-async def test_the_guide_s_examples_run() -> None:
-    """Beside what they say that the reader has: pools, an embedder, an application and its users."""
-    await run(f"EMBEDDER_URL = 'http://127.0.0.1:9'\n{GIVEN_BY_THE_READER}\n{blocks(GUIDE)}", {})
+async def test_the_guide_s_examples_run(tmp_path: Path) -> None:
+    """Beside what they say that the reader has: pools, an embedder, its authority, an application and its users."""
+    (tmp_path / "ca.crt").write_text(Authority().certificate)
+    examples = blocks(GUIDE).replace('"/var/run/embedder-ca"', repr(str(tmp_path)))
+    await run(f"EMBEDDER_URL = 'http://127.0.0.1:9'\n{GIVEN_BY_THE_READER}\n{examples}", {})
