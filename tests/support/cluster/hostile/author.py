@@ -179,6 +179,12 @@ def operator_restarts(cluster: Cluster) -> str:
     return cluster.kubectl("-n", OPERATOR_NAMESPACE, "get", "pods", "-o", path)
 
 
+def operator_starts(cluster: Cluster) -> str:
+    """Return the UID of each of the operator's pods with the number of its restarts: what changes at every start."""
+    each = "{.metadata.uid}={.status.containerStatuses[*].restartCount} "
+    return cluster.kubectl("-n", OPERATOR_NAMESPACE, "get", "pods", "-o", f"jsonpath={{range .items[*]}}{each}{{end}}")
+
+
 def serve_others(victim: Tenant) -> None:
     """Check that the operator still reconciles the victim's MemoryIndex."""
     victim.apply_index(suspend=True)

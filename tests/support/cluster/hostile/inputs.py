@@ -7,7 +7,6 @@ group comes with the seconds for which its inputs are left to be read before the
 
 import json
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -67,10 +66,13 @@ class Group:
     seconds: float = 20.0
 
 
-def give(tenant: Tenant, write: Callable[[Tenant], None]) -> None:
-    """Give one input; an object that the API server refuses is one that no operator has to read."""
-    with suppress(DevclusterError):
+def give(tenant: Tenant, write: Callable[[Tenant], None]) -> bool:
+    """Give one input; return whether it was taken. What the API server refuses, no operator has to read."""
+    try:
         write(tenant)
+    except DevclusterError:
+        return False
+    return True
 
 
 def start_server(tenant: Tenant) -> None:

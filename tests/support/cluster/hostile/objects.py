@@ -17,7 +17,7 @@ from tests.support.cluster.hostile.author import (
     ENDLESS,
     RECORDING,
     Author,
-    operator_restarts,
+    operator_starts,
     serve_others,
     snapshot,
     versions,
@@ -217,14 +217,14 @@ def endless_answer(scene: Scene, author: Author) -> None:
 
 def _answers_without_measure(scene: Scene, author: Author, path: str, said: str) -> None:
     _serve(scene, author)
-    restarts = operator_restarts(author.cluster)
+    restarts = operator_starts(author.cluster)
     author.apply_index("first", **_external(author, path))
     for number in range(4):
         author.apply_index(f"more-{number}", **_external(author, path))
     message = author.wait_refused("ExternalEmbedderUnreachable", kind="EmbedderReady", name="first")
     _require(said in message, message)
     serve_others(scene.victim)
-    _require(operator_restarts(author.cluster) == restarts, "the operator was restarted")
+    _require(operator_starts(author.cluster) == restarts, "the operator was started again")
 
 
 def link_local_url(scene: Scene, author: Author) -> None:
