@@ -24,6 +24,7 @@ from memory_recall.search.sql.visibility import Everyone, sqlite_rows
 from memory_recall.search.token_budget import only, places_that_fit
 
 _TABLES = ("memories", "memories_fts")
+_IMPORTANCE = "min(max(coalesce(m.importance, 0), 0), 1)"
 
 
 @contextmanager
@@ -98,7 +99,7 @@ class SqliteRecall:
         return []
 
     def _matching(self, match: str, query: RecallQuery) -> list[RecalledMemory]:
-        score = blended("-bm25(memories_fts)", query.sort_by, "m.importance")
+        score = blended("-bm25(memories_fts)", query.sort_by, _IMPORTANCE)
         return self._rows(
             query,
             score=score,
@@ -112,10 +113,10 @@ class SqliteRecall:
         pattern = f"%{query.text}%"
         return self._rows(
             query,
-            score="m.importance",
+            score=_IMPORTANCE,
             lexical_score="NULL",
             searched="memories m WHERE (m.content LIKE ? OR m.tags LIKE ?)",
-            order="m.importance",
+            order=_IMPORTANCE,
             values=[pattern, pattern],
         )
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, fields
 from datetime import datetime
 from decimal import Decimal
 from enum import StrEnum
+from math import isfinite
 from typing import Any
 
 from memory_recall.schema.columns.keys import MemoryId
@@ -118,8 +119,11 @@ def memory_from(row: Mapping[str, Any]) -> RecalledMemory:
     """
     evidence = Evidence(**{name: row[name] for name in EVIDENCE_FIELDS}, graph_score=row.get("graph_score"))
     memory = {name: row[name] for name in MEMORY_FIELDS}
-    if isinstance(memory["importance"], Decimal):
-        memory["importance"] = float(memory["importance"])
+    importance = memory["importance"]
+    if isinstance(importance, Decimal):
+        importance = float(importance)
+    # JSON has no infinity, and one row that cannot be written out would keep everybody's answers back.
+    memory["importance"] = importance if importance is not None and isfinite(importance) else None
     return RecalledMemory(
         **memory, evidence=evidence, superseded_by=row.get("superseded_by"), relevance=row.get("relevance")
     )

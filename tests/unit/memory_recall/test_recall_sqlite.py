@@ -51,6 +51,21 @@ def plain_fts5(connection: sqlite3.Connection, match: str) -> list[int]:
     return [row[0] for row in rows]
 
 
+@pytest.mark.parametrize("importance", [1e30, "inf", -1e30])
+def test_an_importance_beyond_its_range_counts_as_its_nearest_end(
+    connection: sqlite3.Connection, importance: float | str
+) -> None:
+    """A row whose importance was chosen to be first is no further up than one of the greatest importance."""
+    value, nearest = float(importance), float(float(importance) > 0)
+    recall = SqliteRecall(connection)
+    ranks = []
+    for written in (value, nearest):
+        connection.execute("UPDATE memories SET importance = ? WHERE content LIKE '%channel%'", (written,))
+        found = recall.recall(make_query("zigbee"))
+        ranks.append(next(one.rank for one in found.memories if "channel" in one.content))
+    assert ranks[0] == ranks[1]
+
+
 def test_the_order_is_that_of_plain_fts5(connection: sqlite3.Connection) -> None:
     """With FTS5's own score as evidence, and its blend with importance as the rank."""
     result = SqliteRecall(connection).recall(make_query("zigbee"))

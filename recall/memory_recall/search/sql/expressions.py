@@ -30,9 +30,21 @@ def memory_columns(
 
 
 def blended(lexical_rank: str, sort_by: SortBy, importance: str) -> str:
-    """Return SQL for a weighted sum of a row's lexical rank and importance, as the memory server orders rows."""
+    """Return SQL for a weighted sum of a row's lexical rank and importance, as the memory server orders rows.
+
+    `importance` is SQL for a number from 0 to 1, such as `bounded` returns.
+    """
     of_rank, of_importance = _BLEND_BY_IMPORTANCE if sort_by is SortBy.IMPORTANCE else _BLEND
-    return f"({lexical_rank} * {of_rank} + coalesce({importance}, 0) * {of_importance})"
+    return f"({lexical_rank} * {of_rank} + {importance} * {of_importance})"
+
+
+def bounded(importance: str) -> str:
+    """Return SQL of Postgres for the importance by which a row is ordered, from 0 to 1.
+
+    Whoever writes a row chooses its importance. One that is greater, infinite or no number would put the row before all
+    others of everybody, and one that is too large for a `float8` would end their recalls with an error.
+    """
+    return f"least(greatest(coalesce({importance}, 0), 0), 1)::float8"
 
 
 def quoted_lexeme(lexeme: str) -> str:

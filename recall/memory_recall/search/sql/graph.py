@@ -29,6 +29,7 @@ from memory_recall.schema.table import MemoryTable
 from memory_recall.search.fusion import GRAPH_KEPT, GRAPH_STARTS, GRAPH_WEIGHT
 from memory_recall.search.sql.bm25 import own_words
 from memory_recall.search.sql.bm25_scoring import exact_scores
+from memory_recall.search.sql.expressions import bounded
 from memory_recall.search.sql.filters import Arguments
 from memory_recall.search.sql.fusion import closeness, convex, prior_factor
 from memory_recall.search.sql.plan import RecallPlan
@@ -142,7 +143,7 @@ def _added(plan: RecallPlan, arguments: Arguments, rows: SearchedRows, cosine: s
 {exact_scores(plan.table, rows, mean, "SELECT id FROM graph EXCEPT SELECT id FROM lexical")}
 ){chains},
 added AS MATERIALIZED (
-  SELECT g.id, coalesce({m.optional("importance")}, 0)::float8 AS importance, NULL::bigint AS lexical_rank,
+  SELECT g.id, {bounded(m.optional("importance"))} AS importance, NULL::bigint AS lexical_rank,
          coalesce(l.lexical_score, s.lexical_score) AS lexical_score, NULL::bigint AS dense_rank,
          {cosine} AS dense_score{timed}{successor}
     FROM graph g LEFT JOIN lexical l ON l.id = g.id LEFT JOIN graph_scored s ON s.id = g.id{join},

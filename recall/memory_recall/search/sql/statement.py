@@ -20,7 +20,7 @@ from memory_recall.schema.table import ACTIVE, MemoryTable, quoted
 from memory_recall.search.result import EVIDENCE_FIELDS
 from memory_recall.search.sql.bm25 import bm25_leg
 from memory_recall.search.sql.distinct import copies
-from memory_recall.search.sql.expressions import MOMENT_FIELDS, memory_columns
+from memory_recall.search.sql.expressions import MOMENT_FIELDS, bounded, memory_columns
 from memory_recall.search.sql.filters import Arguments, postgres_conditions
 from memory_recall.search.sql.fusion import closeness, fused
 from memory_recall.search.sql.graph import graph_leg
@@ -202,7 +202,7 @@ def pool(
     out.
     """
     m, created = plan.table.row("m"), moment(plan.table, "created_at")
-    importance = f"coalesce({m.optional('importance')}, 0)::float8 AS importance"
+    importance = f"{bounded(m.optional('importance'))} AS importance"
     timed = f", {closeness(plan.period, arguments, created)} AS closeness" if plan.period else ""
     successor, join, chains = "", "", ""
     if plan.superseding:

@@ -14,7 +14,7 @@ from memory_recall.schema.columns.moments import moment
 from memory_recall.schema.ddl import literal
 from memory_recall.schema.table import MemoryTable
 from memory_recall.search.fusion import SortBy
-from memory_recall.search.sql.expressions import blended, quoted_lexeme
+from memory_recall.search.sql.expressions import blended, bounded, quoted_lexeme
 from memory_recall.search.sql.filters import Arguments
 
 OR_BROADEN_MIN_RANK = 0.01  # below it a row is an incidental match
@@ -25,7 +25,7 @@ _REACH = f"reach AS (SELECT {_EVERY_TERM_ONCE!r}::float8 AS max_lexical_score)"
 def _order(table: MemoryTable, rank: str, sort_by: SortBy) -> str:
     if sort_by is SortBy.RECENCY:
         return f"coalesce(extract(epoch FROM {moment(table, 'created_at')}), '-Infinity')"
-    return blended(rank, sort_by, table.row("m").optional("importance"))
+    return blended(rank, sort_by, bounded(table.row("m").optional("importance")))
 
 
 def _all_rows(table: MemoryTable, where: str, sort_by: SortBy, depth: int) -> str:
