@@ -32,7 +32,7 @@ STATUS: Mapping[str, Any] = {
     "model": {"active": "all-MiniLM-L6-v2"},
     "rows": {"total": 9000, "embedded": 8900, "sensitive": 90, "quarantined": 10},
     "embedder": {"url": "http://mem-embedder.team.svc:8080", "replicas": 2, "readyReplicas": 1, "device": "cuda"},
-    "database": {"extensionVersion": "0.8.5", "schemaRevision": "0001"},
+    "database": {"extensionVersion": "0.8.5", "schemaRevision": "0002"},
 }
 
 
@@ -61,7 +61,7 @@ def test_the_stages_come_in_the_order_of_the_work() -> None:
 def test_each_stage_has_its_state_reason_and_figures() -> None:
     lines = screen(seen())
     assert line(lines, "extension") == "extension ok Installed pgvector 0.8.5"
-    assert line(lines, "schema") == "schema ok Migrated revision 0001"
+    assert line(lines, "schema") == "schema ok Migrated revision 0002"
     assert line(lines, "embedder") == "embedder ok Available 1 of 2 pods ready on cuda"
     assert line(lines, "backfill") == "backfill ok Complete 8,900 of 8,910 rows"
     assert line(lines, "model active") == "model active ok Active all-MiniLM-L6-v2"
