@@ -227,6 +227,7 @@ def job_facts(job: Manifest, pods: Iterable[Manifest]) -> JobFacts:
         sends_to=destinations(template),
         secrets=mounted_secrets(template),
         failed_pods=status.get("failed") or 0,
+        created_at=_created_at(meta),
     )
 
 
@@ -258,9 +259,13 @@ def pod_facts(pod: Manifest, controllers: Collection[str] = (), limits: Mapping[
         deleting="deletionTimestamp" in meta,
         controlled=controller_uid(pod) in controllers,
         problem=_pod_problem(f"Pod {meta['namespace']}/{meta['name']}", status, component, limits.get(component, "")),
-        created_at=parse_timestamp(meta["creationTimestamp"]) if "creationTimestamp" in meta else None,
+        created_at=_created_at(meta),
         unprepared_since=_unprepared_since(status),
     )
+
+
+def _created_at(meta: Mapping[str, Any]) -> datetime | None:
+    return parse_timestamp(meta["creationTimestamp"]) if "creationTimestamp" in meta else None
 
 
 def _unprepared_since(status: Mapping[str, Any]) -> datetime | None:

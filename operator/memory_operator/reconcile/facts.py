@@ -132,6 +132,7 @@ class JobFacts:
     secrets: frozenset[str] = frozenset()
     failed_pods: int = 0
     without_pod_since: datetime | None = None
+    created_at: datetime | None = None
 
 
 @dataclass(frozen=True)

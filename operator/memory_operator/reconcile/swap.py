@@ -31,7 +31,7 @@ from memory_operator.reconcile.authorization.consent import users_of
 from memory_operator.reconcile.context import Context
 from memory_operator.reconcile.embedder import delete_embedder, with_unused_gpu
 from memory_operator.reconcile.embedder_tls import certificate_obstacle
-from memory_operator.reconcile.facts import JobState, Observed, Problem
+from memory_operator.reconcile.facts import JobFacts, JobState, Observed, Problem
 from memory_operator.reconcile.indexing.backfill import sync_verdict
 from memory_operator.reconcile.indexing.hnsw import VALID_INDEX
 from memory_operator.reconcile.jobs import JobRequest, active_job, plan_job, pod_problem
@@ -55,6 +55,7 @@ from memory_recall.swap.machine import OPEN_STAGES, Stage
 from memory_recall.swap.state_sql import SwapRecord
 
 Steps = dict[ConditionType, Step]
+GATE_REASONS = {Reason.SWAP_REFUSED, Reason.SWAP_UNDECIDED}
 
 
 def gate_asks_active_embedder(context: Context) -> bool:
@@ -208,11 +209,28 @@ def _delete_unneeded(context: Context, active: str) -> tuple[Action, ...]:
 
 
 def _is_refused(context: Context, facts: DatabaseFacts) -> bool:
-    """Return whether the gate has not let this swap pass; another run of the same work would measure the same."""
-    work = workers.work_of(workers.config_fingerprint(context.index, context.images, "swap"))
+    """Return whether the gate has not let the specified model pass; the same work would measure the same again.
+
+    A refusal of another model, and a Job that failed before its gate, say nothing about the specified model.
+    """
+    index, swap = context.index, facts.swap
+    if swap is None or swap.stage != Stage.REFUSED or swap.to_model.name != index.spec.embedding.model:
+        return False
+    work = workers.work_of(workers.config_fingerprint(index, context.images, "swap"))
     same_work = [job for job in context.observed.jobs_of("swap") if workers.work_of(job.config) == work]
-    refused = facts.swap is not None and facts.swap.stage == Stage.REFUSED
-    return refused and bool(same_work) and same_work[-1].state is JobState.FAILED
+    return bool(same_work) and _ended_at_gate(same_work[-1], swap)
+
+
+def _ended_at_gate(job: JobFacts, swap: SwapRecord) -> bool:
+    """Return whether a Job has failed because of the refusal that the swap records.
+
+    If nothing is left of its pods to say why it failed, that is so unless the Job was created after the refusal.
+    """
+    if job.state is not JobState.FAILED:
+        return False
+    reason = job.failure.reason if job.failure else Reason.JOB_FAILED
+    began_later = job.created_at is not None and job.created_at > swap.updated_at
+    return reason in GATE_REASONS or (reason is Reason.JOB_FAILED and not began_later)
 
 
 def _refusal(model: str, swap: SwapRecord) -> Verdict:
