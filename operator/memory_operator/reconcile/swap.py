@@ -41,17 +41,17 @@ from memory_operator.reconcile.pod_start import missing_pod
 from memory_operator.reconcile.rollout import (
     embeds,
     rollout_obstacle,
-    serves,
     with_live_template,
 )
 from memory_operator.reconcile.schema import plan_schema
+from memory_operator.reconcile.swap_abort import delete_next_embedder, leads_elsewhere, open_swap, plan_abort, plan_stop
 from memory_operator.resources import embedder as resources
 from memory_operator.resources import workers
 from memory_operator.resources.network_policies import embedder_policy
 from memory_operator.resources.worker_pods import ConfiguredEmbedder
 from memory_recall.schema.models_sql import RecordedModel
 from memory_recall.status import DatabaseFacts
-from memory_recall.swap.machine import OPEN_STAGES, Stage
+from memory_recall.swap.machine import Stage
 from memory_recall.swap.state_sql import SwapRecord
 
 Steps = dict[ConditionType, Step]
@@ -107,8 +107,8 @@ def plan_model(context: Context, *, steps: Steps) -> Steps:
     active = facts.active_model if facts else None
     if facts is None or active is None:
         step = waiting_for("the database" if facts is None else "the schema")
-    elif facts.swap and facts.swap.stage in OPEN_STAGES:
-        step = _abort(context)
+    elif open_swap(facts):
+        step = plan_abort(context, facts)
     elif ("Deployment", f"{index.name}-{resources.NEXT_COMPONENT}") in observed.children:
         return _hand_over(index, observed, active, steps)
     else:
@@ -150,14 +150,24 @@ def _sync(context: Context, facts: DatabaseFacts, *, schema: Verdict, withdrawn:
 def _swap(
     context: Context, facts: DatabaseFacts, *, waits: Verdict | None, served_by: ConfiguredEmbedder | None
 ) -> Step:
-    """Return the step of ModelActive, with the writes of the next model's embedder and of the swap's Job.
+    """Return the step of ModelActive, which first ends what a former specification has begun.
 
     The Job is not started while there is a verdict why it `waits`. `served_by` is the active model's embedder.
     """
+    former = open_swap(facts)
+    if former and leads_elsewhere(context.index, former):
+        return plan_abort(context, facts)
+    if context.observed.referring:
+        return _in_use(context, facts.active_name or "")
+    return plan_stop(context) or _carry_out(context, facts, waits=waits, served_by=served_by)
+
+
+def _carry_out(
+    context: Context, facts: DatabaseFacts, *, waits: Verdict | None, served_by: ConfiguredEmbedder | None
+) -> Step:
+    """Return the step of ModelActive with the writes of the next model's embedder and of the swap's Job."""
     index, observed = context.index, context.observed
     active, model = facts.active_name or "", index.spec.embedding.model
-    if observed.referring:
-        return _in_use(context, active)
     objects = resources.objects(index, context.images, replicas=1, component=resources.NEXT_COMPONENT)
     policy = embedder_policy(index, resources.NEXT_COMPONENT, operator_namespace=observed.operator_namespace)
     fetch = plan_fetch(context)
@@ -166,7 +176,7 @@ def _swap(
     started = objects if fetch.verdict.holds and untrusted is None else (service,)
     writes = (*apply_drifted(observed, policy, *started), *fetch.actions)
     if not index.runs_embedder:
-        writes = _delete_unneeded(context, active)
+        writes = delete_next_embedder(index, observed, facts)
     if untrusted or not fetch.verdict.holds:
         return Step(untrusted or fetch.verdict, writes)
     obstacle = _next_embedder_obstacle(index, observed)
@@ -194,27 +204,13 @@ def _in_use(context: Context, active: str) -> Step:
     return Step(Verdict.no(Reason.EMBEDDER_IN_USE, message, remedy), stops)
 
 
-def _delete_unneeded(context: Context, active: str) -> tuple[Action, ...]:
-    """Return the writes that delete a second embedder which a former specification asked for.
-
-    It stays if it serves the active model, and while a Job runs that may fill the second column with it.
-    """
-    index, observed = context.index, context.observed
-    live = observed.children.get(("Deployment", f"{index.name}-{resources.NEXT_COMPONENT}"))
-    running = active_job(observed.jobs_of("swap"))
-    work = workers.work_of(workers.config_fingerprint(index, context.images, "swap"))
-    if live is None or serves(live, active) or (running and workers.work_of(running.config) != work):
-        return ()
-    return delete_embedder(index, observed, resources.NEXT_COMPONENT)
-
-
 def _is_refused(context: Context, facts: DatabaseFacts) -> bool:
     """Return whether the gate has not let the specified model pass; the same work would measure the same again.
 
     A refusal of another model, and a Job that failed before its gate, say nothing about the specified model.
     """
     index, swap = context.index, facts.swap
-    if swap is None or swap.stage != Stage.REFUSED or swap.to_model.name != index.spec.embedding.model:
+    if swap is None or swap.stage != Stage.REFUSED or leads_elsewhere(index, swap):
         return False
     work = workers.work_of(workers.config_fingerprint(index, context.images, "swap"))
     same_work = [job for job in context.observed.jobs_of("swap") if workers.work_of(job.config) == work]
@@ -250,21 +246,6 @@ def _next_embedder_obstacle(index: MemoryIndex, observed: Observed) -> Step | No
     pods = with_unused_gpu(index, observed, resources.NEXT_COMPONENT)
     obstacle = rollout_obstacle(name, observed.next_embedder, pods, changes=False)
     return Step(obstacle if obstacle.stalls else loading) if obstacle else None
-
-
-def _abort(context: Context) -> Step:
-    """Return the step that ends an open swap, because the specification names the active model again."""
-    index, observed = context.index, context.observed
-    deletions = delete_embedder(index, observed, resources.NEXT_COMPONENT)
-    running = active_job(observed.jobs_of("swap"))
-    if running:
-        deletions = (*deletions, Delete("Job", index.namespace, running.name, running.uid))
-    if running or any(not pod.ended for pod in observed.pods_of("swap")):
-        return Step(Verdict.no(Reason.SWAPPING, "The swap is being given up; stopping its Job."), deletions)
-    activity = "drops the second column of a swap that was given up"
-    request = JobRequest("swap-abort", workers.swap_abort_job, Reason.SWAPPING, activity)
-    step = plan_job(context, request)
-    return replace(step, actions=(*deletions, *step.actions))
 
 
 def _hand_over(index: MemoryIndex, observed: Observed, active: RecordedModel, steps: Steps) -> Steps:

@@ -64,6 +64,8 @@ def config_fingerprint(index: MemoryIndex, images: Images, component: str) -> st
         gate = spec.swap.gate.model_dump(mode="json") if spec.swap.gate else None
         parts |= {"model": spec.embedding.model, "dimensions": spec.embedding.dimensions, "gate": gate}
         parts |= {"url": embedder_url(index, NEXT_COMPONENT)}
+        if _asked_options(index):
+            parts["options"] = _asked_options(index)
     elif component == "index":
         parts |= {"m": spec.index.m, "ef": spec.index.ef_construction}
     elif component == GRAPH:

@@ -84,6 +84,15 @@ async def test_a_bad_model_is_refused_with_exit_status_4_and_the_numbers(swaps: 
     assert (code, report["stage"], report["next"]) == (0, "aborted", None)
 
 
+async def test_an_abort_that_comes_after_the_flip_is_refused_and_keeps_both_columns(swaps: SwapBench) -> None:
+    """The operator may want a swap given up in the moment in which it flips."""
+    await swaps.swap()
+    code, _, error = await _run(swaps, "abort", "--yes")
+    assert (code, json.loads(error.strip().splitlines()[-1])["reason"]) == (1, "NoSwap")
+    assert (await swaps.roles()).active.name == "small"
+    assert await swaps.work.value("SELECT count(embedding_standby) FROM memories") == 40
+
+
 async def test_too_few_questions_end_with_exit_status_5_and_how_many_are_missing(
     swaps: SwapBench, tmp_path: Path
 ) -> None:
