@@ -8,6 +8,7 @@ not show the value.
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlsplit
 
 from memory_operator.api.embedder import CaConfigMap, CaSecret, SecretKey
 from memory_operator.api.spec import Manifest, MemoryIndex
@@ -30,7 +31,7 @@ from memory_operator.resources.common import (
     secret_file,
 )
 from memory_operator.resources.database_ca import CA_FILE, ca_mount, ca_volume
-from memory_operator.resources.embedder import embedder_options, embedder_url
+from memory_operator.resources.embedder import NEXT_COMPONENT, embedder_options, embedder_url
 from memory_operator.resources.pod_template import completed
 from memory_recall.embedding.apis import OWN_OPTIONS, EmbedderApi, EmbedderOptions
 from memory_recall.errors import InvalidConfiguration
@@ -299,6 +300,7 @@ def settings(index: MemoryIndex, metrics_port: int, used: UsedEmbedders) -> list
         _EMBEDDER_URL: used.url,
         "MEMORY_EMBEDDER_API_KEY_FILE": f"{KEY_DIRECTORY}/key" if used.key else "",
         "MEMORY_EMBEDDER_CA_FILE": AUTHORITY_DIRECTORY if used.authorities else "",
+        "MEMORY_EMBEDDER_TRUSTED_HOSTS": _next_host(index) if _may_share_key(index, used) else "",
         **_option_settings(used.options),
         "MEMORY_QUERY_EGRESS": spec.embedding.query_egress.lower() if used.egress else "",
         "MEMORY_INDEX_M": str(spec.index.m),
@@ -310,3 +312,15 @@ def settings(index: MemoryIndex, metrics_port: int, used: UsedEmbedders) -> list
         "MEMORY_BACKFILL_BATCH_SIZE": str(spec.backfill.batch_size or ""),
     }
     return env(values)
+
+
+def _may_share_key(index: MemoryIndex, used: UsedEmbedders) -> bool:
+    """Return whether the second embedder of a swap asks for the key of the embedder that a worker is configured for.
+
+    Both are the operator's then. From the flip to the hand-over the database names the second one.
+    """
+    return used.key is not None and index.runs_embedder and used.url == embedder_url(index)
+
+
+def _next_host(index: MemoryIndex) -> str:
+    return urlsplit(embedder_url(index, NEXT_COMPONENT)).hostname or ""
