@@ -166,7 +166,7 @@ async def test_a_worse_model_is_refused_and_a_good_one_takes_over_under_recalls_
             stop.set()
         written = await writing
     assert recalls.faults() == []
-    assert tenant.index()["status"]["model"] == {"active": MODEL}
+    assert tenant.index()["status"]["model"] == {"active": MODEL, "previous": FORMER}
     counts = tenant.counts()
     assert tenant.wait_embedded(counts.expected) == counts.expected
     assert counts.sensitive_embedded == 0

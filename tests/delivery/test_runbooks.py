@@ -227,7 +227,8 @@ def assert_back(place: Place) -> None:
 
 
 def assert_swapped(place: Place) -> None:
-    assert place.tenant.index()["status"]["model"] == {"active": MODEL}
+    models = place.tenant.index()["status"]["model"]
+    assert (models["active"], models.get("next")) == (MODEL, None)
     assert not place.tenant.index()["spec"]["embedding"].keys() & {"source", "pooling", "maxTokens"}
     assert_installed(place)
 

@@ -292,7 +292,8 @@ class Run:
         while True:
             with suppress(DevclusterError, KeyError):
                 item = await asyncio.to_thread(tenant.index)
-                if item["status"]["model"] == {"active": model} and is_ready(item):
+                models = item["status"]["model"]
+                if models["active"] == model and "next" not in models and is_ready(item):
                     break
             if time.monotonic() - began > _LONGEST_WAIT:
                 self._incomplete.append(f"the swap to {model}, within {_LONGEST_WAIT:.0f} s")

@@ -47,6 +47,7 @@ from memory_operator.reconcile.facts import (
     RoleCertificate,
 )
 from memory_operator.reconcile.indexing.graph import may_have_graph
+from memory_operator.reconcile.swap_abort import may_be_unfinished
 from memory_operator.resources.cnpg import DatabaseObject, own_labels
 from memory_operator.resources.columns import column_names
 from memory_operator.resources.embedder import NEXT_COMPONENT, embedder_url
@@ -156,7 +157,8 @@ class Observer:
     async def observe_deletion(self, index: MemoryIndex) -> DeletionFacts:
         """Return the facts from which a deletion decides what to undo before the finalizer is removed."""
         drops, referring = index.spec.deletion_policy == "Delete", await self._referring_to_deleted(index)
-        needed, terminating, observed = drops or may_have_graph(index) or bool(referring), False, None
+        settles = may_have_graph(index) or may_be_unfinished(index)
+        needed, terminating, observed = drops or settles or bool(referring), False, None
         try:
             terminating = needed and await self._kube.is_terminating(index.namespace)
             observed = await self.observe(index) if needed and not terminating else None

@@ -3,12 +3,15 @@
 Kubernetes collects the children in the object's own namespace. A CloudNativePG Database object in another namespace is
 deleted by the operator, and its reclaim policy keeps the database. With `deletionPolicy: Delete` the operator first
 stops the workers and drops what the migrations added. With `Retain` it pauses an enabled concept graph, whose queue of
-changed memories would grow for ever; this is tried for two minutes at most. Both are done only by the MemoryIndex that
-has claimed the table. Before all of this, a deletion waits until no other MemoryIndex uses the embedder of this one.
-The finalizer stays only while something is left that the operator can undo. If the namespace,
-the Cluster or the Secret is gone for good, the finalizer is removed, and an Event says what is left behind.
+changed memories would grow for ever, and gives up an open swap, which would for ever drop the vectors that others than
+our workers write; this is tried for two minutes at most. All this is done only by the MemoryIndex that has claimed the
+table. Before all of this, a deletion waits until no other MemoryIndex uses the embedder of this one. The finalizer
+stays only while something is left that the operator can undo, or has to name: a swap that has flipped and is not
+finished. If the namespace, the Cluster or the Secret is gone for good, the finalizer is removed, and an Event says what
+is left behind.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
@@ -26,17 +29,20 @@ from memory_operator.reconcile.facts import DeletionFacts, JobState, Observed, P
 from memory_operator.reconcile.indexing.graph import may_have_graph, plan_pause
 from memory_operator.reconcile.jobs import JobRequest, plan_job
 from memory_operator.reconcile.plan import Action, Apply, Delete, Step, apply_drifted, delete_existing
+from memory_operator.reconcile.swap_abort import is_unfinished, may_be_open, may_be_unfinished, open_swap, plan_abort
 from memory_operator.reconcile.withdrawal import resume
 from memory_operator.resources import cnpg, workers
 from memory_operator.resources.network_policies import worker_policy
 from memory_operator.resources.worker_pods import ASKING
 from memory_recall.status import DatabaseFacts
+from memory_recall.swap.machine import Stage
 
 WRITERS = {"backfill", "graph", "index", "migrate", "swap", "swap-abort", "sync"}
 GONE_FOR_GOOD = {Reason.SECRET_MISSING, Reason.CLUSTER_MISSING, Reason.CNPG_MISSING}
 # Others may deliver a Secret or a Cluster again: External Secrets refreshes, GitOps applies in any order.
 GONE_AFTER = timedelta(seconds=120)
-PAUSED_WITHIN = timedelta(seconds=120)  # after which an object is deleted although its graph is still enabled
+SETTLED_WITHIN = timedelta(seconds=120)  # after which an object is deleted although its graph or swap goes on
+_DROPPED = "vectors that are written by others than our workers are dropped"
 FOREGROUND = "foregroundDeletion"  # Kubernetes' finalizer while it deletes the children first
 
 
@@ -57,19 +63,21 @@ def plan_finalizer(index: MemoryIndex, observed: Observed, actions: tuple[Action
     """Return True to add our finalizer, False to remove it, or None to leave it as it is.
 
     The finalizer is removed only if the operator knows that Kubernetes will collect every Database object that the
-    operator made for the MemoryIndex, that there is no concept graph to pause, and that no other MemoryIndex uses its
-    embedder.
+    operator made for the MemoryIndex, that there is no concept graph to pause and no swap to give up or to name, and
+    that no other MemoryIndex uses its embedder.
     """
     applied = [one.manifest for one in actions if isinstance(one, Apply) and one.manifest["kind"] == "Database"]
     made = [item for item in observed.database_objects if cnpg.is_made_for(index, item) and not item.deleting]
     owners = [cnpg.owner_uids(manifest) for manifest in applied] + [item.owner_uids for item in made]
     facts = observed.database_facts
     graph = index.spec.graph.enabled or (facts is not None and facts.graph is not None and facts.graph.enabled)
-    undone = index.spec.deletion_policy == "Delete" or graph or any(index.uid not in uids for uids in owners)
+    swap = facts is not None and is_unfinished(index, facts)
+    undone = index.spec.deletion_policy == "Delete" or graph or swap or any(index.uid not in uids for uids in owners)
     wanted = undone or bool(observed.referring)
     if wanted == (FINALIZER in index.finalizers):
         return None
-    unknown = isinstance(observed.cluster, Problem) or (facts is None and may_have_graph(index))
+    may_be = may_have_graph(index) or may_be_unfinished(index)
+    unknown = isinstance(observed.cluster, Problem) or (facts is None and may_be)
     return wanted if wanted or not unknown else None
 
 
@@ -83,7 +91,7 @@ def plan_deletion(index: MemoryIndex, facts: DeletionFacts, context: Context | N
     if facts.referring and not facts.namespace_terminating:
         message = f"The deletion waits, since its embedder is used by {users_of(facts.referring)}."
         return Ending(Step(Verdict.no(Reason.EMBEDDER_IN_USE, message)))
-    undo = _drop_or_leave if index.spec.deletion_policy == "Delete" else _pause_or_leave
+    undo = _drop_or_leave if index.spec.deletion_policy == "Delete" else _settle_or_leave
     step, left = undo(index, facts, context)
     if step is not None:
         return Ending(step)
@@ -127,18 +135,41 @@ def _drop_or_leave(index: MemoryIndex, facts: DeletionFacts, context: Context | 
     return step, [_left_in_database(index, "this MemoryIndex has not claimed the table")] if unclaimed else []
 
 
-def _pause_or_leave(index: MemoryIndex, facts: DeletionFacts, context: Context | None) -> tuple[Step | None, list[str]]:
-    """Return the next step that pauses the concept graph, if one is needed, and texts that say why it is not paused."""
-    if not may_have_graph(index):
-        return None, []
+def _settle_or_leave(
+    index: MemoryIndex, facts: DeletionFacts, context: Context | None
+) -> tuple[Step | None, list[str]]:
+    """Return the next step of what `Retain` ends in the database, if one is left, and texts about what stays there.
+
+    An enabled concept graph is paused, and an open swap is given up. A swap that has flipped is only named: to finish
+    it would drop the vectors of the former model, and whoever still writes vectors of that model would mix them with
+    those of the active one.
+    """
+    observed = context.observed.database_facts if context else None
+    is_open = may_be_open(index) or (observed is not None and open_swap(observed) is not None)
+    left = []
+    for may_be, plan, text in (
+        (may_have_graph(index), _pause_graph, _left_enabled),
+        (is_open, _give_up_swap, _left_open),
+    ):
+        step, cause = _attempt(index, facts, context, plan) if may_be else (None, "")
+        if step:
+            return step, []
+        left += [text(index, cause)] if cause else []
+    return None, [*left, *_left_flipped(index, observed)]
+
+
+def _attempt(
+    index: MemoryIndex, facts: DeletionFacts, context: Context | None, plan: Callable[[Context], Step | None]
+) -> tuple[Step | None, str]:
+    """Return the step that `plan` decides on, or why it is not waited for; neither if nothing is to be done."""
     if facts.namespace_terminating:
-        return None, [_left_enabled(index, "the object's namespace is being deleted")]
+        return None, "the object's namespace is being deleted"
     if context is None:
-        return None, [_left_enabled(index, "the operator may not read what this takes")]
-    step = _pause_graph(context)
-    if step and context.now >= (index.deleted_at or context.now) + PAUSED_WITHIN:
-        return None, [_left_enabled(index, step.verdict.message.rstrip("."))]
-    return step, []
+        return None, "the operator may not read what this takes"
+    step = plan(context)
+    if step and context.now >= (index.deleted_at or context.now) + SETTLED_WITHIN:
+        return None, step.verdict.message.rstrip(".")
+    return step, ""
 
 
 def _out_of_reach(index: MemoryIndex, facts: DeletionFacts, context: Context | None) -> str:
@@ -171,17 +202,62 @@ def _left_enabled(index: MemoryIndex, cause: str) -> str:
     )
 
 
+def _left_open(index: MemoryIndex, cause: str) -> str:
+    return (
+        f"A swap of table {index.spec.database.table} in {_database(index)} was not given up, since {cause}. If it is "
+        f"still open, {_DROPPED}; `memory swap abort --yes` gives it up."
+    )
+
+
+def _left_flipped(index: MemoryIndex, facts: DatabaseFacts | None) -> list[str]:
+    """Return a text about a swap that has flipped and is not finished; none if there is no such swap.
+
+    Where the database was not read, the last status tells.
+    """
+    models = index.status.get("model") or {}
+    active, former = models.get("active"), models.get("previous")
+    if facts is not None:
+        flipped = facts.swap if facts.swap and facts.swap.stage == Stage.FLIPPED else None
+        active, former = facts.active_name, flipped.from_model.name if flipped else None
+        former = former if is_claimed_by(index, facts) else None
+    text = (
+        f"The swap of table {index.spec.database.table} in {_database(index)} from {former} to {active} is not "
+        f"finished: the vectors of {former} are kept for the way back, and until it is, {_DROPPED}. Once they are of "
+        f"{active}, `memory swap finish --yes` finishes it."
+    )
+    return [text] if former else []
+
+
 def _pause_graph(context: Context) -> Step | None:
     """Return the next step that pauses the concept graph; None if none is enabled, or the table is not claimed."""
+    return _in_claimed_table(context, "pause the concept graph", lambda known, _: plan_pause(known))
+
+
+def _give_up_swap(context: Context) -> Step | None:
+    """Return the next step that gives up an open swap; None if none is open, or the table is not claimed."""
+
+    def plan(known: Context, facts: DatabaseFacts) -> Step | None:
+        return plan_abort(known, facts, reason=Reason.DELETING) if open_swap(facts) else None
+
+    return _in_claimed_table(context, "give up the swap", plan)
+
+
+def _in_claimed_table(
+    context: Context, what: str, plan: Callable[[Context, DatabaseFacts], Step | None]
+) -> Step | None:
+    """Return the step that `plan` decides on; None if nothing is to be done, or the table is not claimed.
+
+    If the database can not be used, the step says so; `what` names what is not done then.
+    """
     index, observed = context.index, context.observed
     database, facts = plan_database(index, observed, context.now).verdict, observed.database_facts
     if not database.holds:
-        message = f"Cannot pause the concept graph: {database.message}"
+        message = f"Cannot {what}: {database.message}"
         return Step(replace(database, status=ConditionStatus.FALSE, message=message))
     if facts is None or facts.schema_revision is None or not is_claimed_by(index, facts):
         return None
     known = identified(index, observed.cluster, facts, observed.kubernetes)
-    step = plan_pause(replace(context, index=known))
+    step = plan(replace(context, index=known), facts)
     return _guarded(index, observed, step) if step else None
 
 

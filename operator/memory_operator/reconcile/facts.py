@@ -341,9 +341,9 @@ class DeletionFacts:
         database_objects: the operator's Database objects for the MemoryIndex; None if the operator may not read them.
         referring: the other MemoryIndex objects that use the embedder of this one, as namespace/name, in order.
         namespace_terminating: whether the MemoryIndex's namespace is being deleted, so that no Job can start there.
-        observed: all facts, if the migrations are to be undone, a concept graph may have to be paused or others use the
-            embedder, and the namespace stays; None in any other case, and if the operator may not read what is needed
-            for a pause.
+        observed: all facts, if the migrations are to be undone, a concept graph may have to be paused or a swap to be
+            given up, or others use the embedder, and the namespace stays; None in any other case, and if the operator
+            may not read what is needed for a pause or for giving a swap up.
     """
 
     database_objects: tuple[DatabaseObject, ...] | None

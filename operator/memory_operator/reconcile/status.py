@@ -29,14 +29,15 @@ from memory_operator.resources.common import selector
 from memory_operator.resources.embedder import embedder_url
 from memory_recall.graph import GraphState
 from memory_recall.status import DatabaseFacts, RowCounts
+from memory_recall.swap.machine import Stage
 from memory_recall.visible_text import visible_line
 
 REQUEST_LIMIT = 64  # characters of an annotation's value that are repeated in the status
 # The maxLength of each field of the status that is a text, as the custom resource definition has it.
 LONGEST_TEXTS = {
-    "active": 253, "next": 253, "embeddedPercent": 16, "job": 253, "url": 2048, "ready": 32, "selector": 512,
-    "device": 253, "extensionVersion": 64, "schemaRevision": 64, "systemIdentifier": 32, "clusterName": 64,
-    "tableSchema": 63,
+    "active": 253, "next": 253, "previous": 253, "embeddedPercent": 16, "job": 253, "url": 2048, "ready": 32,
+    "selector": 512, "device": 253, "extensionVersion": 64, "schemaRevision": 64, "systemIdentifier": 32,
+    "clusterName": 64, "tableSchema": 63,
 }  # fmt: skip
 _LARGEST_INTEGER = 2**63 - 1
 NOT_STALLED = Verdict.no(Reason.NOT_STALLED, "Nobody needs to act.")
@@ -209,9 +210,7 @@ def _database(index: MemoryIndex, facts: DatabaseFacts | None) -> dict[str, Any]
             **({"withoutWords": rows.without_words} if rows.without_words else {}),
         },
         "graph": _graph(facts.graph),
-        "model": _without_none(
-            {"active": facts.active_name, "next": facts.next_model.name if facts.next_model else None}
-        ),
+        "model": _models(facts),
         "database": _without_none(
             {
                 "extensionVersion": facts.extension_version,
@@ -223,6 +222,17 @@ def _database(index: MemoryIndex, facts: DatabaseFacts | None) -> dict[str, Any]
             }
         ),
     }
+
+
+def _models(facts: DatabaseFacts) -> Manifest:
+    flipped = facts.swap if facts.swap and facts.swap.stage == Stage.FLIPPED else None
+    return _without_none(
+        {
+            "active": facts.active_name,
+            "next": facts.next_model.name if facts.next_model else None,
+            "previous": flipped.from_model.name if flipped else None,
+        }
+    )
 
 
 def _graph(state: GraphState | None) -> Manifest:

@@ -1,4 +1,4 @@
-"""Decide how a swap ends that the specification no longer asks for, and what has to stop before another one begins.
+"""Decide how a swap ends that nobody asks for any more, and what has to stop before another one begins.
 
 A swap that is given up loses its Job first, and another Job then drops the second column, so that the table is as it
 was. A swap that has flipped meanwhile is left alone, by the operator and by that Job. At any time at most one process
@@ -8,6 +8,7 @@ deals with a swap; a second one would be refused, or would undo what the first o
 from memory_operator.api.conditions import Verdict
 from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import MemoryIndex
+from memory_operator.reconcile.active_embedder import needs_swap
 from memory_operator.reconcile.context import Context
 from memory_operator.reconcile.embedder import delete_embedder
 from memory_operator.reconcile.facts import JobFacts, JobState, Observed
@@ -18,7 +19,7 @@ from memory_operator.resources import workers
 from memory_operator.resources.embedder import NEXT_COMPONENT, recorded_url
 from memory_recall.embedding.canary import may_be_same_file
 from memory_recall.status import DatabaseFacts
-from memory_recall.swap.machine import OPEN_STAGES
+from memory_recall.swap.machine import OPEN_STAGES, Stage
 from memory_recall.swap.state_sql import SwapRecord
 
 SWAP, ABORT = "swap", "swap-abort"  # the components of the Job of a swap, and of the Job that gives one up
@@ -27,6 +28,23 @@ SWAP, ABORT = "swap", "swap-abort"  # the components of the Job of a swap, and o
 def open_swap(facts: DatabaseFacts) -> SwapRecord | None:
     """Return the swap that has begun and has neither flipped nor been given up, or None."""
     return facts.swap if facts.swap and facts.swap.stage in OPEN_STAGES else None
+
+
+def is_unfinished(index: MemoryIndex, facts: DatabaseFacts) -> bool:
+    """Return whether a swap is to begin, is open, or has flipped without being finished."""
+    flipped = facts.swap is not None and facts.swap.stage == Stage.FLIPPED
+    return needs_swap(index, facts) or flipped or open_swap(facts) is not None
+
+
+def may_be_open(index: MemoryIndex) -> bool:
+    """Return whether a swap may be open, by the specification and the last status."""
+    models = index.status.get("model") or {}
+    return "next" in models or models.get("active", index.spec.embedding.model) != index.spec.embedding.model
+
+
+def may_be_unfinished(index: MemoryIndex) -> bool:
+    """Return whether a swap may be open, or flipped and not finished, by the specification and the last status."""
+    return may_be_open(index) or "previous" in (index.status.get("model") or {})
 
 
 def leads_elsewhere(index: MemoryIndex, swap: SwapRecord) -> bool:
@@ -44,15 +62,15 @@ def leads_elsewhere(index: MemoryIndex, swap: SwapRecord) -> bool:
     return index.runs_embedder and not may_be_same_file(to_model.digest, index.model_digest)
 
 
-def plan_abort(context: Context, facts: DatabaseFacts) -> Step:
-    """Return the next step that gives up the open swap, which leads to a model that the specification does not name."""
+def plan_abort(context: Context, facts: DatabaseFacts, *, reason: Reason = Reason.SWAPPING) -> Step:
+    """Return the next step that gives up the open swap; `reason` is that of its verdict while nothing fails."""
     index, observed = context.index, context.observed
     deletions, stops = delete_next_embedder(index, observed, facts), _deletions(index, _active_jobs(observed, SWAP))
     if stops or _has_pods(observed, SWAP):
         message = "The swap is being given up; stopping its Job."
-        return Step(Verdict.no(Reason.SWAPPING, message), (*deletions, *stops))
+        return Step(Verdict.no(reason, message), (*deletions, *stops))
     activity = "drops the second column of a swap that was given up"
-    step = plan_job(context, JobRequest(ABORT, workers.swap_abort_job, Reason.SWAPPING, activity))
+    step = plan_job(context, JobRequest(ABORT, workers.swap_abort_job, reason, activity))
     return Step(step.verdict, (*deletions, *step.actions))
 
 

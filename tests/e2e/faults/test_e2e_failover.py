@@ -128,7 +128,7 @@ def test_a_model_swap_outlives_the_death_of_the_primary_and_recalls_go_on(store:
         assert reader.exception() is not None
     store.wait_condition("ModelActive", "Active", status="True")
     assert_no_row_lost(store, MANY)
-    assert store.index()["status"]["model"] == {"active": "custom"}
+    assert store.index()["status"]["model"] == {"active": "custom", "previous": MODEL}
     assert recalled(store, MANY[0].content, model="custom") == (MANY[0].id, False)
     assert "mi-embedder-next" not in store.kubectl("get", "deployments", "-o", "name")
     store.postgres.wait_ready()

@@ -30,6 +30,7 @@ from memory_operator.reconcile.facts import (
 )
 from memory_operator.reconcile.indexing.graph import may_have_graph
 from memory_operator.reconcile.plan import Action, Apply, Delete, Patch, Plan
+from memory_operator.reconcile.swap_abort import may_be_unfinished
 from memory_operator.resources.cnpg import DatabaseObject
 from memory_operator.resources.common import ANNOTATION_STOPPED, Images
 from memory_operator.resources.model_fetch import DIRECT, FetchRoute
@@ -294,7 +295,8 @@ class Cluster:
             acknowledged = acknowledge(self.index, self.world.now)
             return acknowledged or self.world.decide(self.index, **vars(self.observe()))
         observed = self.observe()
-        undo = self.index.spec.deletion_policy == "Delete" or may_have_graph(self.index)
+        settles = may_have_graph(self.index) or may_be_unfinished(self.index)
+        undo = self.index.spec.deletion_policy == "Delete" or settles
         facts = DeletionFacts(observed.database_objects, observed=observed if undo else None)
         return self.world.conclude(self.index, facts)
 

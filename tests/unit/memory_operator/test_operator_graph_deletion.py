@@ -9,7 +9,7 @@ import pytest
 from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import FINALIZER, MemoryIndex
 from memory_operator.clients.kube import KubeError
-from memory_operator.reconcile.deletion import FOREGROUND, PAUSED_WITHIN
+from memory_operator.reconcile.deletion import FOREGROUND, SETTLED_WITHIN
 from memory_operator.reconcile.facts import DeletionFacts, JobFacts, JobState, Peers, Problem
 from memory_operator.reconcile.plan import Apply, Delete, Plan
 from memory_operator.resources import workers
@@ -129,9 +129,9 @@ def test_the_jobs_networkpolicy_is_there_before_the_job(world: World) -> None:
 def test_a_pause_that_is_impossible_is_waited_for_two_minutes_and_then_named(
     world: World, facts: dict[str, Any]
 ) -> None:
-    waits = end(world, deleted(world, since=PAUSED_WITHIN - timedelta(seconds=1), **WANTED), **facts)
+    waits = end(world, deleted(world, since=SETTLED_WITHIN - timedelta(seconds=1), **WANTED), **facts)
     assert (waits.finalizer, waits.actions) == (None, ())
-    plan = end(world, deleted(world, since=PAUSED_WITHIN, **WANTED), **facts)
+    plan = end(world, deleted(world, since=SETTLED_WITHIN, **WANTED), **facts)
     assert plan.finalizer is False
     (left,) = plan.left_behind
     assert "graph of table memories in database app of Cluster dbaas/pg was not paused" in left
@@ -139,7 +139,7 @@ def test_a_pause_that_is_impossible_is_waited_for_two_minutes_and_then_named(
 
 
 def test_a_job_that_does_not_end_is_not_waited_for_either(world: World) -> None:
-    plan = end(world, deleted(world, since=PAUSED_WITHIN, **WANTED))
+    plan = end(world, deleted(world, since=SETTLED_WITHIN, **WANTED))
     assert (plan.finalizer, len(plan.left_behind)) == (False, 1)
 
 
