@@ -28,7 +28,7 @@ from memory_recall.indexing.worker import WorkerPlan, worker_session
 from memory_recall.postgres.connection import Connection, DsnSource
 from memory_recall.postgres.session import Session
 from memory_recall.retrying import Awaited, Backoff, Patience, retry_outage
-from memory_recall.schema.models_sql import RecordedModel, active_model
+from memory_recall.schema.models_sql import RecordedModel, active_model, record_address
 from memory_recall.schema.revisions import require_schema
 from memory_recall.schema.table import STANDBY, MemoryTable, describe
 from memory_recall.swap import state_sql
@@ -164,6 +164,8 @@ class SwapProcess:
     async def _open(self, connection: Connection) -> None:
         """Continue the open swap, or open the requested swap if none is open.
 
+        Whoever follows an address of the database is to ask the embedder of this run, not that of an earlier one.
+
         Raises:
             SwapInProgress: the open swap is not the requested swap.
         """
@@ -172,6 +174,7 @@ class SwapProcess:
         target = self._request.target
         if found is not None and Stage(found.stage) in OPEN_STAGES:
             _require_same(found, target)
+            await record_address(connection, table, found.to_model.id, self._directory.recorded_url)
             if Stage(found.stage) in {Stage.REFUSED, Stage.READY}:  # measured again, perhaps by another gate
                 await state_sql.advance(connection, table, found, Stage.FILLING)
             return

@@ -172,6 +172,15 @@ async def test_a_swap_to_a_third_model_is_refused_while_one_is_open(swaps: SwapB
         await swaps.swap(target=swaps.target(name="third", digest="sha256:cc"))
 
 
+async def test_a_swap_that_goes_on_with_an_embedder_at_another_address_asks_and_records_no_former_one(
+    swaps: SwapBench,
+) -> None:
+    await swaps.swap(flip=False)
+    await swaps.work.execute("UPDATE memory_index_models SET embedder_url = 'http://127.0.0.1:9' WHERE name = 'small'")
+    assert (await swaps.swap()).stage == "flipped"
+    assert (await swaps.roles()).active.embedder_url == swaps.following.url
+
+
 async def test_a_swap_to_the_active_model_is_refused(swaps: SwapBench) -> None:
     with pytest.raises(ModelMismatch):
         await swaps.swap(target=swaps.target(name="tiny", digest="sha256:aa"))
