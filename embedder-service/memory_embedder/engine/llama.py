@@ -25,7 +25,7 @@ from memory_embedder.engine.vectors import cut_vectors, finite_scores, unit_vect
 from memory_embedder.errors import EmbedderError, ErrorKind, configuration_error
 from memory_embedder.models.gguf_header import STRIPS_ACCENTS, GgufFacts, read_header
 from memory_embedder.models.model_file import ModelFile
-from memory_embedder.models.profiles import ModelProfile, Pooling
+from memory_embedder.models.profiles import ModelProfile, Pooling, served_digest
 
 _POOLINGS = {
     Pooling.MEAN: native.LLAMA_POOLING_TYPE_MEAN,
@@ -75,7 +75,8 @@ class LlamaEngine:
         self._check_widths(options)
         vocabulary = native.llama_model_get_vocab(self._model)
         self._tokenizer = Tokenizer(vocabulary, options.profile.max_tokens, normalizes=header.strips_accents)
-        self._facts = _engine_facts(options.profile, header, backends, self._log, need, digest=digest)
+        served = digest if options.profile.pooling is Pooling.RANK else served_digest(options.profile, digest)
+        self._facts = _engine_facts(options.profile, header, backends, self._log, need, digest=served)
 
     def _check_widths(self, options: EngineOptions) -> None:
         """Check that llama.cpp will write as many numbers for each text as are read, and not fewer."""

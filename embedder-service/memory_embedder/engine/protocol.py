@@ -56,7 +56,8 @@ class EngineFacts:
 
     `contexts_estimate_bytes` is the part of the estimated memory that is taken after loading. `most_contexts` is how
     many contexts there may be at once, in the memory that there is. `width` is the number of dimensions that
-    the model itself yields, if its vectors are cut to `dimensions`; `normalizes_cut` is that of the profile.
+    the model itself yields, if its vectors are cut to `dimensions`; `normalizes_cut` is that of the profile. `digest`
+    is that of the file as it is served (`models.profiles.served_digest`).
     """
 
     dimensions: int

@@ -32,6 +32,10 @@ class Document(BaseModel):
 RerankedTexts = Annotated[list[Text | Document], Field(max_length=MOST_RERANKED, fail_fast=True)]
 Request = TypeVar("Request", bound=BaseModel)
 
+_SERVED_DIGEST = (
+    "sha256:<hex> of the model file that makes the vectors, followed by `+` and 16 hex digits of a digest of pooling "
+    "and prefixes unless they are those of the known model of this name. Vectors can be compared where it is the same."
+)
 _EXAMPLE_ONE: dict[str, JsonValue] = {
     "model": "all-MiniLM-L6-v2",
     "input": "Where is the backup of the NAS?",
@@ -117,7 +121,7 @@ class EmbeddingResponse(BaseModel):
     object: Literal["list"] = "list"
     data: list[EmbeddingItem]
     model: str
-    digest: str = Field(description="sha256:<hex> of the model file that made the vectors.")
+    digest: str = Field(description=_SERVED_DIGEST)
     skipped: list[SkippedText] | None = Field(default=None, description="Absent where every text has a vector.")
     usage: Usage
 
@@ -211,7 +215,7 @@ class ModelCard(BaseModel):
     dimensions: int
     max_tokens: int
     pooling: str
-    digest: str = Field(description="sha256:<hex> of the model file.")
+    digest: str = Field(description=_SERVED_DIGEST)
 
 
 class ModelList(BaseModel):

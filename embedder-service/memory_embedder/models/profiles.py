@@ -6,6 +6,8 @@ prefix, so that queries and documents of a model always get the prefixes that ma
 the two are equal.
 """
 
+import hashlib
+import json
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -171,6 +173,20 @@ RERANKERS: dict[str, ModelProfile] = {
         ),
     )
 }
+
+
+def served_digest(profile: ModelProfile, file_digest: str) -> str:
+    """Return the digest of a model as it is served, which models share whose vectors can be compared.
+
+    It is that of the file, `sha256:<64 hex digits>`. Unless the catalogue has a model of this name with this pooling
+    and these prefixes, `+` and 16 hex digits of a digest of pooling and prefixes follow, because another prefix or
+    pooling makes other vectors of the same file.
+    """
+    published = PROFILES.get(profile.name)
+    used = [profile.pooling, profile.query_prefix, profile.document_prefix]
+    if published and used == [published.pooling, published.query_prefix, published.document_prefix]:
+        return file_digest
+    return f"{file_digest}+{hashlib.sha256(json.dumps(used).encode()).hexdigest()[:16]}"
 
 
 def known_as(stated: str) -> ModelProfile | None:

@@ -258,7 +258,7 @@ class MemoryIndex(BaseModel):
 
     @property
     def model_digest(self) -> str | None:
-        """Return the digest of the specified model file, as embedders report it; None if no digest is specified."""
+        """Return the digest of the specified model file; None if no digest is specified."""
         source = self.spec.embedding.source
         if source is None:
             return None

@@ -48,7 +48,10 @@ from memory_recall.embedding.canary import may_be_same_file
 
 # The library repeats the mark of a recall that misses the embedder at most every 30 s; an older one is over.
 WANTED_SECONDS = 60
-OTHER_FILE_REMEDY = "Serve that file again; another file of a model is a model of another name, such as custom."
+OTHER_FILE_REMEDY = (
+    "Serve that file again, with the same pooling and prefixes; another file of a model is a model of another name, "
+    "such as custom."
+)
 NO_POD_MEANWHILE = " Recalls are by words alone meanwhile, since a GPU holds one model at a time."
 
 

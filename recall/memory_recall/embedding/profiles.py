@@ -5,6 +5,8 @@ queries and documents. It also says which languages the model was made for. The 
 catalogue, because the two packages share no code; a contract test keeps both equal.
 """
 
+import hashlib
+import json
 from dataclasses import dataclass
 from typing import Literal
 
@@ -77,3 +79,16 @@ def profile(name: str) -> ModelProfile:
     except KeyError:
         known = ", ".join(sorted(PROFILES))
         raise InvalidConfiguration(f"There is no model profile {name!r}.", f"Use one of: {known}; or custom.") from None
+
+
+def served_digest(file_digest: str, model: str, pooling: str | None, query_prefix: str, document_prefix: str) -> str:
+    """Return the digest by which a memory-embedder names a file that it serves as this model, in this way.
+
+    Unless the catalogue has a model of this name with this pooling and these prefixes, the digest ends in one of them,
+    because another prefix or pooling makes other vectors of the same file. Models whose vectors can be compared have
+    the same digest.
+    """
+    known, used = PROFILES.get(model), [pooling, query_prefix, document_prefix]
+    if known and used == [known.pooling, known.query_prefix, known.document_prefix]:
+        return file_digest
+    return f"{file_digest}+{hashlib.sha256(json.dumps(used).encode()).hexdigest()[:16]}"

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 class ServedModel:
     """A model as its embedder describes it.
 
-    `digest` identifies the weights, or is the canary of a model whose embedder names no file (`embedding.canary`). It
-    is None for a hosted model.
+    `digest` identifies the weights and how they are served (`embedding.profiles.served_digest`), or is the canary of a
+    model whose embedder names no file (`embedding.canary`). It is None for a hosted model.
     """
 
     name: str

@@ -99,7 +99,7 @@ class RecordedModel:
             )
         raise ModelMismatch(
             f"The embedder's {self.name} has digest {digest}; the vectors were made with {self.digest}.",
-            "Serve the same weights, or swap models.",
+            "Serve the same weights in the same way, or swap models.",
         )
 
 

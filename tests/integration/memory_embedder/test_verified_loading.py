@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,14 @@ def test_another_file_behind_the_same_path_is_not_the_one_that_is_loaded(
     engine = LlamaEngine(options(link))
     assert engine.facts.digest == MINILM.file_digest
     assert any("F16" in message for message in reported if "file type" in message)
+
+
+def test_a_file_that_is_served_with_another_prefix_says_another_digest(f16_file: Path) -> None:
+    """Its vectors cannot be compared with those that the same file made without one."""
+    described = [replace(MINILM, name="custom", document_prefix=prefix) for prefix in ("", "passage: ")]
+    without, prefixed = (LlamaEngine(replace(options(f16_file), profile=one)).facts.digest for one in described)
+    assert without != prefixed
+    assert {one.partition("+")[0] for one in (without, prefixed)} == {MINILM.file_digest}
 
 
 def write_weights(model: Path, _other: Path) -> None:

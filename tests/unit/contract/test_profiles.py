@@ -1,6 +1,6 @@
 """The library and the embedder never import each other; these tests keep what they share the same."""
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -31,6 +31,28 @@ def test_both_sides_agree_on_the_numbers_of_dimensions_that_a_model_yields() -> 
             except EmbedderError:
                 is_served = False
             assert profile.yields(dimensions) is is_served, (name, dimensions)
+
+
+FILE = "sha256:" + "a" * 64
+SERVED_IN_A_WAY = (
+    served.PROFILES["multilingual-e5-small"],
+    served.ModelProfile("custom", 384, 512, served.Pooling.MEAN),
+    served.ModelProfile("custom", 384, 512, served.Pooling.CLS),
+    served.ModelProfile("custom", 384, 512, served.Pooling.MEAN, document_prefix="passage: "),
+    served.ModelProfile("custom", 384, 512, served.Pooling.MEAN, query_prefix="Anfrage für: "),
+    replace(served.PROFILES["multilingual-e5-small"], document_prefix=""),
+)
+
+
+def test_both_sides_give_the_same_digest_to_a_file_that_is_served_in_the_same_way_and_to_no_other() -> None:
+    """The published way gives it that of the file, so that a catalogue's model is known by its file alone."""
+    digests = [served.served_digest(one, FILE) for one in SERVED_IN_A_WAY]
+    assert digests == [
+        known.served_digest(FILE, one.name, one.pooling.value, one.query_prefix, one.document_prefix)
+        for one in SERVED_IN_A_WAY
+    ]
+    assert digests[0] == FILE
+    assert len(set(digests)) == len(SERVED_IN_A_WAY)
 
 
 PAGE = Path(__file__).parents[3] / "docs" / "embedder.md"

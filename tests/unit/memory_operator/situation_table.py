@@ -16,6 +16,7 @@ from memory_operator.reconcile.facts import (
     RoleCertificate,
     ServingCertificate,
 )
+from memory_recall.embedding.profiles import served_digest
 from memory_recall.postgres.identity_sql import DatabaseIdentity
 from memory_recall.schema.requirements.unique_ids import id_faults
 from memory_recall.status import NO_INDEX, RowCounts
@@ -63,6 +64,10 @@ NO_POD = DeploymentFacts(replicas=0, ready=0, current=True)
 FILE, OTHER_FILE = "sha256:" + "a" * 64, "sha256:" + "b" * 64
 RECORDED = replace(FULL, active_model=replace(MODEL, digest=FILE, pooling="mean"))
 PVC = {"embedding": {"source": {"pvc": {"claimName": "models", "path": "x.gguf", "digest": FILE}}}}
+CUSTOM = {"embedding": {"model": "custom", "pooling": "mean", "maxTokens": 256, **PVC["embedding"]}}
+CUSTOM_MODEL = replace(MODEL, name="custom", digest=served_digest(FILE, "custom", "mean", "", ""), pooling="mean")
+CUSTOM_TABLE = replace(FULL, active_model=CUSTOM_MODEL)
+OTHER_PREFIX = {"embedding": {**CUSTOM["embedding"], "documentPrefix": "passage: "}}
 OTHER_PVC = {"embedding": {"source": {"pvc": {"claimName": "models", "path": "y.gguf", "digest": OTHER_FILE}}}}
 URL: dict[str, Any] = {"embedding": {"source": {"http": {"url": "https://models.example/m.gguf", "sha256": "a" * 64}}}}
 EXTERNAL = {"embedder": {"external": {"url": "http://e.ml.svc:8080"}}}
@@ -356,6 +361,9 @@ SWAPS_AND_SPECIFICATIONS = (
               {"next_embedder": SERVING, "sync": LOADING, **pods("sync", Reason.CRASH_LOOP)}, edit=NEXT, **NO_VECTOR),
     Situation("another file in the specification", "False", "ModelMismatch", FAILED, base=RECORDED, spec=PVC,
               edit=OTHER_PVC),
+    Situation("a custom model", "True", "Ready", CURRENT, base=CUSTOM_TABLE, spec=CUSTOM),
+    Situation("another prefix of a custom model", "False", "ModelMismatch", FAILED, base=CUSTOM_TABLE, spec=CUSTOM,
+              edit=OTHER_PREFIX),
     Situation("a swap while the active embedder has no pods", "False", "Swapping", IN_PROGRESS,
               {"next_embedder": SERVING, "embedder": NO_POD}, ZERO, NEXT | ZERO, **NO_RECALL,
               **no(EMBEDDER, "ScaledToZero")),

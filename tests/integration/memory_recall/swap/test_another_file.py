@@ -1,16 +1,19 @@
 """Another file under the same model name is another model: it is noticed wherever a vector is made or compared."""
 
 import pytest
+from pgvector.asyncpg import register_vector
 
 from memory_recall.embedding.client import EmbedderClient
-from memory_recall.errors import ModelMismatch
+from memory_recall.embedding.profiles import served_digest
+from memory_recall.errors import ModelMismatch, SwapInProgress
 from memory_recall.evaluation.evaluate import Question
 from memory_recall.search.result import Degraded
 from memory_recall.search.sql.visibility import EVERYONE
 from memory_recall.swap.gate import measure
 from tests.integration.memory_recall.queries import make_query
-from tests.integration.memory_recall.swap.conftest import SwapBench, at_once
+from tests.integration.memory_recall.swap.conftest import SwapBench, at_once, halved
 from tests.integration.memory_recall.swap.test_swap_recall import recalling
+from tests.integration.memory_recall.workbench import DIMENSIONS
 
 OTHER = "sha256:cc"
 QUESTIONS = [Question(str(n), f"text {n}", "all", EVERYONE, frozenset({n + 1})) for n in range(4)]
@@ -78,3 +81,22 @@ async def test_another_file_of_the_active_model_becomes_active_by_a_swap(swaps: 
             assert (result.reason, result.memories[0].content) == (None, "text 7")
             assert result.memories[0].evidence.dense_score == pytest.approx(1, abs=0.01)
     assert (await swaps.roles()).active.digest == "sha256:aa"
+
+
+async def test_a_file_that_is_served_with_another_prefix_than_before_is_embedded_anew(swaps: SwapBench) -> None:
+    """Its embedder says another digest, so that the former vectors, which are still there, are not made active."""
+    await swaps.swap()
+    embedder, prefix = swaps.work.embedder, "passage: "
+    embedder.salt, embedder.digest = prefix, served_digest("sha256:aa", "tiny", "mean", "", prefix)
+    assert (await swaps.swap(target=swaps.target(name="tiny", digest=embedder.digest))).stage == "flipped"
+    async with swaps.work.database.connection() as connection:
+        await register_vector(connection)
+        rows = await connection.fetch("SELECT content, embedding FROM memories")
+    assert all(row["embedding"] == halved(row["content"], prefix, DIMENSIONS) for row in rows)
+
+
+async def test_a_swap_goes_on_with_no_embedder_that_puts_another_prefix_before_the_texts(swaps: SwapBench) -> None:
+    await swaps.swap(flip=False)
+    swaps.following.digest = served_digest("sha256:bb", "small", "mean", "", "passage: ")
+    with pytest.raises(SwapInProgress, match="abort"):
+        await swaps.swap()
