@@ -13,6 +13,7 @@ from memory_recall.schema.columns.used import Need
 from memory_recall.schema.models_sql import RecordedModel, Roles, read_roles
 from memory_recall.schema.requirements.faults import Fault
 from memory_recall.schema.requirements.reading import table_faults
+from memory_recall.schema.requirements.taken_names import read_taken_names, taken_faults
 from memory_recall.schema.requirements.used_columns import column_faults, names_faults, shape_faults
 from memory_recall.schema.revisions import HEAD_REVISION, current_revision
 from memory_recall.schema.rules.differences import describe_differences, has_own_tables
@@ -140,7 +141,11 @@ async def inspect(connection: AnyConnection, table: str, names: ColumnNames | No
         claim=await read_claim(connection, memories) if has_state else None,
         seconds_since_wanted=await seconds_since_wanted(connection, memories) if has_state else None,
         graph=await graph_state(connection, memories) if has_state else None,
-        faults=(*names_faults(memories, names), *await table_faults(connection, memories)),
+        faults=(
+            *names_faults(memories, names),
+            *await table_faults(connection, memories),
+            *taken_faults(memories, await read_taken_names(connection, memories)),
+        ),
     )
 
 

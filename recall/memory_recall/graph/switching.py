@@ -22,6 +22,7 @@ from memory_recall.postgres.connection import Connection, DsnSource
 from memory_recall.postgres.driver_errors import translated
 from memory_recall.schema.ddl import TableChanges, literal
 from memory_recall.schema.graph_relations import CHANGES, CONCEPTS, GRAPH, drop_graph
+from memory_recall.schema.requirements.taken_names import read_taken_names, require_own_names
 from memory_recall.schema.table import NOTIFY_CHANNEL, MemoryTable, describe
 from memory_recall.schema.table_locks import locked_session
 
@@ -43,7 +44,7 @@ async def enable(
 
     Raises:
         SchemaUnsupported: the table is partitioned. If somebody truncates or detaches a partition, no rule of the
-            graph removes the links of its memories.
+            graph removes the links of its memories. Or something of others has a name of ours.
         LockNotAvailable: a table stayed locked by other sessions for `lock_seconds`.
     """
     if table.is_partitioned:
@@ -51,6 +52,7 @@ async def enable(
             f"Table {table.schema}.{table.name} is partitioned; there is no concept graph of a partitioned table.",
             "Keep the memories in an ordinary table to have one.",
         )
+    await require_own_names(connection, table)
     changes = TableChanges(connection, table, lock_seconds)
     await changes.limit_waiting()
     graph, concepts, queue = (table.own(name) for name in (GRAPH, CONCEPTS, CHANGES))
@@ -119,8 +121,10 @@ async def pause(connection: Connection, table: MemoryTable, *, lock_seconds: flo
     with the queue. `enable` fills the graph anew. What is left of a graph without its tables is dropped.
 
     Raises:
+        SchemaUnsupported: something of others has a name of ours.
         LockNotAvailable: a table stayed locked by other sessions for `lock_seconds`.
     """
+    await require_own_names(connection, table)
     changes = TableChanges(connection, table, lock_seconds)
     await changes.limit_waiting()
     graph, concepts = table.own(GRAPH), table.own(CONCEPTS)
@@ -155,5 +159,6 @@ async def disable(connection: Connection, table: MemoryTable, *, lock_seconds: f
     """
     changes = TableChanges(connection, table, lock_seconds)
     await changes.limit_waiting()
-    for statement in (*revoke(table), *drop_graph(table)):
+    taken = await read_taken_names(connection, table)
+    for statement in (*revoke(table), *drop_graph(table, others=taken.tables)):
         await changes.run(statement)

@@ -24,12 +24,13 @@ from memory_recall.postgres.driver_errors import translated
 from memory_recall.retrying import TABLE_LOCK_BACKOFF, caused_by, retry
 from memory_recall.schema.ddl import TableChanges
 from memory_recall.schema.names import index_name
+from memory_recall.schema.requirements.taken_names import require_own_names
 from memory_recall.schema.revisions import require_schema
+from memory_recall.schema.rules.expected import REBUILT
 from memory_recall.schema.table import ACTIVE, MemoryTable, VectorColumn, quoted
 from memory_recall.schema.table_locks import locked_session
 
 _LOCK_KEY = 0x6D656D6F_72796963  # "memoryic"; one rebuild per database
-_REPLACEMENT = f"{ACTIVE.purpose}_rebuilt"  # what the index is for that replaces another
 _EXCHANGE_LOCK_MS, _EXCHANGE_TRIES = 100, 200
 DEFAULT_SAMPLE = 50
 
@@ -74,10 +75,12 @@ async def build_index(
 
     Raises:
         SchemaBehind: the migrations have not run.
+        SchemaUnsupported: something of others has a name of ours.
         LockNotAvailable: another session migrates or builds for longer than `lock_seconds`.
     """
     async with locked_session(source, lock_seconds) as connection:
         memories = await require_schema(connection, table)
+        await require_own_names(connection, memories)
         await _run(connection, "SET lock_timeout = 0")  # what follows waits for others without making anybody wait
         await drop_invalid(connection, memories)
         changes = TableChanges(connection, memories, lock_seconds)
@@ -156,7 +159,7 @@ async def create_index(
 async def _rebuild(changes: TableChanges, parameters: IndexParameters) -> None:
     """Build a new index beside the index that serves recalls, then replace the old index in one transaction."""
     table = changes.table
-    ours, replacement = hnsw_name(table), index_name(table.name, _REPLACEMENT)
+    ours, replacement = hnsw_name(table), index_name(table.name, REBUILT)
     await create_index(changes, replacement, parameters)
     parts = (
         f"ALTER INDEX IF EXISTS {quoted(one.schema)}.{quoted(one.index_name(table.name, replacement))} "
@@ -180,7 +183,7 @@ async def _rebuild(changes: TableChanges, parameters: IndexParameters) -> None:
 
 async def _drop_replacement(changes: TableChanges) -> None:
     """Drop the new index, finished or not, that an interrupted rebuild left beside the index that serves recalls."""
-    replacement = index_name(changes.table.name, _REPLACEMENT)
+    replacement = index_name(changes.table.name, REBUILT)
     if changes.table.is_partitioned:
         await changes.drop_index(replacement)
         return

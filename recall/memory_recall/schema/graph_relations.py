@@ -6,6 +6,8 @@ because `memory roles` grants rights on it.
 """
 # ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
 
+from collections.abc import Container
+
 from memory_recall.schema.columns.used import TEXTS
 from memory_recall.schema.ddl import literal
 from memory_recall.schema.table import MemoryTable
@@ -91,11 +93,14 @@ def _read_columns(table: MemoryTable) -> list[str]:
     return table.read_for(*text_columns(table), "user_id")
 
 
-def drop_graph(table: MemoryTable) -> list[str]:
-    """Return statements, each for a transaction of its own, that drop the graph's triggers, tables and functions."""
+def drop_graph(table: MemoryTable, *, others: Container[str]) -> list[str]:
+    """Return statements, each for a transaction of its own, that drop the graph's triggers, tables and functions.
+
+    `others` has the full names of the tables that are not ours, although they have names of ours.
+    """
     return [
         *(f"DROP TRIGGER IF EXISTS {name} ON {table.qualified}" for name in MEMORY_TRIGGERS),
-        *(f"DROP TABLE IF EXISTS {table.own(name)}" for name in GRAPH_TABLES),
+        *(f"DROP TABLE IF EXISTS {table.own(name)}" for name in GRAPH_TABLES if table.own(name) not in others),
         *(f"DROP FUNCTION IF EXISTS {table.own(name)}" for name in GRAPH_FUNCTIONS),
     ]
 

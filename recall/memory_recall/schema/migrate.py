@@ -39,6 +39,7 @@ from memory_recall.schema.models_sql import active_model, read_roles
 from memory_recall.schema.names import index_name
 from memory_recall.schema.requirements.faults import require_none
 from memory_recall.schema.requirements.reading import table_faults
+from memory_recall.schema.requirements.taken_names import read_taken_names, taken_faults
 from memory_recall.schema.requirements.used_columns import names_faults
 from memory_recall.schema.revision_steps import revision_steps
 from memory_recall.schema.revisions import HEAD_REVISION, current_revision, version_table
@@ -109,7 +110,9 @@ class _Run:
 
     async def up(self) -> MigrationResult:
         table = await self._described_claimable()
-        require_none([*names_faults(table, self._request.columns), *await table_faults(self._connection, table)])
+        taken = await read_taken_names(self._connection, table)
+        faults = [*names_faults(table, self._request.columns), *await table_faults(self._connection, table)]
+        require_none([*faults, *taken_faults(table, taken)])
         if table.exists:
             table.require_extension()
         await self._check(table)

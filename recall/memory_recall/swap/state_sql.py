@@ -26,6 +26,7 @@ from memory_recall.postgres.driver_errors import translated
 from memory_recall.retrying import TABLE_LOCK_BACKOFF, caused_by, retry
 from memory_recall.schema.ddl import TableChanges
 from memory_recall.schema.models_sql import RecordedModel
+from memory_recall.schema.requirements.taken_names import require_own_names
 from memory_recall.schema.table import STANDBY, MemoryTable
 from memory_recall.schema.table_locks import wait_for_maintenance
 from memory_recall.swap import standby_sql
@@ -341,8 +342,10 @@ async def build_standby_index(
     What an interrupted build has left is dropped first; on a partitioned table, the build goes on.
 
     Raises:
+        SchemaUnsupported: something of others has a name of ours.
         LockNotAvailable: a partitioned table was in use by other sessions for `lock_seconds`.
     """
+    await require_own_names(connection, table)
     changes = TableChanges(connection, table, lock_seconds)
 
     async def work() -> None:

@@ -264,6 +264,10 @@ async def test_both_vector_columns_of_an_exchanged_table_count(bench: Workbench,
     """During a swap the second column holds vectors, too, even where the first one is empty."""
     await _embedded(bench)
     await bench.execute("ALTER TABLE memories ADD embedding_standby halfvec(8)")
+    await bench.execute(
+        "INSERT INTO memory_index_swaps (stage, from_model, to_model) "
+        "SELECT 'flipped', active_model, active_model FROM memory_index_state"
+    )
     await bench.execute("UPDATE memories SET embedding_standby = embedding; UPDATE memories SET embedding = NULL")
     await bench.execute(EXCHANGE)
     await bench.execute(

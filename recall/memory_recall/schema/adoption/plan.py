@@ -20,6 +20,7 @@ from memory_recall.schema.columns.names import EMBEDDING, ColumnNames
 from memory_recall.schema.requirements.faults import Fault, messages, remedies, require_none
 from memory_recall.schema.requirements.reading import table_faults
 from memory_recall.schema.requirements.server_version import server_faults
+from memory_recall.schema.requirements.taken_names import read_taken_names, taken_faults
 from memory_recall.schema.requirements.used_columns import names_faults
 from memory_recall.schema.revisions import current_revision
 from memory_recall.schema.table import MemoryTable, describe
@@ -116,6 +117,7 @@ async def plan_adoption(connection: AnyConnection, request: AdoptionRequest) -> 
             proposal, names = recorded(table), table.names
             wanted = _recorded_but_for(table.names, request)
         faults = [*names_faults(table, wanted), *await table_faults(connection, table)]
+        faults += taken_faults(table, await read_taken_names(connection, table))
         if revision is None:
             faults = with_vector_ways(faults, table, request.model)
         texts = await _texts(connection, table, seen, database.encoding, request.model)

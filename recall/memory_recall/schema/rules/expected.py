@@ -8,6 +8,7 @@ import re
 import secrets
 from typing import Any
 
+from memory_recall.schema.columns.names import OWN_SEARCH_COLUMN
 from memory_recall.schema.ddl import literal
 from memory_recall.schema.definitions import Function, Trigger, trigger_function
 from memory_recall.schema.names import index_name
@@ -34,6 +35,8 @@ from memory_recall.schema.truncated import TRUNCATED, forget_truncated
 
 TEXT_HASH = "memory_index_text_hash"
 COLUMN_MODEL = "memory_index_column_model"
+REBUILT = f"{ACTIVE.purpose}_rebuilt"
+"""What the vector index is for that is built to replace another."""
 _GUARD = "memory_index_guard"
 _STANDBY_GUARD = "memory_index_guard_standby"
 _DIRECTION = "memory_index_direction"
@@ -285,6 +288,19 @@ def partial_indexes(table: MemoryTable) -> dict[str, tuple[str, str]]:
         ACTIVE.pending_index(table.name): (key, table.pending()),
         index_name(table.name, f"{ACTIVE.purpose}_withheld"): (key, f"(NOT {table.shareable()})"),
         **words_indexes(table),
+    }
+
+
+def index_columns(table: MemoryTable) -> dict[str, list[str]]:
+    """Return by name each index that we build on the memories, with the columns of which it begins with one."""
+    vectors = [table.vector_name(column) for column in (ACTIVE, STANDBY)]
+    purposes = (ACTIVE.purpose, STANDBY.purpose, REBUILT)
+    key = [source.column for source in table.names.of("id")]
+    searched = index_name(table.name, OWN_SEARCH_COLUMN)
+    queues = (STANDBY.pending_index(table.name), *partial_indexes(table))
+    return {
+        **{index_name(table.name, purpose): vectors for purpose in purposes},
+        **{name: [OWN_SEARCH_COLUMN] if name == searched else key for name in queues},
     }
 
 

@@ -9,6 +9,7 @@ from memory_recall.schema.columns.names import OWN_SEARCH_COLUMN
 from memory_recall.schema.ddl import TableChanges, literal
 from memory_recall.schema.graph_relations import drop_graph
 from memory_recall.schema.names import index_name
+from memory_recall.schema.requirements.taken_names import TakenNames, index_parts, read_taken_names
 from memory_recall.schema.revisions import version_table
 from memory_recall.schema.rules.expected import (
     FUNCTIONS,
@@ -27,31 +28,34 @@ async def remove_additions(changes: TableChanges) -> None:
     """Drop our triggers, columns, constraints, indexes, functions and tables, and the versions last.
 
     A run that was interrupted is repeated. The column `embedding` stays if it was there before the migrations, or if
-    no record tells that it was not.
+    no record tells that it was not. What others have made under a name of ours stays.
     """
     table = changes.table
     if not await _was_migrated(changes):
         return
-    adopted = await _adopted(changes)
+    adopted, taken = await _adopted(changes), await read_taken_names(changes.connection, table)
     if table.exists:
-        await _remove_from_memories(changes, adopted=adopted)
-    for statement in drop_graph(table) if table.exists else ():
+        await _remove_from_memories(changes, taken, adopted=adopted)
+    for statement in drop_graph(table, others=taken.tables) if table.exists else ():
         await changes.run(statement)
     for name in FUNCTIONS:
         await changes.run(f"DROP FUNCTION IF EXISTS {table.own(name)}")
     for name in OWN_TABLES:
-        await changes.run(f"DROP TABLE IF EXISTS {table.own(name)}")
+        if table.own(name) not in taken.tables:
+            await changes.run(f"DROP TABLE IF EXISTS {table.own(name)}")
     await changes.run(f"DROP TABLE IF EXISTS {table.in_schema(version_table(table))}")
 
 
-async def _remove_from_memories(changes: TableChanges, *, adopted: bool) -> None:
+async def _remove_from_memories(changes: TableChanges, taken: TakenNames, *, adopted: bool) -> None:
     table = changes.table
     for trigger in (*triggers(table), TRUNCATE_TRIGGER, *STANDBY_TRIGGERS):
         await changes.run(f"DROP TRIGGER IF EXISTS {trigger.name} ON {table.qualified}")
     for name in (*partial_indexes(table), index_name(table.name, ACTIVE.purpose)):
-        await changes.drop_index(name)
+        if taken.indexes.isdisjoint(index_parts(table, name)):
+            await changes.drop_index(name)
     dropped = [f"DROP CONSTRAINT IF EXISTS {column.constraint}" for column in (STANDBY, ACTIVE)]
-    dropped.append(f"DROP COLUMN IF EXISTS {table.vector_name(STANDBY)}")
+    if not taken.standby_column:
+        dropped.append(f"DROP COLUMN IF EXISTS {table.vector_name(STANDBY)}")
     if table.names.has_own_search_column:
         dropped.append(f"DROP COLUMN IF EXISTS {OWN_SEARCH_COLUMN}")
     if not adopted:

@@ -123,7 +123,7 @@ async def test_what_an_interrupted_command_left_is_seen_and_goes(bench: Workbenc
         table = await describe(connection, "memories")
         before = await _objects(bench)
         await enable(connection, table)
-        for statement in drop_graph(table)[: interrupted + 1]:
+        for statement in drop_graph(table, others=())[: interrupted + 1]:
             await bench.execute(statement)
         assert (await graph_state(connection, table)).exists
         await pause(connection, table)

@@ -1,12 +1,14 @@
 """A swap ends with the next model's vectors where the active one's were, whatever happens on the way."""
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 
-from memory_recall.errors import ModelMismatch, NoSwap, SwapInProgress
+from memory_recall.errors import ModelMismatch, NoSwap, SchemaUnsupported, SwapInProgress
 from memory_recall.indexing.queue_sql import PendingQueue, WorkerShare
-from memory_recall.postgres.connection import connect
+from memory_recall.postgres.connection import DsnText, connect
+from memory_recall.schema.migrate import MigrationRequest, migrate
 from memory_recall.schema.revisions import require_schema
 from memory_recall.schema.table import STANDBY
 from memory_recall.status import inspect
@@ -309,3 +311,17 @@ async def test_a_cancelled_swap_process_continues_when_started_again(swaps: Swap
     swaps.following.release()
     assert (await swaps.swap()).stage == "flipped"
     assert await swaps.problems() == []
+
+
+async def test_the_column_of_a_swap_is_ours_until_the_swap_has_ended(
+    swaps: SwapBench, request_for: Callable[..., MigrationRequest]
+) -> None:
+    source = DsnText(swaps.work.database.dsn)
+    await swaps.swap(flip=False)
+    await migrate(source, request_for())
+    await swaps.swap()
+    await migrate(source, request_for(model="small"))
+    await swaps.end("finished")
+    await swaps.work.execute("ALTER TABLE memories ADD embedding_standby text")
+    with pytest.raises(SchemaUnsupported, match="no swap has added it"):
+        await migrate(source, request_for(model="small"))
