@@ -96,7 +96,8 @@ class SwapFacts:
     """The facts from which the next action of a swap is decided.
 
     `gated` says whether the next model must pass a measurement. `outcome` is the result of the measurement; it is None
-    if the model has not been measured in this run.
+    if the model has not been measured in this run. `is_rollback` says whether the swap returns to the previous model,
+    which was active with the rows that it cannot embed, so that they do not refuse it.
     """
 
     stage: Stage
@@ -106,6 +107,7 @@ class SwapFacts:
     gated: bool
     outcome: GateOutcome | None = None
     flip_wanted: bool = True
+    is_rollback: bool = False
 
 
 def decide(facts: SwapFacts) -> Action:
@@ -114,7 +116,7 @@ def decide(facts: SwapFacts) -> Action:
         (facts.stage not in OPEN_STAGES or facts.stage is Stage.REFUSED, Action.REST),
         (not facts.has_column, Action.ADD_COLUMN),
         (not facts.fill.full, Action.FILL),
-        (facts.fill.refused, Action.REFUSE),
+        (facts.fill.refused and not facts.is_rollback, Action.REFUSE),
         (not facts.index_valid, Action.INDEX),
         (facts.gated and facts.outcome is None, Action.MEASURE),
         (facts.gated and facts.outcome is not GateOutcome.PASSED, Action.REFUSE),

@@ -215,6 +215,7 @@ class SwapProcess:
             gated=self._measure is not None,
             outcome=self._verdict.outcome if self._verdict else None,
             flip_wanted=self._request.flip,
+            is_rollback=swap.is_rollback,
         )
         self._observe(swap, fill)
         action = decide(facts)

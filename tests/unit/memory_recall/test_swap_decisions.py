@@ -39,6 +39,7 @@ facts = st.builds(
     gated=st.booleans(),
     outcome=st.sampled_from([None, *GateOutcome]),
     flip_wanted=st.booleans(),
+    is_rollback=st.booleans(),
 )
 
 
@@ -48,6 +49,7 @@ facts = st.builds(
         ({"has_column": False}, Action.ADD_COLUMN),
         ({"fill": replace(FULL, pending=3)}, Action.FILL),
         ({"fill": replace(FULL, quarantined=11)}, Action.REFUSE),
+        ({"fill": replace(FULL, quarantined=11), "is_rollback": True}, Action.FLIP),
         ({"index_valid": False}, Action.INDEX),
         ({"outcome": None}, Action.MEASURE),
         ({"outcome": GateOutcome.REFUSED}, Action.REFUSE),
@@ -70,7 +72,7 @@ def test_only_a_model_that_is_filled_indexed_and_passed_is_flipped(given_facts: 
     if decide(given_facts) is Action.FLIP:
         assert given_facts.stage in OPEN_STAGES - {Stage.REFUSED}
         assert (given_facts.has_column, given_facts.index_valid, given_facts.fill.full) == (True, True, True)
-        assert not given_facts.fill.refused
+        assert given_facts.is_rollback or not given_facts.fill.refused
         assert given_facts.outcome is GateOutcome.PASSED or not given_facts.gated
 
 

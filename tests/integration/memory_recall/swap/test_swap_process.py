@@ -127,6 +127,23 @@ async def test_a_rollback_embeds_only_what_changed_since_the_flip(swaps: SwapBen
     assert await swaps.problems() == []
 
 
+@pytest.mark.parametrize("named", [False, True])
+async def test_a_rollback_is_not_refused_for_rows_that_the_previous_model_could_never_embed(
+    swaps: SwapBench, named: bool
+) -> None:
+    """They were without a vector while it was active, and are so again."""
+    swaps.work.embedder.unusable = lambda text: text.startswith("odd")
+    await swaps.work.insert("odd one", "odd two")
+    await swaps.work.backfill()
+    assert await swaps.work.embedded() == 40
+    assert (await swaps.swap()).stage == "flipped"
+    previous = swaps.target(name="tiny", digest="sha256:aa")
+    back = await (swaps.swap(target=previous) if named else swaps.swap(back=True))
+    assert (back.stage, back.message) == ("flipped", "")
+    assert (await swaps.roles()).active.name == "tiny"
+    assert await swaps.work.embedded() == 40
+
+
 async def test_a_swap_to_the_previous_model_is_a_rollback(swaps: SwapBench) -> None:
     """This happens when a person sets the specification back."""
     await swaps.swap()
