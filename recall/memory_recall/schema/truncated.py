@@ -59,12 +59,13 @@ def count_truncated(table: MemoryTable) -> str:
 async def sweep_truncated(connection: Connection, table: MemoryTable) -> None:
     """Delete the records of rows that are gone, sensitive or marked deleted, and of models without a vector column.
 
-    A record that another session has locked is left.
+    While there is a standby column, the records of every model stay: after a flip it holds vectors of the previous
+    model, which the state no longer names, and a rollback uses them. A record that another session has locked is left.
     """
-    gone = (
-        f"NOT EXISTS (SELECT FROM {table.own('memory_index_state')} s WHERE t.model IN (s.active_model, s.next_model)) "
-        f"OR NOT EXISTS (SELECT FROM {table.qualified} m WHERE {table.row('m').id} = t.id AND {table.shareable('m')})"
-    )
+    gone = f"NOT EXISTS (SELECT FROM {table.qualified} m WHERE {table.row('m').id} = t.id AND {table.shareable('m')})"
+    if table.standby_dimensions is None:
+        state = table.own("memory_index_state")
+        gone += f" OR NOT EXISTS (SELECT FROM {state} s WHERE t.model IN (s.active_model, s.next_model))"
     with translated("sweeping the records of truncated texts"):
         await connection.execute(_delete(table, gone))
 

@@ -3,8 +3,10 @@
 from memory_recall import EVERYONE
 from memory_recall.evaluation.evaluate import Question
 from memory_recall.postgres.connection import opened
-from memory_recall.schema.truncated import TRUNCATED, TruncatedTexts, list_truncated
+from memory_recall.postgres.session import opened_session
+from memory_recall.schema.truncated import TRUNCATED, TruncatedTexts, list_truncated, sweep_truncated
 from memory_recall.status import inspect
+from memory_recall.swap import state_sql
 from tests.integration.memory_recall.adopted.conftest import BOILER, KETTLE, StoreBench, only
 from tests.integration.memory_recall.adopted.test_adopted_swap import swapped
 from tests.integration.memory_recall.fake_embedder import FakeEmbedder
@@ -29,6 +31,12 @@ async def records(adopted: StoreBench) -> int:
     """How many records there are, of all models."""
     found: int = await adopted.value(f"SELECT count(*) FROM {(await adopted.table()).own(TRUNCATED)}")
     return found
+
+
+async def sweep(adopted: StoreBench) -> None:
+    """What the sync worker does once a minute."""
+    async with opened_session(adopted.source, "test") as connection:
+        await sweep_truncated(connection, await adopted.table())
 
 
 async def test_the_rows_of_texts_beyond_the_window_are_counted_and_listed(adopted: StoreBench) -> None:
@@ -81,5 +89,26 @@ async def test_each_model_of_a_swap_has_its_own_window(adopted: StoreBench) -> N
         asked = Question("q", "boiler", "all", user_id=EVERYONE, relevant=frozenset({long}))
         assert (await swapped(adopted, following, questions=[asked])).stage == "flipped"
         assert await counted(adopted) == 0
+        await sweep(adopted)
         assert (await swapped(adopted, following, questions=[], back=True)).stage == "flipped"
     assert await listed(adopted) == TruncatedTexts([long], 0)
+
+
+@only("documents")
+async def test_the_records_of_a_model_go_once_the_end_of_a_swap_has_dropped_its_vectors(adopted: StoreBench) -> None:
+    adopted.work.embedder.window = WINDOW
+    long = await adopted.add(LONG)
+    await adopted.work.backfill()
+    await adopted.index()
+    async with FakeEmbedder(dimensions=DIMENSIONS, model="small", digest="sha256:bb") as following:
+        asked = Question("q", "boiler", "all", user_id=EVERYONE, relevant=frozenset({long}))
+        assert (await swapped(adopted, following, questions=[asked])).stage == "flipped"
+    await sweep(adopted)
+    assert await records(adopted) == 1
+    async with opened_session(adopted.source, "test") as connection:
+        table = await adopted.table()
+        swap = await state_sql.latest(connection, table)
+        assert swap is not None
+        await state_sql.end(connection, table, swap, "finished", give_up_after=10)
+    await sweep(adopted)
+    assert await records(adopted) == 0
