@@ -26,7 +26,7 @@ from memory_recall.postgres.connection import DsnText, Pool
 from memory_recall.schema.columns.names import ColumnNames
 from memory_recall.schema.migrate import MigrationRequest, migrate
 from memory_recall.schema.table import describe
-from memory_recall.schema.table_locks import locked_session
+from memory_recall.schema.table_locks import Work, locked_session
 
 T = TypeVar("T")
 
@@ -265,7 +265,7 @@ class BenchmarkDatabase:
         await build_index(self._dsn)
 
     async def _fill_graph(self) -> None:
-        async with locked_session(DsnText(self._dsn), _GRAPH_SECONDS) as connection:
+        async with locked_session(DsnText(self._dsn), "memories", _GRAPH_SECONDS, Work.CHANGE) as connection:
             table = await describe(connection, "memories")
             await enable(connection, table)
             while (await fill_pass(connection, table, asyncio.Event())).more:

@@ -21,7 +21,7 @@ from memory_recall.graph import enable
 from memory_recall.graph.filling import fill_pass
 from memory_recall.postgres.connection import DsnText
 from memory_recall.schema.table import describe
-from memory_recall.schema.table_locks import locked_session
+from memory_recall.schema.table_locks import Work, locked_session
 
 MODEL = "synthetic"
 FORMAT = 3  # to be raised when rows or index change
@@ -125,7 +125,7 @@ async def _gin(owner: Any) -> None:  # noqa: ANN401  (asyncpg's connection or po
 
 
 async def _graph(dsn: str, owner: Any) -> None:  # noqa: ANN401  (asyncpg's connection)
-    async with locked_session(DsnText(dsn), _LOCK_SECONDS) as session:
+    async with locked_session(DsnText(dsn), "memories", _LOCK_SECONDS, Work.CHANGE) as session:
         table = await describe(session, "memories")
         await enable(session, table)
     while (await fill_pass(owner, table, asyncio.Event())).more:

@@ -118,11 +118,11 @@ async def _enable(settings: Settings, *, fill: bool) -> dict[str, Any]:
     from memory_recall.graph import enable
     from memory_recall.postgres.connection import opened
     from memory_recall.schema.revisions import require_schema
-    from memory_recall.schema.table_locks import locked_session
+    from memory_recall.schema.table_locks import Work, locked_session
 
     with progress_bar() as bar:
         queueing = bar.add_task("Queueing memories", total=None)
-        async with locked_session(settings.dsn(), LOCK_SECONDS) as connection:
+        async with locked_session(settings.dsn(), settings.table, LOCK_SECONDS, Work.CHANGE) as connection:
             table = await require_schema(connection, settings.table)
             changed = await enable(
                 connection,
@@ -157,9 +157,9 @@ async def _fill(settings: Settings, table: "MemoryTable") -> None:
 async def _disable(settings: Settings, *, keep: bool) -> dict[str, Any]:
     from memory_recall.graph import disable, pause
     from memory_recall.schema.table import describe
-    from memory_recall.schema.table_locks import locked_session
+    from memory_recall.schema.table_locks import Work, locked_session
 
-    async with locked_session(settings.dsn(), LOCK_SECONDS) as connection:
+    async with locked_session(settings.dsn(), settings.table, LOCK_SECONDS, Work.CHANGE) as connection:
         table = await describe(connection, settings.table)
         table.require_exists()
         await (pause if keep else disable)(connection, table, lock_seconds=LOCK_SECONDS)

@@ -24,7 +24,7 @@ from memory_recall.schema.ddl import TableChanges, literal
 from memory_recall.schema.graph_relations import CHANGES, CONCEPTS, GRAPH, drop_graph
 from memory_recall.schema.requirements.taken_names import read_taken_names, require_own_names
 from memory_recall.schema.table import NOTIFY_CHANNEL, MemoryTable, describe
-from memory_recall.schema.table_locks import locked_session
+from memory_recall.schema.table_locks import Work, locked_session
 
 _BATCH = 20_000  # memories that are queued in one statement
 
@@ -83,7 +83,7 @@ async def restore_graph(source: DsnSource, name: str, *, lock_seconds: float = 6
     Raises:
         LockNotAvailable: another migration, or another session that locks a table, has gone on for `lock_seconds`.
     """
-    async with locked_session(source, lock_seconds) as connection:
+    async with locked_session(source, name, lock_seconds, Work.CHANGE) as connection:
         table = await describe(connection, name)
         if (await graph_state(connection, table)).enabled:
             await enable(connection, table, lock_seconds=lock_seconds)

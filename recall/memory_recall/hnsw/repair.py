@@ -28,7 +28,7 @@ from memory_recall.schema.requirements.taken_names import require_own_names
 from memory_recall.schema.revisions import require_schema
 from memory_recall.schema.rules.expected import REBUILT
 from memory_recall.schema.table import ACTIVE, MemoryTable, VectorColumn, quoted
-from memory_recall.schema.table_locks import locked_session
+from memory_recall.schema.table_locks import Work, locked_session
 
 _LOCK_KEY = 0x6D656D6F_72796963  # "memoryic"; one rebuild per database
 _EXCHANGE_LOCK_MS, _EXCHANGE_TRIES = 100, 200
@@ -78,7 +78,7 @@ async def build_index(
         SchemaUnsupported: something of others has a name of ours.
         LockNotAvailable: another session migrates or builds for longer than `lock_seconds`.
     """
-    async with locked_session(source, lock_seconds) as connection:
+    async with locked_session(source, table, lock_seconds, Work.INDEX_BUILD) as connection:
         memories = await require_schema(connection, table)
         await require_own_names(connection, memories)
         await _run(connection, "SET lock_timeout = 0")  # what follows waits for others without making anybody wait

@@ -48,7 +48,7 @@ from memory_recall.schema.rules.expected import triggers
 from memory_recall.schema.rules.removal import remove_additions
 from memory_recall.schema.rules.repair import adopt, drop_directionless, mark_adopted, restore
 from memory_recall.schema.table import ACTIVE, MemoryTable, describe, quoted
-from memory_recall.schema.table_locks import locked_session
+from memory_recall.schema.table_locks import Work, locked_session
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ async def migrate(source: DsnSource, request: MigrationRequest) -> MigrationResu
             person decides what becomes of a column, of its vectors or of the model.
         TableTaken: another MemoryIndex has claimed the table.
     """
-    async with locked_session(source, request.lock_seconds) as connection:
+    async with locked_session(source, request.table, request.lock_seconds, Work.MIGRATION) as connection:
         return await _Run(connection, request).up()
 
 
@@ -96,7 +96,7 @@ async def remove(source: DsnSource, request: MigrationRequest) -> MigrationResul
     Raises:
         TableTaken: another MemoryIndex has claimed the table.
     """
-    async with locked_session(source, request.lock_seconds) as connection:
+    async with locked_session(source, request.table, request.lock_seconds, Work.MIGRATION) as connection:
         return await _Run(connection, request).down()
 
 

@@ -397,6 +397,16 @@ def _printed(key: str) -> str:
     return "E'" + doubled.replace("\\", "\\\\") + "'" if "\\" in key else f"'{doubled}'"
 
 
+async def locate(connection: AnyConnection, table: str) -> tuple[str, str]:
+    """Return schema and name of a table, which need not exist; if `table` names no schema, the search path decides.
+
+    Raises:
+        DatabaseRejected: the search path names no schema that exists.
+    """
+    schema, name, _ = await _located(connection, table)
+    return schema, name
+
+
 async def describe(connection: AnyConnection, table: str, names: ColumnNames | None = None) -> MemoryTable:
     """Look up the table in the catalog; if `table` names no schema, the search path decides.
 
@@ -406,14 +416,7 @@ async def describe(connection: AnyConnection, table: str, names: ColumnNames | N
         DatabaseRejected: the search path names no schema that exists.
         InvalidConfiguration: a text search configuration was chosen that does not exist.
     """
-    wanted = ".".join(quoted(part) for part in table.split("."))
-    given_schema, _, name = table.rpartition(".")
-    with translated("looking up the table of memories"):
-        place = await connection.fetchrow(_LOCATE, wanted, given_schema or None)
-    assert place is not None  # noqa: S101  (a SELECT without FROM yields one row)
-    schema = place["schema"]
-    if schema is None:
-        raise DatabaseRejected("The search_path names no schema that exists.", "Set search_path for the role.")
+    schema, name, search_path = await _located(connection, table)
     async with reading_catalog(connection, "looking up the table of memories"):
         suffix, recorded = await _recorded(connection, schema, name)
         known = recorded or names or OUR_NAMES
@@ -421,7 +424,7 @@ async def describe(connection: AnyConnection, table: str, names: ColumnNames | N
         columns = known.embedding, f"{known.embedding}_standby", key, words
         configuration = known.text_search_configuration
         relation = f"{quoted(schema)}.{quoted(name)}"
-        row = await connection.fetchrow(_DESCRIBE, relation, *columns, configuration, place["search_path"])
+        row = await connection.fetchrow(_DESCRIBE, relation, *columns, configuration, search_path)
     assert row is not None  # noqa: S101  (the FROM clause always yields one row)
     catalog = json.loads(row["catalog"])
     return MemoryTable(
@@ -445,6 +448,19 @@ async def describe(connection: AnyConnection, table: str, names: ColumnNames | N
         text_search_configuration=configuration_of(row["words_of_column"], configuration, row["words_as_chosen"]),
         case_folding=row["case_folding"],
     )
+
+
+async def _located(connection: AnyConnection, table: str) -> tuple[str, str, str]:
+    """Return schema and name of a table, and the search path as JSON."""
+    wanted = ".".join(quoted(part) for part in table.split("."))
+    given_schema, _, name = table.rpartition(".")
+    with translated("looking up the table of memories"):
+        place = await connection.fetchrow(_LOCATE, wanted, given_schema or None)
+    assert place is not None  # noqa: S101  (a SELECT without FROM yields one row)
+    schema = place["schema"]
+    if schema is None:
+        raise DatabaseRejected("The search_path names no schema that exists.", "Set search_path for the role.")
+    return schema, name, place["search_path"]
 
 
 async def _recorded(connection: AnyConnection, schema: str, name: str) -> tuple[str, ColumnNames | None]:

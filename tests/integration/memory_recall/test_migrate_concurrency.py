@@ -12,11 +12,12 @@ import asyncpg
 import pytest
 
 from memory_recall.errors import LockNotAvailable, PoolerRefused
+from memory_recall.graph.switching import restore_graph
 from memory_recall.hnsw.repair import IndexParameters, build_index
 from memory_recall.postgres.connection import DsnText
-from memory_recall.schema.migrate import MigrationRequest, migrate
+from memory_recall.schema.migrate import MigrationRequest, migrate, remove
 from memory_recall.schema.revisions import HEAD_REVISION
-from memory_recall.schema.table_locks import LOCK_TIMEOUT_MS
+from memory_recall.schema.table_locks import LOCK_TIMEOUT_MS, Work, locked_session
 from memory_recall.status import inspect
 from tests.integration.conftest import Database
 from tests.integration.memory_recall.workbench import migrate_and_index
@@ -48,8 +49,30 @@ async def test_a_migration_that_cannot_take_the_lock_fails_with_a_clear_error(
 ) -> None:
     async with database.connection() as other:
         await other.execute("SELECT pg_advisory_lock($1)", 0x6D656D6F_72796978)
-        with pytest.raises(LockNotAvailable, match="Another migration"):
+        with pytest.raises(LockNotAvailable, match="Another table of this database is being migrated"):
             await migrate(DsnText(database.dsn), request_for(lock_seconds=0))
+
+
+async def test_an_index_build_keeps_other_work_from_its_own_table_and_other_builds_from_the_database(
+    database: Database, request_for: Requests
+) -> None:
+    """A build may last hours, in which the guards of another table are restored all the same."""
+    source = DsnText(database.dsn)
+    await migrate(source, request_for())
+    async with locked_session(source, "memories", 1, Work.INDEX_BUILD):
+        await migrate(source, request_for(table="notes", lock_seconds=1))
+        await restore_graph(source, "notes", lock_seconds=1)
+        for work in (
+            migrate(source, request_for(lock_seconds=0)),
+            remove(source, request_for(lock_seconds=0)),
+            restore_graph(source, "public.memories", lock_seconds=0),
+        ):
+            with pytest.raises(LockNotAvailable, match="table public[.]memories"):
+                await work
+        with pytest.raises(LockNotAvailable, match="Another vector index"):
+            await build_index(source, "notes", IndexParameters(), lock_seconds=0)
+    await build_index(source, "notes", IndexParameters(), lock_seconds=1)
+    await remove(source, request_for(lock_seconds=1))
 
 
 async def test_an_index_left_invalid_by_an_interrupted_build_is_rebuilt(

@@ -3,7 +3,7 @@
 from memory_recall.postgres.connection import DsnSource
 from memory_recall.schema.ddl import TableChanges
 from memory_recall.schema.table import MemoryTable, describe, quoted
-from memory_recall.schema.table_locks import locked_session
+from memory_recall.schema.table_locks import Work, locked_session
 
 
 def fillfactor_statements(table: MemoryTable, percent: int) -> list[str]:
@@ -18,7 +18,7 @@ async def set_fillfactor(source: DsnSource, name: str, percent: int, lock_second
     Raises:
         LockNotAvailable: another session has changed or vacuumed the table for all of `lock_seconds`.
     """
-    async with locked_session(source, lock_seconds) as connection:
+    async with locked_session(source, name, lock_seconds, Work.CHANGE) as connection:
         table = await describe(connection, name)
         changes = TableChanges(connection, table, lock_seconds)
         await changes.limit_waiting()

@@ -6,12 +6,12 @@ from typing import Any
 from memory_recall.graph import enable
 from memory_recall.postgres.connection import DsnText
 from memory_recall.schema.table import describe
-from memory_recall.schema.table_locks import locked_session
+from memory_recall.schema.table_locks import Work, locked_session
 
 
 async def enable_graph(dsn: str, table: str = "memories") -> None:
     """Enable the concept graph of the table, and call it filled."""
-    async with locked_session(DsnText(dsn), 20) as connection:
+    async with locked_session(DsnText(dsn), table, 20, Work.CHANGE) as connection:
         await enable(connection, await describe(connection, table))
         await connection.execute("UPDATE memory_graph SET filled_at = now()")
 
