@@ -28,7 +28,7 @@ from memory_recall.schema.ddl import TableChanges
 from memory_recall.schema.models_sql import RecordedModel
 from memory_recall.schema.requirements.taken_names import require_own_names
 from memory_recall.schema.table import STANDBY, MemoryTable
-from memory_recall.schema.table_locks import wait_for_maintenance
+from memory_recall.schema.table_locks import try_table_lock, wait_for_maintenance
 from memory_recall.swap import standby_sql
 from memory_recall.swap.machine import Fill, GateOutcome, Stage
 
@@ -188,7 +188,7 @@ async def _with_table_lock(transaction: Callable[[], Awaitable[None]], give_up_a
     except LockNotAvailable:
         raise LockNotAvailable(
             f"The table of memories stayed in use by other sessions for {give_up_after:.0f} s.",
-            "Look for a long transaction or a vacuum of it in pg_stat_activity, and try again.",
+            "Look for a long transaction, an index build or a vacuum of it in pg_stat_activity, and try again.",
         ) from None
 
 
@@ -202,7 +202,7 @@ async def add_column(connection: Connection, table: MemoryTable, swap: SwapRecor
     async def work() -> None:
         with translated("adding the standby column"):
             async with connection.transaction():
-                await _wait_for_maintenance(connection, table)
+                await _keep_maintenance_away(connection, table)
                 for statement in standby_sql.add_standby(table, swap.to_model.dimensions):
                     await connection.execute(statement)
 
@@ -221,7 +221,7 @@ async def flip(connection: Connection, table: MemoryTable, swap: SwapRecord, *, 
     async def work() -> None:
         with translated("flipping the models"):
             async with connection.transaction(isolation="read_committed"):
-                await _wait_for_maintenance(connection, table)
+                await _keep_maintenance_away(connection, table)
                 await connection.execute(standby_sql.lock(table))
                 moved = await connection.fetchval(
                     f"UPDATE {swaps} SET stage = 'flipped', flipped_at = clock_timestamp(), updated_at = now() "
@@ -253,7 +253,7 @@ async def end(
     async def work() -> None:
         with translated("ending the swap"):
             async with connection.transaction():
-                await _wait_for_maintenance(connection, table)
+                await _keep_maintenance_away(connection, table)
                 for statement in standby_sql.drop_standby(table):
                     await connection.execute(statement)
                 moved = await connection.fetchval(
@@ -268,7 +268,15 @@ async def end(
     await _with_table_lock(work, give_up_after)
 
 
-async def _wait_for_maintenance(connection: Connection, table: MemoryTable) -> None:
+async def _keep_maintenance_away(connection: Connection, table: MemoryTable) -> None:
+    """Let no migration, index build or vacuum of the table run until the end of the transaction.
+
+    An index build goes by names, of the column and of the index that it replaces, from its beginning to its end.
+
+    Raises:
+        LockNotAvailable: one is running.
+    """
+    await try_table_lock(connection, table)
     for statement in wait_for_maintenance(table):
         await connection.execute(statement)
 

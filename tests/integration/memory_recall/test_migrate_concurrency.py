@@ -67,7 +67,7 @@ async def test_an_index_build_keeps_other_work_from_its_own_table_and_other_buil
             remove(source, request_for(lock_seconds=0)),
             restore_graph(source, "public.memories", lock_seconds=0),
         ):
-            with pytest.raises(LockNotAvailable, match="table public[.]memories"):
+            with pytest.raises(LockNotAvailable, match="table public"):
                 await work
         with pytest.raises(LockNotAvailable, match="Another vector index"):
             await build_index(source, "notes", IndexParameters(), lock_seconds=0)

@@ -6,14 +6,18 @@ from collections.abc import Callable
 import pytest
 
 from memory_recall.errors import ModelMismatch, NoSwap, SchemaUnsupported, SwapInProgress
+from memory_recall.hnsw import repair
+from memory_recall.hnsw.definition import inspect_index
+from memory_recall.hnsw.repair import IndexParameters
 from memory_recall.indexing.queue_sql import PendingQueue, WorkerShare
 from memory_recall.postgres.connection import DsnText, connect
 from memory_recall.schema.migrate import MigrationRequest, migrate
 from memory_recall.schema.revisions import require_schema
-from memory_recall.schema.table import STANDBY
+from memory_recall.schema.table import ACTIVE, STANDBY
 from memory_recall.status import inspect
 from memory_recall.swap import state_sql
 from memory_recall.swap.gate import Scores, Verdict, judge
+from memory_recall.swap.state_sql import SwapRecord
 from tests.integration.memory_recall.swap.conftest import SwapBench
 from tests.integration.memory_recall.test_usual_cosine import nearest_in_the_median
 
@@ -342,3 +346,26 @@ async def test_the_column_of_a_swap_is_ours_until_the_swap_has_ended(
     await swaps.work.execute("ALTER TABLE memories ADD embedding_standby text")
     with pytest.raises(SchemaUnsupported, match="no swap has added it"):
         await migrate(source, request_for(model="small"))
+
+
+async def test_a_flip_waits_until_a_rebuilt_index_has_taken_its_place(
+    swaps: SwapBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the names would be exchanged between the build and the drop of the old index, which is then the new one."""
+    await swaps.swap(flip=False)
+    flips: list[asyncio.Task[SwapRecord]] = []
+    create = repair.create_index
+
+    async def create_and_flip(*given: object) -> None:
+        await create(*given)  # type: ignore[arg-type]
+        flips.append(asyncio.create_task(swaps.swap()))
+        await asyncio.wait(flips, timeout=2)
+
+    monkeypatch.setattr(repair, "create_index", create_and_flip)
+    await repair.build_index(swaps.source, "memories", IndexParameters(8, 40))
+    assert (await flips[0]).stage == "flipped"
+    async with swaps.work.database.connection() as connection:
+        table = await require_schema(connection, "memories")
+        active, standby = [await inspect_index(connection, table, column) for column in (ACTIVE, STANDBY)]
+    assert (active.valid, active.ours, active.m) == (True, True, IndexParameters().m)
+    assert (standby.valid, standby.ours, standby.m) == (True, True, 8)
