@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -356,8 +357,8 @@ async def test_a_flip_waits_until_a_rebuilt_index_has_taken_its_place(
     flips: list[asyncio.Task[SwapRecord]] = []
     create = repair.create_index
 
-    async def create_and_flip(*given: object) -> None:
-        await create(*given)  # type: ignore[arg-type]
+    async def create_and_flip(*given: Any) -> None:
+        await create(*given)
         flips.append(asyncio.create_task(swaps.swap()))
         await asyncio.wait(flips, timeout=2)
 
