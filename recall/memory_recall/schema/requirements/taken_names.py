@@ -73,8 +73,11 @@ async def read_taken_names(connection: AnyConnection, table: MemoryTable) -> Tak
     async with reading_catalog(connection, "looking for names that are taken"):
         row = await connection.fetchrow(_READ, json.dumps(tables), json.dumps(indexes))
     assert row is not None  # noqa: S101  (a SELECT without FROM yields one row)
-    standby = table.standby_dimensions is not None and not await _was_added_by_swap(connection, table)
-    return TakenNames(frozenset(json.loads(row["tables"])), frozenset(json.loads(row["indexes"])), standby)
+    others = frozenset(json.loads(row["tables"]))
+    standby = table.standby_dimensions is not None and (
+        table.own("memory_index_swaps") in others or not await _was_added_by_swap(connection, table)
+    )
+    return TakenNames(others, frozenset(json.loads(row["indexes"])), standby)
 
 
 def taken_faults(table: MemoryTable, taken: TakenNames) -> list[Fault]:
