@@ -59,7 +59,7 @@ def leads_elsewhere(index: MemoryIndex, swap: SwapRecord) -> bool:
     is_asked_for = index.runs_embedder or recorded_url(index) is None
     if is_asked_for and to_model.dimensions != embedding.dimensions:
         return True
-    return index.runs_embedder and not may_be_same_file(to_model.digest, index.model_digest)
+    return index.runs_embedder and not may_be_same_file(to_model.digest, index.served_digest)
 
 
 def plan_abort(context: Context, facts: DatabaseFacts, *, reason: Reason = Reason.SWAPPING) -> Step:

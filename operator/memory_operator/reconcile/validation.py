@@ -14,7 +14,7 @@ from memory_operator.resources.columns import column_names
 from memory_operator.resources.embedder import embedder_options
 from memory_recall.embedding.apis import EmbedderApi
 from memory_recall.embedding.canary import may_be_same_file
-from memory_recall.embedding.profiles import PROFILES, served_digest
+from memory_recall.embedding.profiles import PROFILES
 from memory_recall.errors import InvalidConfiguration
 from memory_recall.status import DatabaseFacts
 
@@ -57,7 +57,7 @@ def _against_database(index: MemoryIndex, facts: DatabaseFacts) -> Verdict | Non
     embedding, database = index.spec.embedding, index.spec.database
     if needs_swap(index, facts):
         return None
-    wanted, recorded = _served_digest(index), facts.active_model.digest if facts.active_model else None
+    wanted, recorded = index.served_digest, facts.active_model.digest if facts.active_model else None
     if not may_be_same_file(recorded, wanted):
         return Verdict.no(
             Reason.MODEL_MISMATCH,
@@ -73,17 +73,3 @@ def _against_database(index: MemoryIndex, facts: DatabaseFacts) -> Verdict | Non
             f"{database.name} has {facts.embedding_dimensions}.",
         )
     return None
-
-
-def _served_digest(index: MemoryIndex) -> str | None:
-    """Return the digest of the specified file as its embedder will report it; None if no digest is specified."""
-    embedding = index.spec.embedding
-    if index.model_digest is None or embedding.model in PROFILES:
-        return index.model_digest
-    return served_digest(
-        index.model_digest,
-        embedding.model,
-        embedding.pooling,
-        embedding.query_prefix or "",
-        embedding.document_prefix or "",
-    )

@@ -11,8 +11,10 @@ from memory_operator.reconcile.core import reconcile
 from memory_operator.reconcile.facts import JobState, PodFacts, Problem
 from memory_operator.reconcile.plan import Apply, Delete, Plan
 from memory_operator.resources.workers import config_fingerprint, work_of
+from memory_recall.embedding.profiles import served_digest
 from memory_recall.swap.machine import OPEN_STAGES, Stage
 from tests.unit.memory_operator.conftest import NEXT_MODEL, START, Cluster, World, deep_update, swap_record
+from tests.unit.memory_operator.situation_table import CUSTOM, FILE
 from tests.unit.memory_operator.test_operator_swap import NEXT, arguments, change, swap
 from tests.unit.memory_operator.test_operator_swap_external import OTHER, OWN, external, own, settled
 from tests.unit.memory_operator.test_operator_swap_external import change as change_embedder
@@ -226,3 +228,14 @@ def test_an_abort_that_is_no_longer_wanted_is_stopped_before_a_swap_begins(swap:
     for _ in range(2):
         swap.reconcile()
     assert swap.running() == ["swap"]
+
+
+@pytest.mark.parametrize("prefix", ["", "passage: "])
+def test_a_swap_to_a_file_of_ones_own_is_not_given_up_for_the_way_in_which_it_is_served(
+    swap: Cluster, prefix: str
+) -> None:
+    """The embedder's digest of such a file tells its pooling and prefixes, too; another prefix is another model."""
+    change(swap, embedding=CUSTOM["embedding"])
+    fill(swap, name="custom", digest=served_digest(FILE, "custom", "mean", "", prefix))
+    swap.reconcile()
+    assert swap.running() == (["swap-abort"] if prefix else ["swap"])
