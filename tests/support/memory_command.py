@@ -8,6 +8,7 @@ import asyncio
 import multiprocessing
 import os
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -29,21 +30,35 @@ class Ended:
     errors: bytes
 
 
+@dataclass(frozen=True, slots=True)
+class _Start:
+    arguments: list[str]
+    variables: dict[str, str]
+    folder: Path
+    given: str
+    termination_log: Path | None
+
+
 async def run_memory(
-    arguments: Sequence[str], environment: Mapping[str, str | None], *, folder: Path | None = None
+    arguments: Sequence[str],
+    environment: Mapping[str, str | None],
+    *,
+    folder: Path | None = None,
+    given: str = "",
+    termination_log: Path | None = None,
 ) -> Ended:
-    """Run `memory` with these arguments, without an input, until it ends.
+    """Run `memory` with these arguments until it ends.
 
     `environment` is added to that of the tests; None removes a variable. `folder` is the working directory, by default
-    that of the tests.
+    that of the tests. `given` is the whole standard input. `termination_log` takes the place of the container's.
 
     Raises:
         TimeoutError: the command ran for more than five minutes, and was killed.
     """
     variables = {name: value for name, value in {**os.environ, **environment}.items() if value is not None}
     (output, to_output), (errors, to_errors) = _FORKED.Pipe(duplex=False), _FORKED.Pipe(duplex=False)
-    given = (list(arguments), variables, str(folder or Path.cwd()), to_output, to_errors)
-    process = _FORKED.Process(target=_command, args=given, daemon=True)
+    start = _Start(list(arguments), variables, folder or Path.cwd(), given, termination_log)
+    process = _FORKED.Process(target=_command, args=(start, to_output, to_errors), daemon=True)
     try:
         await asyncio.to_thread(process.start)
         to_output.close()
@@ -58,19 +73,23 @@ async def run_memory(
     return Ended(process.exitcode, *written)
 
 
-def _command(
-    arguments: list[str], variables: dict[str, str], folder: str, output: Connection, errors: Connection
-) -> None:
-    from memory_recall.cli.app import main
+def _command(start: _Start, output: Connection, errors: Connection) -> None:
+    from memory_recall.cli import app
+    from memory_recall.cli import output as printed
 
     os.environ.clear()
-    os.environ.update(variables)
-    os.chdir(folder)
-    with Path(os.devnull).open("rb") as nothing:
-        for written, number in ((nothing, 0), (output, 1), (errors, 2)):
-            os.dup2(written.fileno(), number)
-    sys.argv = ["memory", *arguments]
-    main()
+    os.environ.update(start.variables)
+    os.chdir(start.folder)
+    with tempfile.TemporaryFile() as given:
+        given.write(start.given.encode())
+        given.seek(0)
+        for stream, number in ((given, 0), (output, 1), (errors, 2)):
+            os.dup2(stream.fileno(), number)
+    sys.stdin = os.fdopen(0, closefd=False)  # multiprocessing has opened another one, which is empty
+    if start.termination_log:
+        printed.TERMINATION_LOG = start.termination_log
+    sys.argv = ["memory", *start.arguments]
+    app.main()
 
 
 def _all(source: Connection) -> bytes:

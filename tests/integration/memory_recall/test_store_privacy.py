@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import os
 import sys
 import traceback
 from pathlib import Path
@@ -16,28 +15,15 @@ from memory_recall.postgres.connection import DsnFile, DsnText, connect
 from memory_recall.postgres.driver_errors import translated
 from tests.integration.conftest import Database
 from tests.integration.memory_recall.workbench import Workbench
+from tests.support.memory_command import run_memory
 from tests.support.postgres_instance import APP_PASSWORD
 
 CANARY = "canary-of-a-memory"
 
 
-# The command line with a termination log that a test can read.
-_COMMAND = """
-import os, pathlib
-from memory_recall.cli import app, output
-output.TERMINATION_LOG = pathlib.Path(os.environ.get("TEST_TERMINATION_LOG", "/dev/termination-log"))
-app.main()
-"""
-
-
-async def _memory(*arguments: str, **environment: str) -> tuple[int, str]:
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", _COMMAND, *arguments,
-        env={**os.environ, **environment}, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
-    )  # fmt: skip
-    output, _ = await process.communicate()
-    assert process.returncode is not None
-    return process.returncode, output.decode()
+async def _memory(*arguments: str, termination_log: Path | None = None, **environment: str) -> tuple[int, str]:
+    ended = await run_memory(arguments, environment, termination_log=termination_log)
+    return ended.status, (ended.output + ended.errors).decode()
 
 
 @pytest.mark.promise("no-text-or-secret-in-outputs")
@@ -81,7 +67,7 @@ async def test_sources_and_rows_hide_their_content_when_printed(tmp_path: Path) 
 async def test_a_bad_connection_string_is_refused_without_being_repeated(dsn: str, tmp_path: Path) -> None:
     log = tmp_path / "termination"
     log.touch()
-    code, output = await _memory("status", "--json", MEMORY_DATABASE_URL=dsn, TEST_TERMINATION_LOG=str(log))
+    code, output = await _memory("status", "--json", MEMORY_DATABASE_URL=dsn, termination_log=log)
     assert code != 0
     assert CANARY not in output + log.read_text()
     record = json.loads(log.read_text())

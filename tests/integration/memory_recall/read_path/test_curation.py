@@ -7,6 +7,7 @@ import stat
 import sys
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from memory_recall.search import hybrid_recall
 from tests.integration.conftest import Database
 from tests.integration.memory_recall.read_path.vectors import axis
 from tests.integration.memory_recall.workbench import Ear
+from tests.support.memory_command import run_memory
 
 OLD = "The resolver of the house is pihole in the cupboard."
 NEW = "Pihole is replaced: the resolver of the house is adguard now."
@@ -413,10 +415,15 @@ async def test_the_memory_api_s_own_link_goes_when_its_mark_has_ended(
     assert [row["dst_id"] for row in await memories.pool.fetch("SELECT dst_id FROM memory_links")] == [third]
 
 
-async def run_command(database: Database, *arguments: str, before: str = "") -> tuple[int, str, str]:
-    """Run a command after the Python statements in `before`."""
+async def run_command(database: Database, *arguments: str) -> tuple[int, str, str]:
+    ended = await run_memory(["curate", *arguments], {"MEMORY_DATABASE_URL": database.dsn})
+    return ended.status, ended.output.decode(), ended.errors.decode()
+
+
+async def run_command_after(statement: str, database: Database, *arguments: str) -> tuple[int, str, str]:
+    """Run a command in a new process after a Python statement."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", f"{before}\nfrom memory_recall.cli.app import main\nmain()", "curate", *arguments,
+        sys.executable, "-c", f"{statement}\nfrom memory_recall.cli.app import main\nmain()", "curate", *arguments,
         env={**os.environ, "MEMORY_DATABASE_URL": database.dsn},
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
@@ -462,9 +469,9 @@ async def test_the_command_counts_what_it_has_written_and_says_how_much_it_has_n
         await add(memories, text, year)
     one = "from memory_recall.contrib.curation import proposal_file as file; file.MAX_PROPOSALS = 1"
     counts = []
-    for number, few in enumerate(("", one)):
+    for number, run in enumerate((run_command, partial(run_command_after, one))):
         path = tmp_path / f"{number}.jsonl"
-        code, output, errors = await run_command(database, "find", str(path), "--everyone", "--json", before=few)
+        code, output, errors = await run(database, "find", str(path), "--everyone", "--json")
         assert code == 0, errors
         found = json.loads(output)
         written = sum(found[one.value] for one in Action)
