@@ -10,6 +10,7 @@ import os
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
 import asyncpg
 import pytest
@@ -45,7 +46,15 @@ class Database:
 
 
 Fill = Callable[[Database], Awaitable[object]]
-CopyOf = Callable[[str, Fill], Awaitable[Database]]
+
+
+class CopyOf(Protocol):
+    """Gives a copy of a database that is filled once in a session; `contents` names what `fill` puts in.
+
+    Tests of a module that only read have one copy, which is `shared` and refuses to be changed.
+    """
+
+    async def __call__(self, contents: str, fill: Fill, *, shared: bool = False) -> Database: ...
 
 
 def _version() -> int:
@@ -64,7 +73,7 @@ class Databases:
         self._has_roles = False
         self._left: list[str] = []
 
-    async def create(self, original: str = "template1") -> Database:
+    async def create(self, original: str = "template1", *, read_only: bool = False) -> Database:
         """Create a database that stays for as long as the server."""
         name, server = f"test_{secrets.token_hex(6)}", self._server
         admin = await asyncpg.connect(server.superuser_dsn())
@@ -77,6 +86,8 @@ class Databases:
                 await admin.execute(f"DROP DATABASE IF EXISTS {self._left.pop()} WITH (FORCE)")
             # Its files are copied, which takes half the time of writing each page to the log.
             await admin.execute(f"CREATE DATABASE {name} OWNER {APP_ROLE} TEMPLATE {original} STRATEGY FILE_COPY")
+            if read_only:
+                await admin.execute(f"ALTER DATABASE {name} SET default_transaction_read_only = on")
         finally:
             await admin.close()
         return Database(name=name, dsn=server.dsn(name), superuser_dsn=server.superuser_dsn(name), server=server)
@@ -127,19 +138,33 @@ def originals() -> dict[str, str]:
     return {}
 
 
+@pytest.fixture(scope="module")
+def shared_copies(databases: Databases) -> Iterator[dict[str, Database]]:
+    """The copies that several tests of a module read, by what they contain."""
+    copies: dict[str, Database] = {}
+    yield copies
+    databases.leave(*copies.values())
+
+
 @pytest.fixture
-def copy_of(databases: Databases, originals: dict[str, str]) -> Iterator[CopyOf]:
+def copy_of(databases: Databases, originals: dict[str, str], shared_copies: dict[str, Database]) -> Iterator[CopyOf]:
     """Copies a database that is filled once in a session, which is much faster than filling one for each test."""
     copies: list[Database] = []
 
-    async def copy(contents: str, fill: Fill) -> Database:
+    async def copy(contents: str, fill: Fill, *, shared: bool = False) -> Database:
+        if shared and contents in shared_copies:
+            return shared_copies[contents]
         if contents not in originals:
             original = await databases.create()
             await original.create_extension()
             await fill(original)
             originals[contents] = original.name
-        copies.append(await databases.create(originals[contents]))
-        return copies[-1]
+        made = await databases.create(originals[contents], read_only=shared)
+        if shared:
+            shared_copies[contents] = made
+        else:
+            copies.append(made)
+        return made
 
     yield copy
     databases.leave(*copies)

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, Protocol
 
 import asyncpg
 import pytest
@@ -77,7 +77,12 @@ class Memories:
 
 
 FillTable = Callable[[Memories], Awaitable[None]]
-CopyWith = Callable[[str, FillTable], Awaitable[Database]]
+
+
+class CopyWith(Protocol):
+    """As `CopyOf`, of a database whose table of memories is filled by `fill_table`."""
+
+    async def __call__(self, contents: str, fill_table: FillTable, *, shared: bool = False) -> Database: ...
 
 
 @pytest.fixture
@@ -120,13 +125,13 @@ async def memories(database: Database) -> AsyncIterator[Memories]:
 async def copy_with(copy_of: CopyOf, request_for: Callable[..., Any]) -> CopyWith:
     """Gives a database whose table of memories was filled once in the session."""
 
-    async def copy(contents: str, fill_table: FillTable) -> Database:
+    async def copy(contents: str, fill_table: FillTable, *, shared: bool = False) -> Database:
         async def fill_database(empty: Database) -> None:
             await migrate_and_index(DsnText(empty.dsn), request_for(dimensions=DIMENSIONS, model="tiny"))
             async with open_memories(empty) as store:
                 await fill_table(store)
 
-        return await copy_of(contents, fill_database)
+        return await copy_of(contents, fill_database, shared=shared)
 
     return copy
 
@@ -143,7 +148,8 @@ def fetched(monkeypatch: pytest.MonkeyPatch) -> Fetched:
     return Fetched(monkeypatch)
 
 
-async def _fill_rankings(memories: Memories) -> None:
+async def fill_rankings(memories: Memories) -> None:
+    """Insert the rows of `filled`."""
     await fill(memories)
     await memories.pool.execute("INSERT INTO memories (content) SELECT 'ripe tomatoes' FROM generate_series(1, 120)")
     await memories.add(f"tomatoes {'and much else ' * 30}", vector=axis(1.0, 0.01))
@@ -157,7 +163,7 @@ async def _fill_rankings(memories: Memories) -> None:
 @pytest.fixture
 async def filled_database(copy_with: CopyWith) -> Database:
     """A database with the rows of `filled`."""
-    return await copy_with("rankings", _fill_rankings)
+    return await copy_with("rankings", fill_rankings)
 
 
 @pytest.fixture

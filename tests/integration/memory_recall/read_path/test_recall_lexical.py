@@ -55,10 +55,23 @@ async def fill(memories: Memories) -> None:
         )
 
 
+async def fill_analyzed(memories: Memories) -> None:
+    await fill(memories)
+    await memories.pool.execute("UPDATE memories SET user_id = 'ana' WHERE id % 3 = 0")
+    await memories.pool.execute("ANALYZE memories")
+
+
 @pytest.fixture
 async def worded(copy_with: CopyWith) -> AsyncIterator[Memories]:
-    """300 rows of random words, a few of them deleted."""
-    async with open_memories(await copy_with("words", fill)) as store:
+    """300 rows of random words, a few of them deleted; no test changes them."""
+    async with open_memories(await copy_with("words", fill, shared=True)) as store:
+        yield store
+
+
+@pytest.fixture
+async def analyzed(copy_with: CopyWith) -> AsyncIterator[Memories]:
+    """The same rows with Postgres's statistics of them; every third is ana's."""
+    async with open_memories(await copy_with("analysed words", fill_analyzed, shared=True)) as store:
         yield store
 
 
@@ -147,20 +160,18 @@ async def test_a_small_row_budget_is_spent_on_the_rarest_term(memories: Any) -> 
 )
 @pytest.mark.parametrize("user", [EVERYONE, "ana"])
 async def test_bm25_scores_of_a_large_table_equal_the_textbook_formula(
-    worded: Memories, monkeypatch: pytest.MonkeyPatch, query: str, user: str | Everyone
+    analyzed: Memories, monkeypatch: pytest.MonkeyPatch, query: str, user: str | Everyone
 ) -> None:
     """Terms in the statistics are read or intersected with others; the best rows are the same, also with filters."""
     monkeypatch.setattr(bm25, "SMALL_TABLE", 0)
     monkeypatch.setattr(bm25, "_RARE_ROWS_SCALE", 0)
-    await worded.pool.execute("UPDATE memories SET user_id = 'ana' WHERE id % 3 = 0")
-    await worded.pool.execute("ANALYZE memories")
-    expected = await reference_bm25(worded, query)
+    expected = await reference_bm25(analyzed, query)
     if user == "ana":
         expected = {one: score for one, score in expected.items() if one % 3 == 0}
     best = sorted(expected.values(), reverse=True)
     for rare_rows in (0, 20, 500):
         monkeypatch.setattr(bm25, "_LEAST_RARE_ROWS", rare_rows)
-        result = await worded.recalling(fusion=Fusion(importance=False)).recall(
+        result = await analyzed.recalling(fusion=Fusion(importance=False)).recall(
             make_query(query, mode="lexical", limit=10, user_id=user)
         )
         scores = [expected[one] for one in result.ids]
@@ -169,11 +180,10 @@ async def test_bm25_scores_of_a_large_table_equal_the_textbook_formula(
         assert len(scores) == min(10, len(expected)), f"{rare_rows} rare rows"
 
 
-async def test_a_large_table_takes_frequencies_from_the_last_analyze(worded: Memories) -> None:
+async def test_a_large_table_takes_frequencies_from_the_last_analyze(analyzed: Memories) -> None:
     """Where counting would take too long, the common terms are those of Postgres's own statistics."""
-    await worded.pool.execute("ANALYZE memories")
     query, statistics = make_query("zfs dongle kettle", mode="lexical"), CollectionStatistics(1_000_000, 22.0, 2.0)
-    async with worded.pool.acquire() as connection:
+    async with analyzed.pool.acquire() as connection:
         sql, arguments = statement(RecallPlan(query, await describe(connection, "memories"), statistics=statistics))
         rows = await connection.fetch(sql, *arguments)
     assert "pg_stats" in sql

@@ -14,8 +14,9 @@ from memory_recall.search.options import RecallOptions
 from memory_recall.search.period import Period
 from memory_recall.search.sql import bm25, parallel
 from memory_recall.search.sql.filters import Filters
+from tests.integration.conftest import Database
 from tests.integration.memory_recall.queries import make_query
-from tests.integration.memory_recall.read_path.conftest import PATIENT
+from tests.integration.memory_recall.read_path.conftest import PATIENT, CopyWith, Memories, fill_rankings
 from tests.integration.memory_recall.read_path.splitting import Fetched, judged
 
 LAST_WEEK = Period(datetime.now(UTC) - timedelta(days=7), datetime.now(UTC))
@@ -34,6 +35,17 @@ RECALLS: dict[str, dict[str, Any]] = {
 }
 
 
+async def fill(memories: Memories) -> None:
+    await fill_rankings(memories)
+    await memories.pool.execute("UPDATE memory_index_models SET usual_cosine = 0.2")
+
+
+@pytest.fixture
+async def filled_database(copy_with: CopyWith) -> Database:
+    """The rows of `filled`, and the usual cosine that levels of relevance need; no test changes them."""
+    return await copy_with("rankings with their usual cosine", fill, shared=True)
+
+
 @pytest.fixture(params=["counted", "estimated"])
 def frequencies(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both ways in which a word's frequency is known."""
@@ -48,7 +60,6 @@ async def test_parallel_legs_give_the_answer_of_the_single_statement(
     filled: Any, embedder: Any, fetched: Fetched, query: str, options: Any
 ) -> None:
     """The same rows in the same order with the same scores."""
-    await filled.pool.execute("UPDATE memory_index_models SET usual_cosine = 0.2")
     one = await filled.recalling(embedder, parallel_legs=False).recall(make_query(query, **options))
     assert len(fetched.sessions) == 1
     fetched.sessions.clear()
