@@ -2,7 +2,8 @@
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ from memory_recall.schema.migrate import MigrationRequest, migrate
 from memory_recall.schema.table import MemoryTable, describe
 from memory_recall.transfer.export_jsonl import exporting
 from memory_recall.transfer.import_jsonl import import_memories
-from tests.integration.conftest import CopyOf, Database
+from tests.integration.conftest import CopyOf, Database, Fill
 from tests.integration.memory_recall.graph.workbench import fill
 
 PATH = "/api/memories/recall"
@@ -66,9 +67,14 @@ ROWS = (
     " ('boiler PIN of Bo', '{bo}', true, NULL), ('boiler pressure lower', '{ana}', false, '[1,0,0,0,0,0,0,0]')"
 )
 
-pytestmark = [
-    pytest.mark.parametrize("kind", TYPES, ids=lambda kind: kind.name),
-]
+# All that reads or writes owners names them by the same functions, so few types are enough where one of each kind is.
+BY_NAME = {kind.name: kind for kind in TYPES}
+FEW = [BY_NAME[name] for name in ("text", "uuid", "integer")]
+LAYOUTS = ["one table", "partitioned by user"]
+
+
+def types(*kinds: OwnerType) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("kind", kinds, ids=lambda kind: kind.name)
 
 
 @dataclass
@@ -79,15 +85,20 @@ class Typed:
     pool: "asyncpg.Pool[asyncpg.Record]"
     table: MemoryTable
     recall: HybridRecall
+    recalls: list[str]  # the statements of recalls that were sent
 
 
-@pytest.fixture(params=["one table", "partitioned by user"])
-async def typed(
-    kind: OwnerType, copy_of: CopyOf, request_for: Callable[..., MigrationRequest], request: pytest.FixtureRequest
-) -> Any:
-    partitioned = request.param != "one table"
+@pytest.fixture(params=LAYOUTS)
+def layout(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def contents(kind: OwnerType, layout: str, request_for: Callable[..., MigrationRequest]) -> tuple[str, Fill]:
+    """What a database with the table is called, and what makes the table."""
 
     async def create(database: Database) -> None:
+        partitioned = layout != LAYOUTS[0]
         async with database.connection() as connection:
             key, by = ("id, user_id", "PARTITION BY LIST (user_id)") if partitioned else ("id", "")
             await connection.execute(TYPED.format(kind=kind.name, key=key, by=by))
@@ -104,15 +115,42 @@ async def typed(
                 await enable(connection, table)
                 await fill(connection, table)
 
-    database = await copy_of(f"owners {kind.name} {request.param}", create)
-    async with asyncpg.create_pool(database.dsn, min_size=1) as pool:
+    return f"owners {kind.name} {layout}", create
+
+
+@asynccontextmanager
+async def opened(database: Database) -> AsyncIterator[Typed]:
+    recalls: list[str] = []
+
+    def note(sent: Any) -> None:
+        if "gate AS" in sent.query:
+            recalls.append(sent.query)
+
+    async def listen(connection: Any) -> None:
+        connection.add_query_logger(note)
+
+    async with asyncpg.create_pool(database.dsn, min_size=1, init=listen) as pool:
         async with pool.acquire() as connection:
             table = await describe(connection, "memories")
         recall = HybridRecall(pool, None, RecallOptions(time_budget=60))
-        yield Typed(database, pool, table, recall)
+        yield Typed(database, pool, table, recall, recalls)
         await recall.close()
 
 
+@pytest.fixture
+async def typed(contents: tuple[str, Fill], copy_of: CopyOf) -> AsyncIterator[Typed]:
+    """The table, which cannot be changed."""
+    async with opened(await copy_of(*contents, shared=True)) as made:
+        yield made
+
+
+@pytest.fixture
+async def changeable(contents: tuple[str, Fill], copy_of: CopyOf) -> AsyncIterator[Typed]:
+    async with opened(await copy_of(*contents)) as made:
+        yield made
+
+
+@types(*TYPES)
 @pytest.mark.finding("database F1")
 @pytest.mark.parametrize("lexical", ["bm25", "ts_rank"])
 async def test_a_recall_finds_one_users_memories_and_names_their_owner(
@@ -126,6 +164,7 @@ async def test_a_recall_finds_one_users_memories_and_names_their_owner(
     await recall.close()
 
 
+@types(*TYPES)
 async def test_everybodys_memories_have_owners_and_hide_the_sensitive_ones_of_others(
     kind: OwnerType, typed: Typed
 ) -> None:
@@ -135,6 +174,7 @@ async def test_everybodys_memories_have_owners_and_hide_the_sensitive_ones_of_ot
         assert {memory.owner for memory in found.memories} == {kind.ana, kind.bo}
 
 
+@types(*TYPES)
 @pytest.mark.finding("database F2")
 async def test_the_router_answers_with_owners_as_text(kind: OwnerType, typed: Typed) -> None:
     for identity in (kind.ana, kind.respelled, kind.native):
@@ -144,16 +184,25 @@ async def test_the_router_answers_with_owners_as_text(kind: OwnerType, typed: Ty
         assert shown == sorted([(kind.ana, None), (kind.ana, None), (kind.bo, kind.bo)])
 
 
+@types(*(kind for kind in TYPES if kind.nobody))
 @pytest.mark.finding("database F2")
 async def test_an_id_that_no_user_can_have_is_refused_and_not_searched(kind: OwnerType, typed: Typed) -> None:
+    await typed.recall.recall(RecallQuery("boiler", user_id=kind.ana))
+    assert len(typed.recalls) == 1
     for nobody in kind.nobody:
         with pytest.raises(InvalidInput, match="`user_id` cannot be used"):
             await typed.recall.recall(RecallQuery("boiler", user_id=nobody))
         answer = await asked(typed.recall, nobody)
         assert answer.status_code == (422 if nobody else 401)
         assert nobody == "" or nobody not in answer.text
+    assert len(typed.recalls) == 1
 
 
+@pytest.mark.parametrize(
+    ("kind", "layout"),
+    [*((kind, LAYOUTS[0]) for kind in FEW), (BY_NAME["integer"], LAYOUTS[1])],
+    ids=lambda value: getattr(value, "name", value),
+)
 @pytest.mark.finding("database F2")
 async def test_the_commands_show_owners_and_refuse_what_is_none(
     kind: OwnerType, typed: Typed, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -185,27 +234,29 @@ async def test_the_commands_show_owners_and_refuse_what_is_none(
             assert (refused.exit_code, refused.stderr.split(":")[0]) == (1, "InvalidInput"), (command, nobody)
 
 
+@types(*FEW)
 async def test_an_export_is_imported_again_without_a_change_and_a_wrong_owner_is_named(
-    kind: OwnerType, typed: Typed
+    kind: OwnerType, changeable: Typed
 ) -> None:
-    async with typed.pool.acquire() as pooled:
+    async with changeable.pool.acquire() as pooled:
         connection: Any = pooled
-        async with exporting(connection, typed.table) as export:
+        async with exporting(connection, changeable.table) as export:
             lines = [json.dumps(line).encode() async for line in export.memories()]
         assert {json.loads(line)["user_id"] for line in lines} == {kind.ana, kind.bo}
-        assert (await import_memories(connection, typed.table, lines)).unchanged == 3
+        assert (await import_memories(connection, changeable.table, lines)).unchanged == 3
         await connection.execute("DELETE FROM memories")
-        assert (await import_memories(connection, typed.table, lines)).inserted == 3
+        assert (await import_memories(connection, changeable.table, lines)).inserted == 3
         assert await connection.fetchval("SELECT count(*) FROM memories WHERE user_id::text = $1", kind.ana) == 2
         if isinstance(kind.native, int):
             line = json.dumps({"id": 90, "content": "a number", "user_id": kind.native}).encode()
-            assert (await import_memories(connection, typed.table, [line])).inserted == 1
+            assert (await import_memories(connection, changeable.table, [line])).inserted == 1
         for nobody in kind.nobody:
             wrong = [lines[0], json.dumps({"id": 91, "content": "x", "user_id": nobody}).encode()]
             with pytest.raises(InvalidInput, match="line 2: `user_id` cannot be used"):
-                await import_memories(connection, typed.table, wrong)
+                await import_memories(connection, changeable.table, wrong)
 
 
+@types(*FEW)
 @pytest.mark.finding("database F1")
 async def test_graph_curation_and_labelling_read_one_owners_memories(kind: OwnerType, typed: Typed) -> None:
     async with typed.pool.acquire() as pooled:
@@ -222,6 +273,7 @@ async def test_graph_curation_and_labelling_read_one_owners_memories(kind: Owner
     assert sorted(await store.draw(9, seed=1, user=kind.respelled, without=())) == [1, 4]
 
 
+@types(*TYPES)
 @pytest.mark.finding("database F1")
 async def test_an_index_on_the_column_or_one_partition_alone_is_read(kind: OwnerType, typed: Typed) -> None:
     """Also by the plan that serves all values of a prepared statement."""
