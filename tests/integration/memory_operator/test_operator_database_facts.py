@@ -13,11 +13,18 @@ from memory_recall.embedding.profiles import ModelProfile
 from memory_recall.postgres.connection import DsnText
 from memory_recall.schema.migrate import MigrationRequest, migrate
 from memory_recall.status import DatabaseFacts
+from tests.integration.conftest import CopyOf, Database
 from tests.integration.memory_recall.workbench import migrate_and_index
 from tests.unit.memory_operator.conftest import anywhere
 
 MIGRATIONS = Path(__file__).resolve().parents[3] / "migrations"
 REQUEST = MigrationRequest("memories", ModelProfile("tiny", 8, 256, "mean"), MIGRATIONS)
+
+
+@pytest.fixture
+async def migrated(copy_of: CopyOf) -> Database:
+    """A database that was migrated for the operator's object, without rows."""
+    return await copy_of("migrated for the operator", lambda empty: migrate(DsnText(empty.dsn), REQUEST))
 
 
 async def facts(dsn: str) -> DatabaseFacts:
@@ -33,11 +40,10 @@ async def test_an_empty_database_offers_the_extension_and_has_no_schema(bare_dat
     assert (found.schema_current, found.schema_revision, found.active_name) == (False, None, None)
 
 
-async def test_a_migrated_database_is_current_and_has_its_model(database: Any) -> None:
-    await migrate(DsnText(database.dsn), REQUEST)
-    async with database.connection() as connection:
+async def test_a_migrated_database_is_current_and_has_its_model(migrated: Any) -> None:
+    async with migrated.connection() as connection:
         await connection.execute("INSERT INTO memories (content, is_sensitive) VALUES ('a', false), ('b', true)")
-    found = await facts(database.dsn)
+    found = await facts(migrated.dsn)
     assert found.schema_current
     assert not found.schema_ahead
     assert (found.embedding_dimensions, found.active_name, found.index.valid) == (8, "tiny", False)
@@ -45,24 +51,22 @@ async def test_a_migrated_database_is_current_and_has_its_model(database: Any) -
 
 
 @pytest.mark.finding("D10")
-async def test_the_file_and_the_pooling_that_made_the_vectors_are_read_as_they_were_recorded(database: Any) -> None:
-    await migrate(DsnText(database.dsn), REQUEST)
-    found = await facts(database.dsn)
+async def test_the_file_and_the_pooling_that_made_the_vectors_are_read_as_they_were_recorded(migrated: Any) -> None:
+    found = await facts(migrated.dsn)
     assert found.active_model is not None
     assert (found.active_model.digest, found.active_model.pooling) == (None, "mean"), "the first backfill records it"
-    async with database.connection() as connection:
+    async with migrated.connection() as connection:
         await connection.execute("UPDATE memory_index_models SET digest = 'sha256:aa'")
-    recorded = (await facts(database.dsn)).active_model
+    recorded = (await facts(migrated.dsn)).active_model
     assert recorded is not None
     assert recorded.digest == "sha256:aa"
 
 
-async def test_the_widest_table_is_observed_within_what_a_server_may_send(database: Any) -> None:
-    await migrate(DsnText(database.dsn), REQUEST)
-    async with database.connection() as connection:
+async def test_the_widest_table_is_observed_within_what_a_server_may_send(migrated: Any) -> None:
+    async with migrated.connection() as connection:
         columns = (f"ADD COLUMN {'column' * 9}{number} text" for number in range(1550))
         await connection.execute(f"ALTER TABLE memories {', '.join(columns)}")
-    assert (await facts(database.dsn)).schema_current
+    assert (await facts(migrated.dsn)).schema_current
 
 
 async def test_the_version_of_postgres_is_read_without_what_a_distribution_adds_to_it(database: Any) -> None:
@@ -87,11 +91,10 @@ async def test_the_owner_of_the_database_is_read_from_any_role(database: Any) ->
     assert (await facts(database.dsn)).database_owner == f"{name}_landlord"
 
 
-async def test_a_revision_of_a_newer_operator_is_recognised(database: Any) -> None:
-    await migrate(DsnText(database.dsn), REQUEST)
-    async with database.connection() as connection:
+async def test_a_revision_of_a_newer_operator_is_recognised(migrated: Any) -> None:
+    async with migrated.connection() as connection:
         await connection.execute("UPDATE memory_index_alembic_version__memories SET version_num = '9999'")
-    assert (await facts(database.dsn)).schema_ahead
+    assert (await facts(migrated.dsn)).schema_ahead
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from memory_recall.schema.migrate import MigrationRequest, migrate
 from memory_recall.schema.revisions import require_schema
 from memory_recall.status import DatabaseFacts
 from memory_recall.swap import state_sql
-from tests.integration.conftest import Database
+from tests.integration.conftest import CopyOf, Database
 from tests.unit.memory_operator.conftest import anywhere
 
 MIGRATIONS = Path(__file__).resolve().parents[3] / "migrations"
@@ -35,14 +35,22 @@ SELECT id, memory_index_text_hash(content), 5, 'EmbedderRejected', 'infinity' FR
 _SENT = re.compile(r"(?:statement|execute [^:]*|LOG:  duration): (.*?)(?=\n\d{4}-\d\d-\d\d |\Z)", re.DOTALL)
 
 
-async def migrated(database: Database) -> None:
-    await migrate(DsnText(database.dsn), REQUEST)
-    async with database.connection() as connection:
-        await connection.execute(ROWS)
+@pytest.fixture
+async def database(copy_of: CopyOf) -> Database:
+    """A migrated database with a row of each kind."""
+
+    async def fill(empty: Database) -> None:
+        await migrate(DsnText(empty.dsn), REQUEST)
+        async with empty.connection() as connection:
+            await connection.execute(ROWS)
+
+    return await copy_of("a row of each kind for the operator", fill)
+
+
+async def migrated(_database: Database) -> None: ...
 
 
 async def indexed(database: Database) -> None:
-    await migrated(database)
     await build_index(DsnText(database.dsn), "memories", IndexParameters())
 
 
@@ -57,7 +65,6 @@ async def swapping(database: Database) -> None:
 
 
 async def with_graph(database: Database) -> None:
-    await migrated(database)
     async with database.connection() as connection:
         await enable(connection, await require_schema(connection, "memories"))
 

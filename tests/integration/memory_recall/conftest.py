@@ -9,7 +9,7 @@ import pytest
 from pgvector.asyncpg import register_vector
 
 from memory_recall.embedding.profiles import ModelProfile
-from memory_recall.postgres.connection import Connection, DsnText, connect
+from memory_recall.postgres.connection import Connection, DsnText, opened
 from memory_recall.schema.migrate import MigrationRequest, migrate
 from memory_recall.search.fusion import Fusion
 from tests.integration.conftest import CopyOf, Database
@@ -40,27 +40,37 @@ def request_for() -> Callable[..., MigrationRequest]:
 
 
 @pytest.fixture
-async def bench(copy_of: CopyOf, request_for: Callable[..., MigrationRequest]) -> AsyncIterator[Workbench]:
+async def migrated(copy_of: CopyOf, request_for: Callable[..., MigrationRequest]) -> Database:
+    """A migrated database without rows."""
+    return await copy_of("migrated", lambda empty: migrate(DsnText(empty.dsn), request_for()))
+
+
+@pytest.fixture
+async def bench(migrated: Database) -> AsyncIterator[Workbench]:
     """A migrated database with a running embedder, on the session's server."""
-    database = await copy_of("migrated", lambda empty: migrate(DsnText(empty.dsn), request_for()))
     async with FakeEmbedder(dimensions=DIMENSIONS) as embedder:
-        yield Workbench(database, embedder)
+        yield Workbench(migrated, embedder)
+
+
+async def fill_with_vectors(database: Database, request: MigrationRequest) -> None:
+    """Migrate a database and insert 800 rows with vectors, without building the index."""
+    await migrate(DsnText(database.dsn), request)
+    async with database.connection() as connection:
+        await register_vector(connection)
+        vectors = np.random.default_rng(1).standard_normal((800, 8)).astype(np.float32)
+        await connection.copy_records_to_table(
+            "memories",
+            records=[(f"text {n}", vector) for n, vector in enumerate(vectors)],
+            columns=["content", "embedding"],
+        )
 
 
 @pytest.fixture
 async def filled(database: Database, request_for: Callable[..., MigrationRequest]) -> AsyncIterator[Connection]:
     """A migrated database of 800 rows with vectors, without the index."""
-    await migrate(DsnText(database.dsn), request_for())
-    connection = await connect(DsnText(database.dsn))
-    await register_vector(connection)
-    vectors = np.random.default_rng(1).standard_normal((800, 8)).astype(np.float32)
-    await connection.copy_records_to_table(
-        "memories",
-        records=[(f"text {n}", vector) for n, vector in enumerate(vectors)],
-        columns=["content", "embedding"],
-    )
-    yield connection
-    await connection.close()
+    await fill_with_vectors(database, request_for())
+    async with opened(DsnText(database.dsn), "testing") as connection:
+        yield connection
 
 
 @pytest.fixture

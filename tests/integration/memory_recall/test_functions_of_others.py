@@ -131,12 +131,9 @@ async def test_whoever_migrates_and_whoever_compares_the_rules_calls_no_function
         assert facts.index.valid
 
 
-async def test_whoever_adopts_imports_and_warms_calls_no_function_of_others(
-    database: Database, request_for: Callable[..., MigrationRequest]
-) -> None:
-    await migrate(DsnText(database.dsn), request_for())
-    await make_functions(database, (*OF_NAMES, *OF_OBJECTS))
-    async with database.connection() as connection:
+async def test_whoever_adopts_imports_and_warms_calls_no_function_of_others(migrated: Database) -> None:
+    await make_functions(migrated, (*OF_NAMES, *OF_OBJECTS))
+    async with migrated.connection() as connection:
         table = await describe(connection, "memories")
         async with looking(connection):
             encoding = (await observe_database(connection)).encoding
@@ -152,17 +149,14 @@ async def test_whoever_adopts_imports_and_warms_calls_no_function_of_others(
         assert await searched_relations(connection, table)
 
 
-async def test_the_script_of_roles_calls_no_function_of_others(
-    database: Database, request_for: Callable[..., MigrationRequest]
-) -> None:
+async def test_the_script_of_roles_calls_no_function_of_others(migrated: Database) -> None:
     """A superuser runs it."""
-    await migrate(DsnText(database.dsn), request_for())
-    await make_functions(database, (*OF_NAMES, *OF_OBJECTS))
-    async with database.connection() as connection:
+    await make_functions(migrated, (*OF_NAMES, *OF_OBJECTS))
+    async with migrated.connection() as connection:
         table = await describe(connection, "memories")
-    worker, reader = f"{database.name}_worker", f"{database.name}_reader"
+    worker, reader = f"{migrated.name}_worker", f"{migrated.name}_reader"
     script = role_script(table, worker=worker, reader=reader)
-    await make_functions(database, (script, f"DROP OWNED BY {worker}, {reader}; DROP ROLE {worker}, {reader}"))
+    await make_functions(migrated, (script, f"DROP OWNED BY {worker}, {reader}; DROP ROLE {worker}, {reader}"))
 
 
 @pytest.mark.parametrize("lexical", ["bm25", "ts_rank"])

@@ -74,25 +74,24 @@ async def test_a_migration_for_another_database_changes_nothing(
 
 @pytest.mark.finding("D2")
 async def test_the_removal_of_what_migrations_added_spares_another_database(
-    database: Database, request_for: Requests
+    migrated: Database, request_for: Requests
 ) -> None:
-    await migrate(DsnText(database.dsn), request_for())
-    elsewhere = DatabaseIdentity("1", database.name)
+    elsewhere = DatabaseIdentity("1", migrated.name)
     with pytest.raises(DatabaseIdentityMismatch):
-        await remove(DsnText(database.dsn, elsewhere), request_for())
-    async with database.connection() as connection:
+        await remove(DsnText(migrated.dsn, elsewhere), request_for())
+    async with migrated.connection() as connection:
         assert (await inspect(connection, "memories")).embedding_dimensions == 8
 
 
 @pytest.mark.finding("operator F3")
-async def test_a_claim_that_came_with_a_physical_copy_is_replaced(database: Database, request_for: Requests) -> None:
+async def test_a_claim_that_came_with_a_physical_copy_is_replaced(migrated: Database, request_for: Requests) -> None:
     """The claim names the original's cluster; here the copy is the test's own server, which has another name."""
-    identity = await identity_of(database)
+    identity = await identity_of(migrated)
     theirs = replace(claim_of(identity, "original", "u-1"), cluster_name="original")
-    await migrate(DsnText(database.dsn), replace(request_for(), claim=theirs))
+    await migrate(DsnText(migrated.dsn), replace(request_for(), claim=theirs))
     mine = claim_of(identity, "copy", "u-2")
-    await migrate(DsnText(database.dsn, identity), replace(request_for(), claim=mine))
-    async with database.connection() as connection:
+    await migrate(DsnText(migrated.dsn, identity), replace(request_for(), claim=mine))
+    async with migrated.connection() as connection:
         assert (await inspect(connection, "memories")).claim == mine
 
 
@@ -133,16 +132,16 @@ async def test_a_migration_claims_the_table_for_its_object(database: Database, r
 
 
 async def test_another_object_can_neither_migrate_the_table_nor_undo_its_migrations(
-    database: Database, request_for: Requests
+    migrated: Database, request_for: Requests
 ) -> None:
-    identity = await identity_of(database)
-    await migrate(DsnText(database.dsn), request_for(claim=claim_of(identity, "first", "u-1")))
+    identity = await identity_of(migrated)
+    await migrate(DsnText(migrated.dsn), request_for(claim=claim_of(identity, "first", "u-1")))
     second = request_for(claim=claim_of(identity, "second", "u-2"))
     with pytest.raises(TableTaken, match="team/first"):
-        await migrate(DsnText(database.dsn), second)
+        await migrate(DsnText(migrated.dsn), second)
     with pytest.raises(TableTaken, match="team/first"):
-        await remove(DsnText(database.dsn), second)
-    async with database.connection() as connection:
+        await remove(DsnText(migrated.dsn), second)
+    async with migrated.connection() as connection:
         assert (await inspect(connection, "memories")).embedding_dimensions == 8
 
 
@@ -159,34 +158,34 @@ async def test_of_objects_that_claim_a_table_at_the_same_time_one_gets_it(
     assert sum(isinstance(outcome, TableTaken) for outcome in outcomes) == 3
 
 
-async def test_a_former_objects_claim_ends_only_where_it_is_named(database: Database, request_for: Requests) -> None:
-    identity = await identity_of(database)
+async def test_a_former_objects_claim_ends_only_where_it_is_named(migrated: Database, request_for: Requests) -> None:
+    identity = await identity_of(migrated)
     former, present = claim_of(identity, "first", "u-1"), claim_of(identity, "first", "u-2")
-    await migrate(DsnText(database.dsn), request_for(claim=former))
+    await migrate(DsnText(migrated.dsn), request_for(claim=former))
     with pytest.raises(TableTaken):
-        await migrate(DsnText(database.dsn), request_for(claim=present, replaces="u-0"))
-    await migrate(DsnText(database.dsn), request_for(claim=present, replaces="u-1"))
-    assert await present_claim(database) == present
+        await migrate(DsnText(migrated.dsn), request_for(claim=present, replaces="u-0"))
+    await migrate(DsnText(migrated.dsn), request_for(claim=present, replaces="u-1"))
+    assert await present_claim(migrated) == present
 
 
-async def test_a_person_can_end_the_claim_of_an_object_that_is_gone(database: Database, request_for: Requests) -> None:
-    former = claim_of(await identity_of(database), "first", "u-1")
-    await migrate(DsnText(database.dsn), request_for(claim=former))
-    await migrate(DsnText(database.dsn), request_for(replaces="u-0"))
-    assert await present_claim(database) == former, "another object's claim stays"
-    await migrate(DsnText(database.dsn), request_for(replaces="u-1"))
-    assert await present_claim(database) is None
+async def test_a_person_can_end_the_claim_of_an_object_that_is_gone(migrated: Database, request_for: Requests) -> None:
+    former = claim_of(await identity_of(migrated), "first", "u-1")
+    await migrate(DsnText(migrated.dsn), request_for(claim=former))
+    await migrate(DsnText(migrated.dsn), request_for(replaces="u-0"))
+    assert await present_claim(migrated) == former, "another object's claim stays"
+    await migrate(DsnText(migrated.dsn), request_for(replaces="u-1"))
+    assert await present_claim(migrated) is None
 
 
 @pytest.mark.promise("hostile-server-stays-in-place")
-async def test_a_claim_from_another_server_binds_nobody(database: Database, request_for: Requests) -> None:
+async def test_a_claim_from_another_server_binds_nobody(migrated: Database, request_for: Requests) -> None:
     """It came with a dump that was restored here."""
-    identity = await identity_of(database)
+    identity = await identity_of(migrated)
     elsewhere = replace(claim_of(identity, "first", "u-1"), system_identifier="1")
-    await migrate(DsnText(database.dsn), request_for(claim=elsewhere))
+    await migrate(DsnText(migrated.dsn), request_for(claim=elsewhere))
     here = claim_of(identity, "second", "u-2")
-    await migrate(DsnText(database.dsn), request_for(claim=here))
-    assert await present_claim(database) == here
+    await migrate(DsnText(migrated.dsn), request_for(claim=here))
+    assert await present_claim(migrated) == here
 
 
 async def test_each_table_of_a_schema_has_a_claim_of_its_own(database: Database, request_for: Requests) -> None:
