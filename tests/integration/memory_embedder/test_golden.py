@@ -183,9 +183,10 @@ def test_a_command_that_asks_for_an_absent_gpu_ends_with_one_sentence(
 _AFTER_A_FAILED_TRIAL = """
 import json, sys
 from pathlib import Path
-from memory_embedder.engine import llama
+from memory_embedder.engine import backends, llama
 from memory_embedder.models.profiles import PROFILES
-from tests.integration.memory_embedder.many_languages import SENTENCES, mixed_texts, random_texts
+score = backends._score
+backends._score = lambda path: 1_000_000 if "sapphirerapids" in path.name else score(path)
 llama.amx_works = lambda _: False
 options = llama.EngineOptions(Path(sys.argv[1]), PROFILES["all-MiniLM-L6-v2"], batch_tokens=256, contexts=1)
 engine = llama.LlamaEngine(options)
@@ -195,6 +196,7 @@ print(json.dumps({"kernels": engine.facts.kernels, "vector": vector.tolist()}))
 
 
 def test_other_kernels_compute_a_quantised_model_where_amx_failed_its_trial(q8_file: Path, reference: Any) -> None:
+    """Those with AMX have the best score in this process, whether or not this machine has it."""
     text = TEXTS["rare words"]
     command = [sys.executable, "-c", _AFTER_A_FAILED_TRIAL, str(q8_file), text]  # kernels are chosen once a process
     answer = json.loads(subprocess.run(command, check=True, capture_output=True, timeout=120).stdout.splitlines()[-1])
@@ -202,60 +204,76 @@ def test_other_kernels_compute_a_quantised_model_where_amx_failed_its_trial(q8_f
     assert float(np.array(answer["vector"]) @ reference.embed(text)) >= 0.99
 
 
-_BY_ONE_VARIANT = """
-import json, sys
+# Kernels are chosen once a process, so each variant has a fork, which needs not import the engine.
+_BY_EACH_VARIANT = """
+import json, os, sys
 from pathlib import Path
 from memory_embedder.engine import backends, llama
 from memory_embedder.models.profiles import PROFILES
-from tests.integration.memory_embedder.many_languages import SENTENCES, mixed_texts, random_texts
-wanted, path, texts, library = sys.argv[1], Path(sys.argv[2]), json.loads(sys.argv[3]), sys.argv[4]
-if library:
-    backends._variants = lambda _directory: {wanted: Path(library)}
-offered = {}
-def choose(scores, *, avoid_amx):
-    offered.update(scores)
-    return wanted or next(name for name, score in scores.items() if score)
-backends.choose_variant = choose
-engine = llama.LlamaEngine(llama.EngineOptions(path, PROFILES["all-MiniLM-L6-v2"], batch_tokens=256, contexts=2))
-encoded = [engine.encode(text).tokens for text in texts]
-alone, together = engine.computer(1), engine.computer(2)
-vectors = [alone.embed([tokens])[0].tolist() for tokens in encoded]
-vectors += [together.embed([tokens])[0].tolist() for tokens in encoded[:16:5]]
-vectors += together.embed(encoded[:5]).tolist()
-runs = [name for name, score in offered.items() if score]
-print(json.dumps({"kernels": engine.facts.kernels, "runs": runs, "vectors": vectors}))
+given = json.loads(sys.argv[1])
+if given["library"]:
+    backends._variants = lambda _directory: {"given": Path(given["library"])}
+
+def compute(wanted):
+    backends.choose_variant = lambda _scores, *, avoid_amx: wanted
+    vectors = []
+    for path in given["paths"]:
+        options = llama.EngineOptions(Path(path), PROFILES["all-MiniLM-L6-v2"], batch_tokens=256, contexts=2)
+        engine = llama.LlamaEngine(options)
+        encoded = [engine.encode(text).tokens for text in given["texts"]]
+        alone, together = engine.computer(1), engine.computer(2)
+        found = [alone.embed([tokens])[0].tolist() for tokens in encoded]
+        found += [together.embed([tokens])[0].tolist() for tokens in encoded[:16:5]]
+        found += together.embed(encoded[:5]).tolist()
+        vectors.append(found)
+    print(json.dumps({"kernels": engine.facts.kernels, "vectors": vectors}), flush=True)
+
+for name, score in backends._scores(backends._variants(backends._plugin_directory())).items():
+    if score:
+        print(json.dumps(name), flush=True)
+        child = os.fork()
+        if child == 0:
+            compute(name)
+            os._exit(0)
+        if os.waitpid(child, 0)[1] != 0:
+            sys.exit(name)
 """
 
 
-def by_variant(wanted: str, path: Path, texts: list[str], *, library: Path | str = "") -> dict[str, Any]:
-    """What the kernels of one variant compute for the texts of `computed(texts)`."""
-    command = [sys.executable, "-c", _BY_ONE_VARIANT, wanted, str(path), json.dumps(texts), str(library)]
-    done = subprocess.run(command, check=True, capture_output=True, timeout=120)
-    answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return answer
+def by_each_variant(texts: list[str], *paths: Path, library: Path | str = "") -> dict[str, Any]:
+    """What each variant that this machine runs computes from the files for the texts of `computed(texts)`.
+
+    `library` is the only variant, if it is given.
+    """
+    given = {"texts": texts, "paths": [str(path) for path in paths], "library": str(library)}
+    command = [sys.executable, "-c", _BY_EACH_VARIANT, json.dumps(given)]
+    done = subprocess.run(command, capture_output=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr[-1000:]
+    lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith((b'"', b"{"))]
+    names, answers = lines[::2], lines[1::2]
+    assert [answer["kernels"] for answer in answers] == names
+    return {name: np.array(answer["vectors"]) for name, answer in zip(names, answers, strict=True)}
 
 
 def computed(texts: list[str]) -> list[str]:
-    """The texts that `by_variant` computes: each with one thread, four of them with two, then the first five at once.
+    """The texts that are computed: each with one thread, four of them with two, then the first five at once.
 
     Two threads wait for each other by spinning, which takes long beside other tests.
     """
     return [*texts, *texts[:16:5], *texts[:5]]
 
 
-@pytest.mark.parametrize(("kind", "least"), [("f16_file", 0.9999), ("q8_file", 0.998)])
 def test_each_of_the_kernels_that_this_machine_runs_gives_the_reference(
-    request: pytest.FixtureRequest, reference: Any, kind: str, least: float
+    f16_file: Path, q8_file: Path, reference: Any
 ) -> None:
-    path: Path = request.getfixturevalue(kind)
     sentence = "the router was replaced in May and nothing but its backup of the old rules came along"
     # Every rest of a tile's rows, more than one tile, and both sides of what one vector of keys or a short batch holds.
     lengths = (1, 2, 3, 4, 5, 11, 13, 14, 15, 29, 30, 40, 61, 62, 63, 122, 250)
     texts = [" ".join(itertools.islice(itertools.cycle(sentence.split()), length)) for length in lengths]
-    expected = np.array([reference.embed(text) for text in computed(texts)])
-    runs = by_variant("", path, ["which"])["runs"]
-    assert runs
-    for variant in runs:
-        answer = by_variant(variant, path, texts)
-        assert answer["kernels"] == variant
-        assert ((np.array(answer["vectors"]) * expected).sum(axis=1) >= least).all(), variant
+    references = {text: reference.embed(text) for text in texts}
+    expected = np.array([references[text] for text in computed(texts)])
+    found = by_each_variant(texts, f16_file, q8_file)
+    assert found
+    for variant, (f16, q8) in found.items():
+        assert ((f16 * expected).sum(axis=1) >= 0.9999).all(), variant
+        assert ((q8 * expected).sum(axis=1) >= 0.998).all(), variant
