@@ -9,7 +9,6 @@ import resource
 import signal
 import socket
 import string
-import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -21,7 +20,11 @@ import pytest
 
 from memory_embedder.engine.amx import amx_works
 from memory_embedder.engine.backends import amx_possible
+from memory_embedder.errors import EmbedderError
 from memory_embedder.models.model_file import ModelFile
+from memory_embedder.scheduling.plan import plan_load
+from memory_embedder.server import load_engine
+from memory_embedder.settings import EmbedderSettings
 from tests.integration.memory_embedder.served import launch
 from tests.support.waiting import eventually
 
@@ -60,14 +63,18 @@ async def test_sigterm_under_load_answers_every_accepted_request_and_exits_clean
     assert '"answered_everything": true' in server.log.read_text()
 
 
+@pytest.mark.parametrize("logged", ["Listening", "Loading the model", "Model loaded"])
 def test_sigterm_while_the_model_is_being_loaded_or_measured_ends_the_process_cleanly(
-    f16_file: Path, tmp_path: Path
+    f16_file: Path, tmp_path: Path, logged: str
 ) -> None:
-    for number in range(3):
-        server = launch(f16_file, tmp_path / f"log-{number}", until="Model loaded")
-        time.sleep(0.3 * number)
-        assert server.refusal() == "loading"
+    """Once a line is in the log; a server that was ready before this was seen is started again."""
+    for number in range(10):
+        server = launch(f16_file, tmp_path / f"log-{number}", until=logged)
+        unready = server.refusal() == "loading"
         assert server.stop() == 0
+        if unready:
+            return
+    pytest.fail("the server was always ready before it was asked to end")
 
 
 def test_after_sigterm_requests_are_answered_on_connections_that_close_until_the_shutdown_delay_ends(
@@ -90,11 +97,7 @@ def test_after_sigterm_requests_are_answered_on_connections_that_close_until_the
     ("options", "words"),
     [
         (("--digest", "sha256:" + "0" * 64), "damaged or another model"),
-        (("--model", "bge-large-en-v1.5"), "not bge-large-en-v1.5"),
-        (("--model", "custom", "--dimensions", "384", "--pooling", "cls", "--max-tokens", "256"), "pooling"),
-        (("--model", "custom", "--dimensions", "384", "--pooling", "mean", "--max-tokens", "4096"), "512 tokens"),
         (("--port", "99999999"), "port"),
-        (("--dimensions", "1024"), "384"),
     ],
 )
 def test_a_configuration_that_cannot_work_ends_the_process_with_one_sentence(
@@ -105,6 +108,21 @@ def test_a_configuration_that_cannot_work_ends_the_process_with_one_sentence(
     text = server.log.read_text()
     assert words in text
     assert "Traceback" not in text
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"model": "bge-large-en-v1.5"}, "not bge-large-en-v1.5"),
+        ({"model": "custom", "dimensions": 384, "pooling": "cls", "max_tokens": 256}, "pooling"),
+        ({"model": "custom", "dimensions": 384, "pooling": "mean", "max_tokens": 4096}, "512 tokens"),
+        ({"dimensions": 1024}, "384"),
+    ],
+)
+def test_a_profile_that_the_file_does_not_have_is_refused(f16_file: Path, options: dict[str, Any], words: str) -> None:
+    settings = EmbedderSettings(model_file=f16_file, **options)
+    with pytest.raises(EmbedderError, match=words):
+        load_engine(plan_load(settings, settings.profile(), cores=2).options)
 
 
 def test_a_port_that_is_taken_ends_the_process_with_one_sentence(f16_file: Path, tmp_path: Path) -> None:
