@@ -113,6 +113,15 @@ class Workbench:
             while not accepted(await connection.fetchval(query)):  # noqa: ASYNC110  (it is the database that changes)
                 await asyncio.sleep(0.01)
 
+    async def until_locked_out(self, task: "asyncio.Future[Any]", mode: str = "%") -> None:
+        """Wait until a session waits for a lock of a mode (a pattern of LIKE), before the task is done."""
+        waiting = (
+            "SELECT EXISTS (SELECT FROM pg_locks JOIN pg_stat_activity USING (pid)"
+            f" WHERE NOT granted AND mode LIKE '{mode}' AND datname = current_database())"
+        )
+        await self.until_value(waiting, lambda found: found or task.done())
+        assert not task.done()
+
     async def until_embedded(self, goal: int) -> None:
         await self.until_value(_EMBEDDED, lambda rows: rows >= goal)
 

@@ -10,6 +10,7 @@ from memory_recall.errors import ModelMismatch, NoSwap, SchemaUnsupported, SwapI
 from memory_recall.hnsw import repair
 from memory_recall.hnsw.definition import inspect_index
 from memory_recall.hnsw.repair import IndexParameters
+from memory_recall.indexing.pipeline import BatchLimits
 from memory_recall.indexing.queue_sql import PendingQueue, WorkerShare
 from memory_recall.postgres.connection import DsnText, connect
 from memory_recall.schema.migrate import MigrationRequest, migrate
@@ -212,14 +213,15 @@ async def test_a_swap_to_the_active_model_is_refused(swaps: SwapBench) -> None:
 
 async def test_filling_leaves_most_rows_out_of_the_active_vector_index(swaps: SwapBench) -> None:
     """A new version of a row goes into every index, unless it stays in its block as a heap-only tuple."""
-    await swaps.work.insert(*(f"number {number} " + "of a longer memory " * 20 for number in range(2000)))
+    swaps.work.plan = swaps.work.with_options(limits=BatchLimits(tokens=100_000, rows=64))
+    await swaps.work.insert(*(f"number {number} " + "of a longer memory " * 20 for number in range(800)))
     await swaps.work.backfill()
     await swaps.work.execute("VACUUM FULL memories")
     before = await swaps.work.value(_HEAP_ONLY_UPDATES)
     assert (await swaps.swap(flip=False)).stage == "ready"
-    assert await swaps.work.value("SELECT count(embedding_standby) FROM memories") == 2040
+    assert await swaps.work.value("SELECT count(embedding_standby) FROM memories") == 840
     async with asyncio.timeout(30):  # for the server to add up what its processes have counted
-        while await swaps.work.value(_HEAP_ONLY_UPDATES) - before < 0.7 * 2040:  # noqa: ASYNC110  (the server changes)
+        while await swaps.work.value(_HEAP_ONLY_UPDATES) - before < 0.7 * 840:  # noqa: ASYNC110  (the server changes)
             await asyncio.sleep(0.1)
     assert await swaps.problems() == []
 
@@ -297,11 +299,11 @@ async def test_writers_are_not_blocked_while_the_flip_waits_for_a_long_transacti
     async with swaps.work.database.connection() as long, swaps.work.database.connection() as writer:
         await long.execute("BEGIN")
         await long.fetchval("SELECT count(*) FROM memories")
-        flip = asyncio.create_task(swaps.swap())
         await writer.execute("SET lock_timeout = '5s'")
-        for _ in range(20):
+        flip = asyncio.create_task(swaps.swap())
+        await swaps.work.until_locked_out(flip, "AccessExclusiveLock")
+        for _ in range(10):
             await writer.execute("UPDATE memories SET importance = 0.7 WHERE id = 1")
-            await asyncio.sleep(0.05)
         assert not flip.done()
         await long.execute("COMMIT")
         assert (await flip).stage == "flipped"
@@ -313,11 +315,11 @@ async def test_readers_are_not_blocked_while_the_flip_waits_for_a_vacuum(swaps: 
     async with swaps.work.database.connection() as vacuum, swaps.work.database.connection() as reader:
         await vacuum.execute("BEGIN")
         await vacuum.execute("LOCK TABLE memories IN SHARE UPDATE EXCLUSIVE MODE")  # as VACUUM does
-        flip = asyncio.create_task(swaps.swap())
         await reader.execute("SET lock_timeout = '20ms'")
-        for _ in range(100):
+        flip = asyncio.create_task(swaps.swap())
+        await swaps.work.until_locked_out(flip, "ShareUpdateExclusiveLock")
+        for _ in range(10):
             await reader.fetchval("SELECT count(*) FROM memories")
-            await asyncio.sleep(0.02)
         assert not flip.done()
         await vacuum.execute("COMMIT")
         assert (await flip).stage == "flipped"
