@@ -20,7 +20,7 @@ from memory_operator.resources import workers
 from memory_operator.resources.common import Images
 from memory_recall.postgres.connection import DsnText
 from memory_recall.status import DatabaseFacts
-from tests.integration.conftest import Database
+from tests.integration.conftest import CopyOf, Database
 from tests.support.memory_command import run_memory
 from tests.unit.memory_operator.conftest import START, World, anywhere
 
@@ -62,11 +62,26 @@ class Bench:
         return Ended(ended.status, orjson.loads(lines[-1])["reason"] if lines else "")
 
 
-@pytest.fixture
-def bench(database: Database, tmp_path: Path) -> Bench:
-    file = tmp_path / "dsn"
+def bench_of(database: Database, folder: Path) -> Bench:
+    file = folder / f"dsn of {database.name}"
     file.write_text(database.dsn)
     return Bench(database, file)
+
+
+@pytest.fixture
+def bench(database: Database, tmp_path: Path) -> Bench:
+    return bench_of(database, tmp_path)
+
+
+@pytest.fixture
+async def claimed(copy_of: CopyOf, tmp_path: Path) -> Bench:
+    """A database that the migration Job of the object `first` (`u-1`) has migrated."""
+
+    async def fill(empty: Database) -> None:
+        made = bench_of(empty, tmp_path)
+        assert await made.run(workers.migrate_job(await made.index("first", "u-1"), Images(), 0)) == Ended(0, "")
+
+    return bench_of(await copy_of("claimed by first", fill), tmp_path)
 
 
 async def test_the_migration_job_claims_the_table_and_refuses_a_second_object(bench: Bench) -> None:
@@ -83,37 +98,34 @@ async def test_the_migration_job_claims_the_table_and_refuses_a_second_object(be
     assert (await bench.facts()).schema_revision is None
 
 
-async def test_the_migration_job_of_an_object_that_was_created_again_takes_over(bench: Bench) -> None:
-    former, present = await bench.index("first", "u-1"), await bench.index("first", "u-2")
-    await bench.run(workers.migrate_job(former, Images(), 0))
-    assert await bench.run(workers.migrate_job(present, Images(), 0, former="u-1")) == Ended(0, "")
-    assert is_claimed_by(present, await bench.facts())
+async def test_the_migration_job_of_an_object_that_was_created_again_takes_over(claimed: Bench) -> None:
+    present = await claimed.index("first", "u-2")
+    assert await claimed.run(workers.migrate_job(present, Images(), 0, former="u-1")) == Ended(0, "")
+    assert is_claimed_by(present, await claimed.facts())
 
 
-async def test_the_migration_job_needs_a_decision_about_the_vectors_of_an_exchanged_table(bench: Bench) -> None:
+async def test_the_migration_job_needs_a_decision_about_the_vectors_of_an_exchanged_table(claimed: Bench) -> None:
     """Until then the schema stays behind, so that no worker starts; the decision is the field of the specification."""
-    index = await bench.index("first", "u-1")
-    await bench.run(workers.migrate_job(index, Images(), 0))
-    async with bench.database.connection() as connection:
+    index = await claimed.index("first", "u-1")
+    async with claimed.database.connection() as connection:
         await connection.execute("ALTER TABLE memories RENAME TO former")
         await connection.execute("CREATE TABLE memories (LIKE former INCLUDING ALL)")
         await connection.execute(
             "INSERT INTO memories (content, embedding) VALUES ('one', array_fill(0.5::real, ARRAY[384])::halfvec)"
         )
-    assert await bench.run(workers.migrate_job(index, Images(), 0)) == Ended(NEEDS_PERSON, "ExistingVectors")
-    facts = await bench.facts()
+    assert await claimed.run(workers.migrate_job(index, Images(), 0)) == Ended(NEEDS_PERSON, "ExistingVectors")
+    facts = await claimed.facts()
     assert (facts.schema_current, facts.rows.embedded) == (False, 1)
     decided = index.spec.database.model_copy(update={"existing_vectors": "Discard"})
     index = index.model_copy(update={"spec": index.spec.model_copy(update={"database": decided})})
-    assert await bench.run(workers.migrate_job(index, Images(), 0)) == Ended(0, "")
-    facts = await bench.facts()
+    assert await claimed.run(workers.migrate_job(index, Images(), 0)) == Ended(0, "")
+    facts = await claimed.facts()
     assert (facts.schema_current, facts.rows.embedded) == (True, 0)
 
 
-async def test_after_each_job_the_graph_is_in_the_specified_state(bench: Bench) -> None:
+async def test_after_each_job_the_graph_is_in_the_specified_state(claimed: Bench) -> None:
     """Enabled twice, kept, enabled again, dropped; what a Job has done is nothing to be done for the next reconcile."""
-    created = await bench.index("first", "u-1")
-    await bench.run(workers.migrate_job(created, Images(), 0))
+    created = await claimed.index("first", "u-1")
     for enabled, policy, found in (
         (True, "Retain", "enabled"),
         (True, "Retain", "enabled"),
@@ -124,8 +136,8 @@ async def test_after_each_job_the_graph_is_in_the_specified_state(bench: Bench) 
     ):
         spec = created.spec.model_copy(update={"graph": Graph(enabled=enabled), "deletion_policy": policy})
         index = created.model_copy(update={"spec": spec})
-        assert await bench.run(workers.graph_job(index, Images(), 0)) == Ended(0, "")
-        facts = await bench.facts()
+        assert await claimed.run(workers.graph_job(index, Images(), 0)) == Ended(0, "")
+        facts = await claimed.facts()
         graph = facts.graph
         assert graph is not None
         assert (graph.enabled, graph.kept, graph.exists) == (found == "enabled", found == "kept", found != "gone")
@@ -136,13 +148,12 @@ async def test_after_each_job_the_graph_is_in_the_specified_state(bench: Bench) 
         assert step is None or step.actions == ()
 
 
-async def test_the_uninstall_job_drops_the_graph(bench: Bench) -> None:
-    created = await bench.index("first", "u-1")
+async def test_the_uninstall_job_drops_the_graph(claimed: Bench) -> None:
+    created = await claimed.index("first", "u-1")
     index = created.model_copy(update={"spec": created.spec.model_copy(update={"graph": Graph(enabled=True)})})
-    await bench.run(workers.migrate_job(index, Images(), 0))
-    await bench.run(workers.graph_job(index, Images(), 0))
-    assert await bench.run(workers.uninstall_job(index, Images(), 0)) == Ended(0, "")
-    async with bench.database.connection() as connection:
+    await claimed.run(workers.graph_job(index, Images(), 0))
+    assert await claimed.run(workers.uninstall_job(index, Images(), 0)) == Ended(0, "")
+    async with claimed.database.connection() as connection:
         assert await connection.fetchval("SELECT count(*) FROM pg_class WHERE relname LIKE 'memory\\_%'") == 0
         assert await connection.fetchval("SELECT count(*) FROM pg_proc WHERE proname LIKE 'memory\\_%'") == 0
 
@@ -150,7 +161,7 @@ async def test_the_uninstall_job_drops_the_graph(bench: Bench) -> None:
 @pytest.mark.promise("same-database-only")
 @pytest.mark.finding("D2")
 @pytest.mark.parametrize("component", ["migrate", "uninstall", "index", "backfill", "graph"])
-async def test_no_job_does_anything_on_another_server(bench: Bench, component: str) -> None:
+async def test_no_job_does_anything_on_another_server(claimed: Bench, component: str) -> None:
     builders = {
         "migrate": workers.migrate_job,
         "uninstall": workers.uninstall_job,
@@ -158,11 +169,10 @@ async def test_no_job_does_anything_on_another_server(bench: Bench, component: s
         "backfill": workers.backfill_job,
         "graph": workers.graph_job,
     }
-    index = await bench.index("first", "u-1")
-    await bench.run(workers.migrate_job(index, Images(), 0))
-    before = await bench.facts()
+    index = await claimed.index("first", "u-1")
+    before = await claimed.facts()
     elsewhere = index.model_copy(update={"system_identifier": "1"})
-    assert await bench.run(builders[component](elsewhere, Images(), 0)) == Ended(
+    assert await claimed.run(builders[component](elsewhere, Images(), 0)) == Ended(
         NEEDS_PERSON, "DatabaseIdentityMismatch"
     )
-    assert await bench.facts() == before
+    assert await claimed.facts() == before
