@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import asyncpg
 import numpy as np
 import pytest
 import structlog
@@ -76,10 +77,22 @@ async def test_of_an_empty_table_nothing_is_recorded_nor_asked_for(bench: Workbe
     assert not bench.embedder.prompts
 
 
-async def test_no_memory_s_text_is_read_for_it(bench: Workbench) -> None:
+async def test_no_memory_s_text_is_read_for_it_nor_sent_to_the_embedder(bench: Workbench) -> None:
+    """It is found by a role that may not read texts."""
     await bench.insert(*TEXTS)
     await bench.backfill()
-    assert not set(bench.embedder.prompts) & set(TEXTS)
+    await bench.execute("UPDATE memory_index_models SET usual_cosine = NULL")
+    received = bench.embedder.received.copy()
+    async with least_rights(bench) as roles:
+        texts = "content, expanded_keywords, tags, search_vector"
+        await bench.execute(f"REVOKE SELECT ({texts}) ON memories FROM {bench.database.name}_worker")
+        async with roles.worker.connection() as connection, bench.client() as client:
+            with pytest.raises(asyncpg.InsufficientPrivilegeError):
+                await connection.fetch("SELECT content FROM memories")
+            table, model = await context(connection)
+            assert await find_usual_cosine(lambda work: work(connection), table, model, client) is Outcome.FOUND
+    assert await usual_cosine(bench) == pytest.approx(nearest_in_the_median(TEXTS), abs=2e-3)
+    assert bench.embedder.received == received
 
 
 async def test_a_sync_worker_finds_it_at_its_start_and_again_when_the_table_has_grown(bench: Workbench) -> None:
