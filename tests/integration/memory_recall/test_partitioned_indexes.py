@@ -3,19 +3,21 @@
 import asyncio
 import re
 from collections.abc import Callable
+from typing import Any
 
 import asyncpg
 import pytest
 
+from memory_recall.hnsw.definition import IndexFacts
 from memory_recall.hnsw.repair import IndexParameters, build_index, check_and_repair
-from memory_recall.postgres.connection import DsnText, connect
+from memory_recall.postgres.connection import Connection, DsnText, connect
 from memory_recall.schema.migrate import MigrationRequest, migrate, remove
 from memory_recall.schema.revisions import require_schema
 from memory_recall.status import inspect
 from tests.integration.conftest import Database
 from tests.integration.memory_recall.conftest import REPOSITORY
 from tests.integration.memory_recall.partitioned import USERS, fill_partitions, parts_of
-from tests.integration.memory_recall.workbench import INDEX, Workbench
+from tests.integration.memory_recall.workbench import INDEX, Workbench, until
 
 Requests = Callable[..., MigrationRequest]
 DOCUMENT = REPOSITORY / "docs" / "database.md"
@@ -48,21 +50,62 @@ async def test_every_partition_gets_the_rules_and_its_part_of_each_index(
         assert await connection.fetchval("SELECT count(*) FROM pg_class WHERE relname LIKE 'idx_%embedding%'") == 0
 
 
-async def test_building_and_exchanging_indexes_makes_no_writer_wait(bench: Workbench) -> None:
-    """A writer that would have to wait for the build fails, since the build waits for another writer's end."""
+@pytest.mark.parametrize(
+    ("statement", "indexed"),
+    [("ON ONLY", False), ('"memories_ada" USING hnsw', False), ("ATTACH PARTITION", False), ("RENAME TO", True)],
+    ids=["the empty index", "a part", "the attaching", "the exchange"],
+)
+async def test_building_and_exchanging_indexes_makes_no_writer_wait(
+    bench: Workbench, monkeypatch: pytest.MonkeyPatch, statement: str, indexed: bool
+) -> None:
+    """Each statement waits for the end of a slow transaction, and a writer that had to wait behind it would fail."""
     await fill_partitions(bench)
     await bench.backfill()
     source = DsnText(bench.database.dsn)
-    for parameters in (INDEX, IndexParameters(8, 32)):
-        async with bench.database.connection() as slow, bench.database.connection() as writer:
-            await writer.execute("SET lock_timeout = '5s'")
-            await slow.execute("BEGIN; INSERT INTO memories (content, user_id) VALUES ('slow', 'ada')")
-            building = asyncio.create_task(build_index(source, "memories", parameters))
-            for _ in range(50):
-                await writer.execute("INSERT INTO memories (content, user_id) VALUES ('quick', 'bob')")
-                await writer.execute("INSERT INTO memories (content, user_id) VALUES ('quick', 'ada')")
-            await slow.execute("COMMIT")
-            assert (await building).valid
+    if indexed:
+        await build_index(source, "memories", IndexParameters(8, 32))
+    written = 0
+
+    async def write(writer: Connection, building: asyncio.Task[IndexFacts]) -> None:
+        nonlocal written
+        await writer.execute("SET lock_timeout = '5s'")
+        while not building.done():
+            await writer.execute("INSERT INTO memories (content, user_id) VALUES ('quick', 'bob')")
+            await writer.execute("INSERT INTO memories (content, user_id) VALUES ('quick', 'ada')")
+            written += 1
+
+    async with bench.database.connection() as slow, bench.database.connection() as writer:
+        begun = begin_before(monkeypatch, statement, slow)
+        building = asyncio.create_task(build_index(source, "memories", INDEX))
+        await until(lambda: begun or building.done())
+        assert begun == [statement]
+        writing = asyncio.create_task(write(writer, building))
+        await bench.until_value(
+            "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'memory-migrate' AND "
+            f"datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '%{statement}%'",
+            lambda waiting: waiting or writing.done(),
+        )
+        seen = written
+        await until(lambda: written >= seen + 50 or writing.done())
+        assert not building.done(), "it waited for nobody"
+        await slow.execute("COMMIT")
+        assert (await building).valid
+        await writing
+
+
+def begin_before(monkeypatch: pytest.MonkeyPatch, part: str, slow: Connection) -> list[str]:
+    """Have `slow` begin a transaction that writes, just before the first statement with `part`; then say so."""
+    begun: list[str] = []
+    execute = asyncpg.Connection.execute
+
+    async def watched(connection: Connection, statement: str, *arguments: object, **options: Any) -> str:
+        if part in statement and not begun:
+            begun.append(part)
+            await execute(slow, "BEGIN; UPDATE memories SET importance = 0.4 WHERE user_id = 'ada'")
+        return str(await execute(connection, statement, *arguments, **options))
+
+    monkeypatch.setattr(asyncpg.Connection, "execute", watched)
+    return begun
 
 
 async def test_an_interrupted_build_is_reported_and_goes_on_where_it_stopped(bench: Workbench) -> None:
