@@ -10,13 +10,15 @@ import pytest
 from memory_recall.graph import enable, filling, graph_state
 from memory_recall.graph.concepts import concepts_of
 from memory_recall.graph.filling import read_batch, write_batch
+from memory_recall.indexing.companions import graph_filling
 from memory_recall.indexing.companions.graph_filling import fill_graph
+from memory_recall.indexing.sync import Wakeup
 from memory_recall.postgres.connection import DsnText
 from memory_recall.schema.migrate import MigrationRequest, migrate
 from memory_recall.schema.table import describe
 from tests.integration.memory_recall.graph.workbench import enabled, expected, fill, links
 from tests.integration.memory_recall.least_rights import least_rights
-from tests.integration.memory_recall.workbench import Workbench
+from tests.integration.memory_recall.workbench import Workbench, until
 
 UNREACHABLE = "http://127.0.0.1:9"  # the discard port, on which nothing listens
 
@@ -142,12 +144,25 @@ async def test_workers_never_wait_for_one_another_over_the_same_memories(bench: 
         assert await first.fetchval("SELECT count(*) FROM memory_graph_changes") == 0
 
 
-async def test_the_worker_is_woken_and_outlives_its_connection(bench: Workbench) -> None:
-    """A row gets its links although the worker's session was ended."""
+async def test_the_worker_is_woken_and_outlives_its_connection(
+    bench: Workbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A row gets its links by its notification alone, also after the worker's session was ended."""
+    monkeypatch.setattr(graph_filling, "_POLL_SECONDS", 3600)
+    waits: list[float] = []
+    wait = Wakeup.wait
+
+    async def waited(wakeup: Wakeup, seconds: float, stop: asyncio.Event) -> None:
+        waits.append(seconds)
+        await wait(wakeup, seconds, stop)
+
+    monkeypatch.setattr(Wakeup, "wait", waited)
     await enabled(bench, "Marit restarted nas-01.")
     stop = asyncio.Event()
     worker = asyncio.create_task(fill_graph(DsnText(bench.database.dsn), bench.plan, progress=bench.ear, stop=stop))
     try:
+        await until_filled(bench)
+        await until(lambda: len(waits) == 2)  # the first one ends at once, since notifications may have been lost
         await bench.insert("Kestrel Lane floods.")
         await until_filled(bench)
         await bench.execute(
@@ -161,6 +176,7 @@ async def test_the_worker_is_woken_and_outlives_its_connection(bench: Workbench)
         await worker
     async with bench.database.connection() as connection:
         assert set(await links(connection)) == {1, 2, 3}
+    assert set(waits) == {3600}
 
 
 @pytest.mark.parametrize("role", ["owner", "worker"])
