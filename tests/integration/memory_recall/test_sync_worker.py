@@ -11,12 +11,14 @@ import asyncpg
 import pytest
 
 from memory_recall.embedding.client import EmbedderClient
+from memory_recall.indexing import leases_sql
 from memory_recall.indexing import sync as sync_worker
 from memory_recall.indexing.embedders import EmbedderDirectory
 from memory_recall.indexing.pipeline import Pipeline
 from memory_recall.indexing.sync import sync
-from memory_recall.postgres.connection import DsnText
-from tests.integration.memory_recall.workbench import Workbench
+from memory_recall.postgres.connection import Connection, DsnText
+from memory_recall.schema.table import MemoryTable
+from tests.integration.memory_recall.workbench import Workbench, until
 
 NEVER = 3600.0
 
@@ -83,18 +85,32 @@ async def test_sync_listens_again_after_its_connection_was_cut(bench: Workbench)
         await bench.until_embedded(2)
 
 
-async def test_sync_pauses_while_a_backfill_runs(bench: Workbench) -> None:
+async def test_sync_pauses_while_a_backfill_runs(bench: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It looks again and again whether one does, and sends nothing in between."""
+    looks: list[bool] = []
+    look = leases_sql.backfill_runs
+
+    async def noted(connection: Connection, table: MemoryTable) -> bool:
+        looks.append(await look(connection, table))
+        return looks[-1]
+
+    monkeypatch.setattr(leases_sql, "backfill_runs", noted)
     await bench.insert(*(f"text {number}" for number in range(60)))
     bench.embedder.hold_after(2)
     backfill = asyncio.create_task(bench.backfill())
-    await bench.embedder.held.wait()
+    sent = 2 + bench.plan.options.concurrency
+    await until(lambda: bench.embedder.requests == sent)
     async with running(bench, poll_seconds=NEVER):
+        await until(lambda: len(looks) >= 2 or bench.embedder.requests > sent)
+        while_held = bench.embedder.requests, set(looks)
         bench.embedder.release()
+        assert while_held == (sent, {True})
         result = await backfill
         assert result.tally.embedded == 60
         await bench.insert("afterwards")
         await bench.until_embedded(61)
     assert max(bench.embedder.received.values()) == 1
+    assert not looks[-1]
 
 
 class Rests:
