@@ -7,16 +7,17 @@ from typing import Any
 import pytest
 
 from memory_recall.cli import workers
+from memory_recall.errors import MemoryIndexError
 from memory_recall.hnsw import check
 from memory_recall.hnsw.repair import IndexParameters, IndexReport, check_and_repair
 from memory_recall.indexing.companions.index_check import IndexChecker
 from memory_recall.indexing.progress import WorkerMetrics
-from memory_recall.postgres.connection import Connection, DsnText
+from memory_recall.postgres.connection import Connection, DsnSource, DsnText
 from memory_recall.schema.migrate import MigrationRequest
 from memory_recall.schema.revisions import require_schema
 from memory_recall.settings import Settings
 from tests.integration.conftest import Database
-from tests.integration.memory_recall.workbench import Workbench, migrate_and_index
+from tests.integration.memory_recall.workbench import Workbench, migrate_and_index, until
 
 Requests = Callable[..., MigrationRequest]
 PARAMETERS = IndexParameters()
@@ -66,14 +67,29 @@ async def test_the_other_rows_of_an_index_check_still_count(
     assert found.recall > 0.9
 
 
-async def test_an_index_check_that_fails_is_repeated_at_the_next_interval(database: Database) -> None:
+async def test_an_index_check_that_fails_is_repeated_at_the_next_interval(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A table that is not migrated is no reason to end."""
     checker = IndexChecker(PARAMETERS, THRESHOLD, 0.01, first_seconds=0)
+    failed: list[str] = []
+    attempt = checker._check
+
+    async def noted(source: DsnSource, table: str) -> IndexReport:
+        try:
+            return await attempt(source, table)
+        except MemoryIndexError as error:
+            failed.append(error.reason)
+            raise
+
+    monkeypatch.setattr(checker, "_check", noted)
     stop = asyncio.Event()
     task = asyncio.create_task(checker.run(DsnText(database.dsn), "memories", WorkerMetrics(), stop))
-    await asyncio.sleep(0.3)
-    assert not task.done(), "a table that is not migrated is no reason to end"
+    await until(lambda: len(failed) >= 2 or task.done())
     stop.set()
     await task
+    assert len(failed) >= 2
+    assert set(failed) == {"SchemaBehind"}
 
 
 async def test_an_index_check_that_is_under_way_ends_with_its_worker(
