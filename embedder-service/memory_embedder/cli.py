@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
 from memory_embedder.errors import EmbedderError
+from memory_embedder.hardening import forbid_core_dumps
 from memory_embedder.models.profiles import PROFILES, RERANKERS, find_profile
 from memory_embedder.settings import EmbedderSettings
 from memory_embedder.telemetry.logs import configure_logging
@@ -36,6 +37,7 @@ def main() -> None:
 
     An error is printed as one sentence on stderr and written to the container's termination log; the exit status is 1.
     """
+    forbid_core_dumps()
     configure_logging()
     try:
         app()

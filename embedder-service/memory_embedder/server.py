@@ -22,7 +22,7 @@ import uvicorn
 
 from memory_embedder.engine.protocol import Engine, EngineOptions
 from memory_embedder.errors import EmbedderError, ErrorKind, configuration_error
-from memory_embedder.hardening import forbid_core_dumps, return_large_blocks
+from memory_embedder.hardening import return_large_blocks
 from memory_embedder.http.app import build_app, build_probe_app
 from memory_embedder.http.certificate import ServingCertificate
 from memory_embedder.http.connections import BoundedConfig, BoundedServer, ConnectionLimits
@@ -50,7 +50,6 @@ def serve(settings: EmbedderSettings) -> int:
     Raises:
         EmbedderError: a port cannot be opened, or the settings contradict themselves; then nothing is loaded.
     """
-    forbid_core_dumps()
     return_large_blocks()
     logger = structlog.get_logger("memory_embedder.server")
     service = EmbeddingService(settings, load_engine, Metrics(Lane), make_tracing(settings.otlp_endpoint))

@@ -18,7 +18,7 @@ print(*resource.getrlimit(resource.RLIMIT_CORE), ctypes.CDLL(None).prctl(3, 0, 0
 
 @pytest.mark.promise("no-core-dump")
 @pytest.mark.finding("M11")
-@pytest.mark.parametrize("module", ["memory_recall.cli.app", "memory_operator.cli"])
+@pytest.mark.parametrize("module", ["memory_recall.cli.app", "memory_operator.cli", "memory_embedder.cli"])
 def test_a_program_forbids_core_files_before_it_does_anything(module: str) -> None:
     command = [sys.executable, "-c", _AFTER_THE_START, module]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
