@@ -55,7 +55,7 @@ def test_the_openai_client_raises_its_own_errors_for_ours(server: Any, openai: A
 
 
 @pytest.mark.promise("no-core-dump")
-def test_the_process_leaves_no_core_dump_and_cannot_be_traced(server: Any) -> None:
+def test_the_running_server_leaves_no_core_dump(server: Any) -> None:
     limits = open(f"/proc/{server.process.pid}/limits").read()  # noqa: PTH123, SIM115 -- a file of the kernel
     core = next(line for line in limits.splitlines() if line.startswith("Max core file size"))
     assert core.split()[4:6] == ["0", "0"]
