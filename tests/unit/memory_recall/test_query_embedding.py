@@ -38,6 +38,31 @@ class Scripted:
         return step
 
 
+class Clock:
+    """The event loop's time, which stands still until a test moves it."""
+
+    def __init__(self, now: float) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now
+
+    async def forward(self, seconds: float) -> None:
+        """Let time pass, and what is due by then and what follows from it happen."""
+        self.now += seconds
+        for _ in range(50):  # turns of the loop, several times as many as anything here takes
+            await asyncio.sleep(0)
+
+
+@pytest.fixture
+async def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """The clock of the test's event loop, so that no budget ends while the machine stands still."""
+    loop = asyncio.get_running_loop()
+    moved = Clock(loop.time())
+    monkeypatch.setattr(loop, "time", moved)
+    return moved
+
+
 async def recovered(semantics: BudgetedQueryEmbedder) -> None:
     """Wait until the background task has found that the embedder answers again."""
     async with asyncio.timeout(30):
@@ -125,31 +150,34 @@ async def test_a_refused_query_does_not_open_the_circuit() -> None:
     assert isinstance(await semantics.embed("good"), EmbeddedQuery)
 
 
-async def test_a_late_answer_while_others_are_answered_does_not_open_the_circuit() -> None:
+async def test_a_late_answer_while_others_are_answered_does_not_open_the_circuit(clock: Clock) -> None:
     """The embedder is asked more than it answers, so what fits is still asked."""
     embedder = Scripted(None, [1.0])
     semantics = BudgetedQueryEmbedder(embedder, budget=0.2, probe_delays=(3600.0,))
     late = asyncio.create_task(semantics.embed("late"))
-    await asyncio.sleep(0)
+    await clock.forward(0)
     assert isinstance(await semantics.embed("meanwhile"), EmbeddedQuery)
+    await clock.forward(0.2)
     assert await late is Degraded.EMBEDDER_TIMEOUT
     assert isinstance(await semantics.embed("afterwards"), EmbeddedQuery)
 
 
-async def test_more_queries_than_may_be_under_way_are_not_sent() -> None:
+async def test_more_queries_than_may_be_under_way_are_not_sent(clock: Clock) -> None:
     """They are degraded at once, also while nobody waits for those any more, since the embedder computes them yet."""
     embedder = Scripted(*[None] * 64, [1.0])
     semantics = BudgetedQueryEmbedder(embedder, budget=0.1, probe_delays=(0.3,))
     stuck = [asyncio.create_task(semantics.embed(str(number))) for number in range(64)]
-    await asyncio.sleep(0.01)
+    await clock.forward(0)
     assert await semantics.embed("one too many") is Degraded.EMBEDDER_BUSY
     stuck[0].cancel()
     with pytest.raises(asyncio.CancelledError):
         await stuck[0]
     assert await semantics.embed("still one too many") is Degraded.EMBEDDER_BUSY
+    await clock.forward(0.1)
     assert await asyncio.gather(*stuck[1:]) == [Degraded.EMBEDDER_TIMEOUT] * 63
     assert embedder.texts == [str(number) for number in range(64)]
-    await recovered(semantics)
+    await clock.forward(0.3)
+    assert not semantics.circuit_open
     assert isinstance(await semantics.embed("after the embedder has answered again"), EmbeddedQuery)
     await semantics.close()
 
@@ -239,7 +267,7 @@ async def test_an_embedder_that_answers_a_cancellation_with_an_error_of_its_own_
 
 
 @pytest.mark.usefixtures("complaints")
-async def test_an_embedder_that_fails_after_the_budget_leaves_no_exception_unretrieved() -> None:
+async def test_an_embedder_that_fails_after_the_budget_leaves_no_exception_unretrieved(clock: Clock) -> None:
     """As on a connect timeout, which comes seconds after the recall has given up."""
     late, failed = asyncio.Event(), asyncio.Event()
 
@@ -250,10 +278,13 @@ async def test_an_embedder_that_fails_after_the_budget_leaves_no_exception_unret
 
     async with EmbedderClient("http://embedder:8080", "m", transport=httpx.MockTransport(handler)) as client:
         embedder = BudgetedQueryEmbedder(client, budget=0.01, probe_delays=(3600.0,))
-        assert await embedder.embed("q") is Degraded.EMBEDDER_TIMEOUT
+        asking = asyncio.create_task(embedder.embed("q"))
+        await clock.forward(0)
+        await clock.forward(0.01)
+        assert await asking is Degraded.EMBEDDER_TIMEOUT
         late.set()
-        async with asyncio.timeout(30):
-            await failed.wait()
+        await clock.forward(0)
+        assert failed.is_set()
         await embedder.close()
 
 
