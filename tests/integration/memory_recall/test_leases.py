@@ -1,7 +1,6 @@
 """A lease excludes the workers of its own table alone, is reported while it is waited for, and ends with its holder."""
 
 import asyncio
-import time
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -10,7 +9,8 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from memory_recall.errors import MemoryIndexError
+from memory_recall import retrying
+from memory_recall.errors import LockNotAvailable, MemoryIndexError
 from memory_recall.indexing import leases_sql
 from memory_recall.indexing.backfill import backfill
 from memory_recall.indexing.leases_sql import backfill_runs, lease_share, lease_swap, lease_sync
@@ -70,30 +70,59 @@ async def test_a_first_table_and_a_second_table_never_have_the_same_name_of_a_le
         await take_all(second, replace(public, schema="team__notes"))
 
 
+class Waiting:
+    """What a wait for a lease goes by: a clock that a test moves, and attempts to take the lease, which are counted."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._now = 0.0
+        self._refused = 0
+        take = leases_sql._take
+
+        async def counted(connection: Connection, kind: int, number: int) -> None:
+            try:
+                await take(connection, kind, number)
+            except LockNotAvailable:
+                self._refused += 1
+                raise
+
+        monkeypatch.setattr(leases_sql, "_take", counted)
+        monkeypatch.setattr(leases_sql, "_POLL", leases_sql.Backoff(first=0.05, longest=0.05))
+        monkeypatch.setattr(retrying, "time", self)
+
+    def monotonic(self) -> float:
+        return self._now
+
+    async def until_refused_at(self, now: float) -> None:
+        """Move the clock to `now`, and wait until an attempt that began then has been refused."""
+        self._now = now
+        seen = self._refused
+        await until(lambda: self._refused >= seen + 2)  # the first may have begun before
+
+
+@pytest.fixture
+def waiting(monkeypatch: pytest.MonkeyPatch) -> Waiting:
+    return Waiting(monkeypatch)
+
+
 @pytest.mark.parametrize("lease", [lease_sync, partial(lease_share, share=WorkerShare())])
 async def test_a_long_wait_for_a_lease_is_reported_and_reported_again(
-    bench: Workbench, monkeypatch: pytest.MonkeyPatch, lease: Callable[..., Coroutine[Any, Any, None]]
+    bench: Workbench, waiting: Waiting, lease: Callable[..., Coroutine[Any, Any, None]]
 ) -> None:
-    monkeypatch.setattr(leases_sql, "_REPORTED_AFTER", 0.3)
-    monkeypatch.setattr(leases_sql, "_REMINDED_AFTER", 0.6)
-    monkeypatch.setattr(leases_sql, "_POLL", leases_sql.Backoff(first=0.05, longest=0.05))
+    """After five seconds, and then every ten minutes."""
     listener = Listener()
-    async with bench.database.connection() as holder, bench.database.connection() as waiting:
+    async with bench.database.connection() as holder, bench.database.connection() as other:
         table = await describe(holder, "memories")
         await lease(holder, table, listener=listener)
         assert listener.began == [], "the lease was free"
-        started = time.monotonic()
-        task = asyncio.ensure_future(lease(waiting, table, listener=listener))
-        await until(lambda: listener.began)
-        assert time.monotonic() - started >= 0.3
-        await until(lambda: len(listener.began) == 2)
-        assert time.monotonic() - started >= 0.9
+        task = asyncio.ensure_future(lease(other, table, listener=listener))
+        for now, reports in ((0.0, 0), (4.9, 0), (5.0, 1), (604.9, 1), (605.0, 2), (1204.9, 2), (1205.0, 3)):
+            await waiting.until_refused_at(now)
+            assert len(listener.began) == reports, now
         assert listener.ended == []
         await holder.execute("SELECT pg_advisory_unlock_all()")
         await task
     assert set(listener.began) == {("lease", "LockNotAvailable")}
-    assert [what for what, _ in listener.ended] == ["lease"]
-    assert listener.ended[0][1] >= 0.8
+    assert listener.ended == [("lease", 1205.0)]
 
 
 async def test_a_backfill_that_waits_for_its_lease_logs_and_counts_the_wait(
@@ -118,13 +147,14 @@ async def test_a_backfill_that_waits_for_its_lease_logs_and_counts_the_wait(
     assert metrics.registry.get_sample_value("memory_worker_outages_total", {"what": "lease"}) == 1
 
 
-async def test_a_short_wait_for_a_lease_is_not_reported(bench: Workbench) -> None:
+async def test_a_short_wait_for_a_lease_is_not_reported(bench: Workbench, waiting: Waiting) -> None:
     listener = Listener()
-    async with bench.database.connection() as holder, bench.database.connection() as waiting:
+    async with bench.database.connection() as holder, bench.database.connection() as other:
         table = await describe(holder, "memories")
         await lease_sync(holder, table, listener)
-        task = asyncio.ensure_future(lease_sync(waiting, table, listener))
-        await asyncio.sleep(0.6)
+        task = asyncio.ensure_future(lease_sync(other, table, listener))
+        for now in (0.0, 4.9):
+            await waiting.until_refused_at(now)
         await holder.execute("SELECT pg_advisory_unlock_all()")
         await task
     assert (listener.began, listener.ended) == ([], [])
