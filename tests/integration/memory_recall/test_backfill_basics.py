@@ -5,6 +5,7 @@ from collections import Counter
 
 import pytest
 
+from memory_recall.embedding import requests
 from memory_recall.errors import DimensionMismatch, ModelMismatch, SchemaBehind
 from memory_recall.indexing.dry_run import dry_run
 from memory_recall.indexing.queue_sql import PendingQueue, WorkerShare
@@ -146,11 +147,25 @@ async def test_a_dry_run_measures_and_writes_nothing(bench: Workbench) -> None:
     assert await bench.embedded() == 0
 
 
-async def test_a_rate_ceiling_spaces_the_batches(bench: Workbench) -> None:
+async def test_a_rate_ceiling_spaces_the_batches(bench: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second and the third batch of eight wait for their turn, by a clock that stands still, before they go."""
+    turns: list[tuple[float, bool]] = []
+
+    class Clock:
+        @staticmethod
+        async def sleep(seconds: float) -> None:
+            turns.append((seconds, len(bench.embedder.received) <= 8 * (len(turns) + 1)))
+
+        @staticmethod
+        def monotonic() -> float:
+            return 1000.0
+
+    monkeypatch.setattr(requests, "asyncio", Clock)
+    monkeypatch.setattr(requests, "time", Clock)
     await bench.insert(*(f"text {number}" for number in range(24)))
     result = await bench.backfill(bench.with_options(rows_per_second=40.0))
     assert result.tally.embedded == 24
-    assert result.seconds >= 16 / 40, "the second and third batch of eight wait for their turn"
+    assert turns == [(pytest.approx(8 / 40), True), (pytest.approx(16 / 40), True)]
 
 
 async def test_the_counts_of_rows_add_up_to_their_total(bench: Workbench) -> None:
