@@ -20,7 +20,6 @@ from memory_operator.api.embedder import (
     Section,
     service_url,
 )
-from memory_recall.embedding.profiles import PROFILES, served_digest
 
 Manifest = dict[str, Any]
 
@@ -265,15 +264,6 @@ class MemoryIndex(BaseModel):
             return None
         given = source.image or source.pvc
         return f"sha256:{source.http.sha256}" if source.http else given.digest if given else None
-
-    @property
-    def served_digest(self) -> str | None:
-        """Return the digest by which our embedder names the specified file; None if no digest is specified."""
-        digest, embedding = self.model_digest, self.spec.embedding
-        if digest is None or embedding.model in PROFILES:
-            return digest
-        prefixes = (embedding.query_prefix or "", embedding.document_prefix or "")
-        return served_digest(digest, embedding.model, embedding.pooling, *prefixes)
 
     @property
     def fetched_source(self) -> HttpSource | None:

@@ -16,7 +16,7 @@ from memory_operator.reconcile.jobs import JobRequest, plan_job
 from memory_operator.reconcile.plan import Action, Delete, Step
 from memory_operator.reconcile.rollout import serves
 from memory_operator.resources import workers
-from memory_operator.resources.embedder import NEXT_COMPONENT, recorded_url
+from memory_operator.resources.embedder import NEXT_COMPONENT, own_digest, recorded_url
 from memory_recall.embedding.canary import may_be_same_file
 from memory_recall.status import DatabaseFacts
 from memory_recall.swap.machine import OPEN_STAGES, Stage
@@ -59,7 +59,7 @@ def leads_elsewhere(index: MemoryIndex, swap: SwapRecord) -> bool:
     is_asked_for = index.runs_embedder or recorded_url(index) is None
     if is_asked_for and to_model.dimensions != embedding.dimensions:
         return True
-    return index.runs_embedder and not may_be_same_file(to_model.digest, index.served_digest)
+    return index.runs_embedder and not may_be_same_file(to_model.digest, own_digest(index))
 
 
 def plan_abort(context: Context, facts: DatabaseFacts, *, reason: Reason = Reason.SWAPPING) -> Step:

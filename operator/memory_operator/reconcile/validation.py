@@ -11,7 +11,7 @@ from memory_operator.api.spec import MemoryIndex
 from memory_operator.reconcile.active_embedder import needs_swap
 from memory_operator.reconcile.embedder import OTHER_FILE_REMEDY
 from memory_operator.resources.columns import column_names
-from memory_operator.resources.embedder import embedder_options
+from memory_operator.resources.embedder import embedder_options, own_digest
 from memory_recall.embedding.apis import EmbedderApi
 from memory_recall.embedding.canary import may_be_same_file
 from memory_recall.embedding.profiles import PROFILES
@@ -57,7 +57,7 @@ def _against_database(index: MemoryIndex, facts: DatabaseFacts) -> Verdict | Non
     embedding, database = index.spec.embedding, index.spec.database
     if needs_swap(index, facts):
         return None
-    wanted, recorded = index.served_digest, facts.active_model.digest if facts.active_model else None
+    wanted, recorded = own_digest(index), facts.active_model.digest if facts.active_model else None
     if not may_be_same_file(recorded, wanted):
         return Verdict.no(
             Reason.MODEL_MISMATCH,

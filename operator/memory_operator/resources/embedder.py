@@ -33,6 +33,7 @@ from memory_operator.resources.model_fetch import FETCHED_DIRECTORY, FETCHED_FIL
 from memory_operator.resources.pod_template import completed
 from memory_operator.resources.specification import record_of_specification
 from memory_recall.embedding.apis import OWN_OPTIONS, PREFIXED_APIS, EmbedderApi, EmbedderOptions
+from memory_recall.embedding.profiles import PROFILES, served_digest
 
 PROBE_PORT = 9090  # of health, readiness and metrics, which callers cannot exhaust
 MODEL_DIRECTORY = "/models"
@@ -61,6 +62,15 @@ def own_urls(index: MemoryIndex) -> frozenset[str]:
         for component in (COMPONENT, NEXT_COMPONENT)
         for tls in (False, True)
     )
+
+
+def own_digest(index: MemoryIndex) -> str | None:
+    """Return the digest by which our embedder names the specified file; None if no digest is specified."""
+    digest, embedding = index.model_digest, index.spec.embedding
+    if digest is None or embedding.model in PROFILES:
+        return digest
+    prefixes = (embedding.query_prefix or "", embedding.document_prefix or "")
+    return served_digest(digest, embedding.model, embedding.pooling, *prefixes)
 
 
 def recorded_url(index: MemoryIndex) -> str | None:
