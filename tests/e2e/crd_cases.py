@@ -179,6 +179,7 @@ EMBEDDING = (
 _HTTP = "spec.embedding.source.http"
 _FETCHED = {"url": "https://a.example/m.gguf", "sha256": "a1" * 32}
 _IMAGE = {"reference": "registry.example/models/bge:1", "path": "/models/bge.gguf", "digest": DIGEST}
+_CLAIMED = {"claimName": "models", "path": "m.gguf", "digest": DIGEST}
 
 SOURCE = (
     Case("an empty source", {"spec.embedding.source": {}}, "set exactly one of embedding.source.image"),
@@ -242,8 +243,23 @@ SOURCE = (
         "digest: Required",
     ),
     Case(
+        "a claim of another namespace",
+        {"spec.embedding.source.pvc": {**_CLAIMED, "claimName": "dbaas/models"}},
+        "must be the name of a PersistentVolumeClaim in this namespace",
+    ),
+    Case(
+        "safetensors in a volume",
+        {"spec.embedding.source.pvc": {**_CLAIMED, "path": "m.safetensors"}},
+        "memory-embedder convert",
+    ),
+    Case(
+        "a digest without its kind, of a file in a volume",
+        {"spec.embedding.source.pvc": {**_CLAIMED, "digest": "a1" * 32}},
+        "must be sha256:<64",
+    ),
+    Case(
         "a path out of the volume",
-        {"spec.embedding.source.pvc": {"claimName": "models", "path": "../m.gguf", "digest": DIGEST}},
+        {"spec.embedding.source.pvc": {**_CLAIMED, "path": "../m.gguf"}},
         "relative to the volume's root",
     ),
 )
@@ -312,6 +328,16 @@ WORK = (
         {**REFERENCE, "spec.embedder.tls": {"secretName": "tls"}},
         "remove embedder.tls",
     ),
+    Case(
+        "another object's embedder with a key in place of its Secret's name",
+        {"spec.embedder": {"ref": {"name": "shared", "apiKey": {"secretName": "pa-AbCdEf_123"}}}},
+        "the key itself belongs in the Secret",
+    ),
+    Case(
+        "another object's embedder with a key with a slash",
+        {"spec.embedder": {"ref": {"name": "shared", "apiKey": {"secretName": "k", "key": "a/b"}}}},
+        "must be a key of the Secret",
+    ),
     Case("a reference to nobody", {"spec.embedder": {"ref": {"namespace": "ai"}}}, "name: Required value"),
     Case("a reference by URL", {"spec.embedder": {"ref": {"name": "http://shared"}}}, "the name of a MemoryIndex"),
     Case(
@@ -336,6 +362,26 @@ WORK = (
         "an external embedder's key in its URL",
         {"spec.embedder.external.url": "http://k:s@e:80"},
         "embedder.external.apiKey",
+    ),
+    Case(
+        "an external embedder by another protocol",
+        {"spec.embedder.external.url": "grpc://e:80"},
+        "begins with https:// or http://",
+    ),
+    Case(
+        "an external embedder's authority by its file",
+        {"spec.embedder.external": {"url": "https://e.ml.svc", "caSecret": {"name": "/etc/ca.crt"}}},
+        "must be the name of a Secret",
+    ),
+    Case(
+        "an external embedder's authority with a key with a slash",
+        {"spec.embedder.external": {"url": "https://e.ml.svc", "caSecret": {"name": "ca", "key": "a/b"}}},
+        "must be a key of the Secret",
+    ),
+    Case(
+        "an external embedder's key with a slash",
+        {"spec.embedder.external": {"url": "http://e:80", "apiKey": {"secretName": "k", "key": "a/b"}}},
+        "must be a key of the Secret",
     ),
     Case(
         "a gate without a set",
@@ -368,6 +414,11 @@ WORK = (
         {"spec.swap.gate": {"pvc": {"claimName": "dbaas/queries", "path": "q"}}},
         "must be the name of a PersistentVolumeClaim in this namespace",
     ),
+    Case(
+        "a set out of its volume",
+        {"spec.swap.gate": {"pvc": {"claimName": "queries", "path": "../q"}}},
+        "relative to the volume's root",
+    ),
     Case("a caller that is nobody", {"spec.embedder.allowFrom": [{}]}, "set namespaceSelector, podSelector or both"),
     Case(
         "callers by address",
@@ -378,6 +429,11 @@ WORK = (
         "a key in place of its Secret's name, for our own embedder",
         {"spec.embedder.apiKey": {"secretName": "pa-AbCdEf_123"}},
         "the key itself belongs in the Secret",
+    ),
+    Case(
+        "a key with a slash, for our own embedder",
+        {"spec.embedder.apiKey": {"secretName": "k", "key": "a/b"}},
+        "must be a key of the Secret",
     ),
     Case(
         "an external embedder with the key at the wrong place",
@@ -431,6 +487,16 @@ WORK = (
         "a toleration of workers without the taint's key",
         {"spec.embedder.podTemplate": {"tolerations": [{"operator": "Equal", "value": "memory"}]}},
         "operator Equal needs the taint's key",
+    ),
+    Case(
+        "a toleration of nothing, of workers",
+        {"spec.embedder.podTemplate": {"tolerations": [{"operator": "Exists", "key": "gpu", "value": "true"}]}},
+        "remove value, or use operator Equal",
+    ),
+    Case(
+        "a late toleration of workers",
+        {"spec.embedder.podTemplate": {"tolerations": [{"key": "a", "tolerationSeconds": 5}]}},
+        "set the effect",
     ),
     Case("graph as text", {"spec.graph.enabled": "on"}, "spec.graph.enabled"),
     Case("an unknown scaler", {"spec.embedder.scaling": "Keda"}, 'supported values: "Operator", "External"'),
