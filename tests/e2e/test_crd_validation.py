@@ -233,13 +233,6 @@ def test_example_is_accepted(api: Api, path: Path) -> None:
         )
 
 
-def test_kubectl_explain_describes_every_field(api: Api) -> None:
-    """The page that a newcomer opens first says what the part is, and something about each field of it."""
-    page = api.kubectl("explain", "memoryindex.spec.embedding")
-    assert "a second column is filled and" in page
-    assert "<no description>" not in page
-
-
 def test_the_columns_are_the_documented_ones(api: Api) -> None:
     api.store(GOOD)
     try:
