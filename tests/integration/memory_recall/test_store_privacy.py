@@ -6,7 +6,6 @@ import sys
 import traceback
 from pathlib import Path
 
-import asyncpg
 import pytest
 
 from memory_recall.errors import DatabaseRejected, MemoryIndexError
@@ -132,4 +131,3 @@ async def test_errors_of_our_own_are_not_translated() -> None:
     with pytest.raises(MemoryIndexError) as caught, translated("testing"):
         raise error
     assert caught.value is error
-    assert issubclass(asyncpg.PostgresError, Exception)
