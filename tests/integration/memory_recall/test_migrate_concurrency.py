@@ -20,7 +20,7 @@ from memory_recall.schema.revisions import HEAD_REVISION
 from memory_recall.schema.table_locks import LOCK_TIMEOUT_MS, Work, locked_session
 from memory_recall.status import inspect
 from tests.integration.conftest import Database
-from tests.integration.memory_recall.workbench import migrate_and_index
+from tests.integration.memory_recall.workbench import migrate_and_index, until
 
 Requests = Callable[..., MigrationRequest]
 
@@ -187,13 +187,29 @@ async def test_a_migration_waits_for_a_vacuum_without_blocking_other_sessions(
 ) -> None:
     """It waits for the weak lock, after which Postgres ends an autovacuum, and does not lock the whole table again."""
     await migrate_to_first(database, request_for)
-    async with database.connection() as vacuum:
+    turns = 0
+
+    async def use(connection: "asyncpg.Connection[asyncpg.Record]", migration: "asyncio.Task[object]") -> None:
+        """Write and read until the migration has ended; one that waits for as long as a vacuum fails."""
+        nonlocal turns
+        await connection.execute("SET lock_timeout = '4s'")
+        while not migration.done():
+            await connection.execute("INSERT INTO memories (content) VALUES ('text')")
+            await connection.fetch("SELECT count(*) FROM memories")
+            turns += 1
+
+    async with database.connection() as vacuum, database.connection() as other:
         await vacuum.execute("BEGIN")
         await vacuum.execute("LOCK TABLE memories IN SHARE UPDATE EXCLUSIVE MODE")  # as VACUUM does
         migration = asyncio.create_task(migrate(DsnText(database.dsn), request_for()))
-        await _until(lambda: _someone_waits_by_the_weak_lock(database))
+        using = asyncio.create_task(use(other, migration))
+        await _until(lambda: _waits_by_the_weak_lock_or_ended(database, using))
+        seen = turns
+        await until(lambda: turns >= seen + 20 or using.done())
+        assert not migration.done()
         await vacuum.execute("COMMIT")
         await migration
+        await using
 
 
 async def test_a_pooler_is_refused(database: Database, request_for: Requests) -> None:
@@ -284,13 +300,13 @@ async def _someone_waits_for_a_lock(database: Database) -> bool:
     return found
 
 
-async def _someone_waits_by_the_weak_lock(database: Database) -> bool:
+async def _waits_by_the_weak_lock_or_ended(database: Database, using: "asyncio.Task[None]") -> bool:
     async with database.connection() as connection:
         found: bool = await connection.fetchval(
             "SELECT EXISTS (SELECT FROM pg_locks WHERE relation = 'memories'::regclass AND NOT granted "
             "AND mode = 'ShareUpdateExclusiveLock')"
         )
-    return found
+    return using.done() or found
 
 
 async def _as_superuser(database: Database, *statements: str) -> None:
