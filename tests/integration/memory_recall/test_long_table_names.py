@@ -31,6 +31,7 @@ from tests.integration.memory_recall.workbench import DIMENSIONS, Workbench
 Requests = Callable[..., MigrationRequest]
 
 _CUT = re.compile(r'identifier "([^"]*)" will be truncated')
+_TOO_LONG = "n" * 64
 _INDEXES = """
 SELECT c.relname AS relation, regexp_replace(pg_get_indexdef(i.indexrelid), '^CREATE (UNIQUE )?INDEX .* USING', '\\1')
            AS definition
@@ -40,13 +41,20 @@ SELECT c.relname AS relation, regexp_replace(pg_get_indexdef(i.indexrelid), '^CR
 
 @pytest.fixture
 async def talkative(database: Database) -> AsyncIterator[Database]:
-    """A database whose server logs every name that it cuts; at the end it must have logged none."""
+    """A database whose server logs every name that it cuts; at the end it must have logged none but the fixture's."""
     admin = await asyncpg.connect(database.superuser_dsn)
     await admin.execute(f"ALTER DATABASE {database.name} SET log_min_messages = notice")
     await admin.close()
     before = database.server.log.stat().st_size
+
+    def cut() -> list[str]:
+        return _CUT.findall(database.server.log.read_bytes()[before:].decode())
+
+    async with database.connection() as connection:
+        await connection.execute(f"SELECT 1 AS {_TOO_LONG}")
+    assert cut() == [_TOO_LONG]
     yield database
-    assert _CUT.findall(database.server.log.read_bytes()[before:].decode()) == []
+    assert cut() == [_TOO_LONG]
 
 
 def named(length: int, end: str = "") -> str:
