@@ -1,15 +1,21 @@
-"""Runs the embedder as users start it."""
+"""Runs the embedder as users start it.
+
+It chooses its ports itself. One that a test had chosen could be another process's before the embedder opens it.
+"""
 
 import contextlib
-import socket
+import json
 import subprocess
 import sys
+import tempfile
 import urllib.request
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 from devcluster.retrying import until
 
+OWN_PORTS = ("--port", "0", "--probe-port", "0")
 _SECONDS = 120.0
 _PROGRAM = (sys.executable, "-m", "memory_embedder")
 
@@ -22,30 +28,35 @@ def running_embedder(
 
     `options` are further ones of its command line; `program` begins it, and is ready within `seconds`.
     """
-    ports = [_free_port(), _free_port()]
     command = [
         *program, "serve", "--model", "all-MiniLM-L6-v2", "--model-file", str(model),
-        "--gpu-layers", "0", "--allow-cpu", "--host", "127.0.0.1", "--port", str(ports[0]),
-        "--probe-port", str(ports[1]), *options,
+        "--gpu-layers", "0", "--allow-cpu", "--host", "127.0.0.1", *OWN_PORTS, *options,
     ]  # fmt: skip
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        until("the embedder is ready", lambda: _is_ready(ports[1]), seconds=seconds)
-        yield f"http://127.0.0.1:{ports[0]}"
-    finally:
-        process.terminate()
-        process.wait()
+    with tempfile.NamedTemporaryFile(suffix=".log") as log:
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=log)
+        ports = partial(listening_ports, Path(log.name))
+        try:
+            until("the embedder is ready", lambda: _is_ready(ports()), seconds=seconds)
+            opened = ports()
+            assert opened is not None
+            yield f"http://127.0.0.1:{opened[0]}"
+        finally:
+            process.terminate()
+            process.wait()
 
 
-def _is_ready(port: int) -> bool:
+def listening_ports(log: Path) -> tuple[int, int] | None:
+    """Return the ports for callers and for probes that an embedder has opened, or None until its log names them."""
+    for line in log.read_text().splitlines():
+        if '"Listening"' in line and line.endswith("}"):
+            event = json.loads(line)
+            return int(event["port"]), int(event["probe_port"])
+    return None
+
+
+def _is_ready(ports: tuple[int, int] | None) -> bool:
     with contextlib.suppress(OSError):
-        address = f"http://127.0.0.1:{port}/readyz"
-        with urllib.request.urlopen(address, timeout=5) as answer:
-            return bool(answer.status == 200)
+        if ports is not None:
+            with urllib.request.urlopen(f"http://127.0.0.1:{ports[1]}/readyz", timeout=5) as answer:
+                return bool(answer.status == 200)
     return False
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
