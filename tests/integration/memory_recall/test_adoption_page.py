@@ -8,7 +8,6 @@ import asyncio
 import json
 import os
 import re
-import socket
 import sys
 import warnings
 from collections.abc import Callable
@@ -28,6 +27,7 @@ from memory_recall.schema.migrate import MigrationRequest, migrate
 from memory_recall.schema.revisions import require_schema
 from tests.integration.conftest import Database
 from tests.support.foreign_stores import FOREIGN_STORES, ForeignStore
+from tests.support.ports import reserved_ports
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "adopt.md").read_text()
@@ -36,20 +36,12 @@ FILE = re.compile(r"^(?:#|--) (\w+\.\w+)\n")
 SECONDS = 120
 
 
-def free_ports(count: int) -> list[int]:
-    probes = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [int(probe.getsockname()[1]) for probe in probes]
-    for probe in probes:
-        probe.close()
-    return ports
-
-
-def script(dsn: str) -> str:
+def script(dsn: str, ports: list[int]) -> str:
     """The commands of the page in its order; only its first block, which names what is the reader's own, is changed."""
     first, *others = [text for kind, text in BLOCK.findall(PAGE) if kind == "sh"]
-    ports = dict(zip(("EMBEDDER_PORT", "PROBE_PORT", "API_PORT"), free_ports(3), strict=True))
-    assert re.findall(r"([A-Z_]+)=", first) == ["DATABASE_URL", *ports]
-    own = "".join(f"export {name}={value}\n" for name, value in {"DATABASE_URL": dsn, **ports}.items())
+    names = ["DATABASE_URL", "EMBEDDER_PORT", "PROBE_PORT", "API_PORT"]
+    assert re.findall(r"([A-Z_]+)=", first) == names
+    own = "".join(f"export {name}={value}\n" for name, value in zip(names, [dsn, *ports], strict=True))
     # Whatever fails, nothing that the page has started outlives it.
     return "\n".join(["set -eu", "trap 'kill $(jobs -p) 2>/dev/null || true; wait' EXIT", own, *others])
 
@@ -81,7 +73,8 @@ async def test_a_store_of_another_shape_recalls_by_meaning_from_the_page_alone(
             name = FILE.match(text)
             assert name is not None, f"a block does not begin with the name of its file: {text[:60]}"
             (tmp_path / name[1]).write_text(text)
-    shown = await run(tmp_path, script(database.dsn), environment_of(database))
+    with reserved_ports(3) as ports:
+        shown = await run(tmp_path, script(database.dsn, ports), environment_of(database))
     (line,) = [line for line in shown.splitlines() if '"author"' in line]
     answer = json.loads(line[line.index("[{") :].split("]")[0] + "]")
     assert {row["body"] for row in answer} >= {"The boiler in the cellar loses pressure every winter."}
