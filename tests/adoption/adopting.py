@@ -21,6 +21,7 @@ from devcluster.settings import REPOSITORY
 from memory_recall.cli.app import create_app
 from memory_recall.errors import ExitCode
 from tests.support.bad_tables import BadTable
+from tests.support.ports import reserved_ports
 from tests.support.postgres_instance import APP_PASSWORD, APP_ROLE, PostgresInstance
 
 ANSWER, QUESTION = "The boiler in the cellar loses pressure every winter.", "heating trouble when it is cold"
@@ -57,8 +58,11 @@ class Outcome:
 @contextmanager
 def postgres() -> Iterator[PostgresInstance]:
     """Run a server with a role that owns databases, as an ordinary user does."""
-    with TemporaryDirectory(prefix="e2e-adopt-", ignore_cleanup_errors=True) as directory:
-        server = PostgresInstance(Path(directory))
+    with (
+        TemporaryDirectory(prefix="e2e-adopt-", ignore_cleanup_errors=True) as directory,
+        reserved_ports(1) as (port,),
+    ):
+        server = PostgresInstance(Path(directory), port)
         server.create()
         server.start()
         try:

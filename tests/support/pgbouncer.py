@@ -3,7 +3,6 @@
 import asyncio
 import os
 import shutil
-import socket
 import tempfile
 import time
 from collections.abc import AsyncIterator, Mapping
@@ -13,6 +12,7 @@ from pathlib import Path
 
 from devcluster.errors import DevclusterError
 from devcluster.preflight import search_path
+from tests.support.ports import reserved_ports
 from tests.support.postgres_instance import APP_PASSWORD, APP_ROLE, SYSTEM_USER
 
 _START_SECONDS = 30.0
@@ -44,25 +44,23 @@ async def running_pgbouncer(
         DevclusterError: PgBouncer is not installed, or did not start; the message has the end of what it said.
     """
     program = pgbouncer_program()
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
     directory = Path(tempfile.mkdtemp(prefix="memory-index-pgbouncer-"))  # below nothing that its user cannot enter
     user = SYSTEM_USER if os.geteuid() == 0 else None  # it refuses to run as root
-    settings = _write_settings(directory, servers, port=port, mode=mode, pool_size=pool_size)
-    if user:
-        _give(directory, user)
-    process = await asyncio.create_subprocess_exec(
-        program, str(settings), user=user, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL
-    )
-    try:
-        await _until_it_listens(port, process, directory / "log")
-        yield Pooler(port, process.pid)
-    finally:
-        if process.returncode is None:
-            process.kill()
-        await process.wait()
-        shutil.rmtree(directory)
+    with reserved_ports(1) as (port,):
+        settings = _write_settings(directory, servers, port=port, mode=mode, pool_size=pool_size)
+        if user:
+            _give(directory, user)
+        process = await asyncio.create_subprocess_exec(
+            program, str(settings), user=user, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL
+        )
+        try:
+            await _until_it_listens(port, process, directory / "log")
+            yield Pooler(port, process.pid)
+        finally:
+            if process.returncode is None:
+                process.kill()
+            await process.wait()
+            shutil.rmtree(directory)
 
 
 def settings_text(servers: Mapping[str, str], port: int, options: Mapping[str, object]) -> str:

