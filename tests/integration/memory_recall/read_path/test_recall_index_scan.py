@@ -6,15 +6,19 @@ from typing import Any
 import numpy as np
 import pytest
 
+from memory_recall.hnsw.repair import build_index
 from memory_recall.hnsw.search_effort import SearchedGraph
+from memory_recall.postgres.connection import DsnText
 from memory_recall.schema.table import describe
 from memory_recall.search.query import EmbeddedQuery
 from memory_recall.search.sql.filters import Filters
 from memory_recall.search.sql.plan import DenseLeg, RecallPlan
 from memory_recall.search.sql.statement import statement
 from memory_recall.search.sql.visibility import EVERYONE, Everyone
+from tests.integration.conftest import Database
 from tests.integration.memory_recall.queries import make_query
 from tests.integration.memory_recall.read_path.vectors import axis
+from tests.integration.memory_recall.workbench import INDEX
 
 _CLUSTERS, _MEMBERS = 60, 100
 
@@ -50,15 +54,19 @@ async def test_a_selective_filter_does_not_empty_the_dense_leg(memories: Any, em
     assert len(result.ids) == 20
 
 
-async def test_dense_ranks_follow_the_distance_within_a_filter(memories: Any, embedder: Any) -> None:
+async def test_dense_ranks_follow_the_distance_within_a_filter(
+    memories: Any, database: Database, embedder: Any
+) -> None:
     """A filtered scan goes round by round and gives rows in a relaxed order, which is not taken for the sorted one."""
     random = np.random.default_rng(7)
     clusters = np.repeat(random.normal(size=(_CLUSTERS, 8)), _MEMBERS, axis=0)
     vectors = random.permutation(clusters + random.normal(scale=0.001, size=clusters.shape))
+    await memories.pool.execute("DROP INDEX idx_memories_embedding")  # it is built sooner than it takes so many rows
     await memories.pool.executemany(
         "INSERT INTO memories (content, category, embedding) VALUES ($1, $2, $3::real[]::halfvec)",
         [(f"row {n}", f"category{n % 20}", vector) for n, vector in enumerate(vectors.tolist())],
     )
+    await build_index(DsnText(database.dsn), "memories", INDEX)
     await memories.pool.execute("ANALYZE memories")
     for question in random.normal(size=(10, 8)).tolist():
         embedder.vectors["unrelated"] = question
