@@ -9,7 +9,7 @@ tables of other programs, with other names and keys and with the values inside a
 
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from typing import Any
 
@@ -108,7 +108,8 @@ class Player:
                     await connection.execute("ROLLBACK")
         for connection in self._connections:
             if connection.is_in_transaction():
-                await connection.execute("COMMIT")
+                with suppress(asyncpg.SerializationError):
+                    await connection.execute("COMMIT")
         for connection in self._replicating:
             await connection.execute("RESET session_replication_role")
 
