@@ -20,7 +20,7 @@ TENTH = {
     "uris": "uri-sslrootcert",
     "names": "name-0",
     "answers": "answer-deep",
-    "metrics": "forged-quotes",
+    "metrics": "metrics-quotes",
     "versions": "version-superscript",
     "sizes": "large-owned-services",
 }

@@ -68,6 +68,9 @@ OWN_COLUMNS = {"id", "updated_at"}
 IDS = ("id", "memory_id", "superseded_by", "older", "newer", "successor")
 
 
+EMPTY_LISTS = {"missing": "indexed", "tables": "tables", "indexes": "indexes"}  # and what tells their statements
+
+
 class Recorder:
     """A connection that keeps the statements, and answers each with one row of what it reads."""
 
@@ -82,7 +85,8 @@ class Recorder:
         self.statements.append(statement)
         every = EVERYTHING | dict.fromkeys(IDS, self.identity)
         read = {name: value for name, value in every.items() if re.search(rf"\b{name}\b", statement)}
-        return read | ({"missing": "[]"} if "AS indexed" in statement else {})
+        empty = [name for name, mark in EMPTY_LISTS.items() if f"AS {mark}" in statement]
+        return read | dict.fromkeys(empty, "[]")
 
     async def fetchval(self, statement: str, *_: object) -> object:
         self.statements.append(statement)
