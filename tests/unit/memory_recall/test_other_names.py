@@ -61,14 +61,12 @@ EVERYTHING = {
     "constraints": "{}", "indexes": "{}", "line": 1, "first": 1, "hidden": "[]", "role": "app",
     "stored": 2, "locked": [],
 }  # fmt: skip
+EMPTY_LISTS = {"missing": "indexed", "tables": "tables", "indexes": "tables"}  # and what tells their statements
 OWN_RELATIONS = re.compile(
     r'"memory_(?:\w+_failures|supersessions|graph|links|truncated_texts)"|\bFROM (?:page|chosen)\b|\bunnest\(ARRAY'
 )
 OWN_COLUMNS = {"id", "updated_at"}
 IDS = ("id", "memory_id", "superseded_by", "older", "newer", "successor")
-
-
-EMPTY_LISTS = {"missing": "indexed", "tables": "tables", "indexes": "indexes"}  # and what tells their statements
 
 
 class Recorder:
@@ -90,6 +88,8 @@ class Recorder:
 
     async def fetchval(self, statement: str, *_: object) -> object:
         self.statements.append(statement)
+        if "to_regclass($1) IS NULL" in statement:
+            return False
         if "array_agg(a.attname::text)" in statement:
             return ["id", "user_id", "src_id", "dst_id", "link_type"]
         return "1" if "pg_get_serial_sequence" in statement else 1
