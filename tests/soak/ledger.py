@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 MARKER = re.compile(rb"zq[0-9a-f]{14}")
 """The word that stands in each text, different in every version of every row."""
+_SHOWN_STATES = 4
 
 
 @dataclass(slots=True)
@@ -71,6 +72,11 @@ class Ledger:
             over = following is not None and following.confirmed is not None and following.confirmed < began
             if state.began <= ended and not over:
                 yield state
+
+    def history(self, row: str) -> str:
+        """Return the last states of a row, each with when it was sent and confirmed, so that what came late is seen."""
+        states = self.rows.get(row, [])[-_SHOWN_STATES:]
+        return ", ".join(f"{one.marker} {one.began:.1f} to {one.confirmed or float('nan'):.1f}" for one in states)
 
     def present(self, row: str) -> State | None:
         """Return the state in which a row is for certain, or None while a write of it is not confirmed."""

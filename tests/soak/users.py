@@ -291,7 +291,8 @@ class Checks:
             sample = [tuple(row) for row in await connection.fetch(store.sample)] if self._settled(store) else []
         say(samples={f"connections {store.name}": connections, f"dead rows {store.name}": int(dead), "slots": slots})
         for row, marker in lost:
-            self._observer.found("lost", f"{row} of {store.name} has {marker} again, read at {read_at:.1f}")
+            history = ledger.history(row)
+            self._observer.found("lost", f"{row} of {store.name} has {marker} again, read at {read_at:.1f} ({history})")
         if vectors:
             self._observer.found("leak", f"{vectors} vectors of sensitive rows in {store.name}")
         if links:

@@ -102,5 +102,10 @@ def test_a_row_is_in_a_certain_state_only_when_its_last_write_is_confirmed() -> 
     assert made.certain() == {}
 
 
+def test_the_history_of_a_row_says_when_each_text_was_sent_and_confirmed() -> None:
+    written = ledger(ONLY, state(SECOND, 3, None))
+    assert written.history("1") == f"{FIRST} 1.0 to 2.0, {SECOND} 3.0 to nan"
+
+
 def test_markers_are_found_in_any_bytes() -> None:
     assert set(markers_in(f"\x00{FIRST},{SECOND} zq12".encode())) == {FIRST, SECOND}
