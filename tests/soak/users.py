@@ -36,6 +36,8 @@ _PORT = 8080
 _FIRST_ROWS, _MOST_ROWS, _IMPORTED_ROWS = 120, 400, 20
 _WRITERS = 2  # of each store, each with rows of its own
 _PAUSE_SECONDS = (0.2, 1.2)
+_OWN_SESSION = "SELECT pid, backend_start FROM pg_stat_activity WHERE pid = pg_backend_pid()"
+_END_SESSION = "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE (pid, backend_start) = ($1, $2)"
 _STATEMENT_SECONDS, _CONNECT_SECONDS, _RETRY_SECONDS = 8.0, 5.0, 0.5
 _CHECK_SECONDS = 5.0
 _ALIKE = 0.995  # the least cosine of a stored vector to that of the row's text
@@ -141,6 +143,7 @@ class Writer:
         self._dice = dice
         self._rows: list[tuple[str, str]] = []  # each row's key and word of its own
         self._connection: Any = None
+        self._session: Any = None
         self.confirmed = 0
 
     async def run(self, ended: asyncio.Event, questions: "asyncio.Queue[list[str]]") -> None:
@@ -202,11 +205,7 @@ class Writer:
         while arguments:
             try:
                 if self._connection is None or self._connection.is_closed():
-                    self._connection = await asyncpg.connect(
-                        self._dsn.read_text(encoding="utf-8").strip(),
-                        timeout=_CONNECT_SECONDS,
-                        server_settings={"application_name": "users"},
-                    )
+                    await self._connect()
                 async with asyncio.timeout(_STATEMENT_SECONDS):
                     await self._connection.executemany(self._store.upsert, arguments)
                 break
@@ -219,6 +218,22 @@ class Writer:
         for _, state in rows:
             state.confirmed = now
         self.confirmed += len(rows)
+
+    async def _connect(self) -> None:
+        """Connect, and end the former session on the server: what it was sent last could be executed after the next.
+
+        Behind a pooler a session has no process of its own, and is left.
+        """
+        self._connection = await asyncpg.connect(
+            self._dsn.read_text(encoding="utf-8").strip(),
+            timeout=_CONNECT_SECONDS,
+            command_timeout=_STATEMENT_SECONDS,
+            server_settings={"application_name": "users"},
+        )
+        if not self._store.pooled:
+            if self._session is not None:
+                await self._connection.execute(_END_SESSION, *self._session)
+            self._session = await self._connection.fetchrow(_OWN_SESSION)
 
 
 @asynccontextmanager
