@@ -314,9 +314,8 @@ async def test_a_finalizer_that_is_taken_off_each_time_is_added_with_a_growing_d
     assert 0 < bench.api.writes.count("finalizer") <= 10
 
 
-@pytest.mark.parametrize("component", ["migrate", "backfill"])
-@pytest.mark.finding("operator F1")
-async def test_a_job_that_admission_changes_is_made_once_and_its_field_is_named(bench: Bench, component: str) -> None:
+async def reconcile_with_a_job(bench: Bench, component: str, change: Admission) -> None:
+    """Reconcile an object that needs a Job of this component, under admission that also lets Deployments serve."""
     bench.database = replace(READY, rows=RowCounts(total=500, pending=500), index=NO_INDEX)
     if component == "migrate":
         bench.database = replace(bench.database, schema_revision="0000")
@@ -324,11 +323,20 @@ async def test_a_job_that_admission_changes_is_made_once_and_its_field_is_named(
 
     def admit(stored: Manifest) -> None:
         deployments(stored)
-        if stored["kind"] == "Job":
-            own(stored)["image"] = "mirror.example/op:1"
+        change(stored)
 
     bench.api.admit = admit
     await bench.reconcile(6)
+
+
+@pytest.mark.parametrize("component", ["migrate", "backfill"])
+@pytest.mark.finding("operator F1")
+async def test_a_job_that_admission_changes_is_made_once_and_its_field_is_named(bench: Bench, component: str) -> None:
+    def rewrite_image(stored: Manifest) -> None:
+        if stored["kind"] == "Job":
+            own(stored)["image"] = "mirror.example/op:1"
+
+    await reconcile_with_a_job(bench, component, rewrite_image)
     assert bench.api.writes.count("Job") == 1
     kind = {"migrate": "SchemaReady", "backfill": "Backfilled"}[component]
     message = bench.api.condition(kind)["message"]
@@ -339,18 +347,12 @@ async def test_a_job_that_admission_changes_is_made_once_and_its_field_is_named(
 @pytest.mark.parametrize("component", ["migrate", "backfill"])
 async def test_a_job_whose_pods_admission_gives_a_secret_goes_on(bench: Bench, component: str) -> None:
     """Consent is asked for what the operator mounts, not for what a policy of the cluster adds to every pod."""
-    bench.database = replace(READY, rows=RowCounts(total=500, pending=500), index=NO_INDEX)
-    if component == "migrate":
-        bench.database = replace(bench.database, schema_revision="0000")
-    deployments = serving(lambda _: None)
 
-    def admit(stored: Manifest) -> None:
-        deployments(stored)
+    def add_to_all(stored: Manifest) -> None:
         if stored["kind"] in {"Job", "Deployment"}:
             add_secrets(stored)
 
-    bench.api.admit = admit
-    await bench.reconcile(6)
+    await reconcile_with_a_job(bench, component, add_to_all)
     (job,) = [item for (kind, _, _), item in bench.api.objects.items() if kind == "Job"]
     assert job["metadata"]["labels"]["app.kubernetes.io/component"] == component
     assert not job["spec"].get("suspend")
