@@ -3,7 +3,8 @@
 A request holds the texts, the model's name and whatever the API demands; nothing else of a memory. A list of texts is
 divided into requests of a size that servers take; a smaller size is used from then on if a server says that it was too
 large. Many servers refuse a text that is longer than the model reads, instead of truncating it. Therefore a single text
-that is refused is sent again with its first half alone, a quarter and so on.
+that is refused is sent again with its first half alone, a quarter and so on. A recall has no time for many of these, so
+of a query no more is sent at first than the model may read.
 
 Such a server names no file of its model. Therefore the vectors of a few fixed texts, the canary, are asked for at first
 and every hour, and whoever knows the model compares them with those that were recorded.
@@ -28,6 +29,7 @@ from memory_recall.embedding.canary import CANARY_DOCUMENTS, CANARY_QUERY, Canar
 from memory_recall.embedding.client import AsyncEmbedder, EmbedderClient
 from memory_recall.embedding.http_client import direct_transport
 from memory_recall.embedding.other_wire import FailedRequestError, OtherWire, RefusedRequestError, TooManyTextsError
+from memory_recall.embedding.profiles import PROFILES
 from memory_recall.embedding.served_model import ServedModel
 from memory_recall.embedding.tls import EmbedderTls
 from memory_recall.embedding.wire import EmbeddedBatch, Vectors, joined
@@ -36,6 +38,7 @@ from memory_recall.errors import EmbedderUnauthorized, InvalidConfiguration
 _TIMEOUT = httpx.Timeout(60.0, connect=5.0)
 _LIMITS = httpx.Limits(max_connections=100, max_keepalive_connections=20)
 _SHORTEST = 200  # characters; a text that is refused although it is shorter is refused for another reason
+_TOKEN_CHARACTERS = 8  # of prose, twice as many as a token has on average
 _CANARY_SECONDS = 3600.0  # after which the vectors of the fixed texts are compared once more
 
 
@@ -117,8 +120,13 @@ class ExternalEmbedder(AsyncEmbedder):
         return replace(found, digest=self._canary)
 
     async def embed_query(self, text: str) -> Vectors:
-        """Embed one query; the caller makes sure that it is not marked sensitive if `hosted` is true."""
-        vector: Vectors = (await self._embed([text], "query")).vectors[0]
+        """Embed one query; the caller makes sure that it is not marked sensitive if `hosted` is true.
+
+        Of a long query its beginning is sent: eight characters for each token that the model reads, if that is known.
+        """
+        known = PROFILES.get(str(self.model))
+        most = None if known is None or known.max_tokens is None else known.max_tokens * _TOKEN_CHARACTERS
+        vector: Vectors = (await self._embed([text[:most]], "query")).vectors[0]
         return vector
 
     async def _measure(self) -> ServedModel:

@@ -3,8 +3,9 @@
 Every prompt waits for its recall, so an unavailable embedder may delay only the recalls that ask it before it is known
 to be, and by the budget at most. After the first failure the circuit breaker is open: recalls get no vector, without
 waiting, while a background task probes the embedder again and again, each time a little later, until it answers within
-the budget. Meanwhile the reason of a lost or refused API key stays the reason of all recalls, because a person has to
-correct the key.
+the budget. After a query that was late it is probed at once: a very long query may be late by itself, and others need
+not go without a vector for it. Meanwhile the reason of a lost or refused API key stays the reason of all recalls,
+because a person has to correct the key.
 
 An embedder that answers some queries in time and others not is asked more than it answers. Then the circuit stays
 closed, and fewer queries are sent at a time: the others get no vector, without waiting. A query that nobody waits for
@@ -14,7 +15,7 @@ any more still counts, because the embedder computes it all the same.
 import asyncio
 import time
 from collections.abc import Iterable, Sequence
-from itertools import count
+from itertools import chain, count
 from typing import Protocol, runtime_checkable
 
 from memory_recall.background import BackgroundTasks
@@ -117,7 +118,7 @@ class BudgetedQueryEmbedder:
                 self._failed.append(embedder)
             if embedder is self.current and not self.circuit_open:  # else another recall has left it meanwhile
                 self._note_failure(outcome)
-                self._probe = self._tasks.start(self._recover())
+                self._probe = self._tasks.start(self._recover(at_once=outcome is Degraded.EMBEDDER_TIMEOUT))
         return outcome
 
     def follow(self, active: RecordedModel, embedder: QueryEmbedder | None, reason: Degraded) -> bool:
@@ -163,8 +164,8 @@ class BudgetedQueryEmbedder:
         own_reason = outcome in {Degraded.EMBEDDER_UNAUTHORIZED, Degraded.EMBEDDER_BUSY}
         self._reason_while_open = outcome if own_reason else Degraded.CIRCUIT_OPEN
 
-    async def _recover(self) -> None:
-        delays = iter(self._probe_delays)
+    async def _recover(self, *, at_once: bool) -> None:
+        delays = chain((0.0,) if at_once else (), self._probe_delays)
         delay = next(delays)
         for number in count(1):
             await asyncio.sleep(delay)

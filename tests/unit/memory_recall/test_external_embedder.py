@@ -171,6 +171,15 @@ async def test_a_text_that_is_too_long_for_the_server_is_embedded_by_its_beginni
     assert [len(body["input"][0]) for body in server.bodies] == [1000, 500, 250, *again]
 
 
+async def test_of_a_long_query_no_more_is_sent_than_the_model_may_read() -> None:
+    """Each refusal costs a recall a part of its budget, and a prompt of 50,000 characters would have seven."""
+    server = Server(OPENAI, most_characters=2200)
+    async with client(server) as embedder:
+        await embedder.embed_query("word " * 10_000)
+    sent = [len(body["input"][0]) - len(QUERY_PREFIX) for body in server.bodies]
+    assert sent == [8 * 512, 4 * 512]
+
+
 @pytest.mark.parametrize("failures", [1, 2])
 async def test_a_server_that_fails_for_a_moment_does_not_leave_the_vector_of_a_part(failures: int) -> None:
     """It answers 500 to a text that is too long as well; nothing else would tell the two apart, nor repeat it later."""
