@@ -33,7 +33,7 @@ def poisoned(f16_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def poisoned_server(poisoned: Path) -> Iterator[Served]:
-    served = launch(poisoned, poisoned.with_name("log"), "--contexts", "1", "--batch-tokens", "256")
+    served = launch(poisoned, poisoned.with_name("log"), "--contexts", "2", "--batch-tokens", "256")
     yield served
     assert served.stop() == 0
 
