@@ -14,6 +14,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 STAND_IN = Path(__file__).with_name("stand_in_llama_server.py")
+PEERS = {"docs_vs_onnxruntime", "docs_vs_pytorch_f32", "docs_vs_pytorch_bf16", "query_vs_onnxruntime"}
 
 
 def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -35,7 +36,8 @@ def test_a_run_writes_results_and_a_chart_and_ends_with_one_line_of_json(tmp_pat
     assert done.returncode == 0, done.stderr
     last = json.loads(done.stdout.splitlines()[-1])
     processor = last.pop("processor")
-    assert last.keys() == {
+    measured = {name for name, value in last.items() if value is not None}
+    assert measured == {
         "docs_vs_llama_server",
         "docs_vs_llama_embed",
         "docs_vs_raw",
@@ -48,6 +50,7 @@ def test_a_run_writes_results_and_a_chart_and_ends_with_one_line_of_json(tmp_pat
         "query_beside_reranking_p50_ms",
         "query_beside_reranking_bound_ms",
     }
+    assert last.keys() >= PEERS, "what a short run leaves out is named, too"
     kept = json.loads((tmp_path / "results" / "all-MiniLM-L6-v2.json").read_text())
     assert kept["summary"] == last
     assert kept["machine"]["processor"] == processor != ""
@@ -55,7 +58,7 @@ def test_a_run_writes_results_and_a_chart_and_ends_with_one_line_of_json(tmp_pat
     assert raw["least_cosine"] > 0.995
     subjects = {record["subject"] for record in raw["documents"]}
     assert subjects == {"memory-embedder", "llama-server", "raw loop", "Llama.embed", "Llama.embed (512)"}
-    assert all(isinstance(value, float) for value in last.values())
+    assert all(isinstance(last[name], float) for name in measured)
 
 
 @pytest.mark.finding("embedder 1")
