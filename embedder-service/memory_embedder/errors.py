@@ -2,13 +2,16 @@
 
 Other modules raise `EmbedderError` with a kind. The table gives each kind its HTTP status and the type and code of
 OpenAI's error format; nothing else in the package chooses a status. Messages are written where the error is raised and
-never contain a caller's text.
+never contain a caller's text. They may quote a model file, so each is cut and loses what a terminal would obey.
 """
 
 from dataclasses import dataclass
 from enum import Enum
 
 _MOST_NAMED = 10  # texts in a message
+_LONGEST_MESSAGE = 1000  # characters; Kubernetes keeps 4096 bytes of a termination message
+_OMISSION = " ... "
+_SHOWN_INSTEAD = "\N{REPLACEMENT CHARACTER}"
 
 
 class ErrorKind(Enum):
@@ -63,7 +66,8 @@ class ErrorKind(Enum):
 class EmbedderError(Exception):
     """An error for the caller: kind, message, the request field at fault, and the seconds to wait before a retry.
 
-    `indexes` are the positions of the texts at fault in the list that `param` names.
+    `indexes` are the positions of the texts at fault in the list that `param` names. `message` is one line of at most
+    1000 characters that all show something: of a longer one the middle is left out, and U+FFFD stands for the others.
     """
 
     kind: ErrorKind
@@ -71,6 +75,9 @@ class EmbedderError(Exception):
     param: str | None = None
     retry_after_seconds: int | None = None
     indexes: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        self.message = "".join(sign if sign.isprintable() else _SHOWN_INSTEAD for sign in _shortened(self.message))
 
     def __str__(self) -> str:
         return self.message
@@ -85,6 +92,14 @@ class EmbedderError(Exception):
             "code": self.kind.code,
         }
         return {"error": said | indexes}
+
+
+def _shortened(message: str) -> str:
+    """Return a message with its beginning and its end, where the remedy stands, if it is too long to be shown."""
+    if len(message) <= _LONGEST_MESSAGE:
+        return message
+    half = (_LONGEST_MESSAGE - len(_OMISSION)) // 2
+    return message[:half] + _OMISSION + message[-half:]
 
 
 def configuration_error(message: str) -> EmbedderError:
