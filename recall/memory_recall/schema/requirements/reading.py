@@ -16,7 +16,7 @@ from memory_recall.schema.requirements.server_version import server_faults
 from memory_recall.schema.requirements.unique_ids import IdIndex, id_faults, read_id_indexes
 from memory_recall.schema.requirements.used_columns import column_faults, shape_faults
 from memory_recall.schema.supersessions import SUPERSESSIONS
-from memory_recall.schema.table import ACTIVE, STANDBY, MemoryTable
+from memory_recall.schema.table import ACTIVE, STANDBY, MemoryTable, quoted
 from memory_recall.schema.truncated import TRUNCATED
 
 _OWN_TABLES = ("memory_index_state", "memory_index_models", ACTIVE.failures, STANDBY.failures, TRUNCATED, SUPERSESSIONS)
@@ -27,7 +27,7 @@ async def table_faults(connection: AnyConnection, table: MemoryTable) -> list[Fa
     of_server = server_faults(connection.get_server_version().major)
     row = await _read(connection, table, read_id_indexes(table), writes=True)
     if row is None:
-        return of_server
+        return of_server + await _place_faults(connection, table)
     indexes = IdIndex.all_from_json(row["id_indexes"])
     has_ids = table.kind == "r" and "id" in table.columns
     ids = id_faults(table.qualified, indexes, table.row().id) if has_ids else []
@@ -54,6 +54,22 @@ async def has_row_security(connection: AnyConnection, table: MemoryTable) -> boo
             table.qualified,
         )
     return enabled
+
+
+async def _place_faults(connection: AnyConnection, table: MemoryTable) -> list[Fault]:
+    """Return why a table that does not exist could not be created where its name says."""
+    async with reading_catalog(connection, "looking for the schema of the table of memories"):
+        exists = await connection.fetchval("SELECT to_regnamespace($1) IS NOT NULL", quoted(table.schema))
+    if exists:
+        return []
+    return [
+        Fault(
+            f"There is no schema {quoted(table.schema)} for a table {quoted(table.name)}; the dot in "
+            f"{table.schema}.{table.name} ends the name of a schema.",
+            "Create the schema, owned by the role that migrates, or name the table otherwise with MEMORY_TABLE, in a "
+            "cluster spec.database.table; a table's own name has no dot.",
+        )
+    ]
 
 
 def _hidden(table: MemoryTable, row: Any, *, writes: bool) -> list[Fault]:  # noqa: ANN401  (a record of any driver)
