@@ -6,6 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.delivery.pages import Page, read_page
 from tests.support.documents import ROOT
@@ -70,3 +71,12 @@ def test_a_restore_passes_only_if_the_rule_about_sensitive_rows_was_tried_and_he
     script = f"{restore.assignments}\n{probing}"
     done = subprocess.run(["bash", "-euo", "pipefail", "-c", script], env=environment, capture_output=True, check=False)
     assert (done.returncode == 0) is passes, done.stderr
+
+
+def test_the_restored_cluster_names_its_database_and_owner_so_that_its_own_secret_leads_to_the_memories() -> None:
+    """Without both, CloudNativePG writes `<cluster>-app` for an empty database `app`."""
+    restore = PAGES["restore"]
+    (cluster,) = re.findall(r"^```yaml\n(.*?)^```$", restore.path.read_text(), re.MULTILINE | re.DOTALL)
+    recovery = yaml.safe_load(cluster)["spec"]["bootstrap"]["recovery"]
+    assert recovery["owner"]
+    assert f"DATABASE={recovery['database']}\n" in restore.assignments
