@@ -1,5 +1,6 @@
 """The resource definition: complete, with a description of each field, and equal to the code."""
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -45,6 +46,11 @@ def test_every_field_is_described(version: Schema) -> None:
         if path != "metadata" and not inner.get("description", "").endswith(".")
     ]
     assert not undescribed
+
+
+def test_a_client_side_apply_can_write_the_definition_too(resource_definition: Schema) -> None:
+    """It keeps what it applied in an annotation; an object's annotations have at most 256 KiB together."""
+    assert len(json.dumps(resource_definition, ensure_ascii=False).encode()) < 256 << 10
 
 
 def test_resource_is_named_as_designed(resource_definition: Schema, version: Schema) -> None:

@@ -12,6 +12,7 @@ from tests.support.documents import ROOT, divided, documented, require_known
 
 PROGRAMS = {name: get_command(app) for name, app in commands_page.programs().items()}
 CASES = [pytest.param(document, command, id=f"{document.name}: {command[:60]}") for document, command in documented()]
+INSTALLING = sorted({document for document, command in documented() if command.startswith("helm install ")})
 
 
 @pytest.mark.parametrize(("document", "command"), [case for case in CASES if "pip install" in case.values[1]])
@@ -30,6 +31,15 @@ def test_no_documented_command_withdraws_the_consent_of_other_namespaces(documen
     """The annotation of a shared Cluster is a list; a command that overwrites it writes the whole of it."""
     written = command.partition("memory-index.dev/allowed-namespaces=")[2].split()[0].strip('"')
     assert "--overwrite" not in command or written == "$ALLOWED" or "," in written, document.name
+
+
+@pytest.mark.parametrize("document", INSTALLING, ids=lambda page: page.name)
+def test_a_page_that_installs_with_helm_says_that_a_failed_release_is_uninstalled_before_the_next_attempt(
+    document: Path,
+) -> None:
+    """Helm refuses a name that is in use, and a failed release uses its name."""
+    after_failure = re.compile(r"`helm install`\s+fail.*?`helm\s+uninstall\s[^`]*`\s+first", re.DOTALL)
+    assert after_failure.search(document.read_text())
 
 
 def make_targets() -> set[str]:

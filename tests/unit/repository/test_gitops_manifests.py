@@ -40,7 +40,7 @@ def test_flux_applies_the_definition_before_each_upgrade_and_rolls_back() -> Non
 
 
 def test_argo_cd_applies_the_operator_first_and_on_the_server() -> None:
-    """The definition is too large for a client-side apply."""
+    """On the server, fields that others have set stay theirs."""
     operator, indexes = of_kind("argocd.yaml", "Application")
     waves = [app["metadata"]["annotations"]["argocd.argoproj.io/sync-wave"] for app in (operator, indexes)]
     assert waves == ["0", "1"]
