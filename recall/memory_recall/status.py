@@ -55,6 +55,8 @@ class DatabaseFacts:
     database's clock and exact to 30 seconds; it is None where no such time is recorded. `graph` is the state of the
     concept graph, None before the first migration; its counts of a large graph are estimates. `faults` are what is
     wrong with the table that no migration can change; row-level security that hides rows makes the counts wrong, too.
+    `words_keep_case` says that the table's words outside of ASCII are told apart by case: its search column is not one
+    of ours, and the database's locale knows no small letters of them.
     """
 
     server_version: str
@@ -79,6 +81,7 @@ class DatabaseFacts:
     seconds_since_wanted: float | None = None
     graph: GraphState | None = None
     faults: tuple[Fault, ...] = ()
+    words_keep_case: bool = False
 
     @property
     def schema_current(self) -> bool:
@@ -120,6 +123,7 @@ async def inspect(connection: AnyConnection, table: str, names: ColumnNames | No
         DatabaseUnreachable: the connection was lost.
     """
     server = await read_server(connection)
+    folds_case = server.pop("folds_case")
     memories = await describe(connection, table, names)
     revision = await current_revision(connection, memories)
     has_state = revision is not None and await has_own_tables(connection, memories)
@@ -146,6 +150,7 @@ async def inspect(connection: AnyConnection, table: str, names: ColumnNames | No
             *await table_faults(connection, memories),
             *taken_faults(memories, await read_taken_names(connection, memories)),
         ),
+        words_keep_case=not folds_case and memories.has_words_of_others,
     )
 
 

@@ -18,6 +18,7 @@ from memory_operator.reconcile.plan import Step, apply_drifted, waiting_for
 from memory_operator.resources import workers
 from memory_operator.resources.embedder import NEXT_COMPONENT
 from memory_operator.resources.network_policies import worker_policy
+from memory_recall.schema.columns.text_search import KEPT_CASE, KEPT_CASE_REMEDY
 from memory_recall.schema.requirements.faults import messages, remedies
 from memory_recall.status import DatabaseFacts
 
@@ -66,9 +67,11 @@ def _migrated(facts: DatabaseFacts) -> Verdict:
     """Return that the schema holds, also at a revision of a later release, as after the operator was rolled back.
 
     Later revisions only add. Workers compare the rules of the table when they start, and write nothing if these are
-    others than the ones that they know.
+    others than the ones that they know. The message also says where words are told apart by case, which no migration
+    changes.
     """
+    words = f" {KEPT_CASE} {KEPT_CASE_REMEDY}" if facts.words_keep_case else ""
     if not facts.schema_ahead:
-        return Verdict.yes(Reason.MIGRATED, f"The schema is at revision {facts.schema_revision}.")
+        return Verdict.yes(Reason.MIGRATED, f"The schema is at revision {facts.schema_revision}.{words}")
     message = f"The schema is at revision {facts.schema_revision} of a later release; this one changes nothing of it."
-    return Verdict.yes(Reason.SCHEMA_AHEAD, message)
+    return Verdict.yes(Reason.SCHEMA_AHEAD, f"{message}{words}")

@@ -18,6 +18,7 @@ from memory_recall.postgres.connection import AnyConnection, opened
 from memory_recall.schema.adoption.observations import TextObservation
 from memory_recall.schema.adoption.observations_sql import looking, observe_database, observe_table, observe_texts
 from memory_recall.schema.adoption.screen import language_lines
+from memory_recall.schema.columns.text_search import KEPT_CASE, KEPT_CASE_REMEDY
 from memory_recall.schema.revisions import require_schema
 from memory_recall.schema.table import describe
 from memory_recall.schema.truncated import TruncatedTexts, list_truncated
@@ -58,9 +59,10 @@ def status_command(  # noqa: PLR0917  (typer passes options by name)
 ) -> None:
     """Show counts of rows, the models, the vector index, the pgvector extension and the schema revision.
 
-    Of a sample of the texts, the scripts are counted in the database; a line says how many are beyond the model. It
-    also says how far the sync worker has read ahead since the database server started. With --truncated, list instead
-    the rows whose vector is that of a beginning of their text.
+    Of a sample of the texts, the scripts are counted in the database; a line says how many are beyond the model.
+    Another says where words of the search column are told apart by case, and what to do about it. It also says how far
+    the sync worker has read ahead since the database server started. With --truncated, list instead the rows whose
+    vector is that of a beginning of their text.
 
     With --kube, show instead which stages of a MemoryIndex are complete, what blocks it and what to do. The exit status
     is 0 if the MemoryIndex is Ready, 3 if the operator goes on by itself, and 4 if a person must act.
@@ -89,6 +91,8 @@ def status_command(  # noqa: PLR0917  (typer passes options by name)
         emit(dataclasses.asdict(facts) | seen, as_json=json, title="Memory index")
         if model and model.scripts and texts.beyond(model.scripts) and not json:
             show(language_lines(model, texts))
+        if facts.words_keep_case and not json:
+            show([f"{KEPT_CASE} {KEPT_CASE_REMEDY}"])
 
 
 async def _truncated(settings: Settings, limit: int) -> TruncatedTexts:

@@ -12,20 +12,25 @@ from typing import Any
 from memory_recall.errors import EmptyText
 from memory_recall.postgres.connection import AnyConnection
 from memory_recall.postgres.driver_errors import translated
+from memory_recall.schema.columns.text_search import READ_FOLDS_CASE
 from memory_recall.schema.table import MemoryTable
 from memory_recall.schema.truncated import count_truncated
 
-_SERVER = """
+_SERVER = f"""
 SELECT split_part(current_setting('server_version'), ' ', 1) AS server_version, pg_is_in_recovery() AS in_recovery,
        host(inet_server_addr()) AS server_address,
-       (SELECT pg_get_userbyid(datdba) FROM pg_database WHERE datname = current_database()) AS database_owner,
+       pg_get_userbyid(d.datdba) AS database_owner, {READ_FOLDS_CASE} AS folds_case,
        (SELECT extversion FROM pg_extension WHERE extname = 'vector') AS extension_version,
        (SELECT default_version FROM pg_available_extensions WHERE name = 'vector') AS extension_available
+  FROM pg_database d WHERE d.datname = current_database()
 """
 
 
 async def read_server(connection: AnyConnection) -> dict[str, Any]:
-    """Read the server's version and address, whether it is a replica, the database's owner, and pgvector's versions."""
+    """Read the server's version and address, whether it is a replica, pgvector's versions, and the database's owner.
+
+    `folds_case` says whether its locale knows the small letters of every script.
+    """
     return await _row(connection, "looking at the server", _SERVER)
 
 

@@ -181,6 +181,11 @@ class MemoryTable:
         at_path = used_column(name).at_path
         return at_path if sources[0].path and at_path is not None else self.catalog[sources[0].column]
 
+    @property
+    def has_words_of_others(self) -> bool:
+        """Whether the words of the text are in a search column that is not one of ours."""
+        return "search_vector" in self.columns and not self.names.has_own_search_column
+
     def words(self, text: str) -> str:
         """Return SQL for the words of a text, as the search column has them; `text` is SQL for the text."""
         if self.names.has_own_search_column:

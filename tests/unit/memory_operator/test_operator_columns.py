@@ -12,7 +12,7 @@ from memory_operator.resources.columns import column_names
 from memory_recall.schema.columns.names import OUR_NAMES, resource_name
 from memory_recall.schema.columns.used import USED_COLUMNS
 from memory_recall.status import RowCounts
-from tests.unit.memory_operator.conftest import EMPTY, FULL, World
+from tests.unit.memory_operator.conftest import EMPTY, FULL, World, condition
 
 NAMES = {"id": "uuid", "content": ["title", "payload->>'body'"], "deletedAt": "", "userId": "User Id"}
 pytestmark = pytest.mark.finding("database F6")
@@ -84,3 +84,17 @@ def test_words_that_are_not_made_yet_are_work_for_the_first_backfill_and_keep_th
     assert "the words of 5 texts" in conditions["Backfilled"]["message"]
     assert plan.status["rows"]["withoutWords"] == 5
     assert "withoutWords" not in settled.status["rows"]
+
+
+@pytest.mark.finding("database F5")
+@pytest.mark.parametrize("revision", [FULL.schema_revision, "9999"])
+def test_the_schema_is_ready_and_says_where_words_are_told_apart_by_case(world: World, revision: str) -> None:
+    kept, folded = (
+        condition(world.decide(database=replace(FULL, schema_revision=revision, words_keep_case=keep)), "SchemaReady")
+        for keep in (True, False)
+    )
+    assert (kept["status"], kept["reason"]) == (folded["status"], folded["reason"])
+    assert kept["status"] == "True"
+    assert "no small letters outside of ASCII" in kept["message"]
+    assert "spec.database.columns" in kept["message"]
+    assert "small letters" not in folded["message"]

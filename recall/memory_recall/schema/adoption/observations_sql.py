@@ -23,6 +23,7 @@ from memory_recall.schema.adoption.observations import (
 )
 from memory_recall.schema.adoption.purposes import known_names
 from memory_recall.schema.columns.names import used_column
+from memory_recall.schema.columns.text_search import READ_FOLDS_CASE
 from memory_recall.schema.columns.used import INTEGERS, TEXTS
 from memory_recall.schema.ddl import literal
 from memory_recall.schema.table import ORDINARY_COLLATION, MemoryTable, quoted
@@ -60,11 +61,9 @@ _SCRIPTS = {
     "Han": "\\u3400-\\u4DBF\\u4E00-\\u9FFF",
 }
 
-# A Cyrillic letter is made from its number, since a literal would be refused by databases of other encodings.
-_DATABASE = """
+_DATABASE = f"""
 SELECT d.datname AS name, split_part(current_setting('server_version'), ' ', 1) AS server_version,
-       pg_encoding_to_char(d.encoding) AS encoding, CASE WHEN pg_encoding_to_char(d.encoding) = 'UTF8'
-         THEN lower(chr(1046 + 0 * d.encoding)) = chr(1078 + 0 * d.encoding) ELSE true END AS folds_case,
+       pg_encoding_to_char(d.encoding) AS encoding, {READ_FOLDS_CASE} AS folds_case,
        coalesce(to_jsonb(d) ->> 'datlocale', to_jsonb(d) ->> 'daticulocale', d.datctype)
          || CASE d.datlocprovider WHEN 'i' THEN ' (icu)' WHEN 'b' THEN ' (builtin)' ELSE ' (libc)' END AS locale,
        (SELECT extversion FROM pg_extension WHERE extname = 'vector') AS extension,

@@ -13,6 +13,7 @@ from memory_recall.schema.adoption.plan import AdoptionPlan
 from memory_recall.schema.adoption.proposal import NOT_FOUND, Choice
 from memory_recall.schema.adoption.settings_output import environment, export_lines, resource, yaml_lines
 from memory_recall.schema.columns.names import EMBEDDING
+from memory_recall.schema.columns.text_search import KEPT_CASE
 from memory_recall.schema.requirements.used_columns import vector_faults
 from memory_recall.schema.table import ACTIVE, quoted_if_needed
 
@@ -103,10 +104,7 @@ def _head(plan: AdoptionPlan) -> Iterator[str]:
         f"words of the text search configuration {plan.table.text_search_configuration}"
     )
     if not database.folds_case:
-        yield (
-            "  The locale knows no small letters outside of ASCII, so a search column of another program keeps words "
-            "with a capital letter apart from the same words without; ours does not."
-        )
+        yield f"  {KEPT_CASE}"
     if database.extension is None:
         remedy = (
             f"the server has {database.available}, and a superuser creates it with CREATE EXTENSION vector;"

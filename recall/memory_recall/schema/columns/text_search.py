@@ -20,6 +20,21 @@ READ_CASE_FOLDING = """CASE WHEN current_setting('server_encoding') = 'UTF8' THE
           ORDER BY fit.place LIMIT 1), '') END"""
 """SQL for the collation that folds the case of every script, quoted; "" if there is none, NULL without Unicode."""
 
+# A Cyrillic letter is made from its number, since a literal would be refused by databases of other encodings.
+READ_FOLDS_CASE = """CASE WHEN current_setting('server_encoding') = 'UTF8'
+         THEN lower(chr(1046 + 0 * d.encoding)) = chr(1078 + 0 * d.encoding) ELSE true END"""
+"""SQL for whether a database's locale knows the small letters of every script, where `d` is its row of pg_database."""
+
+KEPT_CASE = (
+    "The locale knows no small letters outside of ASCII, so a search column that is generated, or that another program "
+    "keeps, has words with a capital letter apart from the same words without; memory_search_vector, ours, does not."
+)
+KEPT_CASE_REMEDY = (
+    "To have ours, say at the first migration that search_vector is not used (an empty text in MEMORY_COLUMNS, "
+    "in a cluster in spec.database.columns); what an earlier one added, its vectors too, is removed with memory "
+    "migrate --to base --yes."
+)
+
 # A name without a schema is that of the first configuration of this name in the schemas of the search path.
 _UNQUALIFIED = """quote_ident(t.cfgname) = {chosen} AND s.nspname = (
             SELECT p.schema FROM jsonb_array_elements_text({path}) WITH ORDINALITY p(schema, place)

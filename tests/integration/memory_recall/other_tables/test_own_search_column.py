@@ -9,8 +9,10 @@ from typing import Any
 
 import asyncpg
 import pytest
+from typer.testing import CliRunner
 
 from memory_recall import EVERYONE, HybridRecall, RecallOptions, RecallQuery
+from memory_recall.cli.app import create_app
 from memory_recall.indexing.companions.sweeping import sweep_hashes
 from memory_recall.indexing.words_sql import fill_words
 from memory_recall.postgres.connection import DsnText
@@ -25,6 +27,8 @@ from tests.integration.memory_recall.fake_embedder import FakeEmbedder
 from tests.integration.memory_recall.workbench import Workbench
 
 TABLE = "CREATE TABLE notes (id bigint PRIMARY KEY GENERATED ALWAYS AS IDENTITY, content text)"
+GENERATED = "search_vector tsvector GENERATED ALWAYS AS (to_tsvector('simple', content)) STORED"
+WITH_WORDS = f"{TABLE[:-1]}, {GENERATED})"
 LOCALES = ("LOCALE 'C.UTF-8' ENCODING 'UTF8'", "LOCALE 'C' ENCODING 'UTF8'")
 WORDS = (
     ("Котел в мазето", "котел"),
@@ -48,23 +52,36 @@ RequestFor = Callable[..., MigrationRequest]
 Make = Callable[..., Any]
 
 
+def dsn_of_words(database: Database) -> str:
+    """The connection URI of the database that the fixture `notes` makes."""
+    return f"{database.superuser_dsn.rpartition('/')[0]}/{database.name}_words"
+
+
 @pytest.fixture
 async def notes(database: Database, request_for: RequestFor) -> AsyncIterator[Make]:
     """Makes a database of a locale with the table and its first texts, migrates it, and returns a pool."""
-    name = f"{database.name}_words"
-    dsn = f"{database.superuser_dsn.rpartition('/')[0]}/{name}"
+    dsn = dsn_of_words(database)
+    name = dsn.rpartition("/")[2]
     server = await asyncpg.connect(database.superuser_dsn)
 
     async with AsyncExitStack() as stack:
 
-        async def make(*texts: str, locale: str = LOCALES[1], configuration: str | None = None) -> Any:
+        async def make(
+            *texts: str,
+            locale: str = LOCALES[1],
+            configuration: str | None = None,
+            table: str = TABLE,
+            columns: dict[str, str] = {},  # noqa: B006 -- it is not changed
+        ) -> Any:
             await server.execute(f"CREATE DATABASE {name} {locale} TEMPLATE template0")
             stack.push_async_callback(server.execute, f"DROP DATABASE {name} WITH (FORCE)")
             pool = await stack.enter_async_context(asyncpg.create_pool(dsn, min_size=1, max_size=2))
-            for statement in ("CREATE EXTENSION vector", TABLE):
+            for statement in ("CREATE EXTENSION vector", table):
                 await pool.execute(statement)
             await pool.executemany("INSERT INTO notes (content) VALUES ($1)", [(text,) for text in texts])
-            names = ColumnNames.parse({"deleted_at": ""}, all_public=True, text_search_configuration=configuration)
+            names = ColumnNames.parse(
+                {"deleted_at": "", **columns}, all_public=True, text_search_configuration=configuration
+            )
             await migrate(DsnText(dsn), request_for(table="notes", columns=names))
             return pool
 
@@ -174,6 +191,38 @@ async def test_the_longest_text_that_is_read_fits_into_a_tsvector_whatever_its_l
     pool = await notes()
     await pool.execute("INSERT INTO notes (content) VALUES ($1), ($2)", letters * 4 + spaced, spaced)
     assert await pool.fetchval(f"SELECT count({OWN_SEARCH_COLUMN}) FROM notes") == 2
+
+
+@pytest.mark.finding("database F5")
+@pytest.mark.parametrize(
+    ("locale", "table", "columns", "kept"),
+    [
+        (LOCALES[1], WITH_WORDS, {}, True),
+        (LOCALES[0], WITH_WORDS, {}, False),
+        (LOCALES[1], TABLE, {}, False),
+        (LOCALES[1], WITH_WORDS, {"search_vector": ""}, False),
+    ],
+    ids=["of another, locale C", "of another, locale C.UTF-8", "ours", "ours by the remedy"],
+)
+async def test_the_status_says_where_a_search_column_of_another_program_tells_words_apart_by_case(
+    notes: Make,
+    database: Database,
+    locale: str,
+    table: str,
+    columns: dict[str, str],
+    *,
+    kept: bool,
+) -> None:
+    """A search in small letters then misses what is written with a capital one."""
+    pool = await notes("Котел в мазето", locale=locale, table=table, columns=columns)
+    await filled(pool)
+    async with pool.acquire() as connection:
+        assert (await inspect(connection, "notes")).words_keep_case is kept
+    assert bool(await found(pool, "котел")) is not kept
+    environment = {"MEMORY_DATABASE_URL": dsn_of_words(database), "MEMORY_TABLE": "notes"}
+    shown = await asyncio.to_thread(CliRunner(env=environment).invoke, create_app(), ["status"])
+    assert shown.exit_code == 0, shown.stderr
+    assert ("no small letters outside of ASCII" in shown.stdout) is kept
 
 
 async def test_words_are_the_same_however_the_server_reads_backslashes(notes: Make) -> None:
