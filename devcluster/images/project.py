@@ -1,5 +1,6 @@
 """Builds this project's images from its two Dockerfiles, and caches them by the digest of everything they depend on."""
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from devcluster.progress import ConsoleReporter, Reporter
 from devcluster.settings import REPOSITORY, Settings
 
 _KEPT_ARCHIVES = 4
+_PINNED = re.compile("@sha256:[0-9a-f]{64}$")
 _EMBEDDER_INPUTS = (
     "Dockerfile.embedder",
     ".dockerignore",
@@ -268,6 +270,22 @@ def base_name(builder: Builder, settings: Settings) -> str:
     if builder.can_pull and builder.has_image(versions.PUBLIC_PYTHON_IMAGE):
         return versions.PUBLIC_PYTHON_IMAGE
     return versions.PYTHON_IMAGE
+
+
+def require_pinned_base(settings: Settings) -> None:
+    """Refuse to build on a base image whose name leads to another image tomorrow: one by its tag alone.
+
+    The base that devcluster makes itself is named by no digest, but its archive is kept and recorded by one.
+
+    Raises:
+        DevclusterError: the images would stand on a base without a digest in its name.
+    """
+    name = base_name(choose_builder(settings), settings)
+    if name != versions.PYTHON_IMAGE and not _PINNED.search(name):
+        raise DevclusterError(
+            f"the base image {name} is named by its tag alone, which leads to another image tomorrow",
+            remedy=f'name it by digest: DEVCLUSTER_BASE_IMAGE="{versions.PUBLIC_PYTHON_IMAGE}@sha256:..."',
+        )
 
 
 def provide_base(name: str, builder: Builder, settings: Settings, reporter: Reporter, foreign: str = "") -> Base:

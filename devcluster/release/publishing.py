@@ -10,7 +10,7 @@ from devcluster.errors import DevclusterError
 from devcluster.images.contents import read_contents
 from devcluster.images.installed import installed_items
 from devcluster.images.materials import write_materials
-from devcluster.images.project import CUDA_EMBEDDER, EMBEDDER, OPERATOR, ProjectImage, build_for
+from devcluster.images.project import CUDA_EMBEDDER, EMBEDDER, OPERATOR, ProjectImage, build_for, require_pinned_base
 from devcluster.progress import Reporter
 from devcluster.release.artifacts import Artifact, Release
 from devcluster.release.notes import write_notes
@@ -119,9 +119,11 @@ def publish(
     """Publish the release of this checkout below a registry's prefix, and return what was published.
 
     Raises:
-        DevclusterError: the checkout cannot be released, the registry has this version already, or a step failed.
+        DevclusterError: the checkout cannot be released, its base image is named by its tag alone, the registry has
+            this version already, or a step failed.
     """
     source = read_source(REPOSITORY, version)
+    require_pinned_base(settings)
     binaries = ensure_programs(settings, reporter)
     helm = Binaries(settings).path("helm")
     registry = Registry(prefix.rstrip("/"), helm, binaries)

@@ -8,11 +8,14 @@ from devcluster.building import versions
 from devcluster.building.binaries import go_architecture
 from devcluster.building.digests import sha256_of
 from devcluster.errors import DevclusterError
+from devcluster.images import project
 from devcluster.images.bases import BaseImages
 from devcluster.images.builders import Buildah, Engine
-from devcluster.images.project import Base, provide_base
+from devcluster.images.project import Base, provide_base, require_pinned_base
 from devcluster.progress import ConsoleReporter, Reporter
-from devcluster.settings import Settings
+from devcluster.release import publishing
+from devcluster.release.source import Source
+from devcluster.settings import REPOSITORY, Settings
 
 # Knows the image only after it was pulled, and can pull one name only.
 ENGINE = """#!/bin/sh
@@ -21,6 +24,13 @@ case "$1 $2" in
 "pull --quiet") [ "$3" = registry.example/python:3.13 ] && touch "$(dirname "$0")/pulled" ;;
 esac
 """
+
+
+class Pulling(Engine):
+    """A container engine that can pull every image."""
+
+    def has_image(self, name: str) -> bool:
+        return bool(name)
 
 
 @pytest.fixture
@@ -42,6 +52,46 @@ def test_a_base_that_cannot_be_pulled_is_named_with_the_setting(engine: Engine, 
     with pytest.raises(DevclusterError, match=r"docker has no base image registry\.example/other.*cannot pull") as told:
         provide_base("registry.example/other:1", engine, Settings(cache_dir=tmp_path), ConsoleReporter())
     assert "DEVCLUSTER_BASE_IMAGE" in str(told.value)
+
+
+@pytest.mark.finding("M12")
+@pytest.mark.finding("security L9")
+@pytest.mark.parametrize(
+    ("configured", "said"),
+    [
+        ("registry.example/python:3.13", r"base image registry\.example/python:3\.13 is named by its tag alone"),
+        ("registry.example/python:3.13@sha256:aa", "is named by its tag alone"),
+        ("", f"base image {versions.PUBLIC_PYTHON_IMAGE} is named by its tag alone"),
+        (f"registry.example/python:3.13@sha256:{'a' * 64}", "The release goes on"),
+    ],
+    ids=["a tag", "half a digest", "the public one", "a digest"],
+)
+def test_a_release_refuses_a_base_image_that_is_named_by_its_tag_alone_before_anything_is_built(
+    configured: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def go_on(*_: object) -> None:
+        raise DevclusterError("The release goes on")
+
+    monkeypatch.setattr(project, "choose_builder", lambda _: Pulling("docker"))
+    monkeypatch.setattr(publishing, "read_source", lambda *_: Source(REPOSITORY, "c0ffee", 0, "https://git.example/m"))
+    monkeypatch.setattr(publishing, "ensure_programs", go_on)
+    with pytest.raises(DevclusterError, match=said):
+        publishing.publish(
+            "1.2.3",
+            "registry.example/m",
+            "cosign.key",
+            tmp_path,
+            architectures=("amd64",),
+            cuda=False,
+            settings=Settings(cache_dir=tmp_path, base_image=configured),
+            reporter=ConsoleReporter(),
+        )
+
+
+def test_the_base_that_devcluster_makes_itself_is_pinned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its archive is recorded by its digest, and nothing else has its name."""
+    monkeypatch.setattr(project, "choose_builder", lambda _: Buildah(tmp_path))
+    require_pinned_base(Settings(cache_dir=tmp_path))
 
 
 @pytest.mark.parametrize("foreign", ["", "riscv64"])
