@@ -137,6 +137,7 @@ def assigned(cluster: Cluster) -> Iterator[Cluster]:
         cluster.kubectl("delete", policy["kind"], policy["metadata"]["name"])
 
 
+@pytest.mark.finding("operator F7")
 def test_every_pod_is_admitted_and_gets_the_users_of_the_namespace(assigned: Cluster) -> None:
     """The operator's, with the chart's value, and all that the operator starts."""
     chart = assigned.helm(

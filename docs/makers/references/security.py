@@ -47,7 +47,7 @@ class Attacker:
 
 @dataclass(frozen=True)
 class Finding:
-    """What a review has found; `open` says why it is not closed, or what of it is not."""
+    """What a review has found; `open` says why it is not closed, or, from "on purpose" on, what of it stays so."""
 
     key: str
     text: str

@@ -44,6 +44,7 @@ def run(helm: Path, *arguments: str, values: dict[str, Any] | None) -> str:
 
 
 @pytest.mark.parametrize("enabled", [True, False])
+@pytest.mark.finding("operator F10")
 def test_a_parents_condition_and_globals_pass(helm: Path, parent: Path, enabled: bool) -> None:
     """Helm passes both down, and the condition decides whether anything of ours is rendered."""
     values = {"global": GLOBAL, NAME: {"enabled": enabled}}

@@ -48,6 +48,7 @@ def test_every_field_is_described(version: Schema) -> None:
     assert not undescribed
 
 
+@pytest.mark.finding("operator F11")
 def test_a_client_side_apply_can_write_the_definition_too(resource_definition: Schema) -> None:
     """It keeps what it applied in an annotation; an object's annotations have at most 256 KiB together."""
     assert len(json.dumps(resource_definition, ensure_ascii=False).encode()) < 256 << 10

@@ -23,6 +23,7 @@ ALIASES = ["text-embedding-3-small", "sentence-transformers/all-MiniLM-L6-v2"]
 
 @pytest.mark.finding("embedder 4")
 @pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
+@pytest.mark.finding("operator F8")
 def test_it_is_reached_by_both_families_where_no_address_is_given(address: str) -> None:
     """A pod of a cluster with IPv6 alone has no other, and the kubelet asks its probes there."""
     with listen(EmbedderSettings().host, 0) as listening:

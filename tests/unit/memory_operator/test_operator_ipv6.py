@@ -33,6 +33,7 @@ async def asked(client: HttpClient, url: str, *addresses: str) -> str:
     return (await client.ask(url, {}, addresses)).body.decode()
 
 
+@pytest.mark.finding("operator F8")
 async def test_pods_and_embedders_with_ipv6_alone_are_asked(echo: Echo) -> None:
     async with opened(lambda _address: True) as client:
         assert f"Host: [::1]:{echo.port}\r\n" in await asked(client, f"http://[::1]:{echo.port}/metrics")
@@ -53,5 +54,6 @@ async def test_no_socket_is_opened_to_a_forbidden_address_of_ipv6(echo: Echo, ho
             await client.ask(f"http://[{host}]:{echo.port}/metrics", {})
 
 
+@pytest.mark.finding("operator F8")
 def test_the_embedders_service_has_an_address_of_each_family_of_the_cluster(world: World) -> None:
     assert embedder.service(world.index())["spec"]["ipFamilyPolicy"] == "PreferDualStack"

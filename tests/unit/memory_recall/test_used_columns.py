@@ -42,6 +42,7 @@ def test_what_was_taken_and_failed_later_is_refused(name: str, kind: str) -> Non
     assert f"Column {name}" in faulty(**{name: kind})
 
 
+@pytest.mark.finding("database F14")
 def test_all_faults_are_named_at_once() -> None:
     types = {"importance": "text", "deleted_at": "bigint", "embedding": "vector"}
     columns = {name: kind for name, kind in (COLUMNS | types).items() if name not in {"content", "search_vector"}}
@@ -86,6 +87,7 @@ def test_what_the_rules_read_is_no_generated_column(name: str, kind: str) -> Non
 
 
 @pytest.mark.parametrize(("dimensions", "cast"), [(384, True), (-1, False)])
+@pytest.mark.finding("database F14")
 def test_a_column_of_vectors_without_a_length_is_left_and_not_cast(dimensions: int, cast: bool) -> None:
     """After a cast without a length, the length would be refused."""
     table = replace(TABLE, catalog={**COLUMNS, "embedding": "vector"}, embedding_dimensions=dimensions)

@@ -34,6 +34,7 @@ def test_no_documented_command_withdraws_the_consent_of_other_namespaces(documen
 
 
 @pytest.mark.parametrize("document", INSTALLING, ids=lambda page: page.name)
+@pytest.mark.finding("operator F11")
 def test_a_page_that_installs_with_helm_says_that_a_failed_release_is_uninstalled_before_the_next_attempt(
     document: Path,
 ) -> None:

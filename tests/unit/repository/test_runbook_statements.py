@@ -73,6 +73,7 @@ def test_a_restore_passes_only_if_the_rule_about_sensitive_rows_was_tried_and_he
     assert (done.returncode == 0) is passes, done.stderr
 
 
+@pytest.mark.finding("operator F11")
 def test_the_restored_cluster_names_its_database_and_owner_so_that_its_own_secret_leads_to_the_memories() -> None:
     """Without both, CloudNativePG writes `<cluster>-app` for an empty database `app`."""
     restore = PAGES["restore"]

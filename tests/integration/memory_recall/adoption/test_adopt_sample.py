@@ -145,6 +145,7 @@ async def test_it_is_said_that_writers_lose_two_phase_commit_where_the_server_al
             await connection.execute("PREPARE TRANSACTION 'one'")
 
 
+@pytest.mark.finding("database F3")
 async def test_status_says_how_many_texts_are_in_scripts_beyond_the_model(database: Database, adopt: Run) -> None:
     """Counts of scripts alone leave the database; a model for every script has no such line."""
     async with database.connection() as connection:
