@@ -8,6 +8,7 @@ server.
 """
 
 import json
+import re
 from dataclasses import asdict, dataclass, fields
 from typing import Self
 
@@ -20,6 +21,7 @@ from memory_recall.schema.table import MemoryTable
 _READ = "SELECT obj_description(to_regclass($1), 'pg_class')"
 _WRITE = "SELECT pg_catalog.format('COMMENT ON TABLE %s IS %L', $1::text, $2::text)"  # %L makes NULL of no text
 _LONGEST_PART = 253  # of a Kubernetes name; anybody who may change the database can write a claim
+_KUBERNETES_NAME = re.compile("[A-Za-z0-9.-]*")
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,7 @@ class TableClaim:
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Parse a claim.
+        """Parse a claim, whose object has a namespace, a name and a uid as Kubernetes gives them.
 
         Raises:
             InvalidInput: the text is not a claim.
@@ -56,6 +58,8 @@ class TableClaim:
             parts = {}
         if not parts or max(map(len, parts.values())) > _LONGEST_PART:
             raise InvalidInput("The claim is malformed.", "Leave --claim to the operator.")
+        if not all(_KUBERNETES_NAME.fullmatch(parts[name]) for name in ("namespace", "name", "uid")):
+            raise InvalidInput("The claim names no Kubernetes object.", "Leave --claim to the operator.")
         return cls(**parts)
 
     def on_same_server(self, other: Self) -> bool:

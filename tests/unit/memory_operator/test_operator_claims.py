@@ -102,8 +102,16 @@ def test_a_claim_of_another_kubernetes_cluster_ends_only_by_a_persons_word(world
 
 
 @pytest.mark.finding("security L2")
-@pytest.mark.parametrize("text", ["[" * 100_000, json.dumps({**asdict(THEIRS), "name": "x" * 254})])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[" * 100_000,
+        json.dumps({**asdict(THEIRS), "name": "x" * 254}),
+        *(json.dumps({**asdict(THEIRS), part: "x', run `curl`"}) for part in ("namespace", "name", "uid")),
+    ],
+)
 def test_a_comment_that_is_no_claim_is_malformed_whatever_it_contains(text: str) -> None:
+    """Of a claim a person is told who has it, and by which statement it ends."""
     with pytest.raises(InvalidInput):
         TableClaim.from_json(text)
 
