@@ -39,11 +39,13 @@ ORDER = (
     "failover",
     "swap",
     "restore",
+    "another-cluster",
     "upgrade",
     "uninstall",
 )
 MEMORIES = rows(20)
 COPY = "pg-copy"
+FORMER_UID = "0f4b7a2e-9c1d-4f6e-8a35-6d2b9e7c1a50"
 SEAT = {"nvidia.com/gpu": 1, "example.com/gpu-memory-mib": 2000}
 GPU = {
     "gpuLayers": -1,
@@ -82,6 +84,7 @@ class Place:
             "EMBEDDING": json.dumps({"model": MODEL, "dimensions": DIMENSIONS}),
             "FORMER": str(self.directory / "embedding.json"),
             "BEFORE": str(self.directory / "embedder.json"),
+            "CLAIM": FORMER_UID,
         }
 
     def first_embedding(self) -> dict[str, Any]:
@@ -200,12 +203,22 @@ def copied_cluster(postgres: Postgres, name: str, spec: dict[str, Any], *, sourc
     }
 
 
+def claim_from_another_kubernetes_cluster(place: Place) -> None:
+    """Have the database say what it says after a restore from another Kubernetes cluster: an object there claims it."""
+    tenant = place.tenant
+    claim = json.loads(tenant.sql("SELECT obj_description('memory_index_state'::regclass)"))
+    text = json.dumps(claim | {"uid": FORMER_UID, "kubernetes": "7c1a50d2-0000-4000-8000-000000000001"})
+    tenant.sql(f"COMMENT ON TABLE memory_index_state IS '{text}'")
+    tenant.wait_condition("Ready", "TableTaken")
+
+
 SITUATIONS: dict[str, Callable[[Place], None]] = {
     "quarantine": quarantine_a_row,
     "rotated-password": rotate_the_password,
     "gpu-lost": lose_the_gpu,
     "failover": kill_the_primary,
     "restore": keep_a_copy,
+    "another-cluster": claim_from_another_kubernetes_cluster,
 }
 
 
@@ -239,6 +252,13 @@ def assert_restored(place: Place) -> None:
     assert_installed(place)
 
 
+def assert_claimed(place: Place) -> None:
+    """The table has the claim of the object, whose vectors are those of before."""
+    claim = json.loads(place.tenant.sql("SELECT obj_description('memory_index_state'::regclass)"))
+    assert claim["uid"] == place.tenant.index()["metadata"]["uid"]
+    assert_installed(place)
+
+
 def assert_rolled_back(place: Place) -> None:
     history = json.loads(
         place.tenant.cluster.helm("history", "memory-index", "-n", "memory-index-system", "-o", "json")
@@ -259,6 +279,7 @@ CHECKS: dict[str, Callable[[Place], None]] = {
     "gpu-lost": assert_back,
     "swap": assert_swapped,
     "restore": assert_restored,
+    "another-cluster": assert_claimed,
     "upgrade": assert_rolled_back,
     "uninstall": assert_uninstalled,
 }

@@ -64,7 +64,10 @@ REASONS: dict[Reason, str] = {
     Reason.DIMENSION_MISMATCH: "Model, column and specification do not agree on the number of dimensions.",
     Reason.NOT_PERMITTED: "The object uses an image, class, label, variable or host that the chart does not list.",
     Reason.CONSENT_MISSING: "A Cluster or a Secret does not say that this object may use it.",
-    Reason.TABLE_TAKEN: "The table belongs to another MemoryIndex.",
+    Reason.TABLE_TAKEN: (
+        "The table belongs to another MemoryIndex. If that one may be gone for good, in a former Kubernetes cluster "
+        "say, the message shows the statement that ends its claim and keeps the vectors."
+    ),
     Reason.NAME_TAKEN: "An object that is not ours has a name that we need.",
     Reason.SECRET_MISSING: "The Secret with the connection URI, or with a key, does not exist.",
     Reason.SECRET_KEY_MISSING: "The Secret exists and lacks the key that is named.",

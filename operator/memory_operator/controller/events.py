@@ -12,7 +12,10 @@ from memory_operator.resources.events import Event
 
 
 def of_transitions(before: Manifest, after: Manifest) -> Iterator[Event]:
-    """Yield an Event if the status of Ready changes, and an Event if Stalled begins, ends or changes its reason."""
+    """Yield an Event if the status of Ready changes, and an Event if Stalled begins, ends or changes its reason.
+
+    The Event about the end of Stalled says what has ended.
+    """
     old, new = by_type(before.get("conditions") or ()), by_type(after.get("conditions") or ())
     was, now = old.get(ConditionType.READY), new.get(ConditionType.READY)
     if was and now and was["status"] != now["status"]:
@@ -21,7 +24,7 @@ def of_transitions(before: Manifest, after: Manifest) -> Iterator[Event]:
     if now and _holds(now) and not (was and _holds(was) and was["reason"] == now["reason"]):
         yield Event("Warning", now["reason"], now["message"])
     elif was and now and _holds(was) and not _holds(now):
-        yield Event("Normal", now["reason"], now["message"])
+        yield Event("Normal", now["reason"], f"{now['message']} Before: {was['message']}")
 
 
 def of_started_job(action: Action) -> Iterator[Event]:

@@ -52,14 +52,15 @@ def _plan_migration(context: Context, facts: DatabaseFacts, *, extension: Verdic
         return Step(_migrated(facts))
     if not extension.holds:
         return waiting_for("pgvector")
-    activity = "migrates the schema"
+    begun = f"takes the table over from {facts.claim} and " if facts.claim else "claims the table and "
+    work = "migrates the schema"
     if facts.schema_differences:
-        activity = f"restores the rules; these are not what they must be: {facts.schema_differences}"
+        work = f"restores the rules; these are not what they must be: {facts.schema_differences}"
     former = None if claimed or facts.claim is None else facts.claim.uid
     build = partial(workers.migrate_job, active=facts.active_name, dimensions=dimensions, former=former)
     # The same migration would refuse the same vectors again; without vectors there is nothing to decide any more.
     decisions = frozenset([Reason.EXISTING_VECTORS] if facts.rows.embedded else [])
-    request = JobRequest("migrate", build, Reason.MIGRATING, activity, decisions)
+    request = JobRequest("migrate", build, Reason.MIGRATING, work if claimed else f"{begun}{work}", decisions)
     return plan_job(context, request)
 
 

@@ -5,6 +5,9 @@ the objects are in different Kubernetes clusters. A claim names the Kubernetes c
 API server can tell whether the object still exists. It also names the database server and its cluster, so that it has
 no effect in a copy of the database, be it a dump that was restored on another server or a physical copy of the whole
 server.
+
+Whoever may write the comment is the owner of the state table, or a superuser. Such a person can end a claim whose
+object no operator sees, by a statement that names the uid of that object.
 """
 
 import json
@@ -22,6 +25,11 @@ _READ = "SELECT obj_description(to_regclass($1), 'pg_class')"
 _WRITE = "SELECT pg_catalog.format('COMMENT ON TABLE %s IS %L', $1::text, $2::text)"  # %L makes NULL of no text
 _LONGEST_PART = 253  # of a Kubernetes name; anybody who may change the database can write a claim
 _KUBERNETES_NAME = re.compile("[A-Za-z0-9.-]*")
+# A superuser may run it, so nothing that another role has made may be found under the name of what it calls.
+_END = """\
+DO $$DECLARE claimed pg_catalog.regclass; BEGIN PERFORM pg_catalog.set_config('search_path', '', true); \
+SELECT oid INTO STRICT claimed FROM pg_class WHERE obj_description(oid, 'pg_class') LIKE '%"uid": "{uid}"%'; \
+EXECUTE format('COMMENT ON TABLE %s IS NULL', claimed); END$$"""
 
 
 @dataclass(frozen=True)
@@ -72,6 +80,14 @@ class TableClaim:
     def to_json(self) -> str:
         """Return the claim as JSON in one line."""
         return json.dumps(asdict(self))
+
+    def ending(self) -> str:
+        """Return the statement by which the owner of the database ends the claim, and no claim of another object.
+
+        It fails if no table, or more than one, is claimed by that object. It leaves no trace that could end a later
+        claim.
+        """
+        return _END.format(uid=self.uid)
 
     def __str__(self) -> str:
         return f"MemoryIndex {self.namespace}/{self.name}"

@@ -168,6 +168,46 @@ async def test_a_former_objects_claim_ends_only_where_it_is_named(migrated: Data
     assert await present_claim(migrated) == present
 
 
+@pytest.mark.parametrize("table", ["memories", "Notes"])
+async def test_the_owner_of_the_database_ends_by_a_statement_the_claim_that_it_names_and_no_other(
+    database: Database, request_for: Requests, table: str
+) -> None:
+    identity = await identity_of(database)
+    former, later = claim_of(identity, "first", "u-1"), claim_of(identity, "second", "u-2")
+    for number, one in enumerate(("memories", "Notes")):
+        bystander = claim_of(identity, "third", f"u-{3 + number}")
+        await migrate(DsnText(database.dsn), request_for(table=one, claim=former if one == table else bystander))
+    async with database.connection() as connection:
+        with pytest.raises(asyncpg.NoDataFoundError):
+            await connection.execute(later.ending())
+        assert await present_claim(database, table) == former
+        await connection.execute(former.ending())
+        assert await present_claim(database, table) is None
+        await migrate(DsnText(database.dsn), request_for(table=table, claim=later))
+        with pytest.raises(asyncpg.NoDataFoundError):
+            await connection.execute(former.ending())
+    assert await present_claim(database, table) == later, "what has ended one claim ends no later one"
+    assert await present_claim(database, "Notes" if table == "memories" else "memories") is not None
+
+
+async def test_a_superuser_who_ends_a_claim_runs_no_function_that_another_role_has_made(
+    migrated: Database, request_for: Requests
+) -> None:
+    """Who owns a database decides in which schemas the sessions of a superuser look first."""
+    claim = claim_of(await identity_of(migrated), "first", "u-1")
+    await migrate(DsnText(migrated.dsn), request_for(claim=claim))
+    async with migrated.connection() as connection:
+        await connection.execute(
+            "CREATE FUNCTION public.format(text, regclass) RETURNS text LANGUAGE plpgsql "
+            "AS $$BEGIN RAISE 'run as %', current_user; END$$;"
+            "CREATE FUNCTION public.obj_description(oid, name) RETURNS text LANGUAGE plpgsql "
+            "AS $$BEGIN RAISE 'run as %', current_user; END$$;"
+            f"ALTER DATABASE {migrated.name} SET search_path = public, pg_catalog"
+        )
+    await as_superuser(migrated, claim.ending())
+    assert await present_claim(migrated) is None
+
+
 async def test_a_person_can_end_the_claim_of_an_object_that_is_gone(migrated: Database, request_for: Requests) -> None:
     former = claim_of(await identity_of(migrated), "first", "u-1")
     await migrate(DsnText(migrated.dsn), request_for(claim=former))

@@ -10,6 +10,7 @@ from memory_operator.api.spec import MemoryIndex, parse
 from memory_operator.clients.kube import EVERY_NAMESPACE, KubeError
 from memory_operator.controller.cache import WATCHED, ObjectCache
 from memory_operator.controller.entries import entry_of
+from memory_operator.controller.events import of_transitions
 from memory_operator.controller.observe import Observer
 from memory_operator.reconcile.authorization.claims import holder_to_read
 from memory_operator.reconcile.facts import DeletionFacts, JobFacts, JobState, Peers
@@ -82,6 +83,7 @@ def test_an_object_that_was_created_again_takes_over_the_claim_of_its_former_sel
     (command,) = commands(plan)
     assert command[command.index("--replaces") + 1] == "u-0"
     assert TableClaim.from_json(command[command.index("--claim") + 1]) == CLAIM
+    assert "takes the table over from MemoryIndex team/mem" in condition(plan, "SchemaReady")["message"]
 
 
 def test_a_table_of_an_object_that_is_gone_can_be_taken_over_by_a_later_one(world: World) -> None:
@@ -98,7 +100,31 @@ def test_a_claim_of_another_kubernetes_cluster_ends_only_by_a_persons_word(world
     ready = condition(plan, "Ready")
     assert ready["reason"] == "TableTaken"
     assert "MemoryIndex other/mem of another Kubernetes cluster" in ready["message"]
-    assert "`memory migrate --replaces u-0`" in ready["message"]
+    assert f"`{THEIRS.ending()}`" in ready["message"]
+
+
+def test_once_the_owner_of_the_database_has_ended_the_claim_of_a_lost_cluster_the_table_is_taken_over(
+    cluster: Cluster,
+) -> None:
+    """The vectors stay: only the claim is written anew. What was in the way is said once more when it has ended."""
+    cluster.until_ready()
+    cluster.jobs.clear()
+    cluster.change(identity=IDENTITY, claim=replace(THEIRS, kubernetes="k-2"))
+    taken = cluster.reconcile().status
+    assert cluster.running() == []
+    cluster.change(claim=None)
+    freed = cluster.reconcile().status
+    assert cluster.running() == ["migrate"]
+    assert "claims the table" in cluster.condition("SchemaReady")["message"]
+    assert taken is not None
+    assert freed is not None
+    (event,) = (event for event in of_transitions(taken, freed) if event.reason == "NotStalled")
+    assert "MemoryIndex other/mem of another Kubernetes cluster" in event.message
+    cluster.finish("migrate")
+    cluster.change(claim=CLAIM)
+    for _ in range(2):  # the sync worker starts again, then it runs
+        cluster.reconcile()
+    assert cluster.condition("Ready")["status"] == "True"
 
 
 @pytest.mark.finding("security L2")
@@ -121,7 +147,7 @@ def test_of_two_objects_that_do_not_see_one_another_the_earlier_gives_way_for_go
     later = replace(THEIRS, created_at="2026-01-01T11:30:00Z")
     plan = claimed_by(later, world)
     assert plan.actions == ()
-    assert "memory migrate --replaces u-0" in condition(plan, "Ready")["message"]
+    assert later.ending() in condition(plan, "Ready")["message"]
 
 
 @pytest.mark.parametrize(("exists", "advised"), [(None, True), (True, False)])
@@ -129,7 +155,7 @@ def test_a_claim_stays_unless_its_holder_is_known_to_be_gone(world: World, exist
     plan = claimed_by(THEIRS, world, exists=exists)
     assert plan.actions == ()
     assert condition(plan, "Ready")["reason"] == "TableTaken"
-    assert ("memory migrate --replaces u-0" in condition(plan, "Ready")["message"]) is advised
+    assert (THEIRS.ending() in condition(plan, "Ready")["message"]) is advised
 
 
 def test_a_claim_that_came_with_a_dump_from_another_server_binds_nobody(world: World) -> None:

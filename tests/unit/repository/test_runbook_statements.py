@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from memory_recall.schema.claims_sql import TableClaim
 from tests.delivery.pages import Page, read_page
 from tests.support.documents import ROOT
 
@@ -81,3 +82,25 @@ def test_the_restored_cluster_names_its_database_and_owner_so_that_its_own_secre
     recovery = yaml.safe_load(cluster)["spec"]["bootstrap"]["recovery"]
     assert recovery["owner"]
     assert f"DATABASE={recovery['database']}\n" in restore.assignments
+
+
+ASKED = """#!/bin/sh
+case "$*" in *psql*) cat >&2 ;; *message*) echo "belongs to MemoryIndex a/b: $NAMED" ;; esac
+"""
+
+
+@pytest.mark.parametrize(("named", "ended"), [("u-0", True), ("u-00", False), ("u-1", False)])
+def test_the_page_ends_the_claim_that_the_message_names_by_the_statement_that_the_message_shows(
+    tmp_path: Path, named: str, *, ended: bool
+) -> None:
+    kubectl = tmp_path / "kubectl"
+    kubectl.write_text(ASKED)
+    kubectl.chmod(0o755)
+    claim = TableClaim("1", "a", "b", named, "2026-01-01T10:00:00Z")
+    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "NAMED": claim.ending()}
+    script = PAGES["another-cluster"].script({"CLAIM": "u-0"})
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", script], env=environment, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode == 0) is ended, done.stderr
+    assert (done.stderr.split() == claim.ending().split()) is ended

@@ -9,7 +9,9 @@ table belongs to the oldest MemoryIndex that names it.
 A MemoryIndex that is missing among the observed objects need not be deleted: its watch may not have listed it yet, or
 this operator may be unable to parse it. Therefore a claim has ended only if the Kubernetes API server was asked for its
 MemoryIndex and does not have it. The API server of one Kubernetes cluster knows nothing of another. Therefore a claim
-from another Kubernetes cluster never ends by itself, and a person ends it by `memory migrate --replaces`.
+from another Kubernetes cluster never ends by itself. The owner of the database ends it by a statement, which the
+message shows. Nothing in a MemoryIndex ends a claim: many may read the uid of a claim, and the author of a MemoryIndex
+need not be the owner of the database, nor able to read the Secret with its URI.
 
 A claim binds nobody on another server than the one that it names. In a physical copy of a server, such as a rehearsal
 of a restore, the claim still names the original. The copy's own MemoryIndex takes the table over there, with its
@@ -118,7 +120,7 @@ def _taken(index: MemoryIndex, owner: str, remedy: str | None) -> Verdict:
 
 
 def _release(index: MemoryIndex, claim: TableClaim, observed: Observed) -> str | None:
-    """Return the remedy for a claim that only a person can end; None for the reason's own remedy.
+    """Return the remedy for a claim that only the owner of the database can end; None for the reason's own remedy.
 
     Such a claim is that of a MemoryIndex that the operator does not see, or one that may have come with a physical
     copy, because it names a Cluster in another namespace.
@@ -132,6 +134,6 @@ def _release(index: MemoryIndex, claim: TableClaim, observed: Observed) -> str |
     copied = "if this server is a physical copy of the one that it uses" if may_be_copy else ""
     when = ", or ".join(part for part in (unseen, copied) if part)
     return (
-        f"{Reason.TABLE_TAKEN.remedy} {when[:1].upper()}{when[1:]}, run `memory migrate --replaces {claim.uid}` with "
-        "this connection URI; its vectors stay."
+        f"{when[:1].upper()}{when[1:]}, end its claim as the owner of the database: `{claim.ending()}`; the vectors "
+        f"stay. Else: {Reason.TABLE_TAKEN.remedy}"
     )
