@@ -74,6 +74,11 @@ async def test_the_readme_s_examples_recall_from_postgres_and_sqlite(bench: Any,
     assert "a zigbee dongle in a cache" in shown
 
 
+def test_the_guide_shows_how_an_api_is_told_the_prefixes_of_a_model_without_a_profile() -> None:
+    """No recall notices that one is missing."""
+    assert re.search(r'query_prefix="[^"]+", document_prefix="[^"]+"', blocks(GUIDE))
+
+
 async def test_the_guide_s_examples_run(tmp_path: Path) -> None:
     """Beside what they say that the reader has: pools, an embedder, its authority, an application and its users."""
     (tmp_path / "ca.crt").write_text(Authority().certificate)

@@ -257,6 +257,26 @@ async def test_a_recall_asks_with_the_query_prefix_and_finds_by_meaning(bench: W
         await embedder.close()
 
 
+async def test_a_wrong_query_prefix_is_told_by_a_backfill_with_the_settings_of_an_api_and_not_by_its_recalls(
+    bench: Workbench,
+) -> None:
+    await bench.insert("one")
+    assert (await command(bench, "backfill"))[0] == 0
+    options = EmbedderOptions(EmbedderApi.OPENAI, served_as=SERVED_AS, query_prefix="wrong: ")
+    embedder = FollowingEmbedder(bench.embedder.url, MODEL, options=options)
+    pool = await create_pool(DsnText(bench.database.dsn))
+    recall = HybridRecall(pool, embedder, RecallOptions(require_index=False, embedding_budget=5.0, time_budget=60.0))
+    try:
+        result = await recall.recall(make_query("three", mode="dense"))
+        assert (result.degraded, result.reason, len(result.ids)) == (False, None, 1)
+    finally:
+        await recall.close()
+        await pool.close()
+        await embedder.close()
+    code, error = await command(bench, "backfill", MEMORY_EMBEDDER_QUERY_PREFIX="wrong: ")
+    assert (code, error["reason"]) == (4, "ModelMismatch"), error
+
+
 async def test_a_swap_to_an_embedder_of_another_make_uses_its_prefix_for_every_row(bench: Workbench) -> None:
     """And a swap back to it after a rollback."""
     await bench.insert("one", "two")
