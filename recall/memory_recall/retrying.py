@@ -119,6 +119,10 @@ class OutageListener(Protocol):
         """Report an outage at its first error, at each error with a new reason, and where wanted again at intervals."""
         ...
 
+    def attempt_failed(self, what: Awaited, error: MemoryIndexError) -> None:
+        """Report each attempt that failed, whether or not the outage is reported with it."""
+        ...
+
     def outage_ended(self, what: Awaited, seconds: float) -> None:
         """Report that an outage has ended, and how many seconds it lasted."""
         ...
@@ -138,7 +142,7 @@ async def retry_outage(
     """Retry `work` while the database, the embedder or a lease is unavailable, and report the outage to the listener.
 
     `what` names which of them is unavailable. An outage of less than `reported_after` seconds is not reported, and one
-    that lasts is reported again every `reminded_after` seconds.
+    that lasts is reported again every `reminded_after` seconds. The listener is told of every attempt that fails.
 
     Raises:
         Exception: the outage lasted longer than `give_up_after` seconds, or `on` returned False for the error.
@@ -150,7 +154,10 @@ async def retry_outage(
         nonlocal began, reported, reported_at
         now = time.monotonic()
         began = now if began is None else began
-        if not isinstance(error, MemoryIndexError) or now - began < reported_after:
+        if not isinstance(error, MemoryIndexError):
+            return
+        listener.attempt_failed(what, error)
+        if now - began < reported_after:
             return
         if error.reason != reported or now - reported_at >= reminded_after:
             reported, reported_at = error.reason, now

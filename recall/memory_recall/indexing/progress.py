@@ -7,6 +7,7 @@ embedder do.
 import math
 import time
 from dataclasses import dataclass, replace
+from functools import partial
 from types import TracebackType
 from typing import Protocol, Self
 from weakref import WeakKeyDictionary
@@ -17,11 +18,12 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
-from memory_recall.errors import EmbedderUnauthorized, MemoryIndexError
+from memory_recall.errors import EmbedderBusy, EmbedderUnauthorized, MemoryIndexError
 from memory_recall.metrics_server import MetricsServer
 from memory_recall.retrying import Awaited, OutageListener
 
 _LOG_INTERVAL = 5.0
+_WAITING_SECONDS = 180.0  # longer than an attempt and the pause after it, which may take 130 s
 
 
 @dataclass(eq=False)
@@ -73,6 +75,13 @@ class WorkerMetrics:
         )  # fmt: skip
         for what in Awaited:  # from the start, because Prometheus does not notice the first increment of a new series
             self._outages.labels(what)
+        self._waiting = Gauge(
+            "memory_worker_waiting", "1 if an attempt failed within 3 minutes for want of this; busy is not away.",
+            ["what"], registry=self.registry,
+        )  # fmt: skip
+        self._failed_at = dict.fromkeys(Awaited, -math.inf)
+        for what in Awaited:
+            self._waiting.labels(what).set_function(partial(self._waits_for, what))
         self._unauthorized = Gauge(
             "memory_worker_unauthorized", "1 while rows wait because the embedder's API key is lost or refused.",
             registry=self.registry,
@@ -114,8 +123,21 @@ class WorkerMetrics:
     def outage_began(self, what: Awaited, error: MemoryIndexError) -> None:
         """Count an outage, and report whether the embedder's API key is the cause."""
         self._outages.labels(what).inc()
+        self.attempt_failed(what, error)
         if what is Awaited.EMBEDDER:
             self._unauthorized.set(isinstance(error, EmbedderUnauthorized))
+
+    def attempt_failed(self, what: Awaited, error: MemoryIndexError) -> None:
+        """Record that a worker waits now. A busy embedder does its work, so that is no outage."""
+        if not isinstance(error, EmbedderBusy):
+            self._failed_at[what] = time.monotonic()
+
+    def _waits_for(self, what: Awaited) -> float:
+        """Return 1 if an attempt failed lately.
+
+        No end of a wait is recorded: several sessions of a worker wait for the same, and each ends its own wait.
+        """
+        return float(time.monotonic() - self._failed_at[what] < _WAITING_SECONDS)
 
     def outage_ended(self, what: Awaited) -> None:
         """If the embedder is available again, report that its API key is right."""
@@ -188,6 +210,10 @@ class LogProgress:
         self._metrics.outage_began(what, error)
         self._log.warning("waiting", what=what, reason=error.reason, message=error.message)
 
+    def attempt_failed(self, what: Awaited, error: MemoryIndexError) -> None:
+        """Show in the metrics that the worker waits."""
+        self._metrics.attempt_failed(what, error)
+
     def outage_ended(self, what: Awaited, seconds: float) -> None:
         """Log that the worker continues, and for how long it has waited."""
         self._metrics.outage_ended(what)
@@ -248,6 +274,10 @@ class BarProgress(ShownBar):
         """Print above the bar why the worker waits."""
         self._metrics.outage_began(what, error)
         self._console.print(f"Waiting for the {what}: {error.message}", markup=False)
+
+    def attempt_failed(self, what: Awaited, error: MemoryIndexError) -> None:
+        """Show in the metrics that the worker waits."""
+        self._metrics.attempt_failed(what, error)
 
     def outage_ended(self, what: Awaited, seconds: float) -> None:
         """Print that the outage has ended, and how long it lasted."""

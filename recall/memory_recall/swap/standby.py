@@ -88,6 +88,10 @@ class NextModelProgress:
         """Report that the database or the next model's embedder is away."""
         self.inner.outage_began(_of_next_model(what), error)
 
+    def attempt_failed(self, what: Awaited, error: MemoryIndexError) -> None:
+        """Report that an attempt to reach the database or the next model's embedder failed."""
+        self.inner.attempt_failed(_of_next_model(what), error)
+
     def outage_ended(self, what: Awaited, seconds: float) -> None:
         """Report that it is back."""
         self.inner.outage_ended(_of_next_model(what), seconds)

@@ -36,6 +36,9 @@ class Listener:
     def outage_began(self, what: str, error: MemoryIndexError) -> None:
         self.began.append((what, error.reason))
 
+    def attempt_failed(self, what: str, error: MemoryIndexError) -> None:
+        pass
+
     def outage_ended(self, what: str, seconds: float) -> None:
         self.ended.append((what, seconds))
 

@@ -47,6 +47,9 @@ class Ear:
         self.outages.append(what)
         self.reasons.append(error.reason)
 
+    def attempt_failed(self, what: str, error: MemoryIndexError) -> None:
+        pass
+
     def outage_ended(self, what: str, seconds: float) -> None:
         pass
 

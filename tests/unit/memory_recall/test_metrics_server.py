@@ -3,6 +3,7 @@
 import math
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from http.client import HTTPConnection
@@ -11,10 +12,10 @@ import pytest
 from prometheus_client import CollectorRegistry, Gauge
 from prometheus_client.parser import text_string_to_metric_families
 
-from memory_recall.errors import EmbedderUnauthorized, EmbedderUnavailable
+from memory_recall.errors import EmbedderBusy, EmbedderUnauthorized, EmbedderUnavailable
 from memory_recall.indexing.progress import LogProgress, Tally, WorkerMetrics
 from memory_recall.metrics_server import MetricsServer, ServerLimits
-from memory_recall.retrying import Awaited
+from memory_recall.retrying import Awaited, Backoff, caused_by, retry_outage
 from memory_recall.swap.standby import NextModelProgress
 
 HOST = "127.0.0.1"
@@ -225,6 +226,33 @@ def test_every_outage_has_a_series_before_it_happens() -> None:
     registry = WorkerMetrics().registry
     series = [registry.get_sample_value("memory_worker_outages_total", {"what": what}) for what in Awaited]
     assert series == [0] * len(Awaited)
+
+
+@pytest.mark.parametrize(("error", "waits"), [(EmbedderUnavailable, 1), (EmbedderBusy, 0)])
+async def test_a_worker_says_that_it_waits_for_as_long_as_attempts_fail_unless_the_embedder_is_only_busy(
+    monkeypatch: pytest.MonkeyPatch, error: type[EmbedderUnavailable], waits: int
+) -> None:
+    """An attempt takes two minutes here, the outage lasts an hour, and its reason is always the same."""
+    metrics, now, seen = WorkerMetrics(), 0.0, []
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+
+    def waiting() -> float | None:
+        return metrics.registry.get_sample_value("memory_worker_waiting", {"what": Awaited.EMBEDDER})
+
+    async def attempt() -> None:
+        nonlocal now
+        seen.append(waiting())
+        now += 120.0
+        if len(seen) <= 30:
+            seen.append(waiting())
+            raise error("It does not answer.")
+
+    at_once = Backoff(first=0, longest=0, jitter=0)
+    progress, kinds = LogProgress(metrics, worker="sync"), caused_by(EmbedderUnavailable)
+    await retry_outage(attempt, Awaited.EMBEDDER, progress, on=kinds, give_up_after=None, backoff=at_once)
+    assert set(seen[2:]) == {waits}, "after the first failed attempt"
+    now += 60.0
+    assert waiting() == 0
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
