@@ -91,6 +91,10 @@ class ReplicaRefused(DatabaseUnreachable):
     """The server is a replica, which may not know the last changes, where an answer of the primary is needed."""
 
 
+class DatabaseFull(DatabaseUnreachable):
+    """Postgres has no room on its disk for what is to be stored. A worker waits until there is room again."""
+
+
 class AuthenticationFailed(DatabaseUnreachable):
     """Postgres refused the credentials. While a password is being rotated, the refusal is temporary."""
 

@@ -97,6 +97,7 @@ class Awaited(StrEnum):
     """What a worker can wait for and report as unavailable, with its label `what` in the metric of outages."""
 
     DATABASE = "database"
+    DISK = "disk"
     EMBEDDER = "embedder"
     LEASE = "lease"
     NEXT_MODEL = "next model"

@@ -88,6 +88,7 @@ REASONS: dict[Reason, str] = {
         "the message has its words."
     ),
     Reason.DATABASE_UNREACHABLE: "Nothing answers at the address of the connection URI.",
+    Reason.DATABASE_FULL: "Postgres has no room on its disk; a worker waits for it, 30 minutes at most, or has ended.",
     Reason.SERVER_NOT_VERIFIED: "The certificate of the database server is not the host's, or no trusted authority's.",
     Reason.AUTHENTICATION_FAILED: "Postgres refuses the role, its password or certificate, or the database.",
     Reason.POOLER_REFUSED: "A connection pooler answers, and the work needs a session of its own.",

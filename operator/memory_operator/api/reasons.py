@@ -110,6 +110,10 @@ class Reason(Enum):
     CLUSTER_NEEDS_ACTION = ("Do what CloudNativePG asks for.", True)
     CLUSTER_NOT_HEALTHY = ("Look into the Cluster's status.", True)
     DATABASE_UNREACHABLE = ("Check that host and port of the connection URI answer from the operator's pod.", False)
+    DATABASE_FULL = (
+        "Enlarge the database's volume, or its /dev/shm where Postgres's log names a shared memory segment.",
+        True,
+    )
     SERVER_NOT_VERIFIED = (
         "Correct the host of the connection URI, or name the server's authority in spec.database.tls.caSecret.",
         True,
@@ -279,13 +283,14 @@ class Reason(Enum):
 
 _BY_CODE = {reason.code: reason for reason in Reason}
 
-# What External Secrets, CloudNativePG, a cluster autoscaler, a registry, a server of model files, a storage driver or
-# an installation under way may still deliver.
+# What External Secrets, CloudNativePG, a cluster autoscaler, a volume that grows by itself, a registry, a server of
+# model files, a storage driver or an installation under way may still deliver.
 DELIVERED_BY_OTHERS = frozenset(
     {
         Reason.SECRET_MISSING,
         Reason.SECRET_KEY_MISSING,
         Reason.AUTHENTICATION_FAILED,
+        Reason.DATABASE_FULL,
         Reason.SERVER_NOT_VERIFIED,
         Reason.CLUSTER_MISSING,
         Reason.CLUSTER_NOT_HEALTHY,

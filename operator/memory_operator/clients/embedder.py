@@ -20,7 +20,7 @@ from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import MemoryIndex
 from memory_operator.clients.http import Answer, NoAnswerError, NotVerifiedError
 from memory_operator.reconcile.authorization.permissions import Permitted, check_external, with_consent
-from memory_operator.reconcile.facts import EmbedderLoad, PodFacts, Problem, ReportedModel
+from memory_operator.reconcile.facts import EmbedderLoad, PodFacts, Problem, ReportedModel, WorkerReport
 from memory_operator.resources.embedder import PROBE_PORT, embedder_options, embedder_url
 from memory_recall.embedding.address_policy import is_beyond_cluster
 from memory_recall.embedding.apis import MODELS_PATHS, EmbedderApi, EmbedderOptions, NoListingError
@@ -36,7 +36,9 @@ _MODELS_IN_A_MESSAGE = 5
 _LONGEST_WORD = 100
 _MOST_SAMPLES = 100  # of metrics; the embedder has fewer than ten of these names
 _MOST_LAYERS = 10_000  # of a model, more than any has
-_UNAUTHORIZED = b"memory_worker_unauthorized 1.0"  # of the sync worker, as Prometheus' text format has it
+# Samples of a worker, as Prometheus' text format has them.
+_UNAUTHORIZED = b"memory_worker_unauthorized 1.0"
+_DISK_FULL = b'memory_worker_waiting{what="disk"} 1.0'
 # One sample on a line of its own. A label's value that contains a brace or an escaped character is not read.
 _SAMPLE = re.compile(
     r"^memory_embedder_(?P<series>queued_tokens|inflight_tokens|tokens_per_second|device_info|gpu_layers_offloaded"
@@ -78,10 +80,11 @@ class EmbedderProbe:
         found = await asyncio.gather(*(self._load(pod) for pod in _pods_to_probe(pods)))
         return tuple(load for load in found if load is not None)
 
-    async def key_refused(self, pods: Iterable[PodFacts]) -> bool:
-        """Return whether a worker pod reports that its embedder's API key is lost or refused."""
+    async def worker_report(self, pods: Iterable[PodFacts]) -> WorkerReport:
+        """Return what any of these pods of workers reports; one that does not answer reports nothing."""
         found = await asyncio.gather(*(self._metrics(pod) for pod in _pods_to_probe(pods)))
-        return any(_UNAUTHORIZED in metrics.splitlines() for metrics in found)
+        samples = {line for metrics in found for line in metrics.splitlines()}
+        return WorkerReport(_UNAUTHORIZED in samples, _DISK_FULL in samples)
 
     async def external(
         self, index: MemoryIndex, api_key: str | None, certificates: str = "", *, consented: Collection[str] = ()

@@ -64,6 +64,7 @@ from memory_recall.status import DatabaseFacts
 Inspect = Callable[[DsnText, str, str, ColumnNames | None], Awaitable[Inspection]]
 _SEEN_BY_OWNER = {Reason.EXTERNAL_UNREACHABLE, Reason.EMBEDDER_NOT_VERIFIED}  # of a shared embedder
 _NO_COPIES: Mapping[str, str | Problem] = {}
+STORING = frozenset({"sync", "backfill"})  # workers that store vectors of the active model
 NOT_INSPECTED = Inspection(None)
 
 
@@ -103,6 +104,7 @@ class Observer:
         reference = shared.get(embedder_url(index)) if index.spec.embedder.ref else None
         consented = frozenset(urlsplit(url).hostname or "" for url, problem in shared.items() if problem is None)
         served = deployments.get(f"{index.name}-{COMPONENT}")
+        report = await self._probe.worker_report(_workers_to_ask(index, pods, inspection.found))
         return Observed(
             credentials=credentials,
             cluster=cluster,
@@ -118,7 +120,8 @@ class Observer:
             sync=deployments.get(f"{index.name}-sync"),
             loads=await self._probe.loads(pod for pod in pods if pod.component == COMPONENT),
             next_loads=await self._probe.loads(pod for pod in pods if pod.component == NEXT_COMPONENT),
-            key_refused=await self._key_refused(index, pods),
+            key_refused=report.key_refused and index.embedder_key is not None,
+            disk_full=report.disk_full,
             external=reference
             or await self._external(index, consented, authorities)
             or await self._tls.unverified(index, authorities, served),
@@ -132,10 +135,6 @@ class Observer:
             kubernetes=await self.objects.kubernetes(),
             children={(kind, item["metadata"]["name"]): item for kind in CHILDREN for item in children[kind]},
         )
-
-    async def _key_refused(self, index: MemoryIndex, pods: Iterable[PodFacts]) -> bool:
-        """Return whether the sync worker reports that its embedder's API key is lost or refused."""
-        return await self._probe.key_refused(pod for pod in pods if pod.component == "sync" and index.embedder_key)
 
     async def workers(self, manifest: Manifest) -> tuple[Manifest | None, tuple[JobFacts, ...]]:
         """Return the Deployment of the sync worker and the Jobs that an object controls, whatever its specification.
@@ -435,6 +434,18 @@ def _pods(children: Mapping[str, list[Manifest]]) -> tuple[PodFacts, ...]:
     controllers = _uids(item for kind in ("Job", "ReplicaSet") for item in children[kind])
     limits = object_facts.memory_limits((*children["Deployment"], *children["Job"]))
     return tuple(object_facts.pod_facts(pod, controllers, limits) for pod in children["Pod"])
+
+
+def _workers_to_ask(
+    index: MemoryIndex, pods: Iterable[PodFacts], database: DatabaseFacts | Problem | None
+) -> tuple[PodFacts, ...]:
+    """Return the pods of the workers whose metrics say something now: about an API key, or why rows stay pending."""
+    asked = {"sync"} if index.embedder_key else set()
+    if isinstance(database, DatabaseFacts) and (database.rows.pending or database.rows.without_words):
+        asked |= STORING
+    if isinstance(database, DatabaseFacts) and needs_swap(index, database):
+        asked.add("swap")
+    return tuple(pod for pod in pods if pod.component in asked)
 
 
 def _uids(manifests: Iterable[Manifest]) -> frozenset[str]:

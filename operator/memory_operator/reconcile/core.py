@@ -25,7 +25,7 @@ from memory_operator.reconcile.facts import DeletionFacts, Observed
 from memory_operator.reconcile.indexing.backfill import plan_backfill
 from memory_operator.reconcile.indexing.graph import plan_graph
 from memory_operator.reconcile.indexing.hnsw import plan_index
-from memory_operator.reconcile.plan import Plan, Step, manifests, with_admissions
+from memory_operator.reconcile.plan import Plan, Step, manifests, with_admissions, with_full_disk
 from memory_operator.reconcile.pod_start import with_start_problems
 from memory_operator.reconcile.schema import plan_schema
 from memory_operator.reconcile.status import status_sections, summary, with_conditions
@@ -94,7 +94,7 @@ def reconcile(
     graph = plan_graph(context, schema=steps[ConditionType.SCHEMA_READY].verdict)
     if graph:
         steps = {**steps, ConditionType.GRAPH_READY: graph}
-    steps = with_admissions(steps, observed)
+    steps = with_full_disk(with_admissions(steps, observed), observed)
     wanted = () if refused else manifests(steps.values())
     if paused:
         steps = {kind: _paused(step, paused) for kind, step in steps.items()}

@@ -183,6 +183,14 @@ class EmbedderLoad:
 
 
 @dataclass(frozen=True)
+class WorkerReport:
+    """What the pods of an object's workers report: a lost or refused API key of the embedder, and a full disk."""
+
+    key_refused: bool = False
+    disk_full: bool = False
+
+
+@dataclass(frozen=True)
 class ServingCertificate:
     """The certificate in the Secret of an embedder: where it is, and for which hosts and when it is valid."""
 
@@ -264,6 +272,7 @@ class Observed:
             changes that are pending for the concept graph; None if none are.
         rollout_admitted: whether a new default image of the embedder may be rolled out now.
         key_refused: whether the sync worker reports that its embedder's API key is lost or refused.
+        disk_full: whether a worker reports that the disk of the database is full.
         external: what an external embedder serves, or what is wrong with it or with the Secret of the API key.
         active_external: the same of the active model's external embedder during a swap; only a problem with the Secret
             if the operator runs that embedder; None if there is none, or if it was not asked.
@@ -298,6 +307,7 @@ class Observed:
     loads: tuple[EmbedderLoad, ...] = ()
     next_loads: tuple[EmbedderLoad, ...] = ()
     key_refused: bool = False
+    disk_full: bool = False
     children: Mapping[tuple[str, str], Manifest] = field(default_factory=dict)
     admissions: Mapping[tuple[str, str], Admission] = field(default_factory=dict)
     recommendations: tuple[Recommendation, ...] = ()

@@ -26,6 +26,9 @@ CONDITION_OF = {
     "swap-abort": ConditionType.MODEL_ACTIVE,
 }
 
+# Of conditions that wait for a worker which stores something in the database.
+_STORING = frozenset({Reason.BACKFILLING, Reason.SWAPPING, Reason.SYNC_NOT_PROGRESSING, Reason.GRAPH_NOT_PROGRESSING})
+
 
 @dataclass(frozen=True)
 class Apply:
@@ -124,6 +127,18 @@ def with_admissions(steps: Mapping[ConditionType, Step], observed: Observed) -> 
         if admission.changes and admission.component in CONDITION_OF:
             notes.setdefault(CONDITION_OF[admission.component], []).append(_changed(kind, name, admission))
     return {condition: _with_notes(step, notes.get(condition, [])) for condition, step in steps.items()}
+
+
+def with_full_disk(steps: Mapping[ConditionType, Step], observed: Observed) -> dict[ConditionType, Step]:
+    """Return the steps with the full disk as the reason of each condition whose workers wait for room on it."""
+    if not observed.disk_full:
+        return dict(steps)
+    message = "A worker cannot store what it has made, since the disk of the database is full; it waits for room."
+    full = Verdict.no(Reason.DATABASE_FULL, message)
+    return {
+        kind: replace(step, verdict=full) if step.verdict.reason in _STORING and not step.verdict.holds else step
+        for kind, step in steps.items()
+    }
 
 
 def _with_notes(step: Step, notes: list[str]) -> Step:

@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
-from memory_recall.errors import EmbedderBusy, EmbedderUnauthorized, MemoryIndexError
+from memory_recall.errors import DatabaseFull, EmbedderBusy, EmbedderUnauthorized, MemoryIndexError
 from memory_recall.metrics_server import MetricsServer
 from memory_recall.retrying import Awaited, OutageListener
 
@@ -128,9 +128,12 @@ class WorkerMetrics:
             self._unauthorized.set(isinstance(error, EmbedderUnauthorized))
 
     def attempt_failed(self, what: Awaited, error: MemoryIndexError) -> None:
-        """Record that a worker waits now. A busy embedder does its work, so that is no outage."""
+        """Record that a worker waits now, for the database's disk if that is full.
+
+        A busy embedder does its work, so that is no outage.
+        """
         if not isinstance(error, EmbedderBusy):
-            self._failed_at[what] = time.monotonic()
+            self._failed_at[Awaited.DISK if isinstance(error, DatabaseFull) else what] = time.monotonic()
 
     def _waits_for(self, what: Awaited) -> float:
         """Return 1 if an attempt failed lately.

@@ -13,6 +13,7 @@ import asyncpg
 
 from memory_recall.errors import (
     AuthenticationFailed,
+    DatabaseFull,
     DatabaseRejected,
     DatabaseUnreachable,
     InvalidConfiguration,
@@ -22,7 +23,8 @@ from memory_recall.errors import (
 )
 
 _CONNECTION = "08"
-_TRANSIENT_CLASSES = (_CONNECTION, "53", "57")  # and resources (disk, memory, connections), operator intervention
+_TRANSIENT_CLASSES = (_CONNECTION, "53", "57")  # and resources (memory, connections), operator intervention
+_DISK_FULL = "53100"  # also where a container's shared memory is too small for parallel workers
 _READ_ONLY = "25006"  # what a primary says once it has become a replica
 _NO_LOGIN = "28000"  # no line of pg_hba lets the role in, or not with this certificate or without one
 _PASSWORD = "Check the Secret that holds the connection string."  # noqa: S105 - what to do about a refused one
@@ -34,7 +36,7 @@ _RETRY = {"40001", "40P01", "55P03"}  # serialisation, deadlock, lock timeout
 _REMEDIES = {
     "42501": "Run this as the role that owns the table (the database owner of the CloudNativePG cluster).",
     "57014": "A statement timeout is set for this role; raise it for migrations and workers.",
-    "53100": "The database's disk is full: enlarge the volume.",
+    _DISK_FULL: "Enlarge the database's volume, or its /dev/shm where Postgres's log names a shared memory segment.",
     "53300": "Raise max_connections or close idle connections.",
 }
 _AUTHORITY = (
@@ -91,6 +93,8 @@ def _from_postgres(error: asyncpg.PostgresError, action: str) -> MemoryIndexErro
         return InvalidConfiguration(f"The database does not exist ({what}).", "Correct the database's name.")
     if sqlstate in _RETRY:
         return LockNotAvailable(f"Another session held a lock while {action} ({what}).", "It is safe to try again.")
+    if sqlstate == _DISK_FULL:
+        return DatabaseFull(f"Postgres has no room left while {action} ({what}).", remedy, sqlstate=sqlstate)
     if sqlstate.startswith(_TRANSIENT_CLASSES) or sqlstate == _READ_ONLY:
         answered = not sqlstate.startswith(_CONNECTION)  # the driver itself names a lost connection so
         text = f"Postgres cannot serve while {action} ({what})."

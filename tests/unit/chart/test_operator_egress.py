@@ -1,5 +1,6 @@
 """The chart's NetworkPolicy lets the operator call every pod that it asks for something."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,8 +10,9 @@ from memory_operator.resources.common import LABEL_COMPONENT, labels
 from memory_operator.resources.embedder import NEXT_COMPONENT, PROBE_PORT
 from memory_operator.resources.model_fetch import COMPONENT as FETCH_COMPONENT
 from memory_operator.resources.network_policies import WORKER_COMPONENTS
+from memory_recall.status import RowCounts
 from tests.unit.chart.conftest import Render
-from tests.unit.memory_operator.conftest import World
+from tests.unit.memory_operator.conftest import FULL, World
 from tests.unit.memory_operator.test_operator_controller import Bench
 
 COMPONENTS = ("embedder", NEXT_COMPONENT, FETCH_COMPONENT, *WORKER_COMPONENTS)
@@ -19,11 +21,15 @@ JOB = {"apiVersion": "batch/v1", "kind": "Job", "name": "mem-job", "uid": "j-1",
 
 @pytest.fixture
 async def asked() -> list[dict[str, str]]:
-    """The labels of the pods that the operator asks, among pods of all its components."""
+    """The labels of the pods that the operator asks during a swap while rows are pending, among pods of all its
+    components.
+    """
     bench = Bench(World())
     index = World().index()
     bench.api.index["spec"]["embedder"] = {"gpuLayers": 0, "apiKey": {"secretName": "key"}}
     await bench.reconcile()
+    bench.api.index["spec"]["embedding"] = {"model": "bge-small-en-v1.5", "dimensions": 384}
+    bench.database = replace(FULL, rows=RowCounts(total=10, embedded=7, pending=3))
     owner = {"apiVersion": "memory-index.dev/v1alpha1", "kind": "MemoryIndex", "name": "mem", "uid": "u-1"}
     owners = [{**owner, "controller": True}]
     job = {"uid": "j-1", "labels": labels(index, "swap"), "ownerReferences": owners}
@@ -47,7 +53,7 @@ def selects(selector: dict[str, Any], found: dict[str, str]) -> bool:
 
 def test_the_operator_may_call_every_pod_that_it_asks_for_its_load(render: Render, asked: list[dict[str, str]]) -> None:
     """Else each reconcile would wait for an answer, and nothing would be known of these pods."""
-    assert {found[LABEL_COMPONENT] for found in asked} >= {"embedder", NEXT_COMPONENT, "sync"}
+    assert {found[LABEL_COMPONENT] for found in asked} >= {"embedder", NEXT_COMPONENT, "sync", "backfill", "swap"}
     (policy,) = [one for one in render({"networkPolicy": {"enabled": True}}) if one["kind"] == "NetworkPolicy"]
     rules = [one for one in policy["spec"]["egress"] if {"port": PROBE_PORT, "protocol": "TCP"} in one["ports"]]
     selectors = [peer["podSelector"] for rule in rules for peer in rule["to"]]

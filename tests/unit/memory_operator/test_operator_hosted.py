@@ -14,9 +14,9 @@ from memory_operator.api.spec import parse
 from memory_operator.clients.embedder import EmbedderProbe
 from memory_operator.clients.http import Answer
 from memory_operator.controller.observe import Observer
-from memory_operator.reconcile.facts import JobState, PodFacts, Problem
+from memory_operator.reconcile.facts import JobState, PodFacts, Problem, WorkerReport
 from memory_operator.resources import workers
-from memory_recall.errors import EmbedderUnauthorized, EmbedderUnavailable
+from memory_recall.errors import DatabaseFull, DatabaseUnreachable, EmbedderUnauthorized, EmbedderUnavailable
 from memory_recall.indexing.progress import WorkerMetrics
 from memory_recall.retrying import Awaited
 from memory_recall.status import NO_INDEX, RowCounts
@@ -178,7 +178,23 @@ async def test_the_operator_reads_from_the_sync_workers_metrics_whether_its_key_
 
     probe = EmbedderProbe(get, world.permitted, anywhere)
     pods = [PodFacts("mem-sync-0", "sync", ip="10.0.0.7", running=True, controlled=True)]
-    assert await probe.key_refused(pods) is refused
+    assert (await probe.worker_report(pods)).key_refused is refused
     metrics.outage_ended(Awaited.EMBEDDER)
-    assert await probe.key_refused(pods) is False
-    assert await probe.key_refused([replace(pods[0], ip=None)]) is False
+    assert (await probe.worker_report(pods)).key_refused is False
+    assert (await probe.worker_report([replace(pods[0], ip=None)])).key_refused is False
+
+
+async def test_the_operator_reads_from_a_workers_metrics_that_it_waits_for_room_on_the_databases_disk(
+    world: World,
+) -> None:
+    metrics = WorkerMetrics()
+
+    async def get(_url: str, _headers: Mapping[str, str]) -> Answer:
+        return Answer(200, generate_latest(metrics.registry))
+
+    probe = EmbedderProbe(get, world.permitted, anywhere)
+    pods = [PodFacts("mem-backfill-0-x", "backfill", ip="10.0.0.7", running=True, controlled=True)]
+    metrics.attempt_failed(Awaited.DATABASE, DatabaseUnreachable("It does not answer."))
+    assert await probe.worker_report(pods) == WorkerReport()
+    metrics.attempt_failed(Awaited.DATABASE, DatabaseFull("It has no room left."))
+    assert await probe.worker_report(pods) == WorkerReport(disk_full=True)

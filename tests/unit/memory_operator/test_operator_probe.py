@@ -18,7 +18,7 @@ from memory_operator.clients.embedder import MOST_PODS, EmbedderProbe, parse_met
 from memory_operator.clients.http import Answer, HttpClient, NoAnswerError
 from memory_operator.reconcile.authorization.addresses import is_forbidden
 from memory_operator.reconcile.authorization.permissions import Permitted
-from memory_operator.reconcile.facts import PodFacts, Problem
+from memory_operator.reconcile.facts import PodFacts, Problem, WorkerReport
 from tests.unit.memory_operator.conftest import World, anywhere
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
@@ -350,7 +350,7 @@ async def test_few_pods_are_asked_and_none_that_only_carries_the_labels(world: W
     ours = [PodFacts(f"o{number}", "embedder", ip=f"10.0.0.{number}", controlled=True) for number in range(50)]
     assert len(await probe.loads([*foreign, *ours])) == len(urls) == MOST_PODS
     assert not any("10.1.0.1" in url for url in urls)
-    assert await probe.key_refused(foreign) is False
+    assert await probe.worker_report(foreign) == WorkerReport()
     assert len(urls) == MOST_PODS
 
 

@@ -5,6 +5,7 @@ import pytest
 
 from memory_recall.errors import (
     AuthenticationFailed,
+    DatabaseFull,
     DatabaseRejected,
     DatabaseUnreachable,
     InvalidConfiguration,
@@ -21,7 +22,7 @@ from memory_recall.postgres.driver_errors import translate
         (asyncpg.InvalidCatalogNameError("canary"), InvalidConfiguration),
         (asyncpg.CannotConnectNowError("canary"), DatabaseUnreachable),
         (asyncpg.AdminShutdownError("canary"), DatabaseUnreachable),
-        (asyncpg.DiskFullError("canary"), DatabaseUnreachable),
+        (asyncpg.DiskFullError("canary"), DatabaseFull),
         (asyncpg.TooManyConnectionsError("canary"), DatabaseUnreachable),
         (asyncpg.ReadOnlySQLTransactionError("canary"), DatabaseUnreachable),
         (asyncpg.ConnectionDoesNotExistError("canary"), DatabaseUnreachable),
