@@ -4,6 +4,7 @@ The first hour goes well. In the second everything fails that an alert is for. T
 format with times, which `promtool` makes blocks of a Prometheus database from.
 """
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -79,6 +80,7 @@ class RecordedCluster:
         self._operator.reconcile_seconds.observe(0.1)
         self._operator.queue_depth.set(1)
         self._operator.wait_seconds.observe(45.0 if failing else 0.01)
+        self._operator.left_behind.inc(1 if failing else 0)
         self._operator.leader.set(0 if failing else 1)
         self._operator.loop_pause.set(2.0 if failing else 0.01)
         self._operator.loop_busy.set(0.2 if failing else 0.01)
@@ -97,6 +99,8 @@ class RecordedCluster:
         metrics.truncated.inc()
         metrics.rejected.labels(code="overloaded").inc()
         metrics.engine_failures.inc(1 if failing else 0)
+        metrics.certificate_expiry.set(time.time() + 86400 * (1 if failing else 30))
+        metrics.certificate_refused.labels(fault="key_mismatch").set(1 if failing else 0)
         metrics.ready.set(1)
         metrics.device_info.labels(device="cpu", description="a processor", kernels="avx2").set(1)
         metrics.layers_offloaded.set(0)
@@ -106,6 +110,7 @@ class RecordedCluster:
         self._tally.embedded += 0 if failing else 10
         self._tally.failed_batches += 1 if failing else 0
         self._sync_worker.observe(self._tally)
+        self._sync_worker.index_recall.set(0.5 if failing else 0.97)
         if failing:
             self._sync_worker.outage_began(Awaited.EMBEDDER, EmbedderUnavailable("It does not answer."))
 

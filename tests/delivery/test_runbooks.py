@@ -37,6 +37,7 @@ ORDER = (
     "rotated-password",
     "gpu-lost",
     "failover",
+    "stuck",
     "swap",
     "restore",
     "another-cluster",

@@ -26,7 +26,7 @@ from memory_recall.swap.standby import maintain_standby
 
 _POLL_SECONDS = 30.0
 _INDEX_CHECK_SECONDS = 86_400.0
-_INDEX_MIN_RECALL = 0.85  # of the true neighbours; below it the vector index is built anew
+INDEX_MIN_RECALL = 0.85  # of the true neighbours; below it the vector index is built anew
 
 
 def register(app: typer.Typer) -> None:
@@ -105,7 +105,7 @@ async def _sync(settings: Settings) -> dict[str, Any]:
     plan, source = WorkerPlan.from_settings(settings, partitioned=False), settings.dsn()
     progress = LogProgress(metrics, worker="sync")
     parameters = IndexParameters(settings.index.m, settings.index.ef_construction)
-    checker = IndexChecker(parameters, _INDEX_MIN_RECALL, _INDEX_CHECK_SECONDS)
+    checker = IndexChecker(parameters, INDEX_MIN_RECALL, _INDEX_CHECK_SECONDS)
 
     async with (
         document_embedder(settings, progress) as embedder,

@@ -13,6 +13,7 @@ from memory_embedder.scheduling.lanes import Lane
 from memory_embedder.telemetry.metrics import Metrics as EmbedderMetrics
 from memory_embedder.telemetry.metrics import QueueReading
 from memory_operator.controller.metrics import Metrics as OperatorMetrics
+from memory_recall.cli.workers import INDEX_MIN_RECALL
 from memory_recall.indexing.progress import WorkerMetrics
 from tests.unit.chart.conftest import CHART
 
@@ -92,6 +93,11 @@ def test_an_object_that_is_unknown_or_has_no_status_alerts_as_one_that_is_not_re
     queries = dict(alert_queries())
     assert queries["MemoryIndexNotReady"] == 'memory_operator_object_condition{type="Ready"} != 1'
     assert queries["MemoryIndexWithoutStatus"] == "memory_operator_object_reported == 0"
+
+
+def test_the_alert_about_the_vector_index_begins_where_a_worker_repairs_it() -> None:
+    query = dict(alert_queries())["MemoryWorkerIndexRecallLow"]
+    assert query == f"memory_worker_index_recall < {INDEX_MIN_RECALL}"
 
 
 def test_panels_do_not_overlap_and_have_descriptions() -> None:
