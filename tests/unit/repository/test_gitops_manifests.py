@@ -54,12 +54,43 @@ def test_argo_cd_neither_prunes_the_definition_nor_deletes_it_with_the_operator(
     assert set(options.split(",")) == {"Prune=false", "Delete=false"}
 
 
+def values_of(tool: str) -> dict[str, Any]:
+    """Return the values of the operator's chart that a file gives."""
+    if tool == "flux":
+        values: dict[str, Any] = of_kind("flux.yaml", "HelmRelease")[0]["spec"]["values"]
+    else:
+        values = of_kind("argocd.yaml", "Application")[0]["spec"]["source"]["helm"]["valuesObject"]
+    return values
+
+
+@pytest.mark.parametrize("tool", ["flux", "argocd"])
+def test_the_namespaces_that_the_charts_roles_go_into_are_brought_before_the_operator_and_never_pruned(
+    tool: str,
+) -> None:
+    """Neither the tools nor helm make any but the release's, and a pruned one would take the databases along."""
+    namespaces = {
+        body["metadata"]["name"]: body["metadata"]["annotations"] for body in of_kind(f"{tool}.yaml", "Namespace")
+    }
+    values = values_of(tool)
+    assert set(namespaces) == {*values["watchNamespaces"], *values["databaseNamespaces"]}
+    for annotations in namespaces.values():
+        if tool == "flux":  # which applies namespaces before everything else
+            assert annotations == {"kustomize.toolkit.fluxcd.io/prune": "disabled"}
+        else:
+            assert annotations["argocd.argoproj.io/sync-options"] == "Prune=false,Delete=false"
+            assert int(annotations["argocd.argoproj.io/sync-wave"]) < 0
+
+
+def test_an_installation_that_fails_is_tried_again() -> None:
+    """A registry or a webhook may not answer at the first attempt."""
+    (release,) = of_kind("flux.yaml", "HelmRelease")
+    assert release["spec"]["install"]["remediation"]["retries"] >= 1
+    assert all(app["spec"]["syncPolicy"]["retry"]["limit"] >= 1 for app in of_kind("argocd.yaml", "Application"))
+
+
 @pytest.mark.parametrize("tool", ["flux", "argocd"])
 def test_the_values_are_values_of_the_chart(tool: str) -> None:
     """A misspelt one would be refused by the chart's schema at the first synchronisation."""
-    if tool == "flux":
-        values = of_kind("flux.yaml", "HelmRelease")[0]["spec"]["values"]
-    else:
-        values = of_kind("argocd.yaml", "Application")[0]["spec"]["source"]["helm"]["valuesObject"]
+    values = values_of(tool)
     schema = json.loads((ROOT / "charts" / "memory-index" / "values.schema.json").read_text())
     assert values.keys() <= schema["properties"].keys()
