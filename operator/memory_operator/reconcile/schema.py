@@ -3,11 +3,13 @@
 It also runs if no claim of this MemoryIndex on the table is recorded yet, because the migration records the claim.
 """
 
+from dataclasses import replace
 from functools import partial
 
 from memory_operator.api.conditions import Verdict
 from memory_operator.api.embedder import COMPONENT
 from memory_operator.api.reasons import Reason
+from memory_operator.api.spec import MemoryIndex
 from memory_operator.reconcile.authorization.claims import is_claimed_by
 from memory_operator.reconcile.authorization.database_tls import plan_database_ca
 from memory_operator.reconcile.context import Context
@@ -49,7 +51,7 @@ def _plan_migration(context: Context, facts: DatabaseFacts, *, extension: Verdic
         dimensions = embedding.dimensions  # another length has been validated: the column is empty and may be replaced
     claimed = is_claimed_by(context.index, facts)
     if (facts.schema_current or facts.schema_ahead) and claimed and dimensions == facts.embedding_dimensions:
-        return Step(_migrated(facts))
+        return Step(_with_decision(context.index, _migrated(facts)))
     if not extension.holds:
         return waiting_for("pgvector")
     begun = f"takes the table over from {facts.claim} and " if facts.claim else "claims the table and "
@@ -76,3 +78,12 @@ def _migrated(facts: DatabaseFacts) -> Verdict:
         return Verdict.yes(Reason.MIGRATED, f"The schema is at revision {facts.schema_revision}.{words}")
     message = f"The schema is at revision {facts.schema_revision} of a later release; this one changes nothing of it."
     return Verdict.yes(Reason.SCHEMA_AHEAD, f"{message}{words}")
+
+
+def _with_decision(index: MemoryIndex, verdict: Verdict) -> Verdict:
+    """Return the verdict with a note if vectors of another table would be decided about without asking."""
+    decision = index.spec.database.existing_vectors
+    if decision == "Refuse":
+        return verdict
+    note = f"spec.database.existingVectors is {decision}, which also decides about a table that is restored alone later"
+    return replace(verdict, message=f"{verdict.message} {note}; set it back to Refuse once the object is Ready.")

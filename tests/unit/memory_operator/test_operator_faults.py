@@ -181,6 +181,17 @@ def test_observe_touches_nothing_and_reports_the_missing_extension(world: World)
     assert "CREATE EXTENSION vector" in condition(plan, "ExtensionReady")["message"]
 
 
+@pytest.mark.parametrize("decision", ["Refuse", "Keep", "Discard"])
+def test_a_decision_about_vectors_that_is_left_in_the_specification_is_said_to_be_there(
+    world: World, decision: str
+) -> None:
+    """Under GitOps it would stay, and decide unasked about the vectors of a table that is restored alone."""
+    plan = world.decide(world.index(database={"existingVectors": decision}), database=FULL)
+    found = condition(plan, "SchemaReady")
+    assert (found["status"], found["reason"]) == ("True", "Migrated")
+    assert (f"existingVectors is {decision}" in found["message"]) is (decision != "Refuse")
+
+
 def test_without_a_cluster_the_extension_is_only_observed(world: World) -> None:
     index = world.index(database={"cluster": None, "extension": {"management": "Observe"}})
     plan = world.decide(index, cluster=None, database=NO_EXTENSION)
