@@ -2,12 +2,12 @@
 
 Objects are plain dictionaries, because typed models would drop the fields of newer API versions. All writes of the
 operator go through this module under one field manager. Server-side apply never overwrites an existing object that does
-not belong to the operator, and each write names the uid of the object that was read. The errors of kubernetes.aio,
-whose dynamic client has no type annotations, are converted to KubeError here.
+not belong to the operator, and each write names the uid, or the version, of the object that was read. The errors of
+kubernetes.aio, whose dynamic client has no type annotations, are converted to KubeError here.
 """
 
 import json
-from collections.abc import AsyncIterator, Callable, Collection, Iterator
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -17,7 +17,7 @@ from kubernetes.aio.client.exceptions import ApiException
 from kubernetes.aio.dynamic import DynamicClient, Resource
 
 from memory_operator.api.reasons import Reason
-from memory_operator.api.spec import API_VERSION, FINALIZER, Manifest
+from memory_operator.api.spec import FINALIZER, Manifest
 from memory_operator.resources.common import MANAGER
 from memory_operator.resources.ownership import is_former, is_ours
 
@@ -57,9 +57,8 @@ _METADATA = {"Accept": "application/json;as=PartialObjectMetadataList;g=meta.k8s
 _DELETE_OPTIONS = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
 _MERGE_PATCH = {"content_type": "application/merge-patch+json", "field_manager": MANAGER}
 _JSON_PATCH = {"content_type": "application/json-patch+json", "field_manager": MANAGER}
-
-
-_UNDECLARED = "field not declared in schema"
+_UNDECLARED = "strict decoding error: "  # stands after a copy of the whole object and before the unknown fields
+_TEST_FAILED = "the server rejected our request due to an error in our request"  # a test of a JSON patch, among others
 _OLDER_DEFINITION = "the definition is older than this operator: apply the chart's (helm show crds)"
 
 
@@ -230,18 +229,31 @@ class Kube:
             if error.code != 409:
                 raise
 
-    async def apply_status(self, namespace: str, name: str, status: Manifest) -> None:
-        """Replace the status of a MemoryIndex. Fields of an earlier status that are missing in `status` are removed."""
-        manifest = {"apiVersion": API_VERSION, "kind": "MemoryIndex", "metadata": {"name": name}, "status": status}
+    async def replace_status(self, manifest: Manifest, status: Manifest) -> None:
+        """Replace the status of this MemoryIndex as a whole.
+
+        The request is a JSON patch that tests the uid, because for every other write of a custom resource's status the
+        API server takes the metadata of the object that it has, and ignores what the write says of it.
+
+        Raises:
+            KubeError: with code 409, if the object of this name is another one by now; or the definition lacks a field.
+        """
+        meta = manifest["metadata"]
+        action = f"writing the status of MemoryIndex {meta['namespace']}/{meta['name']}"
+        path = f"{_path('MemoryIndex', meta['namespace'], meta['name'])}/status"
+        patch = [
+            {"op": "test", "path": "/metadata/uid", "value": meta["uid"]},
+            {"op": "add", "path": "/status", "value": status},
+        ]
         self._on_write("MemoryIndex", "status")
-        path = f"{_path('MemoryIndex', namespace, name)}/status"
-        action = f"applying the status of MemoryIndex {namespace}/{name}"
         try:
-            self._on_answer(await self._request(action, "patch", path, manifest, **_APPLY))
+            # The API server drops a field that the definition lacks, unless it is asked to refuse it.
+            await self._patch_tested(action, path, patch, query_params=[("fieldValidation", "Strict")])
         except KubeError as error:
-            if _UNDECLARED not in error.message:
+            _, undeclared, fields = error.message.rpartition(_UNDECLARED)
+            if not undeclared:
                 raise
-            raise KubeError(action, error.code, f"{_OLDER_DEFINITION} ({error.message})") from None
+            raise KubeError(action, error.code, f"{_OLDER_DEFINITION} ({fields})") from None
 
     async def set_finalizer(self, manifest: Manifest, *, present: bool) -> None:
         """Add the operator's finalizer to this MemoryIndex, or remove it; other finalizers stay.
@@ -261,15 +273,8 @@ class Kube:
         ]
         action = f"writing the finalizers of MemoryIndex {namespace}/{name}"
         self._on_write("MemoryIndex", "finalizer")
-        try:
-            path = _path("MemoryIndex", namespace, name)
-            self._on_answer(await self._request(action, "patch", path, patch, **_JSON_PATCH))
-        except NotFoundError:
-            return
-        except KubeError as error:
-            if error.code != 422:
-                raise
-            raise KubeError(action, 409, "the object has changed since it was read") from None
+        with suppress(NotFoundError):
+            await self._patch_tested(action, _path("MemoryIndex", namespace, name), patch)
 
     async def is_terminating(self, namespace: str) -> bool:
         """Return whether the namespace is being deleted or is gone; False if the operator may not read it."""
@@ -322,6 +327,19 @@ class Kube:
             position = (found.get("metadata") or {}).get("continue")
             if not position:
                 return
+
+    async def _patch_tested(self, action: str, path: str, patch: Sequence[Manifest], **options: Any) -> None:  # noqa: ANN401 - the options of an untyped library
+        """Send a JSON patch that tests what was read before it changes something.
+
+        Raises:
+            KubeError: with code 409, if a test of the patch fails.
+        """
+        try:
+            self._on_answer(await self._request(action, "patch", path, patch, **_JSON_PATCH, **options))
+        except KubeError as error:
+            if error.code != 422 or _TEST_FAILED not in error.message:
+                raise
+            raise KubeError(action, 409, "the object has changed since it was read") from None
 
     async def _request(self, action: str, method: str, path: str, body: object = None, **options: Any) -> Manifest:  # noqa: ANN401 - the options of an untyped library
         """Send one request and return the object in the answer. An error names the request by `action`."""

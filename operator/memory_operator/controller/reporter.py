@@ -38,7 +38,7 @@ class Reporter:
         before = manifest.get("status") or {}
         if status == before:
             return
-        await self._kube.apply_status(meta["namespace"], meta["name"], status)
+        await self._kube.replace_status(manifest, status)
         self._metrics.see(meta["namespace"], meta["name"], status)
         await self.record(manifest, of_transitions(before, status))
         ready = _ready(status)

@@ -318,9 +318,9 @@ class Counted:
         self._answered(manifest["kind"], manifest["metadata"]["namespace"], manifest["metadata"]["name"])
         return stored
 
-    async def apply_status(self, namespace: str, name: str, status: dict[str, Any]) -> None:
-        await self.bench.api.apply_status(namespace, name, status)
-        self._answered("MemoryIndex", namespace, name)
+    async def replace_status(self, manifest: dict[str, Any], status: dict[str, Any]) -> None:
+        await self.bench.api.replace_status(manifest, status)
+        self._answered("MemoryIndex", *KEY)
 
     async def set_finalizer(self, manifest: dict[str, Any], *, present: bool) -> None:
         await self.bench.api.set_finalizer(manifest, present=present)

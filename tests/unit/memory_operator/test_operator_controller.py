@@ -106,9 +106,9 @@ class Api:
         self.created.append(manifest)
         self.objects.setdefault((manifest["kind"], meta["namespace"], meta["name"]), manifest)
 
-    async def apply_status(self, namespace: str, name: str, status: dict[str, Any]) -> None:
+    async def replace_status(self, manifest: dict[str, Any], status: dict[str, Any]) -> None:
         self.writes.append("status")
-        key = ("MemoryIndex", namespace, name)
+        key = ("MemoryIndex", manifest["metadata"]["namespace"], manifest["metadata"]["name"])
         self.objects[key] = {**self.objects[key], "status": status}
 
     async def set_finalizer(self, manifest: dict[str, Any], *, present: bool) -> None:

@@ -74,9 +74,12 @@ async def test_an_unreachable_server_is_reported_without_its_address(unused_tcp_
 
 
 async def test_a_status_that_the_definition_does_not_know_says_which_definition_to_apply(connect: Connect) -> None:
-    kube, _ = await connect(failure(500, ".status.rows.later: field not declared in schema"))
-    with pytest.raises(KubeError, match=r"older than this operator: apply the chart's .*rows\.later"):
-        await kube.apply_status("team", "mem", {"rows": {"later": 1}})
+    told = ' "" is invalid: patch: Invalid value: "{the object}": strict decoding error: unknown field "status.later"'
+    kube, sent = await connect(failure(422, told))
+    with pytest.raises(KubeError, match=r"older than this operator: apply the chart's .*status\.later") as caught:
+        await kube.replace_status({"metadata": READ}, {"later": 1})
+    assert sent[0].query["fieldValidation"] == "Strict"
+    assert "the object" not in caught.value.message
 
 
 @pytest.mark.parametrize(("code", "refused"), [(400, True), (403, True), (422, True), (409, False), (429, False)])
@@ -168,18 +171,33 @@ async def test_the_object_that_a_write_returns_is_passed_on(connect: Connect) ->
     kube._on_answer = answers.append
     live = {**SERVICE, "metadata": {**SERVICE["metadata"], "ownerReferences": []}}
     await kube.apply(live)
-    await kube.apply_status("team", "mem", {})
+    await kube.replace_status({"metadata": READ}, {})
     await kube.set_finalizer({"metadata": READ}, present=True)
     assert answers == [{"metadata": {"uid": "u-1", "resourceVersion": "PATCH"}}] * 3
 
 
-async def test_the_status_is_applied_alone_and_forcibly_under_our_name(connect: Connect) -> None:
-    kube, sent = await connect(Answer(200, {"metadata": {}}))
-    await kube.apply_status("team", "mem", {"conditions": []})
+@pytest.mark.finding("security L3")
+async def test_a_status_is_written_to_the_object_that_was_read_and_never_to_another_of_its_name(
+    connect: Connect,
+) -> None:
+    """For another write of a status than a patch that tests it, the API server ignores the uid."""
+    kube, sent = await connect(failure(422, "the server rejected our request due to an error in our request"))
+    with pytest.raises(KubeError) as caught:
+        await kube.replace_status({"metadata": READ}, {"conditions": []})
+    assert (caught.value.code, caught.value.refused) == (409, False)
     assert sent[0].path == "/apis/memory-index.dev/v1alpha1/namespaces/team/memoryindexes/mem/status"
-    assert sent[0].content_type == "application/apply-patch+yaml"
-    assert sent[0].query == {"fieldManager": "memory-operator", "force": "true"}
-    assert sent[0].body["status"] == {"conditions": []}
+    assert (sent[0].content_type, sent[0].query["fieldManager"]) == ("application/json-patch+json", "memory-operator")
+    assert sent[0].body == [
+        {"op": "test", "path": "/metadata/uid", "value": "u-1"},
+        {"op": "add", "path": "/status", "value": {"conditions": []}},
+    ]
+
+
+async def test_a_status_that_breaks_the_definition_is_refused_for_good(connect: Connect) -> None:
+    kube, _ = await connect(failure(422, 'MemoryIndex.memory-index.dev "mem" is invalid: status.rows: Invalid value'))
+    with pytest.raises(KubeError, match="is invalid") as caught:
+        await kube.replace_status({"metadata": READ}, {"rows": 1})
+    assert (caught.value.code, caught.value.refused) == (422, True)
 
 
 def live_object(kind: str, **metadata: Any) -> dict[str, Any]:
@@ -298,7 +316,7 @@ def test_names_of_database_objects_do_not_collide(world: World) -> None:
 
 
 READ = {
-    "namespace": "team", "name": "mem", "resourceVersion": "7",
+    "namespace": "team", "name": "mem", "uid": "u-1", "resourceVersion": "7",
     "finalizers": ["backup.example/keep", FINALIZER],
 }  # fmt: skip
 

@@ -112,10 +112,10 @@ async def test_an_object_without_a_status_is_counted_until_it_has_one(bench: Ben
     async def refused(*_: Any) -> None:
         raise KubeError("applying MemoryIndex team/mem", 403, "forbidden", refused=True)
 
-    write, bench.api.apply_status = bench.api.apply_status, refused  # type: ignore[method-assign]
+    write, bench.api.replace_status = bench.api.replace_status, refused  # type: ignore[method-assign]
     await bench.reconcile()
     assert bench.sample("memory_operator_object_reported", **series) == 0
-    bench.api.apply_status = write  # type: ignore[method-assign]
+    bench.api.replace_status = write  # type: ignore[method-assign]
     await bench.reconcile()
     assert bench.sample("memory_operator_object_reported", **series) == 1
 
