@@ -71,9 +71,9 @@ def own_labels(index: MemoryIndex) -> dict[str, str]:
 def is_made_for(index: MemoryIndex, found: DatabaseObject) -> bool:
     """Return whether the operator created the Database object for this MemoryIndex.
 
-    The labels must name the MemoryIndex. If the object has a uid annotation, it must be the uid of the MemoryIndex.
+    The labels must name the MemoryIndex, and the annotation must contain its uid: labels alone can be copied.
     """
-    return own_labels(index).items() <= found.labels.items() and found.index_uid in {None, index.uid}
+    return own_labels(index).items() <= found.labels.items() and found.index_uid == index.uid
 
 
 def owner_uids(manifest: Manifest) -> frozenset[str]:

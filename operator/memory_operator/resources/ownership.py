@@ -2,7 +2,7 @@
 
 Most objects are in the namespace of their MemoryIndex, and their owner reference contains the uid of the MemoryIndex. A
 CloudNativePG Database object may be in another namespace, where owner references are invalid. Therefore the labels of a
-Database object name the MemoryIndex.
+Database object name the MemoryIndex, and an annotation contains its uid.
 """
 
 from memory_operator.api.spec import Manifest
@@ -30,7 +30,7 @@ def is_ours(desired: Manifest, live: Manifest) -> bool:
     wanted, found = desired["metadata"], live["metadata"]
     labels, uid = found.get("labels") or {}, (found.get("annotations") or {}).get(ANNOTATION_INDEX_UID)
     same_index = all(labels.get(mark) == wanted["labels"].get(mark) for mark in _MARKS)
-    return same_index and uid in {None, wanted["annotations"][ANNOTATION_INDEX_UID]}
+    return same_index and uid == wanted["annotations"][ANNOTATION_INDEX_UID]
 
 
 def is_former(desired: Manifest, live: Manifest) -> bool:

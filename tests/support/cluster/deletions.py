@@ -154,7 +154,8 @@ class Endings:
         if case.situation == "foreign-finalizer":
             # kubectl then owns it, as the tool that restores a backup does
             wanted["metadata"]["finalizers"] = [FINALIZER]
-        tenant.cluster.apply(_own_database_object(tenant), wanted)
+        tenant.cluster.apply(wanted)
+        tenant.cluster.apply(_own_database_object(tenant))
 
     def _await(self, states: Mapping[Case, State]) -> None:
         """Wait until the MemoryIndex of each case has the condition in `states`, with that status and reason."""
@@ -253,8 +254,9 @@ def delete_cases(platform: Platform, cases: Sequence[Case]) -> dict[Case, Outcom
 
 
 def _own_database_object(tenant: Tenant) -> dict[str, Any]:
-    """Return a Database object with the labels that a former release of the operator gave to those it created."""
+    """Return a Database object with what the operator gives to those that it creates for the tenant's MemoryIndex."""
     made = database_object(tenant.postgres, tenant.database)
+    made["metadata"]["annotations"] = {"memory-index.dev/uid": tenant.index()["metadata"]["uid"]}
     made["metadata"]["labels"] = {
         "app.kubernetes.io/managed-by": "memory-operator",
         "memory-index.dev/name": INDEX,

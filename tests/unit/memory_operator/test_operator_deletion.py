@@ -40,6 +40,7 @@ def our_object(index: MemoryIndex, **changes: Any) -> DatabaseObject:
         labels=own_labels(index),
         extensions=(),
         generation=1,
+        index_uid=index.uid,
         uid="d-1",
     )
     return replace(found, **changes)
@@ -128,10 +129,15 @@ def test_retain_deletes_our_database_object_and_removes_the_finalizer(cluster: C
     assert cluster.gone
 
 
-def test_retain_deletes_no_database_object_of_others(world: World) -> None:
+@pytest.mark.finding("D17")
+@pytest.mark.parametrize(
+    "theirs",
+    [{"labels": {"app": "theirs"}}, {"index_uid": None}, {"index_uid": "u-9"}],
+    ids=["other labels", "our labels without a uid", "another uid"],
+)
+def test_retain_deletes_no_database_object_of_others(world: World, theirs: dict[str, Any]) -> None:
     index = deleted(world)
-    theirs = our_object(index, labels={"app": "theirs"})
-    assert world.conclude(index, DeletionFacts((theirs,))).actions == ()
+    assert world.conclude(index, DeletionFacts((our_object(index, **theirs),))).actions == ()
 
 
 def test_retain_ends_also_where_database_objects_may_not_be_read_and_says_so(world: World) -> None:

@@ -10,6 +10,7 @@ from memory_operator.api.spec import FINALIZER
 from memory_operator.clients.kube import KubeError, NamespaceFullError
 from memory_operator.controller.cache import NAMESPACE_BYTES
 from memory_operator.resources import cnpg
+from memory_operator.resources.common import ANNOTATION_INDEX_UID
 from memory_recall.status import RowCounts
 from tests.unit.memory_operator.conftest import FULL, World
 from tests.unit.memory_operator.test_operator_controller import CLUSTER_OBJECT, KEY, Bench, bench
@@ -32,8 +33,8 @@ def delete(bench: Bench, **spec: Any) -> None:
 
 
 def own_database_object(bench: Bench, world: World) -> None:
-    labels = cnpg.own_labels(world.index())
-    bench.put("Database", "dbaas", "team-mem", {"metadata": {"uid": "d-1", "labels": labels}})
+    marks = {"labels": cnpg.own_labels(world.index()), "annotations": {ANNOTATION_INDEX_UID: world.index().uid}}
+    bench.put("Database", "dbaas", "team-mem", {"metadata": {"uid": "d-1", **marks}})
 
 
 def events(bench: Bench) -> list[dict[str, Any]]:

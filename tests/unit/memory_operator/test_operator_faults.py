@@ -224,7 +224,7 @@ def test_the_message_of_cloudnativepg_about_our_object_is_reported(
 ) -> None:
     ours = replace(
         database_object,
-        labels=OURS, applied=False, message="no such role",
+        labels=OURS, index_uid="u-1", applied=False, message="no such role",
         extensions=({"name": "vector", "ensure": "present"},),
     )  # fmt: skip
     plan = world.decide(database=NO_EXTENSION, database_objects=(ours,))
@@ -236,7 +236,7 @@ def test_our_entry_is_added_to_an_object_of_ours_beside_the_other_entries(
     world: World, database_object: DatabaseObject
 ) -> None:
     ours = replace(
-        database_object, owner="alice", labels={**OURS, "other.io/x": "1"},
+        database_object, owner="alice", labels={**OURS, "other.io/x": "1"}, index_uid="u-1",
         extensions=({"name": "pg_trgm", "ensure": "present"},),
     )  # fmt: skip
     plan = world.decide(database=NO_EXTENSION, database_objects=(ours,))

@@ -280,6 +280,7 @@ def database_manifest(world: World, **metadata: Any) -> dict[str, Any]:
     return {**manifest, "metadata": {**manifest["metadata"], **metadata}}
 
 
+@pytest.mark.finding("D17")
 @pytest.mark.finding("H5")
 @pytest.mark.parametrize(
     "theirs",
@@ -287,7 +288,9 @@ def database_manifest(world: World, **metadata: Any) -> dict[str, Any]:
         {"labels": {"app.kubernetes.io/managed-by": "memory-operator"}},
         {"labels": {"memory-index.dev/name": "mem", "memory-index.dev/namespace": "other"}},
         {"annotations": {"memory-index.dev/uid": "u-9"}},
+        {"annotations": {}},
     ],
+    ids=["ours by one label", "another namespace's", "another uid", "our labels without a uid"],
 )
 async def test_a_database_object_of_another_index_is_never_written(
     connect: Connect, world: World, theirs: dict[str, Any]
@@ -298,9 +301,8 @@ async def test_a_database_object_of_another_index_is_never_written(
     assert patches(sent) == 0
 
 
-async def test_a_database_object_of_an_earlier_release_is_adopted(connect: Connect, world: World) -> None:
-    """It has both labels and no uid yet."""
-    kube, sent = await holding(connect, database_manifest(world, annotations={}, uid="u-live"))
+async def test_a_database_object_of_ours_is_written(connect: Connect, world: World) -> None:
+    kube, sent = await holding(connect, database_manifest(world, uid="u-live"))
     await kube.apply(database_manifest(world))
     assert patches(sent) == 1
 
