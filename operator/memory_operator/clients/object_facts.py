@@ -22,6 +22,7 @@ from memory_operator.reconcile.facts import (
     PodFacts,
     Problem,
 )
+from memory_operator.resources.choices import recorded_choices
 from memory_operator.resources.cnpg import DatabaseObject, owner_uids
 from memory_operator.resources.common import (
     ANNOTATION_INDEX_UID,
@@ -32,6 +33,7 @@ from memory_operator.resources.common import (
     OWN_CONTAINERS,
     own_container,
 )
+from memory_operator.resources.embedder import stopped_at
 from memory_operator.resources.ownership import controller_uid
 from memory_operator.resources.worker_pods import destinations, mounted_secrets
 from memory_recall.errors import InvalidConfiguration
@@ -195,6 +197,7 @@ def deployment_facts(deployment: Manifest) -> DeploymentFacts:
         updated=updated,
         deadline_exceeded="ProgressDeadlineExceeded" in reasons,
         image=own_container((spec.get("template") or {}).get("spec") or {}).get("image", ""),
+        stopped_at=stopped_at(deployment),
     )
 
 
@@ -226,6 +229,7 @@ def job_facts(job: Manifest, pods: Iterable[Manifest]) -> JobFacts:
         stopped=suspended and ANNOTATION_STOPPED in annotations,
         sends_to=destinations(template),
         secrets=mounted_secrets(template),
+        choices=recorded_choices(template),
         failed_pods=status.get("failed") or 0,
         created_at=_created_at(meta),
     )
@@ -261,6 +265,7 @@ def pod_facts(pod: Manifest, controllers: Collection[str] = (), limits: Mapping[
         problem=_pod_problem(f"Pod {meta['namespace']}/{meta['name']}", status, component, limits.get(component, "")),
         created_at=_created_at(meta),
         unprepared_since=_unprepared_since(status),
+        choices=recorded_choices(pod),
     )
 
 

@@ -24,6 +24,7 @@ from memory_operator.controller.queue import Key, WorkQueue
 from memory_operator.controller.reporter import Reporter, log_fields
 from memory_operator.controller.rollouts import RolloutTurn, rolls_out_default_image
 from memory_operator.controller.writes import Writes, finalizer_of
+from memory_operator.reconcile.authorization.existing_pods import component_of, forbidden_among
 from memory_operator.reconcile.authorization.permissions import Permitted
 from memory_operator.reconcile.core import RequeueIntervals, acknowledge, conclude, reconcile
 from memory_operator.reconcile.facts import Observed
@@ -164,8 +165,14 @@ class Controller:
         return self.intervals.settled
 
     async def _stop_workers(self, manifest: Manifest) -> Halt:
-        """Stop the workers of an object whose permissions cannot be checked, or are no longer."""
-        halt = stop_all(manifest["metadata"]["namespace"], *await self.observer.workers(manifest))
+        """Stop the workers of an object whose permissions cannot be checked, or are no longer.
+
+        Of its embedders, those are stopped whose own pods must not run.
+        """
+        found = await self.observer.running(manifest)
+        forbidden = forbidden_among(found.embedders, (), found.refused_keys, self.images, self.permitted)
+        embedders = [one for one in found.embedders if component_of(one) in forbidden]
+        halt = stop_all(manifest["metadata"]["namespace"], found.sync, found.jobs, embedders)
         for patch in halt.actions:
             await self._patch(patch)
         return halt

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from memory_operator.api.embedder import embedder_owner
 from memory_operator.api.spec import ANNOTATION_ALLOWED_NAMESPACES, API_VERSION, Manifest
-from memory_operator.resources.common import LABEL_INSTANCE
+from memory_operator.resources.common import ANNOTATION_CHOICES, LABEL_INSTANCE
 from memory_operator.resources.ownership import controller
 from memory_operator.resources.worker_pods import called_embedder
 
@@ -39,7 +39,8 @@ _METADATA = (
 # Of labels and annotations, those with these prefixes are kept.
 _LABELS = ("app.kubernetes.io/", "memory-index.dev/", "job-name")
 _ANNOTATIONS = ("memory-index.dev/", "cnpg.io/")
-_LONGEST_ANNOTATION = 8192  # but for a consent, which would seem to be withdrawn if it were left out
+_LONGEST_ANNOTATION = 8192  # in characters
+_OF_ANY_LENGTH = {ANNOTATION_ALLOWED_NAMESPACES, ANNOTATION_CHOICES}  # without one more or less would seem permitted
 # Other kinds than these are kept whoever controls them: MemoryIndex objects, and those of CloudNativePG.
 _CONTROLLERS = {
     **dict.fromkeys((*CHILDREN, "Job"), ((API_VERSION, "MemoryIndex"),)),
@@ -92,7 +93,7 @@ def entry_of(kind: str, manifest: Manifest) -> Entry | None:
     meta["annotations"] = {
         name: value
         for name, value in _selected(given.get("annotations"), _ANNOTATIONS).items()
-        if len(value) <= _LONGEST_ANNOTATION or name == ANNOTATION_ALLOWED_NAMESPACES
+        if len(value) <= _LONGEST_ANNOTATION or name in _OF_ANY_LENGTH
     }
     fields = ("apiVersion", "kind", *_FIELDS[kind])
     kept = {**{name: manifest[name] for name in fields if name in manifest}, "metadata": meta}

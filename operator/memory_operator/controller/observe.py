@@ -11,7 +11,7 @@ already applied an object that requests the extension, somebody has removed the 
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Container, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
 from memory_operator.api.embedder import COMPONENT, CaConfigMap, CaSecret, SecretKey, embedder_owner
@@ -33,6 +33,7 @@ from memory_operator.reconcile.authorization.database_tls import (
     ca_secret,
     database_tls,
 )
+from memory_operator.reconcile.authorization.existing_pods import component_of
 from memory_operator.reconcile.facts import (
     ClusterFacts,
     Credentials,
@@ -50,9 +51,9 @@ from memory_operator.reconcile.indexing.graph import may_have_graph
 from memory_operator.reconcile.swap_abort import may_be_unfinished
 from memory_operator.resources.cnpg import DatabaseObject, own_labels
 from memory_operator.resources.columns import column_names
-from memory_operator.resources.embedder import NEXT_COMPONENT, embedder_url
+from memory_operator.resources.embedder import EMBEDDERS, NEXT_COMPONENT, embedder_url
 from memory_operator.resources.ownership import controller_uid
-from memory_operator.resources.worker_pods import configured_embedder
+from memory_operator.resources.worker_pods import configured_embedder, mounted_secrets
 from memory_recall.errors import InvalidConfiguration
 from memory_recall.postgres.client_certificate import ClientCertificate
 from memory_recall.postgres.connection import DsnText
@@ -66,6 +67,19 @@ _SEEN_BY_OWNER = {Reason.EXTERNAL_UNREACHABLE, Reason.EMBEDDER_NOT_VERIFIED}  # 
 _NO_COPIES: Mapping[str, str | Problem] = {}
 STORING = frozenset({"sync", "backfill"})  # workers that store vectors of the active model
 NOT_INSPECTED = Inspection(None)
+
+
+@dataclass(frozen=True)
+class Running:
+    """What runs for a MemoryIndex: the Deployment of its sync worker, its Jobs, and the Deployments of its embedders.
+
+    `refused_keys` are the Secrets that the embedders mount as API keys and must not, by name.
+    """
+
+    sync: Manifest | None
+    jobs: tuple[JobFacts, ...]
+    embedders: tuple[Manifest, ...]
+    refused_keys: Mapping[str, Problem]
 
 
 class Observer:
@@ -131,19 +145,22 @@ class Observer:
             reference=reference,
             consented_hosts=consented,
             referring=await self._referring(index, deployments),
+            refused_keys=await self._refused_keys(index.namespace, manifests.values()),
             operator_namespace=self._operator_namespace,
             kubernetes=await self.objects.kubernetes(),
             children={(kind, item["metadata"]["name"]): item for kind in CHILDREN for item in children[kind]},
         )
 
-    async def workers(self, manifest: Manifest) -> tuple[Manifest | None, tuple[JobFacts, ...]]:
-        """Return the Deployment of the sync worker and the Jobs that an object controls, whatever its specification.
+    async def running(self, manifest: Manifest) -> Running:
+        """Return what an object runs, whatever its specification.
 
-        They are read from the API server, since the cache holds nothing of a namespace whose objects are too large.
+        It is read from the API server, since the cache holds nothing of a namespace whose objects are too large.
         """
         meta = manifest["metadata"]
         namespace, name = meta["namespace"], meta["name"]
-        sync = await self._kube.get("Deployment", namespace, f"{name}-sync")
+        named = [await self._kube.get("Deployment", namespace, f"{name}-{one}") for one in ("sync", *EMBEDDERS)]
+        sync, *embedders = [one if one and controller_uid(one) == meta["uid"] else None for one in named]
+        existing = tuple(one for one in embedders if one)
         pages = self._kube.pages("Job", namespace, child_labels(name))
         own = [
             object_facts.job_facts(job, ())
@@ -151,7 +168,16 @@ class Observer:
             for job in jobs
             if controller_uid(job) == meta["uid"]
         ]
-        return sync if sync and controller_uid(sync) == meta["uid"] else None, tuple(own)
+        return Running(sync, tuple(own), existing, await self._refused_keys(namespace, existing))
+
+    async def _refused_keys(self, namespace: str, deployments: Iterable[Manifest]) -> dict[str, Problem]:
+        """Return by name the Secrets that embedders among these Deployments mount as API keys and must not."""
+        templates = [one["spec"]["template"] for one in deployments if component_of(one) in EMBEDDERS]
+        names = sorted({name for template in templates for name in mounted_secrets(template)})
+        found = {
+            name: check_secret(namespace, await self._kube.get("Secret", namespace, name), "api-key") for name in names
+        }
+        return {name: problem for name, problem in found.items() if problem}
 
     async def observe_deletion(self, index: MemoryIndex) -> DeletionFacts:
         """Return the facts from which a deletion decides what to undo before the finalizer is removed."""
@@ -232,7 +258,7 @@ class Observer:
         if not name:
             return None
         secret = await self._kube.get("Secret", index.namespace, name)
-        refused = check_secret(index, secret, "dsn" if name == index.secret_name else "client-certificate")
+        refused = check_secret(index.namespace, secret, "dsn" if name == index.secret_name else "client-certificate")
         return refused or role_certificate(secret, f"{index.namespace}/{name}")
 
     async def _database(
@@ -399,21 +425,21 @@ class Observer:
         if found is None or found.key is None or found.key == index.embedder_key:
             return None
         secret = await self._kube.get("Secret", index.namespace, found.key.secret_name)
-        return check_secret(index, secret, "api-key")
+        return check_secret(index.namespace, secret, "api-key")
 
     async def _embedder_key(self, index: MemoryIndex, named: SecretKey | None, field: str) -> str | Problem | None:
         if named is None:
             return None
         secret = await self._kube.get("Secret", index.namespace, named.secret_name)
         location = f"{index.namespace}/{named.secret_name}"
-        return check_secret(index, secret, "api-key") or object_facts.api_key(
+        return check_secret(index.namespace, secret, "api-key") or object_facts.api_key(
             secret, location, named.key, named_by=field
         )
 
 
 def _dsn(index: MemoryIndex, secret: Manifest | None, cluster: ClusterFacts | Problem | None) -> str | Problem:
     own = cluster if isinstance(cluster, ClusterFacts) else None
-    problem = check_secret(index, secret, "dsn", cluster=own)
+    problem = check_secret(index.namespace, secret, "dsn", cluster=own)
     return problem or object_facts.secret_value(secret, *_dsn_key(index))
 
 

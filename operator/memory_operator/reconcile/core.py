@@ -9,10 +9,12 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from memory_operator.api.conditions import ConditionType, Verdict
+from memory_operator.api.embedder import COMPONENT
 from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import MemoryIndex
 from memory_operator.reconcile import swap
 from memory_operator.reconcile.active_embedder import former_external, needs_swap
+from memory_operator.reconcile.authorization.existing_pods import forbidden_embedders
 from memory_operator.reconcile.authorization.identity import identified
 from memory_operator.reconcile.authorization.permissions import Permitted, permitted_part, with_consent
 from memory_operator.reconcile.authorization.refusal import refusal
@@ -21,7 +23,7 @@ from memory_operator.reconcile.database import plan_database
 from memory_operator.reconcile.deletion import plan_deletion, plan_finalizer, with_stops
 from memory_operator.reconcile.embedder import plan_embedder, plan_replicas
 from memory_operator.reconcile.extension import plan_extension
-from memory_operator.reconcile.facts import DeletionFacts, Observed
+from memory_operator.reconcile.facts import DeletionFacts, Observed, Recommendation
 from memory_operator.reconcile.indexing.backfill import plan_backfill
 from memory_operator.reconcile.indexing.graph import plan_graph
 from memory_operator.reconcile.indexing.hnsw import plan_index
@@ -82,14 +84,12 @@ def reconcile(
         index = identified(index, observed.cluster, observed.database_facts, observed.kubernetes)
     else:
         observed = replace(observed, database=None)  # the facts may be those of another database than the specified one
-    context = Context(index, observed, images, now, permitted, route)
+    forbidden = forbidden_embedders(observed, images, permitted)
+    context = Context(index, observed, images, now, permitted, route, forbidden)
     refused = refusal(context, database=database.verdict)
     blocked = refused or blocking_verdict(index, observed.database_facts)
     paused = Verdict.no(Reason.SUSPENDED, "The object is suspended.") if index.spec.suspend else blocked
-    at_least = 1 if observed.referring or swap.gate_asks_active_embedder(context) else 0
-    replicas, recommendation = plan_replicas(index, observed, now, at_least=at_least)
-    if paused and observed.embedder:
-        replicas = observed.embedder.replicas
+    replicas, recommendation = _replicas(context, paused=paused is not None)
     steps = _steps(context, database=database, replicas=replicas)
     graph = plan_graph(context, schema=steps[ConditionType.SCHEMA_READY].verdict)
     if graph:
@@ -99,8 +99,8 @@ def reconcile(
     if paused:
         steps = {kind: _paused(step, paused) for kind, step in steps.items()}
     planned = tuple(action for step in steps.values() for action in step.actions)
-    halt = plan_halt(context, refused, resumes=paused is None, planned=planned)
-    steps = with_halt(steps, halt, refused)
+    halt = plan_halt(context, refused, resumes=paused is None, replicas=replicas, planned=planned)
+    steps = with_halt(context, steps, halt, refused)
     blocked = with_stopped(refused, halt) if refused else blocked
     verdicts = {kind: step.verdict for kind, step in steps.items()}
     totals = summary(verdicts, blocked, suspended=index.spec.suspend, written=index.status, now=now)
@@ -131,7 +131,10 @@ def conclude(
     index = permitted_part(index, images, permitted)
     if facts.observed:
         facts = replace(facts, observed=with_start_problems(index, facts.observed, now))
-    context = Context(index, facts.observed, images, now, permitted) if facts.observed else None
+    context = None
+    if facts.observed:
+        forbidden = forbidden_embedders(facts.observed, images, permitted)
+        context = Context(index, facts.observed, images, now, permitted, forbidden=forbidden)
     ending = plan_deletion(index, facts, context)
     step = with_stops(context, ending.step) if context and not ending.last else ending.step
     steps = {ConditionType.READY: step}
@@ -161,6 +164,16 @@ def _steps(context: Context, *, database: Step, replicas: int) -> dict[Condition
         ConditionType.INDEX_READY: plan_index(context, schema=schema.verdict),
     }
     return swap.plan_model(context, steps=steps)
+
+
+def _replicas(context: Context, *, paused: bool) -> tuple[int, Recommendation | None]:
+    """Return the number of the embedder's pods and the recommendation for later ones, as `plan_replicas` does."""
+    index, observed = context.index, context.observed
+    at_least = 1 if observed.referring or swap.gate_asks_active_embedder(context) else 0
+    replicas, recommendation = plan_replicas(index, observed, context.now, at_least=at_least)
+    if paused and observed.embedder:
+        replicas = observed.embedder.replicas
+    return 0 if COMPONENT in context.forbidden else replicas, recommendation
 
 
 def _paused(step: Step, paused: Verdict) -> Step:

@@ -30,7 +30,7 @@ from memory_operator.reconcile.indexing.graph import may_have_graph, plan_pause
 from memory_operator.reconcile.jobs import JobRequest, plan_job
 from memory_operator.reconcile.plan import Action, Apply, Delete, Step, apply_drifted, delete_existing
 from memory_operator.reconcile.swap_abort import is_unfinished, may_be_open, may_be_unfinished, open_swap, plan_abort
-from memory_operator.reconcile.withdrawal import resume
+from memory_operator.reconcile.withdrawal import forbidden_of, resume, resume_embedders, stop_all
 from memory_operator.resources import cnpg, workers
 from memory_operator.resources.network_policies import worker_policy
 from memory_operator.resources.worker_pods import ASKING
@@ -107,19 +107,21 @@ def with_stops(context: Context, step: Step) -> Step:
     """Return a step of the deletion that also stops what sends texts: nothing is embedded for an object that goes.
 
     If the object may not use its Cluster or a Secret any more, or if the connection URI leads elsewhere, every Job is
-    stopped. Any other Job that was stopped goes on, since the deletion may wait for it.
+    stopped. Any other Job that was stopped goes on, since the deletion may wait for it. An embedder, which others may
+    use until then, is stopped only while its own pods must not run.
     """
     index, observed = context.index, context.observed
     database = plan_database(index, observed, context.now).verdict
     refused = no_database_consent(observed) or database.reason in WRONG_DATABASE
     jobs = [job for job in observed.jobs if job.state is JobState.ACTIVE and not job.deleting]
     stopped = [job for job in jobs if refused or job.component in ASKING]
-    stops = (
+    stops: tuple[Action, ...] = (
         *(Delete("Job", index.namespace, job.name, job.uid) for job in stopped),
         *delete_existing(observed, ("Deployment", f"{index.name}-sync")),
+        *stop_all(index.namespace, None, (), forbidden_of(context)).actions,
     )
     ended = {one.uid for one in (*stops, *step.actions) if isinstance(one, Delete)}
-    resumes = resume(index.namespace, (job for job in jobs if job.uid not in ended))
+    resumes = (*resume(index.namespace, (job for job in jobs if job.uid not in ended)), *resume_embedders(context))
     return replace(step, actions=(*(one for one in stops if one not in step.actions), *resumes, *step.actions))
 
 

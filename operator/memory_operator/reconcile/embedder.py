@@ -79,7 +79,7 @@ def plan_replicas(
     if not index.runs_embedder and observed.embedder is None:
         return 0, None
     if embedder.scaling == "External":
-        return (observed.embedder.replicas if observed.embedder else 1), None
+        return (observed.embedder.stopped_at or observed.embedder.replicas if observed.embedder else 1), None
     current, facts = observed.embedder.replicas if observed.embedder else None, observed.database_facts
     minimum = max(embedder.min_replicas, at_least)
     existing = (current or 0) if embedder.external else 0  # then the bounds are not those of the embedder that exists

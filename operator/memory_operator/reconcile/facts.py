@@ -12,6 +12,7 @@ from enum import StrEnum
 
 from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import Manifest, MemoryIndex
+from memory_operator.resources.choices import Choice
 from memory_operator.resources.cnpg import DatabaseObject
 from memory_operator.resources.drift import Admission
 from memory_operator.resources.worker_pods import ConfiguredEmbedder
@@ -112,6 +113,7 @@ class JobFacts:
         stopped: whether the operator has suspended it, because what it needs is no longer permitted.
         sends_to: the embedders that its pods may send texts to.
         secrets: the names of the Secrets that its pods mount.
+        choices: what the author has chosen for its pods that takes a permission.
         failed_pods: how many of its pods have failed.
         without_pod_since: the time since which it has been observed without a pod that could run; None if it has one,
             or needs none because it has ended, is suspended or is being deleted.
@@ -130,6 +132,7 @@ class JobFacts:
     stopped: bool = False
     sends_to: frozenset[ConfiguredEmbedder] = frozenset()
     secrets: frozenset[str] = frozenset()
+    choices: tuple[Choice, ...] = ()
     failed_pods: int = 0
     without_pod_since: datetime | None = None
     created_at: datetime | None = None
@@ -146,6 +149,7 @@ class PodFacts:
         problem: why they have not.
         unprepared_since: the time since which the pod has had a node without its volumes and network being ready; None
             if they are ready, or if Kubernetes does not tell, as before its version 1.29.
+        choices: what the author has chosen for it that takes a permission.
     """
 
     name: str
@@ -158,6 +162,7 @@ class PodFacts:
     problem: Problem | None = None
     created_at: datetime | None = None
     unprepared_since: datetime | None = None
+    choices: tuple[Choice, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -206,7 +211,8 @@ class DeploymentFacts:
 
     `replicas` is the desired number of pods, `total` is the number of existing pods, and `updated` is the number of
     existing pods with the latest template. `current` is True once no pod of an older template is left. `failure` says
-    why a pod cannot be created. `image` is the image of the first container.
+    why a pod cannot be created. `image` is the image of the first container. `stopped_at` is the number of pods that an
+    embedder had before the operator stopped it for want of a permission; None if it was not stopped.
     """
 
     replicas: int
@@ -217,6 +223,7 @@ class DeploymentFacts:
     updated: int = 0
     deadline_exceeded: bool = False
     image: str = ""
+    stopped_at: int | None = None
 
     @property
     def updated_and_ready(self) -> int:
@@ -273,6 +280,7 @@ class Observed:
         rollout_admitted: whether a new default image of the embedder may be rolled out now.
         key_refused: whether the sync worker reports that its embedder's API key is lost or refused.
         disk_full: whether a worker reports that the disk of the database is full.
+        refused_keys: the Secrets that the existing embedders mount as API keys and must not, by name.
         external: what an external embedder serves, or what is wrong with it or with the Secret of the API key.
         active_external: the same of the active model's external embedder during a swap; only a problem with the Secret
             if the operator runs that embedder; None if there is none, or if it was not asked.
@@ -308,6 +316,7 @@ class Observed:
     next_loads: tuple[EmbedderLoad, ...] = ()
     key_refused: bool = False
     disk_full: bool = False
+    refused_keys: Mapping[str, Problem] = field(default_factory=dict)
     children: Mapping[tuple[str, str], Manifest] = field(default_factory=dict)
     admissions: Mapping[tuple[str, str], Admission] = field(default_factory=dict)
     recommendations: tuple[Recommendation, ...] = ()

@@ -168,7 +168,9 @@ def _carry_out(
     """Return the step of ModelActive with the writes of the next model's embedder and of the swap's Job."""
     index, observed = context.index, context.observed
     active, model = facts.active_name or "", index.spec.embedding.model
-    objects = resources.objects(index, context.images, replicas=1, component=resources.NEXT_COMPONENT)
+    forbidden = context.forbidden.get(resources.NEXT_COMPONENT)
+    pods = 0 if forbidden else 1
+    objects = resources.objects(index, context.images, replicas=pods, component=resources.NEXT_COMPONENT)
     policy = embedder_policy(index, resources.NEXT_COMPONENT, operator_namespace=observed.operator_namespace)
     fetch = plan_fetch(context)
     service, *_ = objects
@@ -179,7 +181,7 @@ def _carry_out(
         writes = delete_next_embedder(index, observed, facts)
     if untrusted or not fetch.verdict.holds:
         return Step(untrusted or fetch.verdict, writes)
-    obstacle = _next_embedder_obstacle(index, observed)
+    obstacle = Step(forbidden) if forbidden else _next_embedder_obstacle(index, observed)
     if obstacle is not None:
         return replace(obstacle, actions=writes)
     if facts.swap and _is_refused(context, facts):

@@ -10,21 +10,27 @@ Workers of an object whose specification cannot be read are stopped, too, becaus
 author could keep a withdrawn permission by such a specification otherwise.
 
 An object with `spec.suspend` begins nothing and resumes nothing, but a withdrawn permission stops it all the same.
-Embedders keep running, since nothing sends them texts through the operator any more.
+
+An embedder is stopped only by a permission that its own pods need, and goes on through every other withdrawal: API pods
+and other MemoryIndex objects may call it.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from memory_operator.api.conditions import ConditionType, Verdict
-from memory_operator.api.embedder import CaSecret
+from memory_operator.api.embedder import COMPONENT, CaSecret
 from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import Manifest, MemoryIndex
 from memory_operator.reconcile.active_embedder import may_receive
+from memory_operator.reconcile.authorization.existing_pods import component_of
+from memory_operator.reconcile.authorization.permissions import first_refused
 from memory_operator.reconcile.context import Context
 from memory_operator.reconcile.facts import JobFacts, JobState, Observed
-from memory_operator.reconcile.plan import Action, Apply, Delete, Patch, Step
+from memory_operator.reconcile.plan import CONDITION_OF, Action, Apply, Delete, Patch, Step
+from memory_operator.resources.choices import Choice, recorded_choices
 from memory_operator.resources.common import ANNOTATION_STOPPED
+from memory_operator.resources.embedder import EMBEDDERS, stopped_at
 from memory_operator.resources.worker_pods import (
     ConfiguredEmbedder,
     configured_embedder,
@@ -35,24 +41,32 @@ from memory_operator.resources.worker_pods import (
 
 @dataclass(frozen=True)
 class Halt:
-    """The writes that stop and resume workers, and the names of the workers that are stopped afterwards."""
+    """The writes that stop and resume pods, and the names of what is stopped afterwards: workers, then embedders."""
 
     actions: tuple[Patch, ...] = ()
-    stopped: tuple[str, ...] = ()
+    workers: tuple[str, ...] = ()
+    embedders: tuple[str, ...] = ()
 
     @property
     def text(self) -> str:
         """A sentence about what is stopped; empty if nothing is."""
-        if not self.stopped:
+        stopped = (*self.workers, *self.embedders)
+        effects = ["rows wait"] if self.workers else []
+        effects += ["recalls are by words alone"] if self.embedders else []
+        if not stopped:
             return ""
-        return f"Until then {', '.join(self.stopped)} {'is' if len(self.stopped) == 1 else 'are'} stopped; rows wait."
+        verb = "is" if len(stopped) == 1 else "are"
+        return f"Until then {', '.join(stopped)} {verb} stopped; {' and '.join(effects)}."
 
 
-def plan_halt(context: Context, refused: Verdict | None, *, resumes: bool, planned: Iterable[Action]) -> Halt:
+def plan_halt(
+    context: Context, refused: Verdict | None, *, resumes: bool, replicas: int, planned: Iterable[Action]
+) -> Halt:
     """Return what is stopped now, and with `resumes` True what is resumed.
 
-    `refused` says why the whole object is refused, or is None. `planned` are the other writes of this reconcile: what
-    they end needs no stop.
+    `refused` says why the whole object is refused, or is None. `replicas` is the number of pods that the embedder gets
+    back. It gets them also without `resumes`, as many as it had, unless the object is suspended: what the object lacks
+    does not concern the pods. `planned` are the other writes of this reconcile: what they end needs no stop.
     """
     index, observed = context.index, context.observed
     writes = tuple(planned)
@@ -60,30 +74,67 @@ def plan_halt(context: Context, refused: Verdict | None, *, resumes: bool, plann
     jobs = [job for job in observed.jobs if job.state is JobState.ACTIVE and not job.deleting]
     named = _named_secrets(index, observed)
 
-    def must_stop(sends_to: frozenset[ConfiguredEmbedder], secrets: frozenset[str]) -> bool:
+    def must_stop(
+        sends_to: frozenset[ConfiguredEmbedder], secrets: frozenset[str], choices: tuple[Choice, ...]
+    ) -> bool:
         return refused is not None or not (
-            secrets <= named and all(may_receive(index, to, context.permitted) for to in sends_to)
+            secrets <= named
+            and all(may_receive(index, to, context.permitted) for to in sends_to)
+            and first_refused(choices, context.images, context.permitted) is None
         )
 
     sync = observed.children.get(("Deployment", f"{index.name}-sync"))
     if sync is not None and _ends_pods(sync, writes):
         sync = None
     template = sync["spec"]["template"] if sync else {}
-    stops_sync = sync is not None and must_stop(destinations(template), mounted_secrets(template))
+    stops_sync = sync is not None and must_stop(
+        destinations(template), mounted_secrets(template), recorded_choices(template)
+    )
     kept = [job for job in jobs if job.uid not in deleted]
-    stops = [job for job in kept if must_stop(job.sends_to, job.secrets)]
-    halt = stop_all(index.namespace, sync if stops_sync else None, stops)
+    stops = [job for job in kept if must_stop(job.sends_to, job.secrets, job.choices)]
+    halt = stop_all(index.namespace, sync if stops_sync else None, stops, forbidden_of(context))
     resumed = resume(index.namespace, (job for job in kept if job not in stops)) if resumes else ()
+    if not index.spec.suspend:
+        given = resume_embedders(context, replicas=replicas if resumes else None, deleted=deleted)
+        resumed = (*resumed, *given)
     return replace(halt, actions=(*halt.actions, *resumed))
 
 
-def stop_all(namespace: str, sync: Manifest | None, jobs: Iterable[JobFacts]) -> Halt:
-    """Return the stop of the sync worker, if it is given, and of these Jobs."""
+def forbidden_of(context: Context) -> list[Manifest]:
+    """Return the Deployments of embedders whose existing pods must not run."""
+    return [item for component, item in _embedders(context).items() if component in context.forbidden]
+
+
+def resume_embedders(
+    context: Context, *, replicas: int | None = None, deleted: Collection[str] = ()
+) -> tuple[Patch, ...]:
+    """Return the writes that give their pods back to embedders which the operator has stopped and which may run now.
+
+    The embedder gets `replicas` pods if they are given, and otherwise as many as it had, like that of a swap. An object
+    whose uid is in `deleted` is left out.
+    """
+    found = {component: (item, stopped_at(item)) for component, item in _embedders(context).items()}
+    return tuple(
+        _recorded(_scaled(item, number if component != COMPONENT or replicas is None else replicas), None)
+        for component, (item, number) in found.items()
+        if number is not None and component not in context.forbidden and item["metadata"]["uid"] not in deleted
+    )
+
+
+def stop_all(
+    namespace: str, sync: Manifest | None, jobs: Iterable[JobFacts], embedders: Iterable[Manifest] = ()
+) -> Halt:
+    """Return the stop of the sync worker, if it is given, and of these Jobs and Deployments of embedders.
+
+    How many pods an embedder had is recorded on it, since the operator does not always decide their number.
+    """
+    ended = tuple(embedders)
     running = [job for job in jobs if job.state is JobState.ACTIVE and not job.deleting]
-    actions = [_scaled_to_zero(sync)] if sync and sync["spec"].get("replicas", 1) else []
+    actions = [_scaled(sync, 0)] if sync and _replicas(sync) else []
+    actions += [_recorded(_scaled(one, 0), stopped_at(one) or _replicas(one)) for one in ended if _replicas(one)]
     actions += [_suspended(namespace, job, suspend=True) for job in running if not job.suspended]
-    names = [f"Deployment {namespace}/{sync['metadata']['name']}"] if sync else []
-    return Halt(tuple(actions), (*names, *(f"Job {job.name}" for job in running)))
+    names = [_name(sync)] if sync else []
+    return Halt(tuple(actions), (*names, *(f"Job {job.name}" for job in running)), tuple(_name(one) for one in ended))
 
 
 def resume(namespace: str, jobs: Iterable[JobFacts]) -> tuple[Patch, ...]:
@@ -91,13 +142,29 @@ def resume(namespace: str, jobs: Iterable[JobFacts]) -> tuple[Patch, ...]:
     return tuple(_suspended(namespace, job, suspend=False) for job in jobs if job.stopped)
 
 
-def with_halt(steps: Mapping[ConditionType, Step], halt: Halt, refused: Verdict | None) -> dict[ConditionType, Step]:
-    """Return the steps where that of Backfilled stops and resumes workers, and says so if the object is refused."""
+def with_halt(
+    context: Context, steps: Mapping[ConditionType, Step], halt: Halt, refused: Verdict | None
+) -> dict[ConditionType, Step]:
+    """Return the steps where that of Backfilled stops and resumes pods, and says so if the object is refused.
+
+    The condition of an embedder whose existing pods must not run says why. No write starts again what is stopped.
+    """
     step = steps[ConditionType.BACKFILLED]
     verdict = step.verdict
-    if refused and halt.stopped:
+    if refused and (halt.workers or halt.embedders):
         verdict = Verdict.no(Reason.WAITING, f"{refused.message} {halt.text}")
-    return {**steps, ConditionType.BACKFILLED: Step(verdict, (*halt.actions, *step.actions))}
+    told = {CONDITION_OF[component]: with_stopped(why, halt) for component, why in context.forbidden.items()}
+    told[ConditionType.BACKFILLED] = verdict
+    kept = {kind: replace(one, verdict=told.get(kind, one.verdict)) for kind, one in steps.items()}
+    others = tuple(one for one in step.actions if not _restarts(one, halt.workers))
+    return {**kept, ConditionType.BACKFILLED: Step(verdict, (*halt.actions, *others))}
+
+
+def _restarts(action: Action, stopped: Collection[str]) -> bool:
+    """Return whether a write gives pods to a Deployment that is stopped."""
+    if not isinstance(action, Apply) or action.manifest["kind"] != "Deployment":
+        return False
+    return bool(action.manifest["spec"]["replicas"]) and _name(action.manifest) in stopped
 
 
 def with_stopped(refused: Verdict, halt: Halt) -> Verdict:
@@ -128,9 +195,30 @@ def _ends_pods(sync: Manifest, writes: Iterable[Action]) -> bool:
     )
 
 
-def _scaled_to_zero(deployment: Manifest) -> Patch:
+def _embedders(context: Context) -> dict[str, Manifest]:
+    """Return the Deployments of the object's embedders, by component."""
+    found = {component_of(item): item for (kind, _), item in context.observed.children.items() if kind == "Deployment"}
+    return {component: found[component] for component in EMBEDDERS if component in found}
+
+
+def _name(deployment: Manifest) -> str:
+    return f"Deployment {deployment['metadata']['namespace']}/{deployment['metadata']['name']}"
+
+
+def _replicas(deployment: Manifest) -> int:
+    return int(deployment["spec"].get("replicas", 1))
+
+
+def _scaled(deployment: Manifest, replicas: int) -> Patch:
+    """Return the write that gives a Deployment this number of pods."""
     meta = deployment["metadata"]
-    return Patch("Deployment", meta["namespace"], meta["name"], meta["uid"], {"spec": {"replicas": 0}})
+    return Patch("Deployment", meta["namespace"], meta["name"], meta["uid"], {"spec": {"replicas": replicas}})
+
+
+def _recorded(scaled: Patch, stopped_at: int | None) -> Patch:
+    """Return the same write, which also records with how many pods the Deployment is stopped; None ends the record."""
+    annotations = {ANNOTATION_STOPPED: None if stopped_at is None else str(stopped_at)}
+    return replace(scaled, changes={"metadata": {"annotations": annotations}, **scaled.changes})
 
 
 def _suspended(namespace: str, job: JobFacts, *, suspend: bool) -> Patch:

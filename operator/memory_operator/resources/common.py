@@ -21,7 +21,8 @@ ANNOTATION_FINGERPRINT = "memory-index.dev/fingerprint"
 ANNOTATION_SPECIFICATION = "memory-index.dev/specification"  # which one an embedder's pods were made from
 ANNOTATION_SEQUENCE = "memory-index.dev/sequence"
 ANNOTATION_INDEX_UID = "memory-index.dev/uid"
-ANNOTATION_STOPPED = "memory-index.dev/stopped"  # of a Job that the operator has suspended
+ANNOTATION_STOPPED = "memory-index.dev/stopped"  # of a Job that is suspended, an embedder that is scaled to zero
+ANNOTATION_CHOICES = "memory-index.dev/choices"  # of pods: what their author chose that takes a permission
 
 KEY_DIRECTORY = "/var/run/memory-index-embedder"  # where embedder and workers find the embedder's API key
 SERVING_DIRECTORY = "/var/run/memory-index-embedder-tls"  # where an embedder finds its certificate and key

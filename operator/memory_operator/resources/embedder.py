@@ -9,9 +9,12 @@ If other pods serve during a roll-out, no request is interrupted. An old pod is 
 ready for a while, and the stopped pod serves until no more requests are directed to it.
 """
 
+import re
+
 from memory_operator.api.embedder import COMPONENT, PORT, service_url
 from memory_operator.api.spec import Manifest, MemoryIndex
 from memory_operator.resources.common import (
+    ANNOTATION_STOPPED,
     CERTIFICATE_KEY,
     KEY_DIRECTORY,
     PRIVATE_KEY,
@@ -45,6 +48,8 @@ SHUTDOWN_DELAY_SECONDS = 10  # for the same; it is also longer than clients keep
 DRAIN_SECONDS = 60  # of an embedder, from the end of the shutdown delay
 GPU_LAYERS = "--gpu-layers"  # the option of an embedder that says how much of the model is on the GPU, 0 for nothing
 NEXT_COMPONENT = "embedder-next"  # the next model's, while a swap is under way
+EMBEDDERS = (COMPONENT, NEXT_COMPONENT)
+_NUMBER = re.compile(r"[0-9]{1,9}")
 
 
 def embedder_url(index: MemoryIndex, component: str = COMPONENT) -> str:
@@ -111,6 +116,12 @@ def serves_while_rolling_out(index: MemoryIndex) -> bool:
 def objects(index: MemoryIndex, images: Images, *, replicas: int, component: str = COMPONENT) -> tuple[Manifest, ...]:
     """Return the Service and the Deployment of an embedder."""
     return service(index, component), deployment(index, images, replicas=replicas, component=component)
+
+
+def stopped_at(deployment: Manifest) -> int | None:
+    """Return the number of pods with which the operator has stopped an embedder; None if it has not stopped it."""
+    found = (deployment["metadata"].get("annotations") or {}).get(ANNOTATION_STOPPED) or ""
+    return int(found) if _NUMBER.fullmatch(found) else None
 
 
 def service(index: MemoryIndex, component: str = COMPONENT) -> Manifest:

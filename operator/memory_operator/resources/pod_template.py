@@ -4,6 +4,7 @@ Values that the operator sets itself take precedence.
 """
 
 from memory_operator.api.spec import Manifest, MemoryIndex
+from memory_operator.resources.choices import record_of_choices
 from memory_operator.resources.common import selector
 
 _DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
@@ -13,6 +14,7 @@ def completed(template: Manifest, index: MemoryIndex, component: str) -> Manifes
     """Return a pod template with all that the author adds to every pod.
 
     An annotation says which container is ours, so that `kubectl exec` and `kubectl logs` find it beside a sidecar.
+    Another one records what the author has chosen that takes a permission.
     A topology spread constraint without a label selector counts the pods of the same component. Tolerations are added
     to those that the template has; of its other fields, one that both have is the template's.
     """
@@ -20,7 +22,7 @@ def completed(template: Manifest, index: MemoryIndex, component: str) -> Manifes
     own_pods = {"labelSelector": {"matchLabels": selector(index, component)}}
     spec, meta = template["spec"], template["metadata"]
     own_tolerations = spec.get("tolerations", [])
-    ours = {_DEFAULT_CONTAINER: spec["containers"][0]["name"]}
+    ours = {_DEFAULT_CONTAINER: spec["containers"][0]["name"], **record_of_choices(index, component)}
     optional: Manifest = {
         "nodeSelector": {**given.node_selector, **spec.get("nodeSelector", {})},
         "tolerations": [*own_tolerations, *(one for one in given.tolerations if one not in own_tolerations)],

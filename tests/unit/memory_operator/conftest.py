@@ -33,6 +33,7 @@ from memory_operator.reconcile.plan import Action, Apply, Delete, Patch, Plan
 from memory_operator.reconcile.swap_abort import may_be_unfinished
 from memory_operator.resources.cnpg import DatabaseObject
 from memory_operator.resources.common import ANNOTATION_STOPPED, Images
+from memory_operator.resources.embedder import stopped_at
 from memory_operator.resources.model_fetch import DIRECT, FetchRoute
 from memory_recall.graph import GraphState
 from memory_recall.hnsw.definition import IndexFacts
@@ -352,7 +353,7 @@ class Cluster:
         if deployment is None:
             return None
         wanted = deployment["spec"].get("replicas", 1)
-        return DeploymentFacts(replicas=wanted, ready=wanted, current=True)
+        return DeploymentFacts(replicas=wanted, ready=wanted, current=True, stopped_at=stopped_at(deployment))
 
 
 @pytest.fixture

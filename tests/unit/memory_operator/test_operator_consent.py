@@ -167,7 +167,7 @@ async def test_a_missing_key_of_our_own_embedder_is_named_by_its_field(bench: Be
 )
 def test_one_use_does_not_allow_the_other(world: World, label: str, use: Any) -> None:
     secret = {"metadata": {"name": "s", "namespace": "team", "labels": {"memory-index.dev/allow": label}}}
-    problem = check_secret(world.index(), secret, use)
+    problem = check_secret("team", secret, use)
     assert problem is not None
     assert f"--overwrite memory-index.dev/allow={use}`" in problem.message
 
@@ -189,7 +189,7 @@ SUPERUSER = {"labels": {"cnpg.io/cluster": "pg", "cnpg.io/userType": "superuser"
 
 
 def test_the_application_secret_of_the_objects_own_cluster_needs_no_label(world: World) -> None:
-    assert check_secret(world.index(), application_secret(), "dsn", cluster=OWN) is None
+    assert check_secret("team", application_secret(), "dsn", cluster=OWN) is None
 
 
 @pytest.mark.parametrize(
@@ -206,11 +206,11 @@ def test_the_application_secret_of_the_objects_own_cluster_needs_no_label(world:
     ],
 )
 def test_another_secret_that_looks_like_it_needs_the_label(world: World, secret: Any, cluster: Any, use: Any) -> None:
-    problem = check_secret(world.index(), secret, use, cluster=cluster)
+    problem = check_secret("team", secret, use, cluster=cluster)
     assert isinstance(problem, Problem)
     assert problem.reason is Reason.CONSENT_MISSING
 
 
 def test_a_secret_that_does_not_exist_is_reported_as_missing_not_as_refusing(world: World) -> None:
-    assert check_secret(world.index(), None, "dsn") is None
+    assert check_secret("team", None, "dsn") is None
     assert isinstance(object_facts.secret_value(None, "team/dsn", "uri"), Problem)

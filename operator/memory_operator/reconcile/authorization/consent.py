@@ -74,11 +74,12 @@ def _not_allowed(index: MemoryIndex, subject: str, place: tuple[str, str, str], 
 
 
 def check_secret(
-    index: MemoryIndex, secret: Manifest | None, use: SecretUse, *, cluster: ClusterFacts | None = None
+    namespace: str, secret: Manifest | None, use: SecretUse, *, cluster: ClusterFacts | None = None
 ) -> Problem | None:
-    """Return why the Secret must not be put to this use; None if the use is allowed or the Secret does not exist.
+    """Return why a Secret of this namespace must not be put to this use.
 
-    `cluster` is the Cluster of the MemoryIndex. The Secret of its application user needs no label for the use "dsn".
+    The result is None if the use is allowed, or if the Secret does not exist. `cluster` is the Cluster of the
+    MemoryIndex. The Secret of its application user needs no label for the use "dsn".
     """
     if secret is None:
         return None
@@ -88,8 +89,8 @@ def check_secret(
     if given.get(LABEL_ALLOW) == use or is_own:
         return None
     overwrite = "--overwrite " if LABEL_ALLOW in given else ""
-    line = f"kubectl -n {index.namespace} label secret {meta['name']} {overwrite}{LABEL_ALLOW}={use}"
-    where = f"Secret {index.namespace}/{meta['name']}"
+    line = f"kubectl -n {namespace} label secret {meta['name']} {overwrite}{LABEL_ALLOW}={use}"
+    where = f"Secret {namespace}/{meta['name']}"
     message = f"{where} may not be used as {_BECOMES[use]}; this line allows it: `{line}`."
     return Problem(Reason.CONSENT_MISSING, message)
 

@@ -7,16 +7,15 @@ operator's own images, and hosts in the object's own namespace, need no permissi
 """
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
-from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from memory_operator.api.conditions import Verdict
-from memory_operator.api.embedder import PodTemplate
 from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import MemoryIndex
 from memory_operator.reconcile.authorization.addresses import CLUSTER_DOMAIN, is_listed
+from memory_operator.resources.choices import Choice, choices_of
 from memory_operator.resources.common import Images
 from memory_recall.embedding.address_policy import is_beyond_cluster, may_receive_texts
 from memory_recall.embedding.apis import EmbedderApi, EmbedderOptions
@@ -46,18 +45,22 @@ def with_consent(permitted: Permitted, hosts: Iterable[str]) -> Permitted:
     return replace(permitted, external_hosts=(*permitted.external_hosts, *sorted(hosts)))
 
 
-class _Choice(NamedTuple):
-    """A field of the specification, its value, whether the value is permitted, and the chart value that permits it."""
-
-    field: str
-    value: str
-    permitted: bool
-    chart_value: str
-
-
 def check_permissions(index: MemoryIndex, images: Images, permitted: Permitted) -> Verdict | None:
     """Return a failing verdict about the first choice that is not permitted; None if all choices are permitted."""
-    return check_external(index, permitted) or _refusal(_choices(index, images, permitted))
+    refused = first_refused(choices_of(index), images, permitted)
+    return check_external(index, permitted) or (
+        _refusal(refused.field, refused.value, refused.permitted_by) if refused else None
+    )
+
+
+def first_refused(choices: Iterable[Choice], images: Images, permitted: Permitted) -> Choice | None:
+    """Return the first of these choices that is not permitted; None if all are."""
+    return next((choice for choice in choices if not _is_permitted(choice, images, permitted)), None)
+
+
+def how_to_permit(chart_value: str) -> str:
+    """Return what to do about a choice that this list of the operator's chart does not permit."""
+    return f"Choose another, or have it added to permitted.{chart_value} of the operator's chart."
 
 
 def permitted_part(index: MemoryIndex, images: Images, permitted: Permitted) -> MemoryIndex:
@@ -105,12 +108,8 @@ def check_external(index: MemoryIndex, permitted: Permitted) -> Verdict | None:
     if external.api_key and not _keeps_a_key_secret(external.url):
         message = "spec.embedder.external.apiKey would be sent unencrypted to a host outside the cluster."
         return Verdict.no(Reason.INVALID_SPEC, message, "Use an https:// URL in spec.embedder.external.url.")
-    allowed = _is_host_permitted(index, external.host, permitted)
-    refusal = _refusal(
-        [_Choice("The host of spec.embedder.external.url", external.host, allowed, "permitted.externalHosts")]
-    )
-    if refusal:
-        return refusal
+    if not _is_host_permitted(index, external.host, permitted):
+        return _refusal("The host of spec.embedder.external.url", external.host, "externalHosts")
     leaves = EmbedderOptions(EmbedderApi(external.api)).leaves_cluster(external.url)
     if leaves and index.spec.embedding.query_egress != "Allowed":
         message = f"Texts would leave the cluster for {external.host}, which spec.embedding.queryEgress does not allow."
@@ -127,57 +126,25 @@ def _is_host_permitted(index: MemoryIndex, host: str, permitted: Permitted) -> b
     return is_listed(host, permitted.external_hosts) or host.endswith(own)
 
 
-def _refusal(choices: Iterable[_Choice]) -> Verdict | None:
-    refused = next((choice for choice in choices if not choice.permitted), None)
-    if refused is None:
-        return None
-    return Verdict.no(
-        Reason.NOT_PERMITTED,
-        f"{refused.field} is {refused.value}, which the operator does not permit.",
-        f"Choose another, or have it added to {refused.chart_value} of the operator's chart.",
-    )
+def _refusal(field: str, value: str, chart_value: str) -> Verdict:
+    message = f"{field} is {value}, which the operator does not permit."
+    return Verdict.no(Reason.NOT_PERMITTED, message, how_to_permit(chart_value))
 
 
-def _choices(index: MemoryIndex, images: Images, permitted: Permitted) -> Iterator[_Choice]:
-    embedder, source = index.spec.embedder, index.spec.embedding.source
-    named = {
-        "spec.embedder.image": embedder.image,
-        "spec.embedding.source.image.reference": source.image.reference if source and source.image else None,
-    }
-    for field, image in named.items():
-        if image:
-            allowed = _is_image_permitted(image, images, permitted)
-            yield _Choice(field, image, allowed, "permitted.imagePrefixes")
-    runtime = embedder.runtime_class_name
-    yield from _priority("spec.embedder", embedder.priority_class_name, permitted)
-    if runtime:
-        allowed = runtime in permitted.runtime_classes
-        yield _Choice("spec.embedder.runtimeClassName", runtime, allowed, "permitted.runtimeClasses")
-    yield from _annotations("spec.embedder.podAnnotations", embedder.pod_annotations, permitted)
-    yield from _pod_template_choices(embedder.pod_template, permitted)
-
-
-def _priority(section: str, name: str | None, permitted: Permitted) -> Iterator[_Choice]:
-    if name:
-        allowed = name in permitted.priority_classes
-        yield _Choice(f"{section}.priorityClassName", name, allowed, "permitted.priorityClasses")
-
-
-def _annotations(field: str, annotations: Iterable[str], permitted: Permitted) -> Iterator[_Choice]:
-    for name in sorted(annotations):
-        allowed = name.startswith(permitted.pod_annotation_prefixes)
-        yield _Choice(f"A key of {field}", name, allowed, "permitted.podAnnotationPrefixes")
-
-
-def _pod_template_choices(template: PodTemplate, permitted: Permitted) -> Iterator[_Choice]:
-    yield from _priority("spec.embedder.podTemplate", template.priority_class_name, permitted)
-    yield from _annotations("spec.embedder.podTemplate.annotations", template.annotations, permitted)
-    for name in sorted(template.labels):
-        allowed = name.startswith(permitted.pod_label_prefixes)
-        yield _Choice("A key of spec.embedder.podTemplate.labels", name, allowed, "permitted.podLabelPrefixes")
-    for name in sorted(str(variable.get("name")) for variable in template.env):
-        allowed = name in permitted.environment_variables
-        yield _Choice("A name in spec.embedder.podTemplate.env", name, allowed, "permitted.environmentVariables")
+def _is_permitted(choice: Choice, images: Images, permitted: Permitted) -> bool:
+    match choice.permitted_by:
+        case "imagePrefixes":
+            return _is_image_permitted(choice.value, images, permitted)
+        case "priorityClasses":
+            return choice.value in permitted.priority_classes
+        case "runtimeClasses":
+            return choice.value in permitted.runtime_classes
+        case "podAnnotationPrefixes":
+            return choice.value.startswith(permitted.pod_annotation_prefixes)
+        case "podLabelPrefixes":
+            return choice.value.startswith(permitted.pod_label_prefixes)
+        case _:
+            return choice.value in permitted.environment_variables
 
 
 def _is_image_permitted(image: str | None, images: Images, permitted: Permitted) -> bool:

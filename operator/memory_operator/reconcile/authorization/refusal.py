@@ -1,4 +1,7 @@
-"""Decide whether a MemoryIndex is refused: the operator starts nothing for a refused object and stops its workers."""
+"""Decide whether a MemoryIndex is refused: the operator starts nothing for a refused object and stops its workers.
+
+Its embedders go on, unless `existing_pods` says that their own pods must not run.
+"""
 
 from memory_operator.api.conditions import Verdict
 from memory_operator.api.reasons import Reason
