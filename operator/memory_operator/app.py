@@ -82,9 +82,9 @@ async def serve(settings: Settings) -> bool:
         kube = Kube(await stack.enter_async_context(ApiClient(configuration)), metrics.count_write, cache.remember)
         names = NameResolver()
         stack.callback(names.close)
-        api_server = await _addresses_of(configuration.host, names)
-        destinations = Destinations(partial(kube.get, "Service"), names, settings.permitted, api_server)
-        web = await stack.enter_async_context(http.opened(partial(_may_be_called, settings.permitted, api_server)))
+        excluded = settings.node_addresses | await _addresses_of(configuration.host, names)
+        destinations = Destinations(partial(kube.get, "Service"), names, settings.permitted, excluded)
+        web = await stack.enter_async_context(http.opened(partial(_may_be_called, settings.permitted, excluded)))
         probe = EmbedderProbe(web.ask, settings.permitted, destinations.embedder)
         observer = Observer(
             kube,
@@ -129,8 +129,8 @@ async def _addresses_of(url: str, names: NameResolver) -> frozenset[str]:
         return frozenset()
 
 
-def _may_be_called(permitted: Permitted, api_server: frozenset[str], address: str) -> bool:
-    return address in permitted.external_hosts or not is_forbidden(address, api_server=api_server)
+def _may_be_called(permitted: Permitted, excluded: frozenset[str], address: str) -> bool:
+    return address in permitted.external_hosts or not is_forbidden(address, excluded=excluded)
 
 
 def _end_process_within(seconds: float) -> None:

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, Field, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from memory_operator.reconcile.authorization.addresses import plain_address
 from memory_operator.reconcile.authorization.permissions import Permitted
 from memory_operator.resources.common import Images
 from memory_operator.resources.model_fetch import FetchRoute
@@ -47,6 +48,9 @@ class Settings(BaseSettings):
     namespaces: Annotated[tuple[str, ...], NoDecode] = Field(
         default=(), description="The namespaces whose objects are reconciled, separated by commas; empty: all."
     )
+    node: str = Field(
+        default="", description="The IP address of the node on which the operator runs, to which it never connects."
+    )
     resync_seconds: float = Field(
         default=30.0,
         gt=0,
@@ -54,10 +58,23 @@ class Settings(BaseSettings):
         description="Seconds between two reconciles of a settled object that no event concerns.",
     )
 
+    @field_validator("node", mode="after")
+    @classmethod
+    def _is_address(cls, value: str) -> str:
+        address = plain_address(value)
+        if value and address is None:
+            raise ValueError("must be an IP address")
+        return address or ""
+
     @field_validator("namespaces", mode="before")
     @classmethod
     def _split(cls, value: object) -> object:
         return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
+
+    @property
+    def node_addresses(self) -> frozenset[str]:
+        """The addresses of the operator's own node; none if it is not known."""
+        return frozenset({self.node} - {""})
 
     @property
     def namespace(self) -> str:

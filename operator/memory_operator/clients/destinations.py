@@ -46,12 +46,15 @@ _UNRESOLVED = {
 
 @dataclass
 class Destinations:
-    """Finds the addresses of databases and external embedders; `api_server` holds those of the API server itself."""
+    """Finds the addresses of databases and external embedders.
+
+    `excluded` holds the addresses of the operator's own node and of the API server's Service.
+    """
 
     read: ReadService
     names: NameResolver
     permitted: Permitted
-    api_server: frozenset[str] = frozenset()
+    excluded: frozenset[str] = frozenset()
     clock: Callable[[], float] = monotonic
     _services: dict[tuple[Use, str, str], tuple[float, Found]] = field(default_factory=dict)
 
@@ -76,7 +79,7 @@ class Destinations:
             found = await self.names.addresses(namespace, host)
         except UnresolvedError:
             return _UNRESOLVED[use]
-        return tuple(one for one in found if not is_forbidden(one, api_server=self.api_server)) or forbidden(use)
+        return tuple(one for one in found if not is_forbidden(one, excluded=self.excluded)) or forbidden(use)
 
     async def _service(self, use: Use, namespace: str, name: str) -> Found:
         key, now = (use, namespace, name), self.clock()
@@ -100,4 +103,4 @@ class Destinations:
         if service is None:
             message = f"There is no Service {namespace}/{name}, and no permitted host of that name."
             return Problem(_UNREACHABLE[use], message, "Create the Service, or correct the host.")
-        return service_addresses(service, use, api_server=self.api_server)
+        return service_addresses(service, use, excluded=self.excluded)

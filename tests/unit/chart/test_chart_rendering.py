@@ -357,3 +357,10 @@ def other_than_texts(node: Any, path: str = "") -> Iterator[str]:
                     yield f"{path}.{key}"
             else:
                 yield from other_than_texts(inner, f"{path}.{key}")
+
+
+@pytest.mark.finding("security S10")
+def test_the_operator_is_told_the_address_of_its_node(render: Render) -> None:
+    """It never connects to that address for the author of an object."""
+    named = {entry["name"]: entry for entry in pod(render({}))["spec"]["containers"][0]["env"]}
+    assert named["MEMORY_OPERATOR_NODE"]["valueFrom"] == {"fieldRef": {"fieldPath": "status.hostIP"}}

@@ -15,6 +15,7 @@ from memory_operator.clients.resolver import THREADS_OF_A_NAMESPACE, NameResolve
 from memory_operator.reconcile.authorization.addresses import is_forbidden, is_listed, service_addresses, service_of
 from memory_operator.reconcile.authorization.permissions import Permitted
 from memory_operator.reconcile.facts import Problem
+from memory_operator.settings import Settings
 from memory_recall.postgres.connection import DsnText
 
 WAIT_SECONDS = 60.0
@@ -30,13 +31,25 @@ FORBIDDEN = [
 @pytest.mark.promise("services-and-listed-hosts")
 @pytest.mark.finding("security S10")
 @pytest.mark.parametrize("address", FORBIDDEN)
-def test_addresses_of_the_node_its_link_and_the_api_server_are_never_connected_to(address: str) -> None:
-    assert is_forbidden(address, api_server={"10.96.0.1"})
+def test_addresses_of_the_pod_its_link_and_the_api_servers_service_are_never_connected_to(
+    address: str,
+) -> None:
+    assert is_forbidden(address, excluded={"10.96.0.1"})
+
+
+@pytest.mark.finding("security S10")
+@pytest.mark.parametrize("address", ["192.0.2.1", "::ffff:192.0.2.1"])
+def test_the_address_of_the_operators_node_is_one_that_it_does_not_connect_to(address: str) -> None:
+    """It comes from the downward API, perhaps as IPv6."""
+    assert is_forbidden("64:ff9b::192.0.2.1", excluded=Settings(node=address).node_addresses)
+    assert Settings().node_addresses == frozenset()
+    with pytest.raises(ValueError, match="must be an IP address"):
+        Settings(node="node-1")
 
 
 @pytest.mark.parametrize("address", ["10.96.0.2", "192.168.1.7", "93.184.216.34", "2001:db8::1", "fd00::7"])
 def test_other_addresses_of_a_listed_host_are_connected_to(address: str) -> None:
-    assert not is_forbidden(address, api_server={"10.96.0.1"})
+    assert not is_forbidden(address, excluded={"10.96.0.1"})
 
 
 @pytest.mark.parametrize(
@@ -101,7 +114,7 @@ def service(**spec: Any) -> dict[str, Any]:
     ],
 )
 def test_a_service_that_can_be_any_server_is_refused(spec: dict[str, Any], said: str) -> None:
-    found = service_addresses(service(**spec), "embedder", api_server={"10.96.0.1"})
+    found = service_addresses(service(**spec), "embedder", excluded={"10.96.0.1"})
     assert isinstance(found, Problem)
     assert found.reason is Reason.NOT_PERMITTED
     assert said in found.message

@@ -9,7 +9,7 @@ from memory_embedder.errors import ErrorKind
 from memory_operator.api.conditions import ConditionType
 from memory_operator.api.reasons import Reason
 
-MOST_SETTINGS = 42
+MOST_SETTINGS = 43
 
 
 @pytest.mark.parametrize("name", PAGES)

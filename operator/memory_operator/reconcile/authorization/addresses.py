@@ -3,8 +3,9 @@
 The operator reaches addresses that the author may not: nodes, their metadata service, other teams' networks. Therefore
 a host must be a Service of the cluster that Kubernetes itself fills with pods, or a host that whoever installs the
 operator has listed. A Service of the type ExternalName is a name for any host, and the endpoints of a Service without a
-selector are whatever somebody wrote: neither is such a Service. A listed host may have any address but those of this
-machine, of its link, of a metadata service and of the Kubernetes API server; an address may be listed as it is.
+selector are whatever somebody wrote: neither is such a Service. A listed host may have any address but those of the
+operator's own pod and node, of their link, of a metadata service, and of the Kubernetes API server's Service. An
+address may be listed as it is; other nodes, and what answers for the API server behind its Service, are not known here.
 """
 
 import re
@@ -37,12 +38,15 @@ def plain_address(text: str) -> str | None:
     return str(_translated(found))
 
 
-def is_forbidden(address: str, *, api_server: Collection[str] = ()) -> bool:
-    """Return whether the operator must not connect to this IP address, whatever host it belongs to."""
+def is_forbidden(address: str, *, excluded: Collection[str] = ()) -> bool:
+    """Return whether the operator must not connect to this IP address, whatever host it belongs to.
+
+    `excluded` are the addresses of its own node and of the API server's Service, as `plain_address` writes them.
+    """
     found = _translated(ip_address(address.partition("%")[0]))
     special = found.is_loopback or found.is_link_local or found.is_unspecified or found.is_multicast
     networks = any(found in network for network in (*_LOCAL, *_TUNNELS) if network.version == found.version)
-    return special or networks or str(found) in _METADATA or str(found) in api_server
+    return special or networks or str(found) in _METADATA or str(found) in excluded
 
 
 def is_listed(host: str, listed: Iterable[str]) -> bool:
@@ -68,7 +72,7 @@ def service_of(host: str, namespace: str) -> tuple[str, str] | None:
     return (labels[1] if len(labels) == 2 else namespace), labels[0]
 
 
-def service_addresses(service: Manifest, use: Use, *, api_server: Collection[str] = ()) -> tuple[str, ...] | Problem:
+def service_addresses(service: Manifest, use: Use, *, excluded: Collection[str] = ()) -> tuple[str, ...] | Problem:
     """Return the addresses of a Service that Kubernetes fills with pods, or a problem with any other Service."""
     meta, spec = service["metadata"], service.get("spec") or {}
     name = f"Service {meta['namespace']}/{meta['name']}"
@@ -79,7 +83,7 @@ def service_addresses(service: Manifest, use: Use, *, api_server: Collection[str
         return _refused(use, name, "has no selector")
     if not addresses:
         return _refused(use, name, "has no address of its own")
-    if any(is_forbidden(one, api_server=api_server) for one in addresses):
+    if any(is_forbidden(one, excluded=excluded) for one in addresses):
         return _refused(use, name, "has an address that the operator does not connect to")
     return addresses
 
