@@ -13,6 +13,11 @@ watches. This module adds what an index lacks:
 What the objects of one namespace may take of the memory is limited, so that nobody who may create objects in one
 namespace fills the operator's memory. In a namespace beyond the limit nothing is reconciled until it is below. Then the
 API server is asked for its objects until a watch has shown again, as changed or deleted, each that was not kept.
+
+What all namespaces take together is limited, too, because one author may have many of them. Beyond that limit the
+entries of the largest namespace are dropped. A namespace whose entries were dropped is refused while they would not fit
+in, unless it takes so little that its objects can well be read from the API server. So a small namespace is served
+whatever large ones take.
 """
 
 import itertools
@@ -30,6 +35,8 @@ WATCHED_OF_CNPG = ("Cluster", "Database")
 LATEST_SECONDS = 30.0  # after a write; an object of it that no watch has shown by then was deleted
 FORGOTTEN_SECONDS = 600.0
 NAMESPACE_BYTES = 32 * 1024 * 1024  # of entries; a MemoryIndex and its objects take some 30 KiB
+TOTAL_BYTES = 128 * 1024 * 1024  # of the entries of all namespaces
+SMALL_BYTES = 4 * 1024 * 1024  # of a namespace that the others do not displace; more than a hundred MemoryIndexes
 
 Index = Mapping[Owner, Iterable[Entry]]
 
@@ -51,21 +58,37 @@ class _Scope:
 class _Usage:
     """The size of each object's entry in one namespace, by kind and uid, and the sum of the sizes.
 
-    `missing` are the objects whose entries were not kept, by kind and uid.
+    `missing` are the objects whose entries were not kept, by kind and uid, and `kept` are the entries of the others, of
+    which `held` is the sum of the sizes.
     """
 
     sizes: dict[tuple[str, str], int] = field(default_factory=dict)
     total: int = 0
     missing: set[tuple[str, str]] = field(default_factory=set)
+    kept: dict[tuple[str, str], Entry] = field(default_factory=dict)
+    held: int = 0
 
     def set(self, key: tuple[str, str], size: int) -> None:
-        self.total += size - self.sizes.pop(key, 0)
+        """Count an object with an entry of this size, 0 if it has none, in place of what was counted for it."""
+        former = self.sizes.pop(key, 0)
+        self.total += size - former
+        self.missing.discard(key)
+        if self.kept.pop(key, None):
+            self.held -= former
         if size:
             self.sizes[key] = size
 
-    @property
-    def exceeded(self) -> bool:
-        return self.total > NAMESPACE_BYTES
+    def keep(self, key: tuple[str, str], entry: Entry) -> None:
+        self.kept[key] = entry
+        self.held += self.sizes[key]
+
+    def drop(self) -> None:
+        """Free the memory of all entries, whose objects the API server is then asked for."""
+        for key, entry in self.kept.items():
+            entry.content = b""
+            self.missing.add(key)
+        self.kept.clear()
+        self.held = 0
 
 
 @dataclass
@@ -76,23 +99,29 @@ class ObjectCache:
     _scopes: dict[str, _Scope] = field(default_factory=dict)
     _written: dict[tuple[str, Owner], dict[str, tuple[Entry, float]]] = field(default_factory=dict)
     _usage: dict[str, _Usage] = field(default_factory=dict)
+    _held: int = 0
 
     def admit(self, kind: str, manifest: Manifest) -> dict[Owner, Entry]:
         """Return what kopf is to keep of a watched object in the index of its kind; empty if nothing is kept."""
         entry, meta = entry_of(kind, manifest), manifest["metadata"]
         usage, key = self._usage.setdefault(meta["namespace"], _Usage()), (kind, meta.get("uid", ""))
+        held = usage.held
         usage.set(key, len(entry.content) if entry else 0)
-        if entry and usage.exceeded:
+        if entry and self._is_refused(usage):
             usage.missing.add(key)
-            return {}
-        usage.missing.discard(key)
-        return {owner_of(kind, manifest): entry} if entry else {}
+        elif entry:
+            usage.keep(key, entry)
+        self._held += usage.held - held
+        self._make_room()
+        return {owner_of(kind, manifest): entry} if entry and key in usage.kept else {}
 
     def forget(self, kind: str, namespace: str, uid: str) -> None:
         """Take a deleted object out of what its namespace is counted to take of the memory."""
-        if namespace in self._usage:
-            self._usage[namespace].set((kind, uid), 0)
-            self._usage[namespace].missing.discard((kind, uid))
+        usage = self._usage.get(namespace)
+        if usage:
+            held = usage.held
+            usage.set((kind, uid), 0)
+            self._held += usage.held - held
 
     def use(self, namespaces: Collection[str], indexes: Mapping[str, Index]) -> None:
         """Use these indexes, by kind, for these namespaces, or for every namespace if `namespaces` is empty."""
@@ -103,12 +132,14 @@ class ObjectCache:
         """Return the cached objects of a kind and an owner, or None if the API server must be asked.
 
         Raises:
-            NamespaceFullError: the namespace is beyond its limit. A MemoryIndex may be read all the same.
+            NamespaceFullError: the namespace is beyond its limit, or is the largest where all take too much. A
+                MemoryIndex may be read all the same.
         """
         index, gone = self._index(kind, owner[0])
         usage = self._usage.get(owner[0], _Usage())
-        if kind != "MemoryIndex" and usage.exceeded:
-            raise NamespaceFullError(reading(owner[0]), owner[0], NAMESPACE_BYTES)
+        if kind != "MemoryIndex" and self._is_refused(usage):
+            limit = NAMESPACE_BYTES if usage.total > NAMESPACE_BYTES else SMALL_BYTES
+            raise NamespaceFullError(reading(owner[0]), owner[0], limit)
         if index is None or usage.missing:
             return None
         found = {entry.name: entry for entry in index.get(owner, ()) if entry.uid not in gone}
@@ -172,6 +203,17 @@ class ObjectCache:
         for one in (namespace,) if namespace else tuple(self._usage):
             for uid in deleted:
                 self.forget(kind, one, uid)
+
+    def _is_refused(self, usage: _Usage) -> bool:
+        """Return whether a namespace is beyond its limit, or was displaced and would not fit in."""
+        displaced = bool(usage.missing) and self._held - usage.held + usage.total > TOTAL_BYTES
+        return usage.total > NAMESPACE_BYTES or (displaced and usage.total > SMALL_BYTES)
+
+    def _make_room(self) -> None:
+        while self._held > TOTAL_BYTES:
+            largest = max(self._usage.values(), key=lambda usage: usage.held)
+            self._held -= largest.held
+            largest.drop()
 
     def _index(self, kind: str, namespace: str) -> tuple[Index | None, frozenset[str]]:
         scope = self._scopes.get(namespace) or self._scopes.get("")

@@ -49,9 +49,11 @@ _CONTROLLERS = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass
 class Entry:
     """One watched object. `version` is its resourceVersion, which changes with each write; `content` is its JSON.
+
+    The cache empties the content of an object that it drops, and asks the API server for the object then.
 
     `refers_to` is the MemoryIndex whose embedder a MemoryIndex names instead of its own. In the entry of a Deployment
     it is the one whose embedder the sync worker still calls, as during a swap away from it.

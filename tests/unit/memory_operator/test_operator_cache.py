@@ -11,6 +11,7 @@ from kopf._cogs.structs.bodies import Body
 from kopf._core.engines.indexing import OperatorIndexers
 
 from memory_operator.clients.kube import LISTED_BYTES, KubeError, NamespaceFullError
+from memory_operator.controller import cache as cache_of_operator
 from memory_operator.controller.cache import (
     LATEST_SECONDS,
     NAMESPACE_BYTES,
@@ -175,6 +176,56 @@ def test_a_namespace_beyond_its_limit_is_refused_alone_and_read_from_the_api_ser
     assert watches.cache.find("Service", KEY) is None, "one of its objects was not kept"
     watches.show("Service", large[-1])
     assert len(watches.cache.find("Service", KEY) or ()) == len(large) - 2, "all of them are kept now"
+
+
+def in_namespace(namespace: str, size: int) -> dict[str, Any]:
+    return service("s", size=size, namespace=namespace, uid=f"uid in {namespace}")
+
+
+@pytest.mark.promise("operator-shared-fairly")
+@pytest.mark.finding("security S14")
+@pytest.mark.finding("security S3")
+def test_small_namespaces_are_served_whatever_many_large_ones_take_together(
+    watches: Watches, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever may create namespaces stays below the limit of each, and takes all of the memory with twelve."""
+    monkeypatch.setattr(cache_of_operator, "TOTAL_BYTES", 100_000)
+    monkeypatch.setattr(cache_of_operator, "SMALL_BYTES", 5_000)
+    watches.show("Service", in_namespace("team", 1_000))
+    large = [in_namespace(f"large-{number}", 20_000) for number in range(12)]
+    for item in large:
+        watches.show("Service", item)
+    watches.show("Service", in_namespace("later", 4_000))
+    for namespace in ("team", "later"):
+        assert len(watches.cache.find("Service", (namespace, "mem")) or ()) == 1, "it is cached as before"
+    index = watches.indexers["Service"].index
+    assert sum(len(entry.content) for owner in index for entry in index[owner]) <= 100_000
+
+    def refused(item: dict[str, Any]) -> bool:
+        try:
+            watches.cache.find("Service", (item["metadata"]["namespace"], "mem"))
+        except NamespaceFullError:
+            return True
+        return False
+
+    assert sum(map(refused, large)) >= 7
+    for item in large[1:]:
+        watches.delete("Service", item)
+    assert not refused(large[0])
+    watches.show("Service", large[0])
+    assert len(watches.cache.find("Service", ("large-0", "mem")) or ()) == 1, "there is room for it again"
+
+
+@pytest.mark.promise("operator-shared-fairly")
+def test_a_small_namespace_that_others_displace_is_read_from_the_api_server(
+    watches: Watches, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cache_of_operator, "TOTAL_BYTES", 10_000)
+    monkeypatch.setattr(cache_of_operator, "SMALL_BYTES", 5_000)
+    for namespace, size in (("team", 3_000), ("a", 2_500), ("b", 2_500), ("c", 2_500)):
+        watches.show("Service", in_namespace(namespace, size))
+    assert watches.cache.find("Service", KEY) is None, "the largest is not kept, and not refused either"
+    assert watches.cache.find("Service", ("a", "mem"))
 
 
 @pytest.mark.promise("operator-shared-fairly")
