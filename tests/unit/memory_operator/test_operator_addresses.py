@@ -11,7 +11,7 @@ from memory_operator.api.reasons import Reason
 from memory_operator.clients.database import DatabaseClient
 from memory_operator.clients.destinations import CACHED_SECONDS, Destinations
 from memory_operator.clients.kube import KubeError
-from memory_operator.clients.resolver import THREADS_OF_A_NAMESPACE, NameResolver, UnresolvedError
+from memory_operator.clients.resolver import THREADS, THREADS_OF_A_NAMESPACE, NameResolver, UnresolvedError
 from memory_operator.reconcile.authorization.addresses import is_forbidden, is_listed, service_addresses, service_of
 from memory_operator.reconcile.authorization.permissions import Permitted
 from memory_operator.reconcile.facts import Problem
@@ -233,6 +233,23 @@ async def test_names_that_nobody_answers_for_delay_no_other_namespace(names: Nam
     await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), WAIT_SECONDS)
     assert await asyncio.wait_for(resolver.addresses("team", "fast"), WAIT_SECONDS) == ("10.9.9.9", "127.0.0.1")
     assert len(names.asked) == THREADS_OF_A_NAMESPACE + 1
+    resolver.close()
+
+
+@pytest.mark.promise("names-delay-nobody-else")
+@pytest.mark.finding("security S3")
+async def test_silent_names_of_many_namespaces_together_do_not_delay_a_name_that_was_answered(names: Names) -> None:
+    """Whoever may create namespaces takes with them every thread for names of which nothing is known."""
+    resolver = NameResolver(names, seconds=WAIT_SECONDS)
+    assert await resolver.addresses("team", "fast")
+    waiting = [asyncio.create_task(resolver.addresses(f"hostile-{n}", f"slow{n}")) for n in range(THREADS + 9)]
+    for _ in range(THREADS):
+        assert await asyncio.to_thread(names.blocked.acquire, timeout=WAIT_SECONDS)
+    for _ in range(2):
+        assert await asyncio.wait_for(resolver.addresses("team", "fast"), WAIT_SECONDS / 10)
+    for task in waiting:
+        task.cancel()
+    await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), WAIT_SECONDS)
     resolver.close()
 
 
