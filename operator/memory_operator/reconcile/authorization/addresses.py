@@ -3,9 +3,10 @@
 The operator reaches addresses that the author may not: nodes, their metadata service, other teams' networks. Therefore
 a host must be a Service of the cluster that Kubernetes itself fills with pods, or a host that whoever installs the
 operator has listed. A Service of the type ExternalName is a name for any host, and the endpoints of a Service without a
-selector are whatever somebody wrote: neither is such a Service. A listed host may have any address but those of the
-operator's own pod and node, of their link, of a metadata service, and of the Kubernetes API server's Service. An
-address may be listed as it is; other nodes, and what answers for the API server behind its Service, are not known here.
+selector are whatever somebody wrote: neither is such a Service. Whoever may write EndpointSlices can add endpoints to
+one, which is not read here (SECURITY.md says why). A listed host may have any address but those of the operator's own
+pod and node, of their link, of a metadata service, and of the Kubernetes API server's Service. An address may be listed
+as it is; other nodes, and what answers for the API server behind its Service, are not known here.
 """
 
 import re
