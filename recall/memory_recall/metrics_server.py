@@ -1,4 +1,6 @@
-"""Serves metrics to Prometheus, and whether the process lives, from one thread and a fixed number of connections.
+"""Serves metrics to Prometheus, and to the kubelet whether the process lives and whether it is ready.
+
+All is served from one thread and a fixed number of connections.
 
 Any pod may open connections to this port. The server of `prometheus_client` starts a thread for each and keeps idle
 ones for ever. Here one thread with an event loop of its own serves all, so that metrics are answered while the event
@@ -17,9 +19,7 @@ from dataclasses import dataclass
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, choose_encoder
 
-_PATH, _HEALTH_PATH = b"/metrics", b"/healthz"
-
-_STANDING = b"503 Service Unavailable"
+_PATH, _HEALTH_PATH, _READINESS_PATH = b"/metrics", b"/healthz", b"/readyz"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,8 @@ class MetricsServer:
     """Answers `GET /metrics` on a port with the metrics of a registry until it is closed. With port 0, any is used.
 
     Without a host, it answers at every address of the machine, of IPv6 and of IPv4, since Prometheus is another pod.
-    With `is_alive`, it answers `GET /healthz`, too: 200 while that returns True, and 503 while it returns False.
+    With `is_alive`, it answers `GET /healthz`, too: 200 while that returns True, and 503 while it returns False. With
+    `is_ready`, it answers `GET /readyz` in the same way. Both are called in the server's thread.
 
     Raises:
         OSError: the port cannot be opened.
@@ -50,10 +51,15 @@ class MetricsServer:
         *,
         host: str | None = None,
         is_alive: Callable[[], bool] | None = None,
+        is_ready: Callable[[], bool] | None = None,
         limits: ServerLimits | None = None,
     ) -> None:
         self._registry = registry
-        self._is_alive = is_alive
+        self._checks: dict[bytes, tuple[Callable[[], bool], bytes, bytes]] = {}  # with the bodies for True and False
+        if is_alive is not None:
+            self._checks[_HEALTH_PATH] = is_alive, b"alive\n", b"standing still\n"
+        if is_ready is not None:
+            self._checks[_READINESS_PATH] = is_ready, b"ready\n", b"waiting\n"
         self._limits = limits or ServerLimits()
         self._connections: dict[asyncio.StreamWriter, None] = {}  # that which waits longest comes first
         self._loop = asyncio.new_event_loop()
@@ -130,9 +136,10 @@ class MetricsServer:
     def _page(self, method: bytes, path: bytes, accept: str) -> tuple[bytes, str, bytes]:
         if method not in {b"GET", b"HEAD"}:
             return b"405 Method Not Allowed\r\nAllow: GET, HEAD", "text/plain", b"Only GET is answered.\n"
-        if path == _HEALTH_PATH and self._is_alive is not None:
-            alive = self._is_alive()
-            return (b"200 OK", "text/plain", b"alive\n") if alive else (_STANDING, "text/plain", b"standing still\n")
+        if path in self._checks:
+            check, yes, no = self._checks[path]
+            status, said = (b"200 OK", yes) if check() else (b"503 Service Unavailable", no)
+            return status, "text/plain", said
         if path != _PATH:
             return b"404 Not Found", "text/plain", b"The metrics are at /metrics.\n"
         try:

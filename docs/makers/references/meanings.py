@@ -18,7 +18,10 @@ CONDITIONS: dict[ConditionType, str] = {
         "No roll-out is under way, a pod is ready, and it serves the file that the vectors were made with; or the "
         "external embedder can be used."
     ),
-    ConditionType.BACKFILLED: "The sync worker runs, and no row is pending or so few that it embeds them.",
+    ConditionType.BACKFILLED: (
+        "The sync worker has reached the database and an embedder of the active model, waits for neither of them, and "
+        "no row is pending or so few that it embeds them."
+    ),
     ConditionType.INDEX_READY: ("Postgres reports the HNSW index as valid, and it has the parameters of `spec.index`."),
     ConditionType.MODEL_ACTIVE: "The model of `spec.embedding` is the active one, and nothing of a swap is left to do.",
     ConditionType.GRAPH_READY: (
@@ -42,7 +45,7 @@ REASONS: dict[Reason, str] = {
     Reason.MIGRATED: "The schema is at this operator's revision.",
     Reason.MIGRATING: "The Job that migrates the schema runs.",
     Reason.AVAILABLE: "The embedder serves.",
-    Reason.STARTING: "A Deployment has no ready pod yet.",
+    Reason.STARTING: "A Deployment has no ready pod yet, or a sync worker waits that had been ready.",
     Reason.ROLLING_OUT: "A Deployment replaces its pods.",
     Reason.SCALED_TO_ZERO: "Nothing is queued, and `minReplicas: 0` let the embedder's last pod go.",
     Reason.COMPLETE: "Every row that may have a vector has one.",
@@ -126,7 +129,10 @@ REASONS: dict[Reason, str] = {
     Reason.EMBEDDER_REJECTED: "The embedder refuses texts that the model should take.",
     Reason.MODEL_MISMATCH: "The embedder serves, or the specification names, another file than the vectors' one.",
     Reason.QUARANTINED_ROWS: "Every row has a vector but those that were given up: refused, or failed repeatedly.",
-    Reason.SYNC_NOT_PROGRESSING: "The sync worker runs, and embeds none of the pending rows.",
+    Reason.SYNC_NOT_PROGRESSING: (
+        "The sync worker runs, and embeds none of the pending rows, or waits for the database or for an embedder "
+        "of the active model."
+    ),
     Reason.GRAPH_NOT_PROGRESSING: "The sync worker runs, and links none of the changed memories to their concepts.",
     Reason.EMBEDDER_UNAVAILABLE: "The embedder's Deployment is missing, serves another model, or does not answer.",
     Reason.EXTERNAL_UNREACHABLE: "The external embedder does not answer, or not as an embedder does.",

@@ -266,6 +266,7 @@ def pod_facts(pod: Manifest, controllers: Collection[str] = (), limits: Mapping[
         created_at=_created_at(meta),
         unprepared_since=_unprepared_since(status),
         choices=recorded_choices(pod),
+        unready_since=_unready_since(status),
     )
 
 
@@ -283,6 +284,11 @@ def _unprepared_since(status: Mapping[str, Any]) -> datetime | None:
     if status.get("phase") != "Pending" or not (scheduled and unprepared):
         return None
     return max(parse_timestamp(one["lastTransitionTime"]) for one in (scheduled, unprepared))
+
+
+def _unready_since(status: Mapping[str, Any]) -> datetime | None:
+    unready = _condition(status, "Ready", "False")
+    return parse_timestamp(unready["lastTransitionTime"]) if status.get("phase") == "Running" and unready else None
 
 
 def _condition(status: Mapping[str, Any], kind: str, truth: str = "True") -> Mapping[str, Any]:

@@ -150,6 +150,7 @@ class PodFacts:
         unprepared_since: the time since which the pod has had a node without its volumes and network being ready; None
             if they are ready, or if Kubernetes does not tell, as before its version 1.29.
         choices: what the author has chosen for it that takes a permission.
+        unready_since: the time since which the pod has run without being ready; None if it is ready or does not run.
     """
 
     name: str
@@ -163,6 +164,7 @@ class PodFacts:
     created_at: datetime | None = None
     unprepared_since: datetime | None = None
     choices: tuple[Choice, ...] = ()
+    unready_since: datetime | None = None
 
 
 @dataclass(frozen=True)

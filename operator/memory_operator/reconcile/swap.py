@@ -91,7 +91,9 @@ def plan_swap(context: Context, *, before: Steps, replicas: int) -> Steps:
         **before,
         ConditionType.SCHEMA_READY: schema,
         ConditionType.EMBEDDER_READY: embedder,
-        ConditionType.BACKFILLED: _sync(context, facts, schema=schema.verdict, withdrawn=withdrawn),
+        ConditionType.BACKFILLED: _sync(
+            context, facts, schema=schema.verdict, embedder=embedder.verdict, withdrawn=withdrawn
+        ),
         ConditionType.INDEX_READY: Step(VALID_INDEX if facts.index.valid else Verdict.no(Reason.WAITING, no_index)),
         ConditionType.MODEL_ACTIVE: swap,
     }
@@ -116,7 +118,7 @@ def plan_model(context: Context, *, steps: Steps) -> Steps:
     return {**steps, ConditionType.MODEL_ACTIVE: step}
 
 
-def _sync(context: Context, facts: DatabaseFacts, *, schema: Verdict, withdrawn: str) -> Step:
+def _sync(context: Context, facts: DatabaseFacts, *, schema: Verdict, embedder: Verdict, withdrawn: str) -> Step:
     """Return the step of Backfilled: whether new rows get vectors of the active model, and who embeds them.
 
     The sync worker has no pod while a backfill Job runs that was started before the swap. If texts may no longer be
@@ -144,7 +146,7 @@ def _sync(context: Context, facts: DatabaseFacts, *, schema: Verdict, withdrawn:
         state = "is set up for another model" if other_model else "is missing"
         message = f"Deployment {index.namespace}/{name} {state}; new rows wait until the swap has ended."
         return Step(Verdict.no(Reason.WAITING, message))
-    return Step(sync_verdict(context, facts.rows), actions)
+    return Step(sync_verdict(context, facts.rows, embedder=embedder), actions)
 
 
 def _swap(

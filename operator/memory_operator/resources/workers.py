@@ -26,6 +26,8 @@ from memory_recall.embedding.apis import EmbedderApi
 from memory_recall.schema.claims_sql import TableClaim
 
 METRICS_PORT = 9090
+READINESS_PERIOD_SECONDS = 3
+OUTAGE_SECONDS = 30  # of database or embedder, until a sync worker that was ready is not; most failovers are shorter
 GRAPH = "graph"  # the component of the Jobs that enable and disable the concept graph
 GATE_DIRECTORY = "/var/run/memory-index-gate"
 WORKER_RESOURCES = {"requests": {"cpu": "50m", "memory": "128Mi"}, "limits": {"memory": "512Mi"}}
@@ -262,9 +264,10 @@ def sync_deployment(index: MemoryIndex, images: Images, *, replicas: int) -> Man
     container = pod["spec"]["containers"][0]
     # No liveness probe: a thread of its own serves the metrics, and whether the work gets on is judged by its results.
     container["readinessProbe"] = {
-        "httpGet": {"path": "/metrics", "port": "metrics"},
-        "periodSeconds": 3,
+        "httpGet": {"path": "/readyz", "port": "metrics"},
+        "periodSeconds": READINESS_PERIOD_SECONDS,
         "timeoutSeconds": 5,
+        "failureThreshold": OUTAGE_SECONDS // READINESS_PERIOD_SECONDS,
     }
     manifest = with_fingerprint(
         {

@@ -19,6 +19,7 @@ from memory_recall.indexing.companions.warming import Warmer
 from memory_recall.indexing.dry_run import dry_run
 from memory_recall.indexing.embedders import directory_of, document_embedder
 from memory_recall.indexing.progress import BarProgress, LogProgress, Tally, WorkerMetrics
+from memory_recall.indexing.readiness import Readiness
 from memory_recall.indexing.sync import sync
 from memory_recall.indexing.worker import WorkerPlan, run_until_stopped
 from memory_recall.settings import Settings
@@ -100,15 +101,15 @@ async def _backfill(settings: Settings) -> BackfillResult:
 
 
 async def _sync(settings: Settings) -> dict[str, Any]:
-    metrics = WorkerMetrics()
-    metrics.serve(settings.metrics_port)
+    metrics, readiness = WorkerMetrics(), Readiness()
+    metrics.serve(settings.metrics_port, is_ready=readiness.is_ready)
     plan, source = WorkerPlan.from_settings(settings, partitioned=False), settings.dsn()
     progress = LogProgress(metrics, worker="sync")
     parameters = IndexParameters(settings.index.m, settings.index.ef_construction)
     checker = IndexChecker(parameters, INDEX_MIN_RECALL, _INDEX_CHECK_SECONDS)
 
     async with (
-        document_embedder(settings, progress) as embedder,
+        document_embedder(settings, readiness.watched(progress)) as embedder,
         directory_of(settings, embedder, progress) as directory,
     ):
 
@@ -120,6 +121,7 @@ async def _sync(settings: Settings) -> dict[str, Any]:
                 poll_seconds=_POLL_SECONDS,
                 progress=progress,
                 stop=stop,
+                readiness=readiness,
                 companions=(
                     partial(maintain_standby, source, directory, plan, progress),
                     partial(maintain_graph, source, plan, progress),

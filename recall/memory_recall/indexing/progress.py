@@ -6,6 +6,7 @@ embedder do.
 
 import math
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from types import TracebackType
@@ -147,10 +148,13 @@ class WorkerMetrics:
         if what is Awaited.EMBEDDER:
             self._unauthorized.set(0)
 
-    def serve(self, port: int) -> None:
-        """Serve the metrics over HTTP on `port` until the process ends, or do nothing if the port is 0."""
+    def serve(self, port: int, *, is_ready: Callable[[], bool] | None = None) -> None:
+        """Serve the metrics over HTTP on `port` until the process ends, or do nothing if the port is 0.
+
+        With `is_ready`, whether the worker is ready is answered there, too.
+        """
         if port:
-            MetricsServer(self.registry, port)
+            MetricsServer(self.registry, port, is_ready=is_ready)
 
 
 class Progress(OutageListener, Protocol):

@@ -20,6 +20,7 @@ from memory_recall.indexing.document_embedder import DocumentEmbedder
 from memory_recall.indexing.embedders import EmbedderDirectory
 from memory_recall.indexing.pipeline import FRESH, Pipeline, sleep_unless
 from memory_recall.indexing.progress import Progress, Tally
+from memory_recall.indexing.readiness import Readiness
 from memory_recall.indexing.retry import wait_until_served
 from memory_recall.indexing.usual_cosine import UsualCosineKeeper
 from memory_recall.indexing.worker import WorkerPlan, build_pipeline, confirm_context, worker_session, writer_session
@@ -82,12 +83,13 @@ async def sync(
     progress: Progress,
     stop: asyncio.Event,
     companions: Sequence[Companion] = (),
+    readiness: Readiness | None = None,
 ) -> Tally:
     """Embed rows as they become pending, until `stop` is set; batches that are under way then are finished first.
 
     When a model swap makes another model active, the worker continues with that model. `companions` are coroutine
     functions that run at the same time, such as the filling of the standby column. Each is given `stop`, which is also
-    set when the worker ends with an error.
+    set when the worker ends with an error. `readiness` is told whether the worker could embed a new row.
 
     Raises:
         SchemaBehind, ModelMismatch, DimensionMismatch: the schema is not complete, or no embedder serves the active
@@ -95,7 +97,7 @@ async def sync(
         DatabaseUnreachable, EmbedderUnavailable, EmbedderUnauthorized: an outage, or the lack of the right API key,
             lasted longer than the limit.
     """
-    worker = _Sync(source, directory, replace(plan, awaits_key=True), progress, stop)
+    worker = _Sync(source, directory, replace(plan, awaits_key=True), progress, stop, readiness or Readiness())
 
     async def work() -> None:
         try:
@@ -130,19 +132,29 @@ class _Sync:
     plan: WorkerPlan
     progress: Progress
     stop: asyncio.Event
+    readiness: Readiness
     wakeup: Wakeup = field(default_factory=Wakeup)
     tally: Tally = field(default_factory=Tally)
+    embedding: Progress = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Watch the waits for the embedder apart from those of the two sessions."""
+        self.embedding = self.readiness.watched(self.progress)
 
     async def run(self, poll_seconds: float) -> None:
         """Embed rows with the active model, and with each model that becomes active later, until `stop` is set."""
-        reader = worker_session(self.source, self.plan, self.progress, name="memory-sync", prepare=self._prepare)
-        async with reader, writer_session(self.source, self.plan, self.progress) as writer:
+        reading, writing = (self.readiness.watched(self.progress) for _ in range(2))
+        prepare = partial(self._prepare, progress=reading)
+        reader = worker_session(self.source, self.plan, reading, name="memory-sync", prepare=prepare)
+        async with reader, writer_session(self.source, self.plan, writing) as writer:
             while not self.stop.is_set():
-                await self._serve(await self._prepared(reader, writer), reader, poll_seconds)
+                prepared = await self._prepared(reader, writer)
+                with self.readiness.prepared():
+                    await self._serve(prepared, reader, poll_seconds)
 
-    async def _prepare(self, connection: Connection) -> None:
+    async def _prepare(self, connection: Connection, progress: Progress) -> None:
         table = await describe(connection, self.plan.table)
-        await leases_sql.lease_sync(connection, table, self.progress)
+        await leases_sql.lease_sync(connection, table, progress)
         await self.wakeup.listen(connection, table.name)
 
     async def _serve(self, prepared: _Prepared, reader: Session, poll_seconds: float) -> None:
@@ -181,7 +193,7 @@ class _Sync:
             embedder,
             self.plan,
             sessions=(reader, writer),
-            progress=self.progress,
+            progress=self.embedding,
             stop=self.stop,
             tally=self.tally,
             writes=FRESH,
@@ -190,5 +202,5 @@ class _Sync:
 
     async def _wait_until_served(self, embedder: DocumentEmbedder) -> ServedModel:
         return await wait_until_served(
-            embedder, self.progress, self.plan.outage_timeout, awaits_key=self.plan.awaits_key
+            embedder, self.embedding, self.plan.outage_timeout, awaits_key=self.plan.awaits_key
         )

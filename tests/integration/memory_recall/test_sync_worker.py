@@ -15,6 +15,7 @@ from memory_recall.indexing import leases_sql
 from memory_recall.indexing import sync as sync_worker
 from memory_recall.indexing.embedders import EmbedderDirectory
 from memory_recall.indexing.pipeline import Pipeline
+from memory_recall.indexing.readiness import Readiness
 from memory_recall.indexing.sync import sync
 from memory_recall.postgres.connection import Connection, DsnText
 from memory_recall.schema.table import MemoryTable
@@ -24,7 +25,9 @@ NEVER = 3600.0
 
 
 @asynccontextmanager
-async def running(bench: Workbench, *, poll_seconds: float) -> AsyncIterator[asyncio.Task[object]]:
+async def running(
+    bench: Workbench, *, poll_seconds: float, readiness: Readiness | None = None
+) -> AsyncIterator[asyncio.Task[object]]:
     async with (
         bench.client() as client,
         EmbedderDirectory(client, EmbedderClient, model="tiny", url=client.base_url) as directory,
@@ -37,6 +40,7 @@ async def running(bench: Workbench, *, poll_seconds: float) -> AsyncIterator[asy
                 poll_seconds=poll_seconds,
                 progress=bench.ear,
                 stop=bench.stop,
+                readiness=readiness,
             )
         )
         try:

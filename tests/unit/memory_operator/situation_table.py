@@ -60,6 +60,9 @@ SERVING = DeploymentFacts(replicas=1, ready=1, current=True, updated=1, image="e
 LOADING = replace(SERVING, ready=0)
 ROLLING = replace(SERVING, current=False)  # the new pod is not ready, the old one is
 NEW_POD = PodFacts("mem-embedder-new", "embedder", created_at=START + timedelta(seconds=9))
+WAITING: dict[str, Any] = {
+    "sync": LOADING, "pods": (PodFacts("mem-sync-x", "sync", running=True, unready_since=START),)
+}  # fmt: skip
 NO_POD = DeploymentFacts(replicas=0, ready=0, current=True)
 FILE, OTHER_FILE = "sha256:" + "a" * 64, "sha256:" + "b" * 64
 RECORDED = replace(FULL, active_model=replace(MODEL, digest=FILE, pooling="mean"))
@@ -342,6 +345,12 @@ ROWS = (
               {"database": FILLED, "sync": LOADING, **pods("sync", Reason.UNSCHEDULABLE)}, lasts=LATE, **NO_VECTOR),
     Situation("sync that is being rolled out", "False", "RollingOut", IN_PROGRESS,
               {"sync": replace(ROLLING, ready=0, updated=0)}, **NO_VECTOR),
+    Situation("sync that waits for its database or embedder", "False", "Starting", IN_PROGRESS, WAITING, **NO_VECTOR,
+              **no(BACKFILLED, "Starting")),
+    Situation("sync that waits for longer than its roll-out may take", "False", "SyncNotProgressing", IN_PROGRESS,
+              {**WAITING, "sync": replace(LOADING, deadline_exceeded=True)}, lasts=LATE, **NO_VECTOR),
+    Situation("sync that waits for an embedder without pods", "False", "ScaledToZero", IN_PROGRESS,
+              {**WAITING, "embedder": NO_POD}, ZERO, **NO_RECALL, **no(BACKFILLED, "ScaledToZero")),
     Situation("sync that was deleted", "False", "Starting", IN_PROGRESS, {"sync": None}, **NO_VECTOR),
     Situation("rows that were given up", "True", "Ready", CURRENT,
               db(rows=RowCounts(total=10, embedded=9, quarantined=1)), **yes(BACKFILLED, "QuarantinedRows")),

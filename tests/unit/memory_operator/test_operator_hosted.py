@@ -151,6 +151,16 @@ def test_a_refused_key_is_reported_with_its_remedy_until_the_sync_worker_has_ano
             assert plan.requeue_after <= 10, "a changed Secret causes no event"
 
 
+def test_a_sync_worker_that_is_not_ready_for_its_refused_key_says_so(world: World) -> None:
+    cluster = hosted_cluster(world)
+    waits = PodFacts("mem-sync-0", "sync", running=True, unready_since=world.now)
+    observed = cluster.observe()
+    assert observed.sync
+    facts = {**vars(observed), "sync": replace(observed.sync, ready=0), "pods": (waits,), "key_refused": True}
+    found = condition(world.decide(cluster.index, **facts), "Backfilled")
+    assert (found["status"], found["reason"]) == ("False", "EmbedderUnauthorized")
+
+
 def test_a_backfill_that_the_provider_refused_says_so_and_is_tried_again(world: World) -> None:
     cluster = hosted_cluster(world)
     cluster.change(rows=RowCounts(total=5000, pending=5000))

@@ -2,6 +2,7 @@
 
 import base64
 import json
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import InvalidSpecError, parse
 from memory_operator.clients import object_facts
 from memory_operator.reconcile.facts import Credentials, JobState, Problem
-from tests.unit.memory_operator.conftest import World
+from tests.unit.memory_operator.conftest import START, World
 
 PASSWORD = "s3cret-pa55word"
 
@@ -338,6 +339,16 @@ def test_a_model_that_cannot_be_copied_has_another_reason_than_a_crash() -> None
 )
 def test_a_pod_that_has_ended_is_recognised(phase: str, ended: bool) -> None:
     assert object_facts.pod_facts(pod(phase=phase)).ended is ended
+
+
+@pytest.mark.parametrize(
+    ("phase", "ready", "since"), [("Running", "False", START), ("Running", "True", None), ("Pending", "False", None)]
+)
+def test_only_a_pod_that_runs_without_being_ready_is_unready_since_a_time(
+    phase: str, ready: str, since: datetime | None
+) -> None:
+    conditions = [{"type": "Ready", "status": ready, "lastTransitionTime": START.isoformat()}]
+    assert object_facts.pod_facts(pod(phase=phase, conditions=conditions)).unready_since == since
 
 
 def test_a_healthy_pod_has_no_problem() -> None:

@@ -187,6 +187,17 @@ def test_every_worker_that_embeds_is_scraped(world: World, name: str) -> None:
     assert [str(one["port"]) for one in reading["ports"]] == [port]
 
 
+def test_a_sync_worker_is_scraped_beside_its_readiness_and_loses_that_after_half_a_minute(world: World) -> None:
+    """A failover of seconds does not make an object flap whose rows only wait for it."""
+    template = BUILDERS["sync-deployment"](world)["spec"]["template"]
+    probe = template["spec"]["containers"][0]["readinessProbe"]
+    assert (probe["httpGet"]["path"], template["metadata"]["annotations"]["prometheus.io/path"]) == (
+        "/readyz",
+        "/metrics",
+    )
+    assert probe["periodSeconds"] * probe["failureThreshold"] == 30
+
+
 @pytest.mark.promise("model-download-bounded")
 def test_the_volume_of_a_copied_model_cannot_fill_the_nodes_disk(world: World) -> None:
     (volume,) = [

@@ -266,15 +266,21 @@ def test_without_a_host_the_metrics_are_served_at_every_address(host: str) -> No
     server.close()
 
 
-@pytest.mark.parametrize(("alive", "status"), [(True, 200), (False, 503), (None, 404)])
-def test_the_health_check_says_whether_the_process_lives_where_it_knows_it(alive: bool | None, status: int) -> None:
+@pytest.mark.parametrize(("path", "check"), [("/healthz", "is_alive"), ("/readyz", "is_ready")])
+@pytest.mark.parametrize(("holds", "status"), [(True, 200), (False, 503), (None, 404)])
+def test_a_probe_is_answered_by_its_check_where_the_process_has_one(
+    path: str, check: str, holds: bool | None, status: int
+) -> None:
     """It is answered by the thread of the metrics, also while the process's own event loop stands still."""
-    is_alive = None if alive is None else lambda: alive
-    server = MetricsServer(CollectorRegistry(), 0, host=HOST, is_alive=is_alive)
+    checks: dict[str, Callable[[], bool]] = {} if holds is None else {check: lambda: holds}
+    registry = CollectorRegistry()
+    Gauge("memory_test", "A test.", registry=registry)
+    server = MetricsServer(registry, 0, host=HOST, **checks)  # type: ignore[arg-type]  # only these
     connection = HTTPConnection(HOST, server.port, timeout=30)
-    connection.request("GET", "/healthz")
+    connection.request("GET", path)
     assert connection.getresponse().status == status
     connection.close()
+    assert "memory_test" in scraped(server)
     server.close()
 
 

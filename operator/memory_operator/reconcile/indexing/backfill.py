@@ -3,10 +3,11 @@
 Until the HNSW index exists, the Job embeds every pending row, because building the index in bulk afterwards is far
 cheaper than inserting row by row. Later the Job runs only if there are more pending rows than the single sync worker
 should embed. The Job and the sync worker never run at the same time. While the sync worker is responsible, the
-condition holds only if the sync worker runs, because otherwise the next new row would get no vector.
+condition holds only if the sync worker is ready, because otherwise the next new row would get no vector. It is ready
+once it has reached the database and an embedder of the active model, and until it waits for one of them again.
 """
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from memory_operator.api.conditions import Verdict
 from memory_operator.api.embedder import COMPONENT
@@ -23,6 +24,8 @@ from memory_recall.status import DatabaseFacts, RowCounts
 
 BACKFILL_MIN_ROWS = 200
 IDLE_LIMIT = timedelta(seconds=120)  # of a sync worker while rows are pending; its longest retry pauses for 10 s
+# A pod that runs and waits has no fault of its own, although the roll-out that made it does not end in time.
+_WITHOUT_READY_POD = {Reason.STARTING, Reason.PROGRESS_DEADLINE_EXCEEDED}
 
 
 def plan_backfill(context: Context, *, schema: Verdict, embedder: Verdict) -> Step:
@@ -35,7 +38,7 @@ def plan_backfill(context: Context, *, schema: Verdict, embedder: Verdict) -> St
     sync = workers.sync_deployment(index, context.images, replicas=0 if bulk else 1)
     if not bulk:
         changes = template_drifted(observed, sync)
-        step = Step(sync_verdict(context, facts.rows, changes=changes))
+        step = Step(sync_verdict(context, facts.rows, embedder=embedder, changes=changes))
     elif active_job(observed.jobs_of("backfill")) or _is_model_served(index, observed, embedder):
         request = JobRequest("backfill", workers.backfill_job, Reason.BACKFILLING, "embeds the pending rows")
         step = plan_job(context, request)
@@ -62,25 +65,49 @@ def needs_backfill_job(rows: RowCounts, *, index_valid: bool, last_run: JobState
     return rows.pending >= BACKFILL_MIN_ROWS or (first_fill and (rows.pending > 0 or rows.without_words > 0))
 
 
-def sync_verdict(context: Context, rows: RowCounts, *, changes: bool = False) -> Verdict:
+def sync_verdict(context: Context, rows: RowCounts, *, embedder: Verdict, changes: bool = False) -> Verdict:
     """Return the verdict on Backfilled while the sync worker embeds.
 
-    `changes` says that the Deployment of the sync worker is being changed now.
+    `embedder` is the verdict on EmbedderReady. `changes` says that the Deployment of the sync worker is being changed
+    now.
     """
     index, observed = context.index, context.observed
     name = f"Deployment {index.namespace}/{index.name}-sync"
     if observed.sync is None:
         return Verdict.no(Reason.STARTING, f"{name} is being created.")
     obstacle = rollout_obstacle(name, observed.sync, observed.pods_of("sync"), changes=changes)
-    if obstacle or observed.key_refused:
+    waits_since = _waits_since(observed) if obstacle and obstacle.reason in _WITHOUT_READY_POD else None
+    if obstacle and waits_since is None:
+        return obstacle
+    if observed.key_refused:
         message = f"{name} waits, since its API key is lost or refused; {rows.pending} rows are pending."
-        return obstacle or Verdict.no(Reason.EMBEDDER_UNAUTHORIZED, message, index.key_remedy)
+        return Verdict.no(Reason.EMBEDDER_UNAUTHORIZED, message, index.key_remedy)
+    if waits_since:
+        return _waiting(name, embedder, context.now - waits_since)
     if rows.pending and observed.idle_since and context.now - observed.idle_since >= IDLE_LIMIT:
         seconds = IDLE_LIMIT.total_seconds()
         return Verdict.no(
             Reason.SYNC_NOT_PROGRESSING, f"{name} has embedded none of the pending rows for {seconds:g} s."
         )
     return _progress(rows)
+
+
+def _waits_since(observed: Observed) -> datetime | None:
+    """Return the time since which a pod of the sync worker's present template has run without being ready, or None."""
+    if observed.sync is None or not observed.sync.current:
+        return None
+    pods = [pod for pod in observed.pods_of("sync") if not pod.deleting]
+    return next((pod.unready_since for pod in pods if pod.unready_since), None)
+
+
+def _waiting(name: str, embedder: Verdict, lasts: timedelta) -> Verdict:
+    """Return the verdict on Backfilled while the sync worker runs and is not ready."""
+    if embedder.reason is Reason.SCALED_TO_ZERO:
+        return Verdict.no(Reason.SCALED_TO_ZERO, f"{name} waits for the embedder, which has no pods.")
+    message = f"{name} runs, and waits for the database or for an embedder that serves the active model"
+    if lasts < IDLE_LIMIT:
+        return Verdict.no(Reason.STARTING, f"{message}.")
+    return Verdict.no(Reason.SYNC_NOT_PROGRESSING, f"{message}, for more than {IDLE_LIMIT.total_seconds():g} s.")
 
 
 def _progress(rows: RowCounts) -> Verdict:
