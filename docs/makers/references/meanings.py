@@ -129,6 +129,7 @@ REASONS: dict[Reason, str] = {
     Reason.EMBEDDER_REJECTED: "The embedder refuses texts that the model should take.",
     Reason.MODEL_MISMATCH: "The embedder serves, or the specification names, another file than the vectors' one.",
     Reason.QUARANTINED_ROWS: "Every row has a vector but those that were given up: refused, or failed repeatedly.",
+    Reason.BACKFILL_NOT_PROGRESSING: "A backfill runs, and has embedded none of the pending rows for two minutes.",
     Reason.SYNC_NOT_PROGRESSING: (
         "The sync worker runs, and embeds none of the pending rows, or waits for the database or for an embedder "
         "of the active model."

@@ -192,6 +192,7 @@ class Reason(Enum):
     MODEL_MISMATCH = ("Serve the model that spec.embedding names.", True)
     QUARANTINED_ROWS = ("List them with `memory quarantine list`, retry with `memory quarantine retry`.", False)
 
+    BACKFILL_NOT_PROGRESSING = ("Read the log of the Job's pods.", False)
     SYNC_NOT_PROGRESSING = ("Read the log of the sync Deployment's pod.", False)
     GRAPH_NOT_PROGRESSING = (
         "Read the log of the sync Deployment's pod, and look in pg_stat_activity for transactions that lock memories.",

@@ -24,8 +24,9 @@ from memory_operator.resources.common import LABEL_CONFIG, Images
 
 FIRST_DELAY_SECONDS = 15
 LONGEST_DELAY_SECONDS = 300
-# With other work to do, what these would still make is outdated or incomplete.
-INTERRUPTIBLE = {"migrate", "index", "fetch", "graph"}
+# With other work to do, what these would still make is outdated or incomplete, or, as with the former address of an
+# embedder to which the workers' NetworkPolicy no longer lets a backfill, cannot be made any more.
+INTERRUPTIBLE = {"migrate", "index", "fetch", "graph", "backfill"}
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ from memory_operator.reconcile.context import Context
 from memory_operator.reconcile.embedder import delete_embedder, with_unused_gpu
 from memory_operator.reconcile.embedder_tls import certificate_obstacle
 from memory_operator.reconcile.facts import JobFacts, JobState, Observed, Problem
-from memory_operator.reconcile.indexing.backfill import sync_verdict
+from memory_operator.reconcile.indexing.backfill import standstill, sync_verdict
 from memory_operator.reconcile.indexing.hnsw import VALID_INDEX
 from memory_operator.reconcile.jobs import JobRequest, active_job, plan_job, pod_problem
 from memory_operator.reconcile.model_file.fetch import plan_fetch
@@ -140,8 +140,8 @@ def _sync(context: Context, facts: DatabaseFacts, *, schema: Verdict, embedder: 
     if backfill:
         problem = pod_problem(observed, "backfill") or missing_pod(index, backfill, context.now)
         activity = f"Job {backfill.name} embeds the pending rows for {active}"
-        running = Step(Verdict.no(Reason.BACKFILLING, f"{activity}."))
-        return replace(failed_step(problem, f"{activity}: ") if problem else running, actions=actions)
+        running = standstill(context, facts.rows, backfill) or Verdict.no(Reason.BACKFILLING, f"{activity}.")
+        return replace(failed_step(problem, f"{activity}: ") if problem else Step(running), actions=actions)
     if observed.sync is None or (other_model and observed.sync.replicas == 0):
         state = "is set up for another model" if other_model else "is missing"
         message = f"Deployment {index.namespace}/{name} {state}; new rows wait until the swap has ended."

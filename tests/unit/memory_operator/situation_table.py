@@ -87,6 +87,10 @@ EMPTY_TABLE = replace(EMPTY, extension_version="0.8.7")
 FILLED = replace(FULL, rows=RowCounts(total=1000, embedded=900, pending=100))
 OTHER_INDEX = replace(VALID_INDEX, ours=True, m=16, ef_construction=64)
 FULL_QUEUE = replace(FULL, rows=RowCounts(total=5000, pending=5000), index=NO_INDEX)
+EMBEDDING: dict[str, Any] = {
+    "database": FULL_QUEUE, "idle_since": START, **job("backfill"),
+    "pods": (PodFacts("mem-backfill-x", "backfill", running=True),),
+}  # fmt: skip
 NO_RECALL: dict[str, Any] = {"recall": False}
 NOTHING: dict[str, Any] = {"recall": False, "embeds": False}
 NO_VECTOR: dict[str, Any] = {"embeds": False}
@@ -315,6 +319,17 @@ ROWS = (
               **NO_RECALL),
     Situation("many rows at once", "False", "Backfilling", IN_PROGRESS,
               {"database": replace(FULL_QUEUE, index=VALID_INDEX), **job("backfill")}),
+    Situation("a backfill that embeds", "False", "Backfilling", IN_PROGRESS, EMBEDDING, lasts=LATE / 2, **NO_RECALL),
+    Situation("a backfill that has embedded nothing for two minutes", "False", "BackfillNotProgressing", IN_PROGRESS,
+              EMBEDDING, lasts=LATE, **NOTHING, **no(BACKFILLED, "BackfillNotProgressing")),
+    Situation("a backfill that makes words for two minutes", "False", "Backfilling", IN_PROGRESS,
+              {**EMBEDDING, "database": replace(FULL_QUEUE, rows=RowCounts(total=5, pending=5, without_words=5))},
+              lasts=LATE, **NO_RECALL),
+    Situation("a backfill that has just been started", "False", "Backfilling", IN_PROGRESS,
+              {**EMBEDDING, "jobs": (replace(job("backfill")["jobs"][0], created_at=START + timedelta(seconds=60)),)},
+              lasts=LATE, **NO_RECALL),
+    Situation("a backfill in a swap that has embedded nothing for two minutes", "False", "BackfillNotProgressing",
+              IN_PROGRESS, {**EMBEDDING, "sync": NO_POD}, edit=NEXT, lasts=LATE, **NOTHING),
     Situation("a backfill that no node has room for yet", "False", "Unschedulable", IN_PROGRESS,
               {"database": FULL_QUEUE, **job("backfill"), **pods("backfill", Reason.UNSCHEDULABLE)}, **NOTHING),
     Situation("a backfill that no node has room for", "False", "Unschedulable", FAILED,

@@ -85,9 +85,15 @@ def test_an_operator_upgrade_lets_a_running_job_end(world: World, component: str
 
 
 @pytest.mark.parametrize(
-    ("component", "spec"), [("index", {"index": {"m": 32}}), ("migrate", {"database": {"existingVectors": "Keep"}})]
+    ("component", "spec"),
+    [
+        ("index", {"index": {"m": 32}}),
+        ("migrate", {"database": {"existingVectors": "Keep"}}),
+        ("backfill", {"embedder": {"external": {"url": "http://e.ml.svc:8080"}}}),
+        ("backfill", {"backfill": {"parallelism": 3}}),
+    ],
 )
-def test_a_running_migration_or_index_build_is_replaced_where_other_work_is_wanted(
+def test_a_running_job_is_replaced_where_other_work_is_wanted(
     world: World, component: str, spec: dict[str, Any]
 ) -> None:
     old = workers.config_fingerprint(world.index(**spec), world.images, component)

@@ -15,7 +15,7 @@ from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import MemoryIndex
 from memory_operator.reconcile.context import Context
 from memory_operator.reconcile.embedder import mismatch
-from memory_operator.reconcile.facts import JobState, Observed
+from memory_operator.reconcile.facts import JobFacts, JobState, Observed
 from memory_operator.reconcile.jobs import JobRequest, active_job, plan_job
 from memory_operator.reconcile.plan import Step, apply_drifted, waiting_for
 from memory_operator.reconcile.rollout import pods_serve, rollout_obstacle, serves, template_drifted
@@ -23,7 +23,7 @@ from memory_operator.resources import workers
 from memory_recall.status import DatabaseFacts, RowCounts
 
 BACKFILL_MIN_ROWS = 200
-IDLE_LIMIT = timedelta(seconds=120)  # of a sync worker while rows are pending; its longest retry pauses for 10 s
+IDLE_LIMIT = timedelta(seconds=120)  # of a worker while rows are pending; its longest retry pauses for 10 s
 # A pod that runs and waits has no fault of its own, although the roll-out that made it does not end in time.
 _WITHOUT_READY_POD = {Reason.STARTING, Reason.PROGRESS_DEADLINE_EXCEEDED}
 
@@ -42,6 +42,9 @@ def plan_backfill(context: Context, *, schema: Verdict, embedder: Verdict) -> St
     elif active_job(observed.jobs_of("backfill")) or _is_model_served(index, observed, embedder):
         request = JobRequest("backfill", workers.backfill_job, Reason.BACKFILLING, "embeds the pending rows")
         step = plan_job(context, request)
+        running = active_job(observed.jobs_of("backfill"))
+        if running and not step.actions and step.verdict.reason is Reason.BACKFILLING:
+            step = Step(standstill(context, facts.rows, running) or step.verdict)
     else:
         step = Step(Verdict.no(Reason.WAITING, "Rows are pending; waiting for the embedder."))
     return Step(step.verdict, (*apply_drifted(observed, sync), *step.actions))
@@ -54,6 +57,22 @@ def _is_model_served(index: MemoryIndex, observed: Observed, embedder: Verdict) 
     live = observed.children.get(("Deployment", f"{index.name}-{COMPONENT}"))
     right_model = live is not None and serves(live, index.spec.embedding.model) and mismatch(index, observed) is None
     return right_model and pods_serve(observed.embedder)
+
+
+def standstill(context: Context, rows: RowCounts, job: JobFacts) -> Verdict | None:
+    """Return the verdict on Backfilled if the running backfill has embedded nothing for too long, or None.
+
+    While it makes the words of texts, it embeds nothing. The time before its pods run is not its own.
+    """
+    observed = context.observed
+    idle_since = observed.idle_since if rows.pending and not rows.without_words else None
+    if idle_since is None or not any(pod.running and not pod.deleting for pod in observed.pods_of("backfill")):
+        return None
+    if context.now - max(idle_since, job.created_at or idle_since) < IDLE_LIMIT:
+        return None
+    seconds = IDLE_LIMIT.total_seconds()
+    message = f"Job {job.name} has embedded none of the {rows.pending} pending rows for {seconds:g} s."
+    return Verdict.no(Reason.BACKFILL_NOT_PROGRESSING, message)
 
 
 def needs_backfill_job(rows: RowCounts, *, index_valid: bool, last_run: JobState | None) -> bool:
