@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.e2e.crd_objects import CUSTOM, DIGEST, EXTERNAL, PLAIN, REFERENCE, REMOVED, VOYAGE
+from tests.e2e.crd_objects import CUSTOM, DIGEST, EXTERNAL, LLAMA, PLAIN, REFERENCE, REMOVED, VOYAGE
 
 
 @dataclass(frozen=True)
@@ -528,8 +528,14 @@ FORBIDDEN_CHANGES = (
     Case(
         "a custom model's prefix",
         {**CUSTOM, "spec.embedding.queryPrefix": "query: "},
-        "pooling, maxTokens and prefixes of a custom model are immutable",
+        "pooling, maxTokens and prefixes of a model are immutable",
         before=CUSTOM,
+    ),
+    Case(
+        "an external model's prefix",
+        {**LLAMA, "spec.embedding.queryPrefix": "query: "},
+        "swap to another embedding.model (embedder.external.model may name the same one)",
+        before=LLAMA,
     ),
     Case(
         "a custom model's pooling",

@@ -48,6 +48,10 @@ VOYAGE: dict[str, Any] = {
         "apiKey": {"secretName": "voyage"},
     },
 }
+LLAMA: dict[str, Any] = {
+    "spec.embedding.model": "e5-large-de",
+    "spec.embedder.external": {"url": "http://llama.ml.svc:8080", "api": "OpenAI"},
+}
 PLAIN: dict[str, Any] = {"spec.database.cluster": REMOVED, "spec.database.extension": {"management": "Observe"}}
 REFERENCE: dict[str, Any] = {"spec.embedder": {"ref": {"name": "shared", "namespace": "ai"}}}
 EXTERNAL: dict[str, Any] = {"spec.embedder": {"external": {"url": "http://embedder.ml.svc:8080"}}}

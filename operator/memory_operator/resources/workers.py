@@ -62,6 +62,8 @@ def config_fingerprint(index: MemoryIndex, images: Images, component: str) -> st
         parts |= {name: value for name, value in column_settings(index).items() if value}
     elif component == "backfill":
         parts |= {"model": spec.embedding.model, "parallelism": spec.backfill.parallelism, "url": embedder_url(index)}
+        if _asked_options(index):
+            parts["options"] = _asked_options(index)
     elif component == "swap":
         gate = spec.swap.gate.model_dump(mode="json") if spec.swap.gate else None
         parts |= {"model": spec.embedding.model, "dimensions": spec.embedding.dimensions, "gate": gate}
@@ -227,7 +229,7 @@ def _next_key(index: MemoryIndex, served_by: ConfiguredEmbedder | None) -> list[
 
 
 def _asked_options(index: MemoryIndex) -> list[str]:
-    """Return the command options with the API of the next embedder and the model there, if it is of another make."""
+    """Return the command options with an embedder's API, model and prefixes there, if it is of another make."""
     options = embedder_options(index)
     if options.api is EmbedderApi.MEMORY_INDEX:
         return []

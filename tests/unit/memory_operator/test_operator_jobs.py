@@ -100,6 +100,20 @@ def test_a_running_job_is_replaced_where_other_work_is_wanted(
     assert replaced(decide(world, component, old, running=True), component)
 
 
+@pytest.mark.parametrize(
+    "asked", [{"api": "TEI"}, {"api": "OpenAI", "model": "org/other"}, {"api": "MemoryIndex"}], ids=str
+)
+def test_a_running_backfill_is_replaced_where_the_embedder_at_its_address_is_to_be_asked_otherwise(
+    world: World, asked: dict[str, str]
+) -> None:
+    """It would fill the table with vectors of the former interface, or of another model there."""
+    before, after = (
+        world.index(embedder={"external": {"url": "http://e.ml.svc:8080", **one}}) for one in ({"api": "OpenAI"}, asked)
+    )
+    works = {workers.work_of(workers.config_fingerprint(one, world.images, "backfill")) for one in (before, after)}
+    assert len(works) == 2
+
+
 def test_a_running_backfill_ends_its_work_for_the_former_configuration(world: World) -> None:
     old = workers.config_fingerprint(world.index(backfill={"batchSize": 8}), world.images, "backfill")
     assert not replaced(decide(world, "backfill", old, running=True), "backfill")
