@@ -44,7 +44,9 @@ from memory_operator.reconcile.rollout import (
 )
 from memory_operator.resources import embedder as resources
 from memory_operator.resources.network_policies import embedder_policy
+from memory_recall.embedding.apis import PREFIXED_APIS
 from memory_recall.embedding.canary import may_be_same_file
+from memory_recall.embedding.profiles import PROFILES
 
 # The library repeats the mark of a recall that misses the embedder at most every 30 s; an older one is over.
 WANTED_SECONDS = 60
@@ -300,7 +302,24 @@ def _unmanaged_verdict(index: MemoryIndex, observed: Observed) -> Verdict:
     note = "answers"
     if resources.leaves_cluster(index):
         note = "is beyond the cluster; sensitive rows are never sent there"
-    return mismatch(index, observed) or Verdict.yes(Reason.AVAILABLE, f"The external embedder at {url} {note}.")
+    message = f"The external embedder at {url} {note}.{_without_prefixes(index)}"
+    return mismatch(index, observed) or Verdict.yes(Reason.AVAILABLE, message)
+
+
+def _without_prefixes(index: MemoryIndex) -> str:
+    """Return a sentence that no prefixes of an external model are known, where its callers put them before texts.
+
+    It is empty where they are known, and where the specification names them, if only as empty ones.
+    """
+    embedding, options = index.spec.embedding, resources.embedder_options(index)
+    given = (options.query_prefix, options.document_prefix) != (None, None)
+    if options.api not in PREFIXED_APIS or embedding.model in PROFILES or given:
+        return ""
+    return (
+        f" No prefix is put before its texts, since {embedding.model} has no profile. If its card names prefixes, set "
+        "them in spec.embedding together with another name there, and this one in spec.embedder.external.model; else "
+        'set queryPrefix to "".'
+    )
 
 
 def _verdict(index: MemoryIndex, observed: Observed, replicas: int, *, changes: bool, waits: bool) -> Verdict:

@@ -7,11 +7,12 @@ import pytest
 
 from memory_operator.api.spec import Manifest
 from memory_operator.reconcile.authorization.permissions import Permitted
+from memory_operator.reconcile.facts import ReportedModel
 from memory_operator.resources.common import own_container
 from memory_operator.resources.embedder import embedder_options
 from memory_operator.resources.worker_pods import ConfiguredEmbedder, configured_embedder
 from memory_recall.embedding.apis import OWN_OPTIONS, EmbedderApi, EmbedderOptions
-from tests.unit.memory_operator.conftest import FULL, MODEL, NEXT_MODEL, Cluster, World
+from tests.unit.memory_operator.conftest import FULL, MODEL, NEXT_MODEL, Cluster, World, condition
 from tests.unit.memory_operator.test_operator_swap_embedders import job
 from tests.unit.memory_operator.test_operator_swap_external import change, flip, own, reconciled, settled
 
@@ -78,6 +79,28 @@ def test_the_deployment_of_the_sync_worker_keeps_how_its_embedder_is_asked(
     reconciled(cluster, 5)
     found = configured_embedder(cluster.children["Deployment", "mem-sync"])
     assert found == ConfiguredEmbedder(FORMER, None, options)
+
+
+@pytest.mark.parametrize(
+    ("api", "embedding", "noted"),
+    [
+        ("OpenAI", {"model": "e5-large-de"}, True),
+        ("TEI", {"model": "e5-large-de"}, True),
+        ("OpenAI", {"model": "e5-large-de", "queryPrefix": ""}, False),
+        ("OpenAI", {"model": "e5-large-de", "documentPrefix": "passage: "}, False),
+        ("OpenAI", {"model": "multilingual-e5-small"}, False),
+        ("Voyage", {"model": "voyage-3.5", "queryEgress": "Allowed"}, False),
+    ],
+)
+def test_an_external_model_whose_prefixes_nobody_knows_is_noted_in_embedder_ready(
+    world: World, api: str, embedding: dict[str, Any], noted: bool
+) -> None:
+    index = world.index(embedding=embedding, embedder={"external": {"url": "http://e.ml.svc:8080", "api": api}})
+    active = replace(MODEL, name=index.spec.embedding.model)
+    facts = {"database": replace(FULL, active_model=active), "external": ReportedModel("e")}
+    found = condition(world.decide(index, **facts), "EmbedderReady")
+    assert found["status"] == "True"
+    assert ("No prefix is put before its texts" in found["message"]) is noted
 
 
 @pytest.mark.parametrize("value", ["Ollama", "7.5", ""])
