@@ -64,6 +64,10 @@ class _Watched:
             self.waiting.add((id(self), what))
         self.inner.outage_began(what, error)
 
+    def attempt_failed(self, what: Awaited, error: MemoryIndexError) -> None:
+        """Report that an attempt to reach it failed."""
+        self.inner.attempt_failed(what, error)
+
     def outage_ended(self, what: Awaited, seconds: float) -> None:
         """Report that it is back."""
         self.waiting.discard((id(self), what))
