@@ -286,11 +286,6 @@ CHECKS: dict[str, Callable[[Place], None]] = {
 }
 
 
-def test_every_runbook_is_executed() -> None:
-    """A page that is added without a place in the order fails here."""
-    assert sorted(ORDER) == sorted(PAGES)
-
-
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("name", ORDER)
 def test_the_commands_of_a_runbook_do_what_it_says(name: str, place: Place, figures: dict[str, Any]) -> None:

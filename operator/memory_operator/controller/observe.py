@@ -38,6 +38,7 @@ from memory_operator.reconcile.facts import (
     ClusterFacts,
     Credentials,
     DeletionFacts,
+    DeploymentFacts,
     Inspection,
     JobFacts,
     Observed,
@@ -136,9 +137,7 @@ class Observer:
             next_loads=await self._probe.loads(pod for pod in pods if pod.component == NEXT_COMPONENT),
             key_refused=report.key_refused and index.embedder_key is not None,
             disk_full=report.disk_full,
-            external=reference
-            or await self._external(index, consented, authorities)
-            or await self._tls.unverified(index, authorities, served),
+            external=reference or await self._specified(index, consented, authorities, served),
             active_external=await self._active_external(index, inspection.found, sync, consented, authorities),
             certificate=await self._tls.certificate(index),
             embedder_authorities=authorities,
@@ -357,6 +356,18 @@ class Observer:
     async def resolved(self, index: MemoryIndex) -> MemoryIndex:
         """Return the object with how its embedder is called, if that is one of the operator's that speaks TLS."""
         return await self._tls.resolved(index)
+
+    async def _specified(
+        self,
+        index: MemoryIndex,
+        consented: Collection[str],
+        authorities: Mapping[str, str | Problem],
+        served: DeploymentFacts | None,
+    ) -> ReportedModel | Problem | None:
+        """Return what an external embedder serves, or what is wrong with the embedder, its API key or its TLS."""
+        return await self._external(index, consented, authorities) or await self._tls.unverified(
+            index, authorities, served
+        )
 
     async def _external(
         self,

@@ -76,13 +76,8 @@ class WorkerMetrics:
         )  # fmt: skip
         for what in Awaited:  # from the start, because Prometheus does not notice the first increment of a new series
             self._outages.labels(what)
-        self._waiting = Gauge(
-            "memory_worker_waiting", "1 if an attempt failed within 3 minutes for want of this; busy is not away.",
-            ["what"], registry=self.registry,
-        )  # fmt: skip
         self._failed_at = dict.fromkeys(Awaited, -math.inf)
-        for what in Awaited:
-            self._waiting.labels(what).set_function(partial(self._waits_for, what))
+        self._show_waits()
         self._unauthorized = Gauge(
             "memory_worker_unauthorized", "1 while rows wait because the embedder's API key is lost or refused.",
             registry=self.registry,
@@ -99,6 +94,15 @@ class WorkerMetrics:
             unmeasured.set(math.nan)
         self._seen: WeakKeyDictionary[Tally, Tally] = WeakKeyDictionary()
         self._started: tuple[str, int] | None = None
+
+    def _show_waits(self) -> None:
+        """Have a gauge say what the worker waits for, which is computed when it is asked."""
+        waiting = Gauge(
+            "memory_worker_waiting", "1 if an attempt failed within 3 minutes for want of this; busy is not away.",
+            ["what"], registry=self.registry,
+        )  # fmt: skip
+        for what in Awaited:
+            waiting.labels(what).set_function(partial(self._waits_for, what))
 
     def started(self, worker: str, total: int) -> None:
         """Set the gauge of pending rows, which only a worker has that counts its rows before it begins."""
