@@ -287,8 +287,13 @@ def _unprepared_since(status: Mapping[str, Any]) -> datetime | None:
 
 
 def _unready_since(status: Mapping[str, Any]) -> datetime | None:
+    """Return the time since which a pod has run without being ready; the time that its image was pulled is left out."""
     unready = _condition(status, "Ready", "False")
-    return parse_timestamp(unready["lastTransitionTime"]) if status.get("phase") == "Running" and unready else None
+    if status.get("phase") != "Running" or not unready:
+        return None
+    running = [one.get("state", {}).get("running") or {} for one in status.get("containerStatuses") or ()]
+    starts = [parse_timestamp(one["startedAt"]) for one in running if one.get("startedAt")]
+    return max([parse_timestamp(unready["lastTransitionTime"]), *starts])
 
 
 def _condition(status: Mapping[str, Any], kind: str, truth: str = "True") -> Mapping[str, Any]:

@@ -144,6 +144,8 @@ class ObjectCache:
             return None
         found = {entry.name: entry for entry in index.get(owner, ()) if entry.uid not in gone}
         found.update(self._unseen(kind, owner, found))
+        if not all(entry.content for entry in found.values()):
+            return None  # kopf has not replaced yet an entry that was dropped
         return [json.loads(entry.content) for entry in found.values()]
 
     def every(self, kind: str, namespace: str) -> list[Manifest] | None:

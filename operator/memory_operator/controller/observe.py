@@ -480,6 +480,8 @@ def _workers_to_ask(
     asked = {"sync"} if index.embedder_key else set()
     if isinstance(database, DatabaseFacts) and (database.rows.pending or database.rows.without_words):
         asked |= STORING
+    if isinstance(database, DatabaseFacts) and database.graph and database.graph.pending:
+        asked.add("sync")
     if isinstance(database, DatabaseFacts) and needs_swap(index, database):
         asked.add("swap")
     return tuple(pod for pod in pods if pod.component in asked)

@@ -27,7 +27,15 @@ CONDITION_OF = {
 }
 
 # Of conditions that wait for a worker which stores something in the database.
-_STORING = frozenset({Reason.BACKFILLING, Reason.SWAPPING, Reason.SYNC_NOT_PROGRESSING, Reason.GRAPH_NOT_PROGRESSING})
+_STORING = frozenset(
+    {
+        Reason.BACKFILLING,
+        Reason.BACKFILL_NOT_PROGRESSING,
+        Reason.SWAPPING,
+        Reason.SYNC_NOT_PROGRESSING,
+        Reason.GRAPH_NOT_PROGRESSING,
+    }
+)
 
 
 @dataclass(frozen=True)

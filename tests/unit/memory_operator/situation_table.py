@@ -341,6 +341,8 @@ ROWS = (
               {"database": FULL_QUEUE, **job("backfill"), "disk_full": True}, **NO_RECALL),
     Situation("a backfill whose database has no room", "False", "DatabaseFull", FAILED,
               {"database": FULL_QUEUE, **job("backfill"), "disk_full": True}, lasts=LATE, **NO_RECALL),
+    Situation("a backfill whose database has had no room for two minutes", "False", "DatabaseFull", FAILED,
+              {**EMBEDDING, "disk_full": True}, lasts=LATE, **NO_RECALL),
     Situation("a backfill that ended since its database had no room", "False", "DatabaseFull", IN_PROGRESS,
               {"database": FULL_QUEUE, **job("backfill", JobState.FAILED, Reason.DATABASE_FULL)}, **NO_RECALL),
     Situation("rows that sync has left for two minutes for want of room", "False", "DatabaseFull", IN_PROGRESS,

@@ -226,6 +226,8 @@ def test_a_small_namespace_that_others_displace_is_read_from_the_api_server(
         watches.show("Service", in_namespace(namespace, size))
     assert watches.cache.find("Service", KEY) is None, "the largest is not kept, and not refused either"
     assert watches.cache.find("Service", ("a", "mem"))
+    watches.cache.admit("Service", in_namespace("team", 100))
+    assert watches.cache.find("Service", KEY) is None, "kopf still has the entry that was dropped"
 
 
 @pytest.mark.promise("operator-shared-fairly")

@@ -2,7 +2,7 @@
 
 import base64
 import json
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -349,6 +349,14 @@ def test_only_a_pod_that_runs_without_being_ready_is_unready_since_a_time(
 ) -> None:
     conditions = [{"type": "Ready", "status": ready, "lastTransitionTime": START.isoformat()}]
     assert object_facts.pod_facts(pod(phase=phase, conditions=conditions)).unready_since == since
+
+
+def test_the_time_in_which_its_image_was_pulled_does_not_count_for_a_pod_that_is_not_ready() -> None:
+    begun = START + timedelta(minutes=5)
+    conditions = [{"type": "Ready", "status": "False", "lastTransitionTime": START.isoformat()}]
+    containers = [{"name": "sync", "state": {"running": {"startedAt": begun.isoformat()}}}]
+    found = object_facts.pod_facts(pod(phase="Running", conditions=conditions, containerStatuses=containers))
+    assert found.unready_since == begun
 
 
 def test_a_healthy_pod_has_no_problem() -> None:

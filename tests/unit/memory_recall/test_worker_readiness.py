@@ -65,3 +65,22 @@ def test_what_a_watched_worker_waits_for_is_in_its_metrics(progress: LogProgress
     assert metrics.registry.get_sample_value("memory_worker_unauthorized") == 1
     watched.outage_ended(Awaited.EMBEDDER, 3.0)
     assert metrics.registry.get_sample_value("memory_worker_unauthorized") == 0
+
+
+def test_a_wait_that_ended_with_an_error_counts_no_longer_than_an_attempt_may_take(
+    progress: LogProgress, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A lease that was waited for over a connection that broke is had over the next one, without an end of its wait."""
+    now = [1000.0]
+    monkeypatch.setattr("memory_recall.indexing.readiness.time.monotonic", lambda: now[0])
+    readiness, error = Readiness(), DatabaseUnreachable("It does not answer.")
+    watched = readiness.watched(progress)
+    with readiness.prepared():
+        watched.outage_began(Awaited.LEASE, error)
+        seen = []
+        for failed in (True, True, False, False):
+            now[0] += 70
+            if failed:
+                watched.attempt_failed(Awaited.LEASE, error)
+            seen.append(readiness.is_ready())
+    assert seen == [False, False, False, True]
