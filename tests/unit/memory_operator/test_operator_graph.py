@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from memory_operator.api.spec import Manifest
+from memory_operator.controller import observe
 from memory_operator.controller.metrics import Metrics
 from memory_operator.reconcile.facts import DeploymentFacts, JobFacts, JobState, PodFacts
 from memory_operator.reconcile.indexing.backfill import IDLE_LIMIT
@@ -323,3 +324,15 @@ async def test_a_queue_that_stays_as_it_is_for_two_minutes_is_what_the_condition
         found.append(bench.api.condition("GraphReady")["reason"])
         world.now += IDLE_LIMIT
     assert found == ["Filling", "Filling", "Filling", "GraphNotProgressing", "Filling"]
+
+
+def test_the_sync_worker_is_asked_why_it_waits_while_changes_of_the_graph_do(world: World) -> None:
+    """A full disk holds them up as it does rows."""
+    pods = (PodFacts("mem-sync-x", "sync", running=True), PodFacts("mem-graph-x", "graph", running=True))
+    facts = world.observed().database_facts
+    assert facts is not None
+    asked = [
+        observe._workers_to_ask(world.index(), pods, replace(facts, graph=GraphState(pending=pending)))
+        for pending in (0, 3)
+    ]
+    assert asked == [(), pods[:1]]
