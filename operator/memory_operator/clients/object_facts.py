@@ -96,7 +96,7 @@ def api_key(secret: Manifest | None, location: str, key: str, *, named_by: str) 
 
 
 def credentials(dsn: str, location: str, key: str) -> Credentials | Problem:
-    """Return the names and the ports in a connection URI, or a problem if the URI cannot be used.
+    """Return hosts, ports, database and role of a connection URI, or a problem if the URI cannot be used.
 
     A database name with unusual characters is refused: it may be part of a password that is not percent-encoded.
     """

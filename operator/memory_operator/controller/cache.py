@@ -69,7 +69,7 @@ class _Usage:
     held: int = 0
 
     def set(self, key: tuple[str, str], size: int) -> None:
-        """Count an object with an entry of this size, 0 if it has none, in place of what was counted for it."""
+        """Count this size for an object's entry in place of the former one; 0 if the object has no entry."""
         former = self.sizes.pop(key, 0)
         self.total += size - former
         self.missing.discard(key)
@@ -207,7 +207,11 @@ class ObjectCache:
                 self.forget(kind, one, uid)
 
     def _is_refused(self, usage: _Usage) -> bool:
-        """Return whether a namespace is beyond its limit, or was displaced and would not fit in."""
+        """Return whether the objects of a namespace must not be read.
+
+        They take more than one namespace may; or their entries were dropped to make room for those of others, there is
+        no room for them yet, and they are too many to be read from the API server each time.
+        """
         displaced = bool(usage.missing) and self._held - usage.held + usage.total > TOTAL_BYTES
         return usage.total > NAMESPACE_BYTES or (displaced and usage.total > SMALL_BYTES)
 

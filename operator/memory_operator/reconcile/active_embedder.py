@@ -127,8 +127,10 @@ def plan_active_embedder(context: Context, facts: DatabaseFacts, *, replicas: in
 def gate_obstacle(index: MemoryIndex, observed: Observed, facts: DatabaseFacts, embedder: Verdict) -> Verdict | None:
     """Return why the Job of a swap must not start yet: its gate would ask an embedder that is known not to serve.
 
-    `embedder` is the verdict on EmbedderReady. A Job that found no embedder would fail and be repeated. The gate of a
-    model whose address only the database knows is left to itself.
+    `embedder` is the verdict on EmbedderReady, or why its pods must not run. A Job that found no embedder would fail
+    and be repeated. The gate of a model whose address only the database knows is left to itself. Until the swap has
+    ended, the pods are those that the active model had before, so another choice for them in the specification does not
+    help.
     """
     active = facts.active_name or ""
     live = observed.children.get(("Deployment", f"{index.name}-{COMPONENT}"))
@@ -136,6 +138,8 @@ def gate_obstacle(index: MemoryIndex, observed: Observed, facts: DatabaseFacts, 
     if index.spec.swap.gate is None or elsewhere or embedder.status is not ConditionStatus.FALSE:
         return None
     message = f"The swap waits for the embedder of {active}, which its gate asks: {embedder.message}"
+    if embedder.reason in {Reason.NOT_PERMITTED, Reason.CONSENT_MISSING}:
+        message = f"{message} Permit it again, set spec.embedding.model back to {active}, or remove spec.swap.gate."
     return Verdict.no(Reason.WAITING, message)
 
 

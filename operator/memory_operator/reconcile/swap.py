@@ -17,6 +17,7 @@ from dataclasses import replace
 from functools import partial
 
 from memory_operator.api.conditions import ConditionType, Verdict
+from memory_operator.api.embedder import COMPONENT
 from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import MemoryIndex
 from memory_operator.reconcile.active_embedder import (
@@ -80,7 +81,7 @@ def plan_swap(context: Context, *, before: Steps, replicas: int) -> Steps:
     schema = plan_schema(context, extension=extension, former=former)
     embedder = plan_active_embedder(context, facts, replicas=replicas)
     ready = all(step.verdict.holds for step in (*before.values(), schema))
-    waits = gate_obstacle(index, observed, facts, embedder.verdict)
+    waits = gate_obstacle(index, observed, facts, context.forbidden.get(COMPONENT, embedder.verdict))
     served_by = permitted_embedder(index, observed, permitted)
     swap = waiting_for("the database")
     if ready:

@@ -127,18 +127,15 @@ class WorkerMetrics:
 
     def outage_began(self, what: Awaited, error: MemoryIndexError) -> None:
         """Count an outage, and report whether the embedder's API key is the cause."""
-        self._outages.labels(what).inc()
+        self._outages.labels(_lacking(what, error)).inc()
         self.attempt_failed(what, error)
         if what is Awaited.EMBEDDER:
             self._unauthorized.set(isinstance(error, EmbedderUnauthorized))
 
     def attempt_failed(self, what: Awaited, error: MemoryIndexError) -> None:
-        """Record that a worker waits now, for the database's disk if that is full.
-
-        A busy embedder does its work, so that is no outage.
-        """
+        """Record that a worker waits now. A busy embedder does its work, so that is no outage."""
         if not isinstance(error, EmbedderBusy):
-            self._failed_at[Awaited.DISK if isinstance(error, DatabaseFull) else what] = time.monotonic()
+            self._failed_at[_lacking(what, error)] = time.monotonic()
 
     def _waits_for(self, what: Awaited) -> float:
         """Return 1 if an attempt failed lately.
@@ -148,7 +145,7 @@ class WorkerMetrics:
         return float(time.monotonic() - self._failed_at[what] < _WAITING_SECONDS)
 
     def outage_ended(self, what: Awaited) -> None:
-        """If the embedder is available again, report that its API key is right."""
+        """Report that the embedder accepts the API key, if it is the embedder that answers again."""
         if what is Awaited.EMBEDDER:
             self._unauthorized.set(0)
 
@@ -159,6 +156,11 @@ class WorkerMetrics:
         """
         if port:
             MetricsServer(self.registry, port, is_ready=is_ready)
+
+
+def _lacking(what: Awaited, error: MemoryIndexError) -> Awaited:
+    """Return what the metrics are to name as lacking: the disk in place of a database whose disk is full."""
+    return Awaited.DISK if isinstance(error, DatabaseFull) else what
 
 
 class Progress(OutageListener, Protocol):

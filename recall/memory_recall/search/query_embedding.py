@@ -180,7 +180,7 @@ class BudgetedQueryEmbedder:
 
 
 def _is_overload(outcome: Degraded, limit: ConcurrencyLimit, begun: Begun) -> bool:
-    """Note that a query got no vector; return whether the embedder works, and is only asked too much."""
+    """Tell the limit that a query got no vector; return whether the embedder works, and was only asked too much."""
     if outcome is Degraded.EMBEDDER_TIMEOUT:
         return limit.late(begun)
     return outcome is Degraded.EMBEDDER_BUSY and limit.refused(begun)

@@ -34,10 +34,15 @@ def serving(world: World, spec: dict[str, Any], permitted: Permitted = NOTHING) 
     manifest["status"] = {}
     cluster = Consenting(world, manifest)
     cluster.until_ready()
+    assert_serving(cluster)
+    return cluster
+
+
+def assert_serving(cluster: Cluster) -> None:
+    """Check that the embedder has its pod, and that the object is ready."""
     settle(cluster)
     assert cluster.replicas("mem-embedder") == 1
     assert cluster.condition("Ready")["status"] == "True"
-    return cluster
 
 
 def assert_stopped(cluster: Cluster, reason: str) -> None:
@@ -69,9 +74,7 @@ def test_an_embedder_is_stopped_when_what_its_pods_have_is_permitted_no_more_and
     world.permitted = NOTHING
     assert_stopped(cluster, "NotPermitted")
     world.permitted = permitted
-    settle(cluster)
-    assert cluster.replicas("mem-embedder") == 1
-    assert cluster.condition("Ready")["status"] == "True"
+    assert_serving(cluster)
 
 
 @pytest.mark.promise("consent-has-an-end")
@@ -81,9 +84,7 @@ def test_an_embedder_is_stopped_when_its_key_is_allowed_no_more_and_given_back(w
     cluster.withdraw = of_own_key
     assert_stopped(cluster, "ConsentMissing")
     cluster.withdraw = None
-    settle(cluster)
-    assert cluster.replicas("mem-embedder") == 1
-    assert cluster.condition("Ready")["status"] == "True"
+    assert_serving(cluster)
 
 
 @pytest.mark.parametrize(
@@ -179,6 +180,17 @@ def test_during_a_swap_each_embedder_is_stopped_by_what_its_own_pods_have(world:
         assert (cluster.replicas("mem-embedder"), cluster.replicas("mem-embedder-next")) == expected
         for kind, number in zip(("EmbedderReady", "ModelActive"), expected, strict=True):
             assert (cluster.condition(kind)["reason"] == "NotPermitted") is (number == 0)
+
+
+@pytest.mark.parametrize("gate", [True, False])
+def test_a_gate_that_would_ask_a_forbidden_embedder_says_what_ends_its_wait(world: World, *, gate: bool) -> None:
+    """Another choice in the specification changes nothing of the active model's pods while the swap waits for them."""
+    cluster = serving(world, LABELLED, LABELS)
+    swap = {"gate": {"configMap": {"name": "labels"}, "maxRecallDrop": 0.5}} if gate else {}
+    cluster.manifest["spec"] = world.manifest(embedding=NEXT, swap=swap)["spec"]
+    world.permitted = NOTHING
+    settle(cluster)
+    assert ("or remove spec.swap.gate" in cluster.condition("ModelActive")["message"]) is gate
 
 
 def test_what_admission_has_added_to_a_template_is_no_choice_of_the_author(world: World) -> None:

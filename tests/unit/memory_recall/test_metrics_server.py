@@ -12,7 +12,7 @@ import pytest
 from prometheus_client import CollectorRegistry, Gauge
 from prometheus_client.parser import text_string_to_metric_families
 
-from memory_recall.errors import EmbedderBusy, EmbedderUnauthorized, EmbedderUnavailable
+from memory_recall.errors import DatabaseFull, EmbedderBusy, EmbedderUnauthorized, EmbedderUnavailable
 from memory_recall.indexing.progress import LogProgress, Tally, WorkerMetrics
 from memory_recall.metrics_server import MetricsServer, ServerLimits
 from memory_recall.retrying import Awaited, Backoff, caused_by, retry_outage
@@ -226,6 +226,16 @@ def test_every_outage_has_a_series_before_it_happens() -> None:
     registry = WorkerMetrics().registry
     series = [registry.get_sample_value("memory_worker_outages_total", {"what": what}) for what in Awaited]
     assert series == [0] * len(Awaited)
+
+
+def test_an_outage_for_want_of_room_is_counted_as_that_of_the_disk() -> None:
+    metrics = WorkerMetrics()
+    metrics.outage_began(Awaited.DATABASE, DatabaseFull("It has no room left."))
+    counted = {
+        what: metrics.registry.get_sample_value("memory_worker_outages_total", {"what": what})
+        for what in (Awaited.DATABASE, Awaited.DISK)
+    }
+    assert counted == {Awaited.DATABASE: 0, Awaited.DISK: 1}
 
 
 @pytest.mark.parametrize(("error", "waits"), [(EmbedderUnavailable, 1), (EmbedderBusy, 0)])

@@ -74,7 +74,10 @@ def service_of(host: str, namespace: str) -> tuple[str, str] | None:
 
 
 def service_addresses(service: Manifest, use: Use, *, excluded: Collection[str] = ()) -> tuple[str, ...] | Problem:
-    """Return the addresses of a Service that Kubernetes fills with pods, or a problem with any other Service."""
+    """Return the cluster IP addresses of a Service that has a selector, or a problem with a Service of another kind.
+
+    Kubernetes makes the endpoints of a Service with a selector from pods; of one without, whoever writes them does.
+    """
     meta, spec = service["metadata"], service.get("spec") or {}
     name = f"Service {meta['namespace']}/{meta['name']}"
     addresses = tuple(one for one in spec.get("clusterIPs") or [spec.get("clusterIP")] if one and one != "None")

@@ -32,7 +32,7 @@ def forbidden_among(
     images: Images,
     permitted: Permitted,
 ) -> dict[str, Verdict]:
-    """Return the same for these Deployments, of which those of embedders count.
+    """Return by component of these Deployments why the pods of an embedder must not run, as `forbidden_embedders` does.
 
     `pods` are the pods of the MemoryIndex, which may be older than the templates of the Deployments. `refused_keys` are
     the Secrets that must not be used as API keys, by name.
