@@ -95,7 +95,7 @@ def test_one_statement_fetches_all_memories_and_its_time_is_reported(connection:
     [
         ({"distinct": True}, "no vectors"),
         ({"least_relevance": "likely"}, "how relevant"),
-        ({"least_relevance": 0.0}, ""),
+        ({"least_relevance": 0.0}, "how relevant"),
     ],
     ids=str,
 )
