@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Awaitable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -42,10 +43,20 @@ from tests.support.cluster.tenants import INDEX, Tenant
 _FAULTS_PER_MINUTE = 5.4
 _VOLUME_MIB = 640
 _PACE_SECONDS = 10.0
+_TEXTS_SECONDS = 30.0  # between two looks for texts of memories in objects and metrics
 # An instance that is stopped waits for its clients for three minutes by default, and refuses new ones meanwhile.
 _SHUTDOWN = {"smartShutdownTimeout": 5, "stopDelay": 60, "switchoverDelay": 60}
 _LONGEST_WAIT = 600.0
-_SLACK = {"memory": 48.0, "files": 24.0, "threads": 12.0, "connections": 12.0, "dead rows": 1500.0, "slots": 1.0}
+_SLACK = {
+    "memory": 48.0, "files": 24.0, "threads": 12.0, "tasks": 12.0, "connections": 12.0, "dead rows": 1500.0,
+    "slots": 1.0,
+}  # fmt: skip
+_KINDS = "events,memoryindexes,pods,configmaps,jobs,leases"
+_MANY_ROWS = """
+INSERT INTO memories (id, content, user_id)
+SELECT 1000000 + number, 'note ' || number || ' of a store that somebody brought along at once', 'dan'
+FROM generate_series(1, 2000) AS number ON CONFLICT DO NOTHING
+"""
 
 
 def soak(
@@ -64,7 +75,11 @@ def soak(
         if not isinstance(cluster, NodeCluster):
             raise typer.BadParameter("faults need the node driver: set DEVCLUSTER_DRIVER=node")
         run = Run(cluster, Path(scratch), minutes * 60, seed)
-        figures = asyncio.run(run.run())
+        try:
+            figures = asyncio.run(run.run())
+        except BaseException:
+            typer.echo(f"ended before its time with seed {seed}; wrong until then: {dict(run.wrong)}", err=True)
+            raise
     reasons = failures(figures)
     for reason in reasons:
         typer.echo(f"not passed with seed {seed}: {reason}", err=True)
@@ -80,6 +95,7 @@ class Run:
         self._scratch = scratch
         self._seconds = seconds
         self._seed = seed
+        self.wrong: Counter[str] = Counter()
         self._happened: Counter[str] = Counter()
         self._impossible: Counter[str] = Counter()
         self._series: dict[str, list[tuple[float, float]]] = {}
@@ -90,6 +106,7 @@ class Run:
         self._began = 0.0
         self._pooler: Pooler | None = None
         self._logs = Logs(cluster.logs)
+        self._shown: set[str] = set()
         self._lock = SharedExclusiveLock()
 
     def say(self, text: str) -> None:
@@ -110,6 +127,7 @@ class Run:
         planned = schedule(
             list(FAULTS), seconds=self._seconds, count=round(self._seconds / 60 * _FAULTS_PER_MINUTE), seed=self._seed
         )
+        self.say(f"seed {self._seed}, {len(planned)} faults")
         for one in planned:
             self.say(f"planned at {one.at:.1f}: {one.kind}, {one.seconds:.1f} s, dice {one.dice}")
         users = await self._start_users()
@@ -123,20 +141,20 @@ class Run:
             running.create_task(self._change(target, users))
             running.create_task(self._or_ended(self._until(1.0), reading, sampling, reviving))
         self.say("the last fault is over")
-        ready = await self._until_ready(target)
-        sampling.cancel()
+        over = time.monotonic()
         await self._command(users, "quiet")
-        await self._or_ended(asyncio.wait_for(self._quiet.wait(), _LONGEST_WAIT), reading, reviving)
-        reviving.cancel()  # no recall is made from here on
         await self._until_ready(target)
+        await self._or_ended(asyncio.wait_for(self._quiet.wait(), _LONGEST_WAIT), reading, sampling, reviving)
+        ready = time.monotonic() - over
+        for task in (sampling, reviving):  # no recall is made from here on
+            task.cancel()
         await self._command(users, "judge")
         await asyncio.wait_for(reading, _LONGEST_WAIT)
-        logged = await asyncio.to_thread(self._logged, target)
-        return self._figures(target, planned, ready, logged)
+        await asyncio.to_thread(self._look_for_texts, target)
+        return self._figures(target, planned, ready)
 
-    def _figures(
-        self, target: SoakCluster, planned: Sequence[Planned], ready: float, logged: Sequence[str]
-    ) -> dict[str, Any]:
+    def _figures(self, target: SoakCluster, planned: Sequence[Planned], ready: float) -> dict[str, Any]:
+        logged = sorted(self._logs.found | self._shown)
         counts = dict(self._summary["counts"])
         return {
             "minutes": round(self._seconds / 60, 1),
@@ -155,7 +173,7 @@ class Run:
             "ready_after_s": round(ready, 1),
             "slopes": growing(self._series, _SLACK),
             "details": {
-                "planned": len(planned),
+                "planned": dict(sorted(Counter(fault.kind for fault in planned).items())),
                 "happened": dict(sorted(self._happened.items())),
                 "impossible": dict(sorted(self._impossible.items())),
                 "not_ready": self._not_ready,
@@ -163,7 +181,7 @@ class Run:
                 "users": self._summary,
                 "exceeded": target.exceeded,
                 "pooler_ended": self._pooler.ended if self._pooler else 0,
-                "logged": list(logged)[:10],
+                "logged": logged[:10],
             },
         }
 
@@ -260,7 +278,7 @@ class Run:
             self.say(f"{fault.kind}: {hit}, for {time.monotonic() - began:.1f} s")
 
     async def _change(self, target: SoakCluster, users: asyncio.subprocess.Process) -> None:
-        """Swap the model of one store twice, and upgrade the operator between."""
+        """Swap the model of one store twice, upgrade the operator between, and give another store many rows at once."""
         plain = dict(NAMED.spec)
         custom = {
             **plain,
@@ -282,6 +300,8 @@ class Run:
         await self._upgrade(target)
         await self._until(0.6)
         await self._swap(target, users, plain, MODEL)
+        await self._until(0.8)
+        await self._import(target.tenants[PARTED.name])
 
     async def _swap(
         self, target: SoakCluster, users: asyncio.subprocess.Process, spec: dict[str, Any], model: str
@@ -302,6 +322,21 @@ class Run:
         await self._command(users, f"swapped {NAMED.name}")
         self.say(f"swapped to {model} in {time.monotonic() - began:.0f} s")
 
+    async def _import(self, tenant: Tenant) -> None:
+        """Store more rows than the sync worker is left alone with, and wait until a Job has filled them."""
+        began = time.monotonic()
+        await until_done(lambda: tenant.as_owner(_MANY_ROWS), _LONGEST_WAIT)
+        await self._reconcile(tenant, "rows")
+        while time.monotonic() - began < _LONGEST_WAIT:
+            with suppress(DevclusterError):
+                jobs = await asyncio.to_thread(tenant.kubectl, "get", "jobs", "-o", "name")
+                if "backfill" in jobs:
+                    break
+            await asyncio.sleep(1)
+        else:
+            self._incomplete.append(f"a backfill of rows stored at once, within {_LONGEST_WAIT:.0f} s")
+        self.say(f"stored many rows at once; their backfill began after {time.monotonic() - began:.0f} s")
+
     async def _upgrade(self, target: SoakCluster) -> None:
         """Install the operator's release anew with another image, which has another name alone."""
         image = f"{target.platform.image}-next"
@@ -310,17 +345,22 @@ class Run:
         await until_done(lambda: platform.install("operator.replicas=2"), _LONGEST_WAIT)
         self.say("upgraded the operator")
 
-    async def _until_ready(self, target: SoakCluster) -> float:
-        """Return the seconds until every MemoryIndex is Ready."""
+    async def _until_ready(self, target: SoakCluster) -> None:
+        """Wait until every MemoryIndex has been reconciled once more and is Ready.
+
+        A status from before would be True also if nobody were there to change it.
+        """
         began = time.monotonic()
         waiting = [tenant.name for tenant in target.tenants.values()]
+        for tenant in target.tenants.values():
+            await self._reconcile(tenant, "over")
         said = 0.0
         while waiting and time.monotonic() - began < _LONGEST_WAIT:
             for name in list(waiting):
                 with suppress(DevclusterError):
                     path = f"{INDEXES}/namespaces/{name}/memoryindexes/{INDEX}"
                     item = await asyncio.to_thread(self._cluster.read, path)
-                    if is_ready(item):
+                    if is_ready(item) and item["status"].get("lastHandledReconcileAt") == "over":
                         waiting.remove(name)
                     elif time.monotonic() - said > 20:
                         said = time.monotonic()
@@ -329,10 +369,14 @@ class Run:
                             for one in item["status"]["conditions"]
                             if one["status"] != "True" and one["type"] not in {"Reconciling", "Stalled"}
                         ]
-                        self.say(f"{name} is not Ready: {'; '.join(faulty)}")
+                        self.say(f"{name} is not Ready, or not reconciled again: {'; '.join(faulty)}")
             await asyncio.sleep(1)
         self._not_ready = waiting
-        return time.monotonic() - began
+
+    async def _reconcile(self, tenant: Tenant, request: str) -> None:
+        """Have the operator reconcile a MemoryIndex at once; its status names the request afterwards."""
+        line = f"memory-index.dev/reconcile-at={request}"
+        await until_done(partial(tenant.kubectl, "annotate", "memoryindex", INDEX, line, "--overwrite"))
 
     async def _revive_pooler(self) -> None:
         while self._pooler is not None:
@@ -340,8 +384,12 @@ class Run:
             await asyncio.sleep(1)
 
     async def _sample(self, target: SoakCluster) -> None:
+        looked = 0.0
         while True:
             await asyncio.to_thread(self._sample_once, target)
+            if time.monotonic() - looked > _TEXTS_SECONDS:
+                looked = time.monotonic()
+                await asyncio.to_thread(self._look_for_texts, target)
             await asyncio.sleep(_PACE_SECONDS)
 
     def _sample_once(self, target: SoakCluster) -> None:
@@ -385,6 +433,7 @@ class Run:
             if "samples" in message:
                 self._record(message["samples"])
             elif "wrong" in message:
+                self.wrong[message["wrong"]] += 1
                 self.say(f"WRONG {message['wrong']}: {message['what']} at {message['at'] - self._began:.1f}")
             elif "slow" in message:
                 self.say(message["slow"])
@@ -395,16 +444,19 @@ class Run:
         if await users.wait() or not self._summary:
             raise DevclusterError("the users ended by themselves", remedy="read what they printed above")
 
-    def _logged(self, target: SoakCluster) -> list[str]:
-        """Return the logs, lists of objects and pages of metrics that hold a text of a memory."""
+    def _look_for_texts(self, target: SoakCluster) -> None:
+        """Look for texts of memories in logs, objects and pages of metrics, as far as they can be read now."""
         self._logs.read()
-        kinds = ("events", "memoryindexes", "pods", "configmaps", "jobs", "leases")
-        texts = {kind: self._cluster.kubectl("get", kind, "-A", "-o", "json") for kind in kinds}
+        self._look_into("objects", "get", _KINDS, "-A", "-o", "json")
         for component in ("operator", "embedder", "sync"):
             for pod in target.of(component):
                 page = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}:{METRICS_PORT}/proxy/metrics"
-                texts[f"metrics of {pod.name}"] = self._cluster.kubectl("get", "--raw", page)
-        return sorted(self._logs.found) + [name for name, text in texts.items() if MARKER.search(text.encode())]
+                self._look_into(f"metrics of {pod.name}", "get", "--raw", page)
+
+    def _look_into(self, name: str, *command: str) -> None:
+        with suppress(DevclusterError):
+            if MARKER.search(self._cluster.kubectl(*command, timeout=_PACE_SECONDS).encode()):
+                self._shown.add(name)
 
 
 def _replace(file: Path, text: str) -> None:

@@ -1,6 +1,6 @@
 """Whether a run of the soak passed: nothing wrong was seen, and enough was seen to say so."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 _WRONG = {
@@ -12,33 +12,51 @@ _WRONG = {
     "logged": "logs, objects or metrics with a text of a memory",
 }
 
+_HAPPENED = 0.8  # the least share of the planned faults; others may have been impossible when their time came
+_LOOKS = 2.0  # at each store, the least number in a minute
+_BY_MEANING = 0.5  # the least share of the recalls in a store
+
 
 def failures(figures: Mapping[str, Any]) -> list[str]:
     """Return why a run did not pass, one sentence for each reason; empty if it passed.
 
     How long recalls take and how soon everything is Ready is not judged, since it depends on the machine. But a run in
-    which nothing was asked, seen or compared does not pass.
+    which little happened, or little was asked, seen or compared, does not pass.
     """
     details, users = figures["details"], figures["details"]["users"]
     found = [f"{figures[name]} {what}" for name, what in _WRONG.items() if figures[name]]
     found += [f"grows without end: {slope}" for slope in figures["slopes"]]
     found += [f"{name} did not become Ready again" for name in details["not_ready"]]
     found += [f"the change was not completed: {change}" for change in details["incomplete"]]
-    for name, store in users["stores"].items():
-        if store["pending"]:
-            found.append(f"{store['pending']} rows of {name} have no vector")
-        if not store["rows"]:
-            found.append(f"{name} has no row")
-        if not users["answered"].get(name):
-            found.append(f"no recall in {name} was answered")
-        elif name not in users["answered_again"]:
-            found.append(f"no recall in {name} was answered once everything was over")
-        if not users["checks"].get(name):
-            found.append(f"{name} was never looked at")
-    if not figures["faults"]:
-        found.append("no fault happened")
+    found += _missing_faults(details["planned"], details["happened"])
+    for name in users["stores"]:
+        found += _missing_looks(name, users, figures["minutes"])
     if not users["texts_seen_in_requests"]:
         found.append("no text was seen in a request to an embedder")
     if users["packets_missed"]:
         found.append(f"{users['packets_missed']} packets were not read, so that a text may have been missed")
     return found
+
+
+def _missing_faults(planned: Mapping[str, int], happened: Mapping[str, int]) -> Iterator[str]:
+    """Yield the kinds of which less than half happened, and whether too few did so in all."""
+    for kind, count in planned.items():
+        if happened.get(kind, 0) < count // 2:
+            yield f"only {happened.get(kind, 0)} of {count} happened: {kind}"
+    if sum(happened.values()) < max(1, _HAPPENED * sum(planned.values())):
+        yield f"only {sum(happened.values())} of {sum(planned.values())} faults happened"
+
+
+def _missing_looks(name: str, users: Mapping[str, Any], minutes: float) -> Iterator[str]:
+    """Yield what of a store was not seen, or not often enough."""
+    store, recalls = users["stores"][name], users["recalls_of"].get(name, {})
+    if store["pending"]:
+        yield f"{store['pending']} rows of {name} have no vector"
+    if not store["rows"]:
+        yield f"{name} has no row"
+    if recalls.get("answered", 0) <= _BY_MEANING * sum(recalls.values()):
+        yield f"in {name} no more than half of the recalls were answered by meaning: {dict(recalls)}"
+    elif name not in users["answered_again"]:
+        yield f"no recall in {name} was answered by meaning once everything was over"
+    if users["checks"].get(name, 0) < max(1.0, _LOOKS * minutes):
+        yield f"{name} was looked at {users['checks'].get(name, 0)} times in {minutes:g} minutes"

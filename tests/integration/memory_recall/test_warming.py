@@ -18,20 +18,25 @@ from memory_recall.indexing.companions import warming
 from memory_recall.indexing.companions.warming import Warmer
 from memory_recall.indexing.progress import WorkerMetrics
 from memory_recall.indexing.warming import Unit
-from memory_recall.indexing.warming_sql import WarmingStatus, read_warming
+from memory_recall.indexing.warming_sql import WarmingStatus, read_warming, searched_relations
 from memory_recall.postgres.connection import Connection, DsnText
+from memory_recall.schema.table import describe
 from tests.integration.memory_recall.least_rights import least_rights
 from tests.integration.memory_recall.partitioned import USERS, fill_partitions
 from tests.integration.memory_recall.workbench import INDEX, Workbench, until
 from tests.support.memory_command import run_memory
 
 STAND_IN = """
-CREATE TABLE public.prewarmed (place serial, relation text, mode text, first int8, last int8);
+CREATE TABLE public.prewarmed (place serial, relation text, blocks int8, mode text, first int8, last int8);
 CREATE FUNCTION public.pg_prewarm(regclass, mode text DEFAULT 'buffer', fork text DEFAULT 'main',
     first_block int8 DEFAULT NULL, last_block int8 DEFAULT NULL) RETURNS int8 LANGUAGE plpgsql SECURITY DEFINER AS $$
-    BEGIN INSERT INTO public.prewarmed (relation, mode, first, last) VALUES ($1::text, $2, $4, $5);
+    BEGIN INSERT INTO public.prewarmed (relation, blocks, mode, first, last)
+    VALUES ($1::text, pg_relation_size($1) / current_setting('block_size')::int, $2, $4, $5);
     RETURN $5 - $4 + 1; END $$;
 GRANT SELECT ON public.prewarmed TO PUBLIC;
+"""
+LONG_TEXT = """
+UPDATE memories SET content = (SELECT string_agg(md5(n::text), '') FROM generate_series(1, 900) n) WHERE id = 1
 """
 IN_CATALOG = """
 INSERT INTO pg_extension (oid, extname, extowner, extnamespace, extrelocatable, extversion)
@@ -107,18 +112,34 @@ def checks_of(monkeypatch: pytest.MonkeyPatch) -> list[Connection]:
     return checks
 
 
-async def test_the_vector_index_is_read_first_then_that_of_words_then_the_table(bench: Workbench) -> None:
+async def test_the_vector_index_is_read_first_then_that_of_words_then_the_table_and_what_is_beside_it(
+    bench: Workbench,
+) -> None:
     """Status and metric say so, and each of their blocks is asked for once."""
     await indexed(bench)
+    await bench.execute(LONG_TEXT)
+    beside = await bench.value("SELECT reltoastrelid::regclass::text FROM pg_class WHERE relname = 'memories'")
     await as_superuser(bench, STAND_IN, IN_CATALOG)
     async with warming_of(bench) as running:
         found = await running.until_complete()
         assert found.read_ahead is not None
         assert (found.extension, found.read_ahead.unit, running.share()) == ("installed", Unit.MIB, 1.0)
     names = await read_by_stand_in(bench)
-    assert names == ["idx_memories_embedding", "idx_memories_search", "memories"]
-    sizes = "SELECT sum(pg_relation_size(relation::regclass)) / 8192 = sum(last - first + 1) FROM prewarmed"
-    assert await bench.value(sizes)
+    assert names == ["idx_memories_embedding", "idx_memories_search", "memories", f"{beside}_index", beside]
+    assert await bench.value("SELECT sum(blocks) = sum(last - first + 1) FROM prewarmed")
+
+
+async def test_a_role_that_is_not_the_owner_reads_nothing_of_what_is_beside_the_table(bench: Workbench) -> None:
+    """It may read the table itself, whose owner alone may read what Postgres stores beside it."""
+    await indexed(bench)
+    await bench.execute(LONG_TEXT)
+    admin = await asyncpg.connect(bench.database.superuser_dsn)
+    table = await describe(admin, "memories")
+    owned = len(await searched_relations(admin, table))
+    await admin.execute("CREATE ROLE reader_alone; GRANT SELECT ON memories TO reader_alone; SET ROLE reader_alone")
+    assert (owned, len(await searched_relations(admin, table))) == (5, 3)
+    await admin.execute("RESET ROLE; REVOKE ALL ON memories FROM reader_alone; DROP ROLE reader_alone")
+    await admin.close()
 
 
 async def test_every_part_of_a_partitioned_table_is_read(partitioned_bench: Workbench) -> None:
