@@ -9,8 +9,8 @@ import json
 import random
 import signal
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
@@ -59,7 +59,8 @@ class Impossible(Exception):  # noqa: N818 - the name is the reason
 class SoakCluster:
     """The cluster in use. `tenants` are by the name of the store; `write_dsn` gives users a tenant's new password.
 
-    `exceeded` collects what was done without consent, and `number` counts the disruptions of the network.
+    `exceeded` collects what was done without consent, and `number` counts the disruptions of the network. `taken` names
+    what a fault has changed and gives back, and `annotating` is held by whoever writes an annotation.
     """
 
     platform: Platform
@@ -69,6 +70,8 @@ class SoakCluster:
     write_dsn: Callable[[Tenant], None]
     exceeded: list[str] = field(default_factory=list)
     number: int = 0
+    taken: set[str] = field(default_factory=set)
+    annotating: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     @property
     def cluster(self) -> NodeCluster:
@@ -94,6 +97,21 @@ class SoakCluster:
             and pod.labels.get("cnpg.io/podRole") == "instance"
             and (not role or pod.labels.get("cnpg.io/instanceRole") == role)
         ]
+
+    @contextmanager
+    def taking(self, what: str) -> Iterator[None]:
+        """Keep other faults from something during the block, since the first to end would give it back to both.
+
+        Raises:
+            Impossible: another fault has it.
+        """
+        if what in self.taken:
+            raise Impossible(f"another fault has {what}")
+        self.taken.add(what)
+        try:
+            yield
+        finally:
+            self.taken.remove(what)
 
 
 Fault = Callable[[SoakCluster, random.Random, float], Awaitable[str]]
@@ -307,20 +325,31 @@ async def withdraw_consent(target: SoakCluster, dice: random.Random, _seconds: f
 
     The operator may itself be hit meanwhile; then it has three minutes.
     """
-    tenant = target.tenants[dice.choice(STORES).name]
+    free = [store.name for store in STORES if _consent_for(store.name) not in target.taken]
+    if not free:
+        raise Impossible("every consent is withdrawn already")
+    tenant = target.tenants[dice.choice(free)]
     scene = Scene(target.platform, tenant)
-    try:
-        await _attempted(lambda: scene.annotate(allowed=False), "the consent cannot be withdrawn")
-        began = time.monotonic()
-        await asyncio.sleep(CONSENT_SECONDS + _CONSENT_MARGIN)
-        while connections := int(await _sql(target, _CONNECTIONS.format(database=tenant.database))):
-            if time.monotonic() - began > _CONSENT_LONGEST:
-                target.exceeded.append(f"{connections} connections for {tenant.name} after {_CONSENT_LONGEST:.0f} s")
-                break
-            await asyncio.sleep(5)
-    finally:
-        await until_done(lambda: scene.annotate(allowed=True))
+    with target.taking(_consent_for(tenant.name)):
+        try:
+            async with target.annotating:
+                await _attempted(lambda: scene.annotate(allowed=False), "the consent cannot be withdrawn")
+            began = time.monotonic()
+            await asyncio.sleep(CONSENT_SECONDS + _CONSENT_MARGIN)
+            while connections := int(await _sql(target, _CONNECTIONS.format(database=tenant.database))):
+                if time.monotonic() - began > _CONSENT_LONGEST:
+                    said = f"{connections} connections for {tenant.name} after {_CONSENT_LONGEST:.0f} s"
+                    target.exceeded.append(said)
+                    break
+                await asyncio.sleep(5)
+        finally:
+            async with target.annotating:
+                await until_done(lambda: scene.annotate(allowed=True))
     return tenant.name
+
+
+def _consent_for(name: str) -> str:
+    return f"the consent for {name}"
 
 
 async def evict(target: SoakCluster, dice: random.Random, _seconds: float) -> str:
