@@ -25,7 +25,7 @@ from devcluster.node.layout import INSIDE, Layout
 from devcluster.postgres import Postgres
 from memory_embedder.models.profiles import PROFILES
 from memory_operator.app import METRICS_PORT
-from tests.soak.faults import EXCLUSIVE, FAULTS, Impossible, SoakCluster, until_done
+from tests.soak.faults import EXCLUSIVE, FAULTS, Impossible, SoakCluster, share_embedder, until_done
 from tests.soak.ledger import MARKER
 from tests.soak.locking import SharedExclusiveLock
 from tests.soak.logs import Logs
@@ -33,7 +33,7 @@ from tests.soak.pooler import Pooler
 from tests.soak.processes import Processes
 from tests.soak.schedule import Planned, schedule
 from tests.soak.slopes import growing
-from tests.soak.stores import EMBEDDER_OF, NAMED, PARTED, PLAIN, STORES
+from tests.soak.stores import EMBEDDER_OF, NAMED, PARTED, STORES
 from tests.soak.verdict import failures
 from tests.support.cluster.api import INDEXES
 from tests.support.cluster.conditions import is_ready
@@ -204,8 +204,7 @@ class Run:
             if shared != store.name:
                 changes["embedder"] = {"ref": {"name": INDEX, "namespace": shared}}
             tenant.apply_index(**changes)
-        allowed = f"memory-index.dev/allowed-namespaces={PARTED.name}"
-        tenants[PLAIN.name].kubectl("annotate", "memoryindex", INDEX, "--overwrite", allowed)
+        share_embedder(tenants, allowed=True)
         self._pooler = Pooler(self._cluster, tenants[PARTED.name].dsn)
         for tenant in tenants.values():
             self._write_dsn(tenant)

@@ -9,9 +9,10 @@ import json
 import random
 import signal
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -22,16 +23,17 @@ from devcluster.node.layout import API_PORT, INSIDE, NODE_ADDRESS, Layout
 from devcluster.postgres import Postgres
 from tests.soak.network import Disruption, Party, restored, rules
 from tests.soak.processes import Pod, Processes, send
-from tests.soak.stores import STORES
+from tests.soak.stores import EMBEDDER_OF, PARTED, STORES
 from tests.support.cluster.consent.withdrawals import Scene
 from tests.support.cluster.platform import Platform
-from tests.support.cluster.tenants import Tenant
+from tests.support.cluster.tenants import INDEX, Tenant
 
 T = TypeVar("T")
 
 CONSENT_SECONDS = 60.0  # after which nothing may be done any more for whom consent was withdrawn
-_CONSENT_MARGIN = 25.0
+_CONSENT_MARGIN = 5.0  # for what was under way
 _CONSENT_LONGEST = 180.0  # while the operator itself is hit by other faults
+_WATCHED_SECONDS, _LOOK_SECONDS = 25.0, 5.0  # how long nothing may come back, and how often it is looked at
 _LEASE = "memory-operator"
 EXCLUSIVE = frozenset({"switchover"})
 """Faults that happen while no other does."""
@@ -42,9 +44,12 @@ _MEMORY_ROOM = 1.03  # of what is in use
 _COMMAND_SECONDS = 60.0
 _CONNECTIONS = """
 SELECT count(*) FROM pg_stat_activity WHERE datname = '{database}' AND application_name LIKE 'memory-%'
-AND application_name <> 'memory-recall'
+AND application_name NOT IN ({others})
 """
-
+_USERS = "'memory-recall'"
+_OTHERS = f"{_USERS}, 'memory-operator'"
+_WORKERS = frozenset({"sync", "backfill", "swap"})
+_SHARED = "memory-index.dev/allowed-namespaces"
 _FOLLOWING = """
 SELECT application_name FROM pg_stat_replication
 WHERE state = 'streaming' AND pg_wal_lsn_diff(pg_current_wal_lsn(), flush_lsn) < 65536
@@ -321,31 +326,75 @@ def rotate_secrets(*suffixes: str) -> Fault:
 
 
 async def withdraw_consent(target: SoakCluster, dice: random.Random, _seconds: float) -> str:
-    """Let the Postgres cluster allow a store's namespace no longer, and see that nothing is done for it a minute later.
-
-    The operator may itself be hit meanwhile; then it has three minutes.
-    """
+    """Let the Postgres cluster allow a store's namespace no longer, and see that nobody but users connects then."""
     free = [store.name for store in STORES if _consent_for(store.name) not in target.taken]
     if not free:
         raise Impossible("every consent is withdrawn already")
     tenant = target.tenants[dice.choice(free)]
     scene = Scene(target.platform, tenant)
+    await _withdraw(target, tenant, scene.annotate, _USERS)
+    return tenant.name
+
+
+async def withdraw_embedder(target: SoakCluster, _dice: random.Random, _seconds: float) -> str:
+    """Let the owner of a shared embedder allow the other store no longer, and see that no worker of it connects then.
+
+    The operator still may look at the database, since that consent is there.
+    """
+    tenant = target.tenants[PARTED.name]
+    await _withdraw(target, tenant, partial(share_embedder, target.tenants), _OTHERS)
+    return tenant.name
+
+
+def share_embedder(tenants: Mapping[str, Tenant], *, allowed: bool) -> None:
+    """Allow the partitioned store to use the embedder of the store that has it, or no longer."""
+    change = f"{_SHARED}={PARTED.name}" if allowed else f"{_SHARED}-"
+    tenants[EMBEDDER_OF[PARTED.name]].kubectl("annotate", "memoryindex", INDEX, "--overwrite", change)
+
+
+async def _withdraw(target: SoakCluster, tenant: Tenant, annotate: Callable[..., object], others: str) -> None:
+    """Withdraw a consent for a store while no other one for it is withdrawn, watch what comes of it, and give it back.
+
+    `annotate` gives the consent or withdraws it, as `allowed` says; `others` are the names in SQL of connections that
+    may go on.
+    """
     with target.taking(_consent_for(tenant.name)):
         try:
             async with target.annotating:
-                await _attempted(lambda: scene.annotate(allowed=False), "the consent cannot be withdrawn")
-            began = time.monotonic()
-            await asyncio.sleep(CONSENT_SECONDS + _CONSENT_MARGIN)
-            while connections := int(await _sql(target, _CONNECTIONS.format(database=tenant.database))):
-                if time.monotonic() - began > _CONSENT_LONGEST:
-                    said = f"{connections} connections for {tenant.name} after {_CONSENT_LONGEST:.0f} s"
-                    target.exceeded.append(said)
-                    break
-                await asyncio.sleep(5)
+                await _attempted(lambda: annotate(allowed=False), "the consent cannot be withdrawn")
+            await _watch(target, tenant, _CONNECTIONS.format(database=tenant.database, others=others))
         finally:
             async with target.annotating:
-                await until_done(lambda: scene.annotate(allowed=True))
-    return tenant.name
+                await until_done(lambda: annotate(allowed=True))
+
+
+async def _watch(target: SoakCluster, tenant: Tenant, counting: str) -> None:
+    """Look every 5 s, from 65 s after the withdrawal on, at what is still done for a store, and note what may not be.
+
+    The store counts as stopped at the first look that finds no connection and no pod of a worker, and in any case after
+    180 s, since the operator may itself be hit by other faults. At no look in the 25 s from then on may there be a
+    connection. Connections alone would not tell that it has stopped: they are also gone when the database has failed.
+
+    Raises:
+        Impossible: the database answered at no look after the store was stopped.
+    """
+    began = time.monotonic()
+    stopped, looked = began + _CONSENT_LONGEST, False
+    await asyncio.sleep(CONSENT_SECONDS + _CONSENT_MARGIN)
+    while (now := time.monotonic()) < stopped + _WATCHED_SECONDS:
+        pods = await asyncio.to_thread(target.processes.pods)
+        workers = [pod for pod in pods if pod.namespace == tenant.name and pod.component in _WORKERS]
+        with suppress(Impossible):
+            connections = int(await _sql(target, counting))
+            if not connections and not workers:
+                stopped = min(stopped, now)
+            looked = looked or now >= stopped
+            if connections and now >= stopped:
+                target.exceeded.append(f"{connections} connections for {tenant.name} after {now - began:.0f} s")
+                return
+        await asyncio.sleep(_LOOK_SECONDS)
+    if not looked:
+        raise Impossible("the database did not answer while the consent was withdrawn")
 
 
 def _consent_for(name: str) -> str:
@@ -411,6 +460,7 @@ FAULTS: dict[str, Fault] = {
     "other authority": rotate_secrets("ca", "server", "replication"),
     "other certificate": rotate_secrets("server"),
     "consent withdrawn": withdraw_consent,
+    "embedder withdrawn": withdraw_embedder,
     "eviction": evict,
     "switchover": switch_over,
 }

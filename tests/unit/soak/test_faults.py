@@ -2,15 +2,18 @@
 
 import asyncio
 import random
+import time
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from devcluster.errors import DevclusterError
 from tests.soak import faults
 from tests.soak.faults import Impossible, SoakCluster
-from tests.soak.stores import STORES
+from tests.soak.processes import Pod
+from tests.soak.stores import PARTED, PLAIN, STORES
 
 NAMES = [store.name for store in STORES]
 
@@ -22,13 +25,27 @@ class Postgres:
 
     def __init__(self) -> None:
         self.allowed = set(NAMES)
-        self.connections: Callable[[str], int] = lambda _name: 0
+        self.connections: Callable[[str], int | None] = lambda _name: 0
         self.statements: list[str] = []
 
     def psql(self, statement: str) -> str:
-        """Note the statement, and count the connections of the store whose database it names."""
+        """Note the statement, and count the connections of the store whose database it names; None is no answer."""
         self.statements.append(statement)
-        return str(next(self.connections(name) for name in NAMES if name.replace("-", "_") in statement))
+        found = next(self.connections(name) for name in NAMES if name.replace("-", "_") in statement)
+        if found is None:
+            raise DevclusterError("no primary")
+        return str(found)
+
+
+class Processes:
+    """Stands in for the processes of the cluster: the pods that run."""
+
+    def __init__(self) -> None:
+        self.running: Callable[[], list[Pod]] = list
+
+    def pods(self) -> list[Pod]:
+        """Return the pods that run now."""
+        return self.running()
 
 
 class Scene:
@@ -43,8 +60,21 @@ class Scene:
         for _ in range(200):
             if self._postgres.allowed != before:
                 break
-            faults.time.sleep(0.0005)
+            time.sleep(0.0005)
         self._postgres.allowed = before | {self._name} if allowed else before - {self._name}
+
+
+class Tenant:
+    """Stands in for a store's namespace and database, and notes the commands of kubectl."""
+
+    def __init__(self, name: str) -> None:
+        self.name, self.database = name, name.replace("-", "_")
+        self.dsn = f"postgresql://{self.database}:former@pg/{self.database}"
+        self.commands: list[str] = []
+
+    def kubectl(self, *arguments: str) -> None:
+        """Note the command."""
+        self.commands.append(" ".join(arguments))
 
 
 class Clock:
@@ -64,8 +94,8 @@ _REAL_SLEEP = asyncio.sleep
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    clock, real = Clock(), faults.time
-    monkeypatch.setattr(faults, "time", SimpleNamespace(monotonic=lambda: clock.now, sleep=real.sleep))
+    clock = Clock()
+    monkeypatch.setattr(faults, "time", SimpleNamespace(monotonic=lambda: clock.now))
     monkeypatch.setattr(asyncio, "sleep", clock.sleep)
     return clock
 
@@ -74,9 +104,9 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 def target(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     monkeypatch.setattr(faults, "Scene", Scene)
     postgres = Postgres()
-    tenants = {name: SimpleNamespace(name=name, database=name.replace("-", "_"), dsn="") for name in NAMES}
-    platform = SimpleNamespace(postgres=postgres)
-    made = SoakCluster(platform, postgres, tenants, SimpleNamespace(), lambda _tenant: None)  # type: ignore[arg-type]
+    tenants = {name: Tenant(name) for name in NAMES}
+    given: Any = (SimpleNamespace(postgres=postgres), postgres, tenants, Processes(), lambda _tenant: None)
+    made = SoakCluster(*given)
     yield made
     assert made.taken == set()
 
@@ -84,7 +114,7 @@ def target(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 async def tried(target: SoakCluster, fault: faults.Fault, seed: int) -> str:
     """Let a fault happen; return what it says, also if it is impossible."""
     try:
-        return await fault(target, random.Random(seed), 20.0)
+        return await fault(target, random.Random(seed), 20.0)  # noqa: S311 - the same every time
     except Impossible as error:
         return f"impossible: {error}"
 
@@ -97,3 +127,60 @@ async def test_withdrawals_that_overlap_are_of_different_stores_and_undo_nothing
     assert sorted(said) == ["impossible: every consent is withdrawn already"] * 2 + sorted(NAMES)
     assert target.exceeded == []
     assert target.postgres.allowed == set(NAMES)
+
+
+def worker(name: str) -> Pod:
+    """Return a pod of a store's sync worker."""
+    return Pod(name, "mi-sync", "uid", "10.0.0.9", {"app.kubernetes.io/component": "sync"})
+
+
+@pytest.mark.parametrize(
+    ("connected", "running", "exceeded"),
+    [
+        ([(0, 30)], [(0, 30)], ""),
+        ([(0, 140)], [(0, 140)], ""),  # the operator was hit
+        ([(0, 1000)], [(0, 1000)], "2 connections for {name} after 180 s"),
+        ([(0, 30), (83, 88)], [(0, 30)], "2 connections for {name} after 85 s"),
+        ([(0, 70), (90, 120)], [(0, 120)], ""),  # the operator was hit, and the database failed for a while
+    ],
+)
+async def test_a_store_is_stopped_within_three_minutes_of_a_withdrawal_and_nothing_comes_back(
+    clock: Clock, target: Any, connected: list[tuple[int, int]], running: list[tuple[int, int]], exceeded: str
+) -> None:
+    began = clock.now
+
+    def during(spans: list[tuple[int, int]]) -> bool:
+        return any(first <= clock.now - began < last for first, last in spans)
+
+    target.postgres.connections = lambda _name: 2 * during(connected)
+    target.processes.running = lambda: [worker(name) for name in NAMES if during(running)]
+    name = await tried(target, faults.withdraw_consent, 1)
+    assert target.exceeded == ([exceeded.format(name=name)] if exceeded else [])
+    assert target.postgres.allowed == set(NAMES)
+    assert clock.now - began >= 85
+
+
+async def test_a_withdrawal_during_which_the_database_never_answered_has_shown_nothing(
+    clock: Clock, target: Any
+) -> None:
+    target.postgres.connections = lambda _name: None
+    assert await tried(target, faults.withdraw_consent, 1) == (
+        "impossible: the database did not answer while the consent was withdrawn"
+    )
+    assert target.postgres.allowed == set(NAMES)
+
+
+async def test_the_consent_to_use_an_embedder_is_withdrawn_and_given_back_while_the_other_consent_is_not(
+    clock: Clock, target: Any
+) -> None:
+    other = f"the consent for {PARTED.name}"
+    with target.taking(other):
+        assert await tried(target, faults.withdraw_embedder, 1) == f"impossible: another fault has {other}"
+    target.postgres.connections = lambda _name: 1
+    assert await tried(target, faults.withdraw_embedder, 1) == PARTED.name
+    assert target.tenants[PLAIN.name].commands == [
+        "annotate memoryindex mi --overwrite memory-index.dev/allowed-namespaces-",
+        "annotate memoryindex mi --overwrite memory-index.dev/allowed-namespaces=soak-parted",
+    ]
+    assert target.exceeded == ["1 connections for soak-parted after 180 s"]
+    assert "NOT IN ('memory-recall', 'memory-operator')" in target.postgres.statements[0]
