@@ -21,7 +21,7 @@ from devcluster.errors import DevclusterError
 from devcluster.install import OPERATOR_NAMESPACE
 from devcluster.node.layout import API_PORT, INSIDE, NODE_ADDRESS, Layout
 from devcluster.postgres import Postgres
-from tests.soak.network import Disruption, Party, restored, rules
+from tests.soak.network import Disruption, Party, listing, packets, restored, rules
 from tests.soak.processes import Pod, Processes, send
 from tests.soak.stores import EMBEDDER_OF, PARTED, STORES
 from tests.support.cluster.consent.withdrawals import Scene
@@ -147,16 +147,19 @@ def _leader(target: SoakCluster) -> Pod:
     return _one(pods, random.Random(0), f"leader {holder}")  # noqa: S311
 
 
+def _some(processes: list[int], name: str) -> list[int]:
+    if not processes:
+        raise Impossible(f"{name} has no process")
+    return processes
+
+
 def kill(component: str) -> Fault:
     """Make a fault that kills the processes of one pod at once."""
     find = _find(component)
 
     async def fault(target: SoakCluster, dice: random.Random, _seconds: float) -> str:
         pod = await asyncio.to_thread(find, target, dice)
-        processes = target.processes.of(pod)
-        if not processes:
-            raise Impossible(f"{pod.name} has no process")
-        send(processes, signal.SIGKILL)
+        send(_some(target.processes.of(pod), pod.name), signal.SIGKILL)
         return pod.name
 
     return fault
@@ -168,7 +171,7 @@ def pause(component: str) -> Fault:
 
     async def fault(target: SoakCluster, dice: random.Random, seconds: float) -> str:
         pod = await asyncio.to_thread(find, target, dice)
-        processes = target.processes.of(pod)
+        processes = _some(target.processes.of(pod), pod.name)
         send(processes, signal.SIGSTOP)
         try:
             await asyncio.sleep(seconds)
@@ -183,7 +186,7 @@ def kill_component(name: str) -> Fault:
     """Make a fault that kills a component of the node, which its supervisor starts again."""
 
     async def fault(target: SoakCluster, _dice: random.Random, _seconds: float) -> str:
-        send(target.processes.component(name), signal.SIGKILL)
+        send(_some(target.processes.component(name), name), signal.SIGKILL)
         return name
 
     return fault
@@ -193,7 +196,7 @@ def pause_component(name: str) -> Fault:
     """Make a fault that stops a component of the node for some seconds."""
 
     async def fault(target: SoakCluster, _dice: random.Random, seconds: float) -> str:
-        processes = target.processes.component(name)
+        processes = _some(target.processes.component(name), name)
         send(processes, signal.SIGSTOP)
         try:
             await asyncio.sleep(seconds)
@@ -237,7 +240,7 @@ def _party(target: SoakCluster, name: str) -> Party:
 
 
 def disrupt(how: Disruption) -> Fault:
-    """Make a fault that comes between two parties of the network."""
+    """Make a fault that comes between two parties of the network; if it met no packet, it counts as none."""
 
     async def fault(target: SoakCluster, dice: random.Random, seconds: float) -> str:
         names = dice.choice(_PARTIES)
@@ -247,14 +250,24 @@ def disrupt(how: Disruption) -> Fault:
         target.number += 1
         table = f"soak{target.number}"
         nft = ["nft", "-f", "-"]
-        await _in_network(target, nft, rules(table, one, other, how))
         try:
+            await _in_network(target, nft, rules(table, one, other, how))
             await asyncio.sleep(seconds)
+            met = await _packets_met(target, table)
         finally:
             await until_done(lambda: target.cluster.exec_in_network(nft, input=restored(table)))
+        if met == 0:
+            raise Impossible(f"no packet came by between {names[0]} and {names[1]}")
         return f"{names[0]} to {names[1]}"
 
     return fault
+
+
+async def _packets_met(target: SoakCluster, table: str) -> int | None:
+    """Return how many packets were dropped or answered with a reset, or None if that cannot be read."""
+    with suppress(Impossible):
+        return sum([packets(await _in_network(target, command)) for command in listing(table)])
+    return None
 
 
 async def fill_disk(target: SoakCluster, dice: random.Random, seconds: float) -> str:
@@ -319,7 +332,9 @@ def rotate_secrets(*suffixes: str) -> Fault:
 
     async def fault(target: SoakCluster, _dice: random.Random, _seconds: float) -> str:
         names = [f"{target.postgres.name}-{suffix}" for suffix in suffixes]
-        await _kubectl(target, ["-n", target.postgres.namespace, "delete", "secret", "--ignore-not-found", *names])
+        delete = ["-n", target.postgres.namespace, "delete", "secret", "--ignore-not-found", *names]
+        if not await _kubectl(target, delete):
+            raise Impossible("none of these Secrets is there")
         return ", ".join(names)
 
     return fault

@@ -1,11 +1,15 @@
 """Cuts, resets and slows what two parties of a cluster send each other, with the kernel's packet filter."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 _HOOKS = ("input", "output", "forward")
-_SLOW = "limit rate over 24 kbytes/second burst 16 kbytes drop"
+_SLOW = "limit rate over 24 kbytes/second burst 16 kbytes counter drop"
+_DROP = "counter drop"
+_COUNTED = re.compile(r"\bcounter packets (\d+)")
+_FAMILIES = ("ip", "bridge")
 _PRIORITY = 10  # after addresses of Services have been translated
 
 
@@ -29,14 +33,14 @@ class Party:
 def rules(table: str, one: Party, other: Party, disruption: Disruption) -> str:
     """Return the commands of `nft` that come between two parties, in tables of this name."""
     ways = [(one, other)] if disruption is Disruption.ONE_WAY else [(one, other), (other, one)]
-    routed = {Disruption.RESET: "reject with tcp reset", Disruption.SLOW: _SLOW}.get(disruption, "drop")
-    lines = [f"add table ip {table}", f"add table bridge {table}"]
-    for family, hooks in (("ip", _HOOKS), ("bridge", ("forward",))):
-        for hook in hooks:
+    routed = {Disruption.RESET: "counter reject with tcp reset", Disruption.SLOW: _SLOW}.get(disruption, _DROP)
+    lines = [f"add table {family} {table}" for family in _FAMILIES]
+    for family in _FAMILIES:
+        for hook in _HOOKS if family == "ip" else ("forward",):
             lines.append(
                 f"add chain {family} {table} {hook} {{ type filter hook {hook} priority {_PRIORITY}; policy accept; }}"
             )
-            verdict = routed if family == "ip" or disruption is Disruption.SLOW else "drop"
+            verdict = routed if family == "ip" or disruption is Disruption.SLOW else _DROP
             lines += [
                 f"add rule {family} {table} {hook} {match} {verdict}"
                 for sender, receiver in ways
@@ -46,8 +50,18 @@ def rules(table: str, one: Party, other: Party, disruption: Disruption) -> str:
 
 
 def restored(table: str) -> str:
-    """Return the commands of `nft` that remove what `rules` has added."""
-    return f"delete table ip {table}\ndelete table bridge {table}"
+    """Return the commands of `nft` that remove what `rules` has added, or nothing if nothing is there."""
+    return "\n".join(f"{verb} table {family} {table}" for family in _FAMILIES for verb in ("add", "delete"))
+
+
+def listing(table: str) -> list[list[str]]:
+    """Return the command lines that print what `rules` has added; one alone lists no second table."""
+    return [["nft", "list", "table", family, table] for family in _FAMILIES]
+
+
+def packets(listed: str) -> int:
+    """Return how many packets the rules have dropped or answered with a reset, by what such a command line printed."""
+    return sum(int(number) for number in _COUNTED.findall(listed))
 
 
 def _matches(sender: Party, receiver: Party) -> list[str]:

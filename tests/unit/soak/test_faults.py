@@ -43,6 +43,14 @@ class Processes:
     def __init__(self) -> None:
         self.running: Callable[[], list[Pod]] = list
 
+    def of(self, _pod: Pod) -> list[int]:
+        """Return no process, since all have ended meanwhile."""
+        return []
+
+    def component(self, _name: str) -> list[int]:
+        """Return no process, since it is being started again."""
+        return []
+
     def pods(self) -> list[Pod]:
         """Return the pods that run now."""
         return self.running()
@@ -57,7 +65,7 @@ class Scene:
     def annotate(self, *, allowed: bool) -> None:
         """Read the list, and write it with this name or without it once others had time to write theirs."""
         before = set(self._postgres.allowed)
-        for _ in range(200):
+        for _ in range(40):
             if self._postgres.allowed != before:
                 break
             time.sleep(0.0005)
@@ -75,6 +83,33 @@ class Tenant:
     def kubectl(self, *arguments: str) -> None:
         """Note the command."""
         self.commands.append(" ".join(arguments))
+
+
+class Machine:
+    """Stands in for the cluster's machine, and notes the commands that run in its network and those of kubectl.
+
+    A command that contains `failing` fails after it was carried out; `packets` is what the rules of nft have counted.
+    """
+
+    def __init__(self) -> None:
+        self.commands: list[str] = []
+        self.failing, self.packets = "", "0"
+
+    def exec_in_network(self, command: list[str], *, input: str | None = None, timeout: float | None = None) -> str:  # noqa: A002
+        """Note the command with its input."""
+        return self._done(" ".join([*command, input or ""]), timeout)
+
+    def kubectl(self, *arguments: str, input: str | None = None, timeout: float | None = None) -> str:  # noqa: A002
+        """Note the command."""
+        return self._done(" ".join(["kubectl", *arguments, input or ""]), timeout)
+
+    def _done(self, command: str, timeout: float | None) -> str:
+        self.commands.append(command)
+        if self.failing and self.failing in command:
+            raise DevclusterError(f"it did not end within {timeout} s")
+        if "jsonpath" in command:
+            return "volume-7"
+        return f"counter packets {self.packets} bytes 7" if command.startswith("nft list table ip ") else ""
 
 
 class Clock:
@@ -105,6 +140,7 @@ def target(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     monkeypatch.setattr(faults, "Scene", Scene)
     postgres = Postgres()
     tenants = {name: Tenant(name) for name in NAMES}
+    monkeypatch.setattr(SoakCluster, "cluster", Machine())
     given: Any = (SimpleNamespace(postgres=postgres), postgres, tenants, Processes(), lambda _tenant: None)
     made = SoakCluster(*given)
     yield made
@@ -184,3 +220,36 @@ async def test_the_consent_to_use_an_embedder_is_withdrawn_and_given_back_while_
     ]
     assert target.exceeded == ["1 connections for soak-parted after 180 s"]
     assert "NOT IN ('memory-recall', 'memory-operator')" in target.postgres.statements[0]
+
+
+def pod(name: str, **labels: str) -> Pod:
+    """Return a pod of Postgres, or of what its label says."""
+    postgres = {"cnpg.io/cluster": "pg", "cnpg.io/podRole": "instance", "cnpg.io/instanceRole": "primary"}
+    return Pod("soak", name, f"uid-{name}", "10.0.0.9", postgres | {"app.kubernetes.io/component": name} | labels)
+
+
+HITTING = [name for name in faults.FAULTS if name.split()[0] in {"kill", "pause", "silent"} and name != "kill leader"]
+RUNNING = [
+    pod(name, **{"cnpg.io/instanceRole": name, "app.kubernetes.io/name": "cloudnative-pg"})
+    for name in ("operator", "embedder", "sync", "primary", "replica")
+]
+
+
+@pytest.mark.parametrize("kind", [*HITTING, "other authority", "other certificate"])
+async def test_a_fault_that_hits_nothing_is_impossible(clock: Clock, target: Any, kind: str) -> None:
+    target.processes.running = lambda: RUNNING
+    assert (await tried(target, faults.FAULTS[kind], 1)).startswith("impossible: ")
+
+
+@pytest.mark.parametrize(
+    ("failing", "packets", "happened"),
+    [("", "3", True), ("", "0", False), ("nft list", "0", True), ("add rule", "3", False)],
+)
+async def test_a_disruption_that_met_no_packet_is_impossible_and_is_always_removed(
+    clock: Clock, target: Any, failing: str, packets: str, happened: bool
+) -> None:
+    target.processes.running = lambda: RUNNING
+    target.cluster.failing, target.cluster.packets = failing, packets
+    said = await tried(target, faults.FAULTS["network cut"], 1)
+    assert said.startswith("impossible: ") is not happened
+    assert "delete table ip soak1" in target.cluster.commands[-1]
