@@ -54,6 +54,7 @@ _FOLLOWING = """
 SELECT application_name FROM pg_stat_replication
 WHERE state = 'streaming' AND pg_wal_lsn_diff(pg_current_wal_lsn(), flush_lsn) < 65536
 """
+_PASSWORD = "SET scram_iterations = 1;\nALTER ROLE {role} PASSWORD '{password}';"
 
 
 class Impossible(Exception):  # noqa: N818 - the name is the reason
@@ -280,13 +281,14 @@ async def fill_disk(target: SoakCluster, dice: random.Random, seconds: float) ->
     volume = Layout(INSIDE).volumes / await _kubectl(target, where)
     filler = volume / "soak-filler"
     script = f"free=$(df --output=avail -B1 {volume} | tail -1); fallocate -l $((free - {_DISK_LEFT})) {filler}"
-    await _in_network(target, ["sh", "-c", script])
-    try:
-        await asyncio.sleep(seconds)
-    finally:
-        await until_done(lambda: target.cluster.exec_in_network(["rm", "-f", str(filler)]))
-        delete = ("-n", pod.namespace, "delete", "pod", pod.name, "--wait=false", "--ignore-not-found")
-        await until_done(lambda: target.kubectl(*delete))
+    with target.taking(f"the disk of {pod.name}"):
+        try:
+            await _in_network(target, ["sh", "-c", script])
+            await asyncio.sleep(seconds)
+        finally:
+            await until_done(lambda: target.cluster.exec_in_network(["rm", "-f", str(filler)]))
+            delete = ("-n", pod.namespace, "delete", "pod", pod.name, "--wait=false", "--ignore-not-found")
+            await until_done(lambda: target.kubectl(*delete))
     return pod.name
 
 
@@ -294,36 +296,46 @@ async def limit_memory(target: SoakCluster, dice: random.Random, seconds: float)
     """Limit the memory of one of our pods to hardly more than it uses."""
     component = dice.choice(("operator", "embedder", "sync"))
     pod = _one(await asyncio.to_thread(target.of, component), dice, component)
-    changed: list[tuple[Path, str]] = []
-    for group in target.processes.memory_groups(pod):
+    with target.taking(f"the memory of {pod.name}"):
+        changed = list(_limited(target.processes.memory_groups(pod)))
+        if not changed:
+            raise Impossible(f"the memory of {pod.name} cannot be limited")
+        try:
+            await asyncio.sleep(seconds)
+        finally:
+            for limit, before in changed:
+                with suppress(OSError):
+                    limit.write_text(before)
+    return pod.name
+
+
+def _limited(groups: Sequence[Path]) -> Iterator[tuple[Path, str]]:
+    """Limit the memory of control groups to hardly more than they use; yield each file and what it said before."""
+    for group in groups:
         with suppress(OSError):
             version2 = (group / "memory.high").exists()
             used = int((group / ("memory.current" if version2 else "memory.usage_in_bytes")).read_text())
             limit = group / ("memory.high" if version2 else "memory.limit_in_bytes")
             before = limit.read_text().strip()
             limit.write_text(str(int(used * _MEMORY_ROOM)))
-            changed.append((limit, before))
-    if not changed:
-        raise Impossible(f"the memory of {pod.name} cannot be limited")
-    try:
-        await asyncio.sleep(seconds)
-    finally:
-        for limit, before in changed:
-            with suppress(OSError):
-                limit.write_text(before)
-    return pod.name
+            yield limit, before
 
 
 async def rotate_password(target: SoakCluster, dice: random.Random, seconds: float) -> str:
     """Give a store's role another password, and the Secret and the users the new one a moment later."""
     tenant = target.tenants[dice.choice(STORES).name]
     password = f"{dice.getrandbits(96):024x}"
-    change = f"SET scram_iterations = 1;\nALTER ROLE {tenant.database} PASSWORD '{password}';"
-    await _sql(target, change)
-    tenant.dsn = tenant.dsn.replace(tenant.password, password)
-    target.write_dsn(tenant)
-    await asyncio.sleep(min(seconds, 10.0))
-    await until_done(lambda: tenant.write_secret(tenant.dsn))
+    with target.taking(f"the password of {tenant.name}"):
+        try:
+            await _sql(target, _PASSWORD.format(role=tenant.database, password=password))
+        except Impossible:  # it may have been changed all the same
+            former = _PASSWORD.format(role=tenant.database, password=tenant.password)
+            await until_done(lambda: target.postgres.psql(former))
+            raise
+        tenant.dsn = tenant.dsn.replace(tenant.password, password)
+        target.write_dsn(tenant)
+        await asyncio.sleep(min(seconds, 10.0))
+        await until_done(lambda: tenant.write_secret(tenant.dsn))
     return tenant.name
 
 

@@ -3,7 +3,8 @@
 import asyncio
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -27,10 +28,17 @@ class Postgres:
         self.allowed = set(NAMES)
         self.connections: Callable[[str], int | None] = lambda _name: 0
         self.statements: list[str] = []
+        self.failing = 0
 
     def psql(self, statement: str) -> str:
-        """Note the statement, and count the connections of the store whose database it names; None is no answer."""
+        """Note the statement, and count the connections of the store whose database it names; None is no answer.
+
+        As many of the next statements as `failing` says are carried out, but have no answer.
+        """
         self.statements.append(statement)
+        self.failing -= 1
+        if self.failing >= 0:
+            raise DevclusterError("the connection was cut")
         found = next(self.connections(name) for name in NAMES if name.replace("-", "_") in statement)
         if found is None:
             raise DevclusterError("no primary")
@@ -42,10 +50,15 @@ class Processes:
 
     def __init__(self) -> None:
         self.running: Callable[[], list[Pod]] = list
+        self.groups: list[Path] = []
 
     def of(self, _pod: Pod) -> list[int]:
         """Return no process, since all have ended meanwhile."""
         return []
+
+    def memory_groups(self, _pod: Pod) -> list[Path]:
+        """Return the directories that limit the memory of every pod."""
+        return self.groups
 
     def component(self, _name: str) -> list[int]:
         """Return no process, since it is being started again."""
@@ -78,11 +91,16 @@ class Tenant:
     def __init__(self, name: str) -> None:
         self.name, self.database = name, name.replace("-", "_")
         self.dsn = f"postgresql://{self.database}:former@pg/{self.database}"
+        self.password = "former"
         self.commands: list[str] = []
 
     def kubectl(self, *arguments: str) -> None:
         """Note the command."""
         self.commands.append(" ".join(arguments))
+
+    def write_secret(self, dsn: str) -> None:
+        """Note the connection string."""
+        self.commands.append(dsn)
 
 
 class Machine:
@@ -113,14 +131,17 @@ class Machine:
 
 
 class Clock:
-    """A clock that goes on when somebody sleeps."""
+    """A clock that goes on when somebody sleeps, and what happens while somebody does."""
 
     def __init__(self) -> None:
         self.now = 1000.0
+        self.meanwhile: list[Awaitable[None]] = []
 
     async def sleep(self, seconds: float) -> None:
         """Let the time pass, and the others run."""
         self.now += seconds
+        while self.meanwhile:
+            await self.meanwhile.pop()
         await _REAL_SLEEP(0)
 
 
@@ -153,6 +174,18 @@ async def tried(target: SoakCluster, fault: faults.Fault, seed: int) -> str:
         return await fault(target, random.Random(seed), 20.0)  # noqa: S311 - the same every time
     except Impossible as error:
         return f"impossible: {error}"
+
+
+async def overlapping(clock: Clock, target: SoakCluster, fault: faults.Fault) -> list[str]:
+    """Let a fault happen, and the same one while it lasts; return what the second and the first say."""
+    said: list[str] = []
+
+    async def happen() -> None:
+        said.append(await tried(target, fault, 1))
+
+    clock.meanwhile.append(happen())
+    await happen()
+    return said
 
 
 async def test_withdrawals_that_overlap_are_of_different_stores_and_undo_nothing_of_each_other(
@@ -253,3 +286,63 @@ async def test_a_disruption_that_met_no_packet_is_impossible_and_is_always_remov
     said = await tried(target, faults.FAULTS["network cut"], 1)
     assert said.startswith("impossible: ") is not happened
     assert "delete table ip soak1" in target.cluster.commands[-1]
+
+
+async def test_a_password_that_was_changed_without_an_answer_is_changed_back(clock: Clock, target: Any) -> None:
+    target.postgres.failing = 3
+    assert (await tried(target, faults.rotate_password, 1)).startswith("impossible: ")
+    first, *others = target.postgres.statements
+    assert "PASSWORD 'former'" not in first
+    assert [("PASSWORD 'former'" in one) for one in others] == [True, True, True]
+    tenant = next(one for one in target.tenants.values() if one.database in first)
+    assert (tenant.dsn, tenant.commands) == (f"postgresql://{tenant.database}:former@pg/{tenant.database}", [])
+
+
+async def test_a_password_that_was_changed_is_written_to_the_secret(clock: Clock, target: Any) -> None:
+    tenant = target.tenants[await tried(target, faults.rotate_password, 1)]
+    assert "former" not in tenant.dsn
+    assert tenant.commands == [tenant.dsn]
+    (statement,) = target.postgres.statements
+    assert statement.split("'")[1] in tenant.dsn
+
+
+async def test_the_memory_of_a_pod_is_limited_once_at_a_time_and_is_as_before_afterwards(
+    clock: Clock, target: Any, tmp_path: Path
+) -> None:
+    target.processes.running = lambda: RUNNING
+    target.processes.groups = [tmp_path]
+    (tmp_path / "memory.current").write_text("1000000")
+    limit = tmp_path / "memory.high"
+    limit.write_text("max")
+    second, first = await overlapping(clock, target, faults.limit_memory)
+    assert second == f"impossible: another fault has the memory of {first}"
+    assert limit.read_text() == "max"
+
+
+@pytest.mark.parametrize("failing", ["", "fallocate"])
+async def test_a_disk_has_room_again_also_if_the_command_that_fills_it_had_no_answer(
+    clock: Clock, target: Any, failing: str
+) -> None:
+    target.processes.running = lambda: RUNNING[:1]
+    target.cluster.failing = failing
+    assert (await tried(target, faults.fill_disk, 1)).startswith("impossible: ") is bool(failing)
+    assert _done(target.cluster.commands) == ["fallocate", "rm -f", "delete pod"]
+
+
+async def test_a_disk_is_filled_by_one_fault_at_a_time(clock: Clock, target: Any) -> None:
+    target.processes.running = lambda: RUNNING[:1]
+    assert await overlapping(clock, target, faults.fill_disk) == [
+        "impossible: another fault has the disk of operator",
+        "operator",
+    ]
+    assert _done(target.cluster.commands) == ["fallocate", "rm -f", "delete pod"]
+
+
+async def test_a_password_is_changed_by_one_fault_at_a_time(clock: Clock, target: Any) -> None:
+    second, first = await overlapping(clock, target, faults.rotate_password)
+    assert second == f"impossible: another fault has the password of {first}"
+    assert len(target.tenants[first].commands) == 1
+
+
+def _done(commands: list[str]) -> list[str]:
+    return [word for command in commands for word in ("fallocate", "rm -f", "delete pod") if word in command]
