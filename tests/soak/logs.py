@@ -1,5 +1,6 @@
 """Reads logs as they grow, since those of a pod go with it, and names the files that hold a text of a memory."""
 
+import os
 from contextlib import suppress
 from pathlib import Path
 
@@ -17,11 +18,15 @@ class Logs:
         self.found: set[str] = set()
 
     def read(self) -> None:
-        """Read what was added since the last call. A file that became shorter is read from its beginning."""
-        for path in self._directory.rglob("*"):
-            with suppress(FileNotFoundError):
-                if path.is_file() and not path.is_symlink():
-                    self._read_file(path)
+        """Read what was added since the last call. A file that became shorter is read from its beginning.
+
+        What vanishes meanwhile is left out.
+        """
+        for directory, _, names in os.walk(self._directory):
+            for path in (Path(directory) / name for name in names):
+                with suppress(FileNotFoundError):
+                    if path.is_file() and not path.is_symlink():
+                        self._read_file(path)
 
     def _read_file(self, path: Path) -> None:
         size, begun = path.stat().st_size, self._read.get(path, 0)

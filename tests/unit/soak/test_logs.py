@@ -1,6 +1,10 @@
 """A marker in a log is found, whenever it was written and whatever becomes of the file."""
 
+import os
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -52,3 +56,22 @@ def test_other_words_are_no_texts_of_memories(tmp_path: Path, log: Path) -> None
     log.write_text("zq123 zqzzzzzzzzzzzzzz zq 0000000000000001\n")
     logs.read()
     assert logs.found == set()
+
+
+def test_a_directory_that_vanishes_while_it_is_read_does_not_keep_others_from_being_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a", "b", "c"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "0.log").write_text(f"{MARKER}\n")
+    scan = os.scandir
+
+    def scandir(path: Any) -> Iterator[os.DirEntry[str]]:
+        if str(path) == str(tmp_path / "b"):
+            shutil.rmtree(path)
+        return scan(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    logs = Logs(tmp_path)
+    logs.read()
+    assert logs.found == {"a/0.log", "c/0.log"}
