@@ -5,9 +5,10 @@ from collections import Counter
 
 import pytest
 
+from tests.soak.faults import FAULTS
 from tests.soak.schedule import LONGEST_SECONDS, SHORTEST_SECONDS, schedule
 
-KINDS = [f"kind {number}" for number in range(27)]
+KINDS = list(FAULTS)
 
 
 def test_the_same_seed_gives_the_same_schedule_and_another_one_another() -> None:
