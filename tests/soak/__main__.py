@@ -43,6 +43,7 @@ from tests.support.cluster.tenants import INDEX, Tenant
 _FAULTS_PER_MINUTE = 5.4
 _VOLUME_MIB = 640
 _PACE_SECONDS = 10.0
+_LOGS_SECONDS = 2.0
 _TEXTS_SECONDS = 30.0  # between two looks for texts of memories in objects and metrics
 # An instance that is stopped waits for its clients for three minutes by default, and refuses new ones meanwhile.
 _SHUTDOWN = {"smartShutdownTimeout": 5, "stopDelay": 60, "switchoverDelay": 60}
@@ -107,6 +108,7 @@ class Run:
         self._pooler: Pooler | None = None
         self._logs = Logs(cluster.logs)
         self._shown: set[str] = set()
+        self._over = asyncio.Event()
         self._lock = SharedExclusiveLock()
 
     def say(self, text: str) -> None:
@@ -134,23 +136,27 @@ class Run:
         reading = asyncio.create_task(self._read_output(users))
         self._began = time.monotonic()
         sampling = asyncio.create_task(self._sample(target))
+        logging = asyncio.create_task(self._read_logs())
         reviving = asyncio.create_task(self._revive_pooler())
         async with asyncio.TaskGroup() as running:
             for fault in planned:
                 running.create_task(self._happen(target, fault))
             running.create_task(self._change(target, users))
-            running.create_task(self._or_ended(self._until(1.0), reading, sampling, reviving))
+            running.create_task(self._or_ended(self._until(1.0), reading, sampling, logging, reviving))
         self.say("the last fault is over")
         over = time.monotonic()
         await self._command(users, "quiet")
         await self._until_ready(target)
-        await self._or_ended(asyncio.wait_for(self._quiet.wait(), _LONGEST_WAIT), reading, sampling, reviving)
+        quiet = asyncio.wait_for(self._quiet.wait(), _LONGEST_WAIT)
+        await self._or_ended(quiet, reading, sampling, logging, reviving)
         ready = time.monotonic() - over
         for task in (sampling, reviving):  # no recall is made from here on
             task.cancel()
         await self._command(users, "judge")
         await asyncio.wait_for(reading, _LONGEST_WAIT)
         await asyncio.to_thread(self._look_for_texts, target)
+        self._over.set()
+        await logging
         return self._figures(target, planned, ready)
 
     def _figures(self, target: SoakCluster, planned: Sequence[Planned], ready: float) -> dict[str, Any]:
@@ -402,7 +408,6 @@ class Run:
                         key = f"{name} of {component}"
                         found[key] = max(found.get(key, 0.0), value)
         self._record(found)
-        self._logs.read()
 
     def _record(self, samples: dict[str, float]) -> None:
         for name, value in samples.items():
@@ -444,13 +449,20 @@ class Run:
             raise DevclusterError("the users ended by themselves", remedy="read what they printed above")
 
     def _look_for_texts(self, target: SoakCluster) -> None:
-        """Look for texts of memories in logs, objects and pages of metrics, as far as they can be read now."""
-        self._logs.read()
+        """Look for texts of memories in objects and pages of metrics, as far as they can be read now."""
         self._look_into("objects", "get", _KINDS, "-A", "-o", "json")
         for component in ("operator", "embedder", "sync"):
             for pod in target.of(component):
                 page = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}:{METRICS_PORT}/proxy/metrics"
                 self._look_into(f"metrics of {pod.name}", "get", "--raw", page)
+
+    async def _read_logs(self) -> None:
+        """Read logs as they grow, so that little of one is left unread when its pod goes, and once more at the end."""
+        while not self._over.is_set():
+            await asyncio.to_thread(self._logs.read)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._over.wait(), _LOGS_SECONDS)
+        await asyncio.to_thread(self._logs.read)
 
     def _look_into(self, name: str, *command: str) -> None:
         with suppress(DevclusterError):

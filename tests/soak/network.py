@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 _HOOKS = ("input", "output", "forward")
-_SLOW = "limit rate over 24 kbytes/second burst 16 kbytes counter drop"
+_SLOW = "counter limit rate over 24 kbytes/second burst 16 kbytes drop"
 _DROP = "counter drop"
 _COUNTED = re.compile(r"\bcounter packets (\d+)")
 _FAMILIES = ("ip", "bridge")
@@ -60,7 +60,7 @@ def listing(table: str) -> list[list[str]]:
 
 
 def packets(listed: str) -> int:
-    """Return how many packets the rules have dropped or answered with a reset, by what such a command line printed."""
+    """Return how many packets have met the rules, by what such a command line printed."""
     return sum(int(number) for number in _COUNTED.findall(listed))
 
 
