@@ -2,9 +2,9 @@
 
 It runs inside the cluster's network. Its argument is a JSON object with the seed and, for each store, what the process
 that recalls is given as well. Standard input tells it to go on to its next phase, one word a line: `quiet` ends the
-writes once every store has answered a recall again, and `judge` makes it compare everything once more, print its
-summary as JSON, and end. `swapping STORE` and `swapped STORE` tell when the model of a store is being exchanged, while
-vectors are of two models. Whatever is found wrong is printed at once, as a line of JSON with the key `wrong`.
+writes once every store has answered a recall in full again, and `judge` makes it compare everything once more, print
+its summary as JSON, and end. `swapping STORE` and `swapped STORE` tell when the model of a store is being exchanged,
+while vectors are of two models. Whatever is found wrong is printed at once, as a line of JSON with the key `wrong`.
 """
 
 import asyncio
@@ -44,6 +44,8 @@ _ALIKE = 0.995  # the least cosine of a stored vector to that of the row's text
 _EMBED_SECONDS = 60.0
 _FINAL_SECONDS = 120.0
 _AGAIN_SECONDS = 60.0
+OUTCOMES = ("answered", "degraded", "refused")
+"""Of a recall: in full, without what its vectors would have found, or not at all."""
 _SHOWN = 10  # examples of each finding in the summary
 _WORDS = WORDS.split()
 _OPERATIONS = {"insert": 25, "edit": 35, "mark": 15, "unmark": 8, "delete": 9, "restore": 4, "import": 1}
@@ -67,9 +69,8 @@ class Observer:
     def __init__(self) -> None:
         self.ledgers = {store.name: Ledger() for store in STORES}
         self.wrong: dict[str, list[str]] = {}
-        self.recalls: Counter[str] = Counter()
+        self.recalls = {store.name: dict.fromkeys(OUTCOMES, 0) for store in STORES}
         self.longest = 0.0
-        self.recalled: Counter[str] = Counter()
         self.last_answered: dict[str, float] = {}
         self.answered_again: list[str] = []
         self.reasons: Counter[str] = Counter()
@@ -78,10 +79,9 @@ class Observer:
     def summary(self) -> dict[str, Any]:
         """Return how many recalls there were and what became of them, and what was wrong."""
         return {
-            "recalls": self.recalls["all"],
-            "refused": self.recalls["refused"],
-            "degraded": self.recalls["degraded"],
-            "answered": dict(self.recalled),
+            "recalls": sum(sum(counts.values()) for counts in self.recalls.values()),
+            "refused": sum(counts["refused"] for counts in self.recalls.values()),
+            "recalls_of": self.recalls,
             "answered_again": self.answered_again,
             "reasons": dict(self.reasons),
             "longest_recall_s": round(self.longest, 2),
@@ -96,27 +96,24 @@ class Observer:
 
     def answered(self, recall: Recall) -> None:
         """Judge one recall."""
-        self.recalls["all"] += 1
         seconds = recall.ended - recall.began
         self.longest = max(self.longest, seconds)
+        reason = recall.error or recall.degraded
         if seconds > LONGEST_RECALL_SECONDS:
-            outcome = recall.error or recall.degraded or "answered"
             still = f"for {recall.stood_still:.2f} s of them its loop stood still"
             used = f"it computed for {recall.computed:.2f} s and waited for a processor for {recall.queued:.2f} s"
-            say(slow=f"a recall in {recall.store} took {seconds:.2f} s ({still}; {used}): {outcome}")
-        if recall.error is not None:
-            self.recalls["refused"] += 1
-            self.reasons[f"{recall.store}: {recall.error}"] += 1
-        else:
-            self.recalled[recall.store] += 1
+            say(slow=f"a recall in {recall.store} took {seconds:.2f} s ({still}; {used}): {reason or 'answered'}")
+        outcome = "refused" if recall.error is not None else "answered" if recall.degraded is None else "degraded"
+        self.recalls[recall.store][outcome] += 1
+        if outcome == "answered":
             self.last_answered[recall.store] = recall.began
-        if recall.degraded is not None:
-            self.recalls["degraded"] += 1
+        else:
+            self.reasons[f"{recall.store}: {reason}"] += 1
         for fault in faults_of_answer(self.ledgers[recall.store], recall):
             self.found(fault.split()[0], f"{fault} in {recall.store}, asked by {recall.asker} at {recall.began:.1f}")
 
     async def until_answered_again(self) -> None:
-        """Wait until each store has answered a recall that began after now, for a minute at most."""
+        """Wait until each store has answered a recall that began after now in full, for a minute at most."""
         began = time.monotonic()
         while len(self.answered_again) < len(STORES) and time.monotonic() - began < _AGAIN_SECONDS:
             await asyncio.sleep(_RETRY_SECONDS)

@@ -1,0 +1,66 @@
+"""What the observer counts of recalls and of texts in requests."""
+
+import asyncio
+import time
+
+import pytest
+
+from tests.soak import users
+from tests.soak.ledger import Recall, State
+from tests.soak.stores import NAMED, PARTED, PLAIN, STORES
+from tests.soak.users import Observer
+
+MARKER = "zq00000000000001"
+
+
+def recall(
+    store: str = PLAIN.name, *found: str, error: str | None = None, degraded: str | None = None, began: float = 10.0
+) -> Recall:
+    return Recall(store, "ada", began, began + 0.5, error, degraded, found)
+
+
+def test_recalls_of_each_store_are_counted_as_answered_in_full_degraded_or_refused() -> None:
+    observer = Observer()
+    for one in (recall(), recall(degraded="EmbedderFailed"), recall(error="Timeout"), recall(NAMED.name)):
+        observer.answered(one)
+    summary = observer.summary()
+    assert summary["recalls_of"] == {
+        PLAIN.name: {"answered": 1, "degraded": 1, "refused": 1},
+        NAMED.name: {"answered": 1, "degraded": 0, "refused": 0},
+        PARTED.name: {"answered": 0, "degraded": 0, "refused": 0},
+    }
+    assert (summary["recalls"], summary["refused"]) == (4, 1)
+    assert summary["reasons"] == {f"{PLAIN.name}: EmbedderFailed": 1, f"{PLAIN.name}: Timeout": 1}
+
+
+async def test_a_store_has_answered_again_only_if_it_did_so_in_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(users, "_AGAIN_SECONDS", 0.2)
+    monkeypatch.setattr(users, "_RETRY_SECONDS", 0.01)
+    observer = Observer()
+    waiting = asyncio.create_task(observer.until_answered_again())
+    await asyncio.sleep(0)
+    later = time.monotonic() + 1
+    for store in STORES:
+        degraded = "EmbedderFailed" if store is PARTED else None
+        observer.answered(recall(store.name, degraded=degraded, began=later))
+    await waiting
+    assert observer.answered_again == sorted([PLAIN.name, NAMED.name])
+
+
+def test_an_answer_that_is_wrong_is_recorded_with_its_store_and_asker() -> None:
+    observer = Observer()
+    observer.ledgers[PLAIN.name].write("1", State(MARKER, "ada", sensitive=True, deleted=False, began=1, confirmed=2))
+    observer.answered(recall(PLAIN.name, MARKER))
+    assert observer.wrong == {"leak": [f"leak {MARKER} in {PLAIN.name}, asked by ada at 10.0"]}
+
+
+def test_a_text_in_a_request_is_recorded_as_a_leak_with_how_long_its_row_had_been_sensitive() -> None:
+    observer = Observer()
+    ledger = observer.ledgers[NAMED.name]
+    ledger.write("1", State(MARKER, "ada", sensitive=False, deleted=False, began=1, confirmed=2))
+    observer.sighted(MARKER, 3.0)
+    assert observer.wrong == {}
+    ledger.write("1", State(MARKER, "ada", sensitive=True, deleted=False, began=3, confirmed=4))
+    observer.sighted(MARKER, 7.0)
+    assert observer.wrong == {"leak": [f"{MARKER} of {NAMED.name} to an embedder 3.0 s after it became sensitive"]}
+    assert observer.sightings == 2
