@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 MARKER = re.compile(rb"zq[0-9a-f]{14}")
 """The word that stands in each text, different in every version of every row."""
+_FAULTS = ("foreign", "leak", "deleted", "stale")  # the worst first
 _SHOWN_STATES = 4
 
 
@@ -90,21 +91,23 @@ class Ledger:
 
 
 def faults_of_answer(ledger: Ledger, recall: Recall) -> Iterator[str]:
-    """Yield what is wrong with an answer: `leak`, `stale`, `deleted`, `foreign` or `unknown`, each with the marker."""
+    """Yield what is wrong with an answer: `foreign`, `leak`, `deleted`, `stale` or `unknown`, each with the marker.
+
+    A row is right in an answer if there is one state, possible at a time of the recall, in which it is the asker's, is
+    neither sensitive nor deleted, and has this text. Otherwise the fault is the worst of any possible state.
+    """
     for marker in recall.found:
         row = ledger.row_of(marker)
-        if row is None:
-            yield f"unknown {marker}"
-            continue
-        states = list(ledger.possible(row, recall.began, recall.ended))
-        if all(state.owner != recall.asker for state in states):
-            yield f"foreign {marker}"
-        elif all(state.sensitive for state in states):
-            yield f"leak {marker}"
-        elif all(state.deleted for state in states):
-            yield f"deleted {marker}"
-        elif all(state.marker != marker for state in states):
-            yield f"stale {marker}"
+        states = ledger.possible(row, recall.began, recall.ended) if row is not None else ()
+        faults = {_fault(state, marker, recall.asker) for state in states}
+        if "" not in faults:
+            yield f"{min(faults, key=_FAULTS.index, default='unknown')} {marker}"
+
+
+def _fault(state: State, marker: str, asker: str) -> str:
+    """Return what is wrong with a text in an answer to `asker` while its row is in this state, or an empty string."""
+    wrong = (state.owner != asker, state.sensitive, state.deleted, state.marker != marker)
+    return next((fault for fault, is_so in zip(_FAULTS, wrong, strict=True) if is_so), "")
 
 
 def lost_writes(

@@ -1,5 +1,7 @@
 """The judgements of the observer, each by a case in which the wrong thing happens and one in which it does not."""
 
+from dataclasses import replace
+
 import pytest
 
 from tests.soak.ledger import Ledger, Recall, State, faults_of_answer, is_leak, lost_writes, markers_in, sensitive_since
@@ -26,6 +28,7 @@ def recall(*found: str, asker: str = "ada", began: float = 10.0, ended: float = 
 
 
 ONLY = state(FIRST, 1, 2)
+OF_BOB = replace(ONLY, owner="bob", began=3, confirmed=4)
 
 
 @pytest.mark.parametrize(
@@ -42,13 +45,20 @@ ONLY = state(FIRST, 1, 2)
         ([ONLY, state(FIRST, 3, 4, sensitive=True), state(FIRST, 10.2, 10.3)], recall(FIRST), []),
         ([ONLY, state(FIRST, 3, 4, deleted=True)], recall(FIRST), [f"deleted {FIRST}"]),
         ([ONLY, state(FIRST, 10.1, 10.2, deleted=True)], recall(FIRST), []),
+        ([state(FIRST, 3, 4, sensitive=True), state(SECOND, 9.9, 10.1)], recall(FIRST), [f"leak {FIRST}"]),
+        ([state(FIRST, 3, 4, sensitive=True), state(SECOND, 9.9, 10.1)], recall(SECOND), []),
+        ([state(FIRST, 3, 4, deleted=True), state(SECOND, 9.9, 10.1)], recall(FIRST), [f"deleted {FIRST}"]),
+        ([ONLY, OF_BOB, state(SECOND, 10.1, 10.2)], recall(FIRST), [f"foreign {FIRST}"]),
+        ([ONLY, replace(OF_BOB, confirmed=10.1)], recall(FIRST), []),
     ],
     ids=[
         "right", "of somebody else", "of nobody", "of before an edit", "of after it", "before an edit is confirmed",
         "while an edit is under way", "sensitive", "no longer sensitive", "deleted", "deleted meanwhile",
+        "sensitive, and plain with another text", "of after both changes", "deleted, and back with another text",
+        "of somebody else, and back with another text", "handed over meanwhile",
     ],
 )  # fmt: skip
-def test_an_answer_is_wrong_only_if_it_was_right_at_no_time_of_the_recall(
+def test_an_answer_is_wrong_if_it_was_right_in_no_single_state_of_its_row_during_the_recall(
     states: list[State], asked: Recall, faults: list[str]
 ) -> None:
     assert list(faults_of_answer(ledger(*states), asked)) == faults
