@@ -7,11 +7,28 @@ share. A write is under way from `began` until it was confirmed; meanwhile the r
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 MARKER = re.compile(rb"zq[0-9a-f]{14}")
 """The word that stands in each text, different in every version of every row."""
 _FAULTS = ("foreign", "leak", "deleted", "stale")  # the worst first
 _SHOWN_STATES = 4
+
+
+class Read(NamedTuple):
+    """A row as a database has it: its key, text and owner, and whether it is sensitive, is deleted, and has a vector."""
+
+    row: str
+    text: str
+    owner: str
+    sensitive: bool
+    deleted: bool
+    embedded: bool
+
+    @property
+    def marker(self) -> str:
+        """The marker of the text, or an empty string."""
+        return next(iter(markers_in(self.text.encode())), "")
 
 
 @dataclass(slots=True)
@@ -28,6 +45,11 @@ class State:
     deleted: bool
     began: float
     confirmed: float | None = None
+
+    def is_of(self, read: Read) -> bool:
+        """Return whether a row that was read is in this state."""
+        shown = (self.marker, self.owner, self.sensitive, self.deleted)
+        return shown == (read.marker, read.owner, read.sensitive, read.deleted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,25 +91,25 @@ class Ledger:
     def possible(self, row: str, began: float, ended: float) -> Iterator[State]:
         """Yield the states in which a row may have been at a time between `began` and `ended`."""
         states = self.rows.get(row, [])
-        for state, following in zip(states, [*states[1:], None], strict=True):
+        for state, following in zip(states, [*states, None][1:], strict=True):
             over = following is not None and following.confirmed is not None and following.confirmed < began
             if state.began <= ended and not over:
                 yield state
 
+    def may_be_absent(self, row: str, began: float) -> bool:
+        """Return whether a row may not have been in the table at a time since `began`."""
+        created = self.rows[row][0].confirmed
+        return created is None or created >= began
+
     def history(self, row: str) -> str:
         """Return the last states of a row, each with when it was sent and confirmed, so that what came late is seen."""
         states = self.rows.get(row, [])[-_SHOWN_STATES:]
-        return ", ".join(f"{one.marker} {one.began:.1f} to {one.confirmed or float('nan'):.1f}" for one in states)
+        return ", ".join(f"{_described(one)} {one.began:.1f} to {one.confirmed or float('nan'):.1f}" for one in states)
 
-    def present(self, row: str) -> State | None:
-        """Return the state in which a row is for certain, or None while a write of it is not confirmed."""
-        states = self.rows.get(row)
-        return states[-1] if states and states[-1].confirmed is not None else None
 
-    def certain(self) -> dict[str, State]:
-        """Return the present state of each row that has no unconfirmed write."""
-        found = {row: self.present(row) for row in self.rows}
-        return {row: state for row, state in found.items() if state is not None}
+def _described(one: State | Read) -> str:
+    kinds = [kind for kind in ("sensitive", "deleted") if getattr(one, kind)]
+    return " ".join([one.marker, "of", one.owner, *kinds])
 
 
 def faults_of_answer(ledger: Ledger, recall: Recall) -> Iterator[str]:
@@ -110,19 +132,21 @@ def _fault(state: State, marker: str, asker: str) -> str:
     return next((fault for fault, is_so in zip(_FAULTS, wrong, strict=True) if is_so), "")
 
 
-def lost_writes(
-    ledger: Ledger, texts: Iterable[tuple[str, str]], began: float, ended: float
-) -> Iterator[tuple[str, str]]:
-    """Yield the rows whose text in the database is a former one, with its marker.
+def lost_writes(ledger: Ledger, reads: Iterable[Read], began: float, ended: float) -> Iterator[tuple[str, str]]:
+    """Yield the rows that are in no state in which they may be, each with how it was found.
 
-    `texts` are keys and texts that were read between `began` and `ended`. The database itself has then lost a confirmed
-    write, as at a failover; what answers have of it is not ours.
+    `reads` is the whole table, read between `began` and `ended`. The database itself has then lost a confirmed write,
+    as at a failover: of a text, an owner, a marking, a deletion, or a row. What answers have of it is not ours.
     """
-    for row, text in texts:
-        states = list(ledger.possible(row, began, ended))
-        marker = next(iter(markers_in(text.encode())), "")
-        if states and all(state.marker != marker for state in states):
-            yield row, marker
+    present = set()
+    for read in reads:
+        present.add(read.row)
+        states = list(ledger.possible(read.row, began, ended))
+        if states and not any(state.is_of(read) for state in states):
+            yield read.row, f"is {_described(read)}"
+    for row in ledger.rows.keys() - present:
+        if not ledger.may_be_absent(row, began):
+            yield row, "is absent"
 
 
 def is_leak(ledger: Ledger, marker: str, began: float, tolerance: float) -> bool:

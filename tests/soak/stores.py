@@ -58,9 +58,9 @@ class Store:
 
     @property
     def everything(self) -> str:
-        """The statement that reads every row: key, text, whether it is sensitive, deleted, and has a vector."""
+        """The statement that reads every row: key, text, owner, whether it is sensitive, deleted, and has a vector."""
         return f"""
-            SELECT {self.id}::text, "{self.content}", "{self.sensitive}", "{self.deleted}" IS NOT NULL,
+            SELECT {self.id}::text, "{self.content}", "{self.owner}", "{self.sensitive}", "{self.deleted}" IS NOT NULL,
                    "{self.vector}" IS NOT NULL
             FROM {self.relation}
         """

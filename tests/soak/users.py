@@ -23,7 +23,17 @@ import asyncpg
 import httpx
 import numpy as np
 
-from tests.soak.ledger import Ledger, Recall, State, faults_of_answer, is_leak, lost_writes, markers_in, sensitive_since
+from tests.soak.ledger import (
+    Ledger,
+    Read,
+    Recall,
+    State,
+    faults_of_answer,
+    is_leak,
+    lost_writes,
+    markers_in,
+    sensitive_since,
+)
 from tests.soak.packets import OBSERVERS_AGENT, Watch
 from tests.soak.stores import EMBEDDER_OF, STORES, USERS, Store
 from tests.support.cluster.memories import WORDS
@@ -297,14 +307,13 @@ class Checks:
             vectors = await self._count(connection, store.vectors_of, sure, ledger, before)
             links = await self._count(connection, store.links, rows, ledger, before) if store.links else 0
             read_at = time.monotonic()
-            texts = [(row[0], row[1]) for row in await connection.fetch(store.everything)]
-            lost = list(lost_writes(ledger, texts, read_at, time.monotonic()))
+            reads = [Read(*row) for row in await connection.fetch(store.everything)]
+            lost = list(lost_writes(ledger, reads, read_at, time.monotonic()))
             connections, dead, slots = await connection.fetchrow(_SAMPLES)
             sample = [tuple(row) for row in await connection.fetch(store.sample)] if self._settled(store) else []
         say(samples={f"connections {store.name}": connections, f"dead rows {store.name}": int(dead), "slots": slots})
-        for row, marker in lost:
-            history = ledger.history(row)
-            self._observer.found("lost", f"{row} of {store.name} has {marker} again, read at {read_at:.1f} ({history})")
+        for row, found in lost:
+            self._lost(store, row, found, read_at)
         if vectors:
             self._observer.found("leak", f"{vectors} vectors of sensitive rows in {store.name}")
         if links:
@@ -315,6 +324,10 @@ class Checks:
                 for one in wrong:
                     self._observer.found("stale", f"vector of {one} in {store.name}")
         self.made[store.name] += 1
+
+    def _lost(self, store: Store, row: str, found: str, read_at: float) -> None:
+        history = self._observer.ledgers[store.name].history(row)
+        self._observer.found("lost", f"{row} of {store.name} {found}, read at {read_at:.1f} ({history})")
 
     def _settled(self, store: Store) -> bool:
         return EMBEDDER_OF[store.name] not in self.swapping and store.name not in self.swapping
@@ -332,23 +345,19 @@ class Checks:
 
     async def compare(self, store: Store) -> dict[str, int]:
         """Compare every row with what was written; return how many rows there are, are lost, and are not embedded."""
-        certain = self._observer.ledgers[store.name].certain()
         async with connected(self._dsn[store.name]) as connection:
-            rows = {row[0]: row for row in await connection.fetch(store.everything)}
+            read_at = time.monotonic()
+            reads = [Read(*row) for row in await connection.fetch(store.everything)]
             sample = store.sample.replace("ORDER BY random() LIMIT 12", "")
             pairs = [tuple(row) for row in await connection.fetch(sample)]
-        lost = 0
-        for key, state in certain.items():
-            row = rows.get(key)
-            marker = next(iter(markers_in(row[1].encode())), "") if row else ""
-            if row is None or (marker, row[2], row[3]) != (state.marker, state.sensitive, state.deleted):
-                lost += 1
-                self._observer.found("lost", f"{key} of {store.name}: {state}, but {row and tuple(row)[2:]} {marker}")
-        due = sum(not row[2] and not row[3] and not row[4] for row in rows.values())
+        lost = list(lost_writes(self._observer.ledgers[store.name], reads, read_at, time.monotonic()))
+        for key, found in lost:
+            self._lost(store, key, found, read_at)
+        due = sum(not read.sensitive and not read.deleted and not read.embedded for read in reads)
         for first in range(0, len(pairs), 32):
             for one in await unlike(self._embedder[store.name], pairs[first : first + 32]):
                 self._observer.found("stale", f"vector of {one} in {store.name}")
-        return {"rows": len(rows), "lost": lost, "pending": due}
+        return {"rows": len(reads), "lost": len(lost), "pending": due}
 
 
 async def read_recalls(process: asyncio.subprocess.Process, observer: Observer) -> None:

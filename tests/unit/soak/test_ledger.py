@@ -4,7 +4,17 @@ from dataclasses import replace
 
 import pytest
 
-from tests.soak.ledger import Ledger, Recall, State, faults_of_answer, is_leak, lost_writes, markers_in, sensitive_since
+from tests.soak.ledger import (
+    Ledger,
+    Read,
+    Recall,
+    State,
+    faults_of_answer,
+    is_leak,
+    lost_writes,
+    markers_in,
+    sensitive_since,
+)
 
 FIRST, SECOND = "zq00000000000001", "zq00000000000002"
 
@@ -64,21 +74,49 @@ def test_an_answer_is_wrong_if_it_was_right_in_no_single_state_of_its_row_during
     assert list(faults_of_answer(ledger(*states), asked)) == faults
 
 
-@pytest.mark.parametrize(
-    ("states", "text", "lost"),
-    [
-        ([ONLY, state(SECOND, 3, 4)], f"{FIRST} a former text", [("1", FIRST)]),
-        ([ONLY, state(SECOND, 3, 4)], f"{SECOND} the present text", []),
-        ([ONLY, state(SECOND, 3, None)], f"{FIRST} a text whose edit is not confirmed", []),
-        ([ONLY, state(SECOND, 9.9, 10.1)], f"{FIRST} a text whose edit was confirmed after it was read", []),
-    ],
-    ids=["lost", "present", "not confirmed", "confirmed meanwhile"],
+EDITED = [ONLY, state(SECOND, 3, 4)]
+OLD, NEW = (
+    Read("1", f"{marker} a text", "ada", sensitive=False, deleted=False, embedded=True) for marker in (FIRST, SECOND)
 )
+MARKED = OLD._replace(sensitive=True)
+
+
+@pytest.mark.parametrize(
+    ("states", "reads", "lost"),
+    [
+        (EDITED, [OLD], [f"is {FIRST} of ada"]),
+        (EDITED, [NEW], []),
+        ([ONLY, state(SECOND, 3, None)], [OLD], []),
+        ([ONLY, state(SECOND, 9.9, 10.1)], [OLD], []),
+        ([ONLY, state(FIRST, 3, 4, sensitive=True)], [OLD], [f"is {FIRST} of ada"]),
+        ([ONLY, state(FIRST, 3, 4, sensitive=True)], [MARKED], []),
+        ([ONLY, state(FIRST, 9.9, 10.1, sensitive=True)], [OLD], []),
+        ([state(FIRST, 1, 2, sensitive=True), state(FIRST, 3, 4)], [MARKED], [f"is {FIRST} of ada sensitive"]),
+        ([ONLY, state(FIRST, 3, 4, deleted=True)], [OLD], [f"is {FIRST} of ada"]),
+        ([ONLY], [OLD._replace(deleted=True)], [f"is {FIRST} of ada deleted"]),
+        ([ONLY, OF_BOB], [OLD], [f"is {FIRST} of ada"]),
+        ([ONLY, OF_BOB], [OLD._replace(owner="bob")], []),
+        ([ONLY], [], ["is absent"]),
+        ([state(FIRST, 9.9, 10.1)], [], []),
+        ([state(FIRST, 3, None)], [], []),
+        ([ONLY, state(SECOND, 3, None)], [], ["is absent"]),
+        ([state(FIRST, 9.9, None, sensitive=True)], [OLD], [f"is {FIRST} of ada"]),
+        (EDITED, [NEW, OLD], [f"is {FIRST} of ada"]),
+        ([ONLY], [OLD, OLD._replace(row="2")], []),
+    ],
+    ids=[
+        "a text", "the present text", "a text that is not confirmed", "a text that was confirmed meanwhile",
+        "a marking", "marked", "a marking that was confirmed meanwhile", "an unmarking", "a deletion", "a restoration",
+        "a change of owner", "of its owner", "a row", "a row that was confirmed meanwhile", "a row not confirmed",
+        "a row whose edit is not confirmed", "a marking with which the row began", "a row that is there twice",
+        "a row that nobody wrote",
+    ],
+)  # fmt: skip
 def test_a_confirmed_write_that_the_database_no_longer_has_is_lost(
-    states: list[State], text: str, lost: list[tuple[str, str]]
+    states: list[State], reads: list[Read], lost: list[str]
 ) -> None:
     """It would not be seen at the end of a run, when somebody has written the row again."""
-    assert list(lost_writes(ledger(*states), [("1", text)], 10.0, 10.5)) == lost
+    assert list(lost_writes(ledger(*states), reads, 10.0, 10.5)) == [("1", found) for found in lost]
 
 
 @pytest.mark.parametrize(
@@ -105,16 +143,9 @@ def test_rows_that_have_been_sensitive_for_a_minute_are_those_of_which_nothing_m
     assert sensitive_since(made, 130, 60) == []
 
 
-def test_a_row_is_in_a_certain_state_only_when_its_last_write_is_confirmed() -> None:
-    made = ledger(ONLY)
-    assert made.certain() == {"1": ONLY}
-    made.write("1", state(SECOND, 3, None))
-    assert made.certain() == {}
-
-
 def test_the_history_of_a_row_says_when_each_text_was_sent_and_confirmed() -> None:
-    written = ledger(ONLY, state(SECOND, 3, None))
-    assert written.history("1") == f"{FIRST} 1.0 to 2.0, {SECOND} 3.0 to nan"
+    written = ledger(ONLY, state(SECOND, 3, None, sensitive=True))
+    assert written.history("1") == f"{FIRST} of ada 1.0 to 2.0, {SECOND} of ada sensitive 3.0 to nan"
 
 
 def test_markers_are_found_in_any_bytes() -> None:
