@@ -16,7 +16,7 @@ _SHOWN_STATES = 4
 
 
 class Read(NamedTuple):
-    """A row as a database has it: its key, text and owner, and whether it is sensitive, is deleted, and has a vector."""
+    """A row as a database has it: its key, text and owner, whether it is sensitive or deleted, and has a vector."""
 
     row: str
     text: str
@@ -35,6 +35,7 @@ class Read(NamedTuple):
 class State:
     """One state of a row: the marker of its text, its owner, and whether it is sensitive or deleted.
 
+    A row that is `removed` is in the table no longer; otherwise it is as it was before.
     `began` is when the first statement that brings the row into this state was sent, and `confirmed` when one was
     confirmed, or None as long as none was.
     """
@@ -45,11 +46,17 @@ class State:
     deleted: bool
     began: float
     confirmed: float | None = None
+    removed: bool = False
+
+    @property
+    def is_sensitive_or_removed(self) -> bool:
+        """Whether there may be no vector of the row."""
+        return self.sensitive or self.removed
 
     def is_of(self, read: Read) -> bool:
         """Return whether a row that was read is in this state."""
         shown = (self.marker, self.owner, self.sensitive, self.deleted)
-        return shown == (read.marker, read.owner, read.sensitive, read.deleted)
+        return not self.removed and shown == (read.marker, read.owner, read.sensitive, read.deleted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,10 +103,10 @@ class Ledger:
             if state.began <= ended and not over:
                 yield state
 
-    def may_be_absent(self, row: str, began: float) -> bool:
-        """Return whether a row may not have been in the table at a time since `began`."""
+    def may_be_absent(self, row: str, began: float, ended: float) -> bool:
+        """Return whether a row may not have been in the table at a time between `began` and `ended`."""
         created = self.rows[row][0].confirmed
-        return created is None or created >= began
+        return created is None or created >= began or any(one.removed for one in self.possible(row, began, ended))
 
     def history(self, row: str) -> str:
         """Return the last states of a row, each with when it was sent and confirmed, so that what came late is seen."""
@@ -108,7 +115,7 @@ class Ledger:
 
 
 def _described(one: State | Read) -> str:
-    kinds = [kind for kind in ("sensitive", "deleted") if getattr(one, kind)]
+    kinds = [kind for kind in ("sensitive", "deleted", "removed") if getattr(one, kind, False)]
     return " ".join([one.marker, "of", one.owner, *kinds])
 
 
@@ -116,7 +123,8 @@ def faults_of_answer(ledger: Ledger, recall: Recall) -> Iterator[str]:
     """Yield what is wrong with an answer: `foreign`, `leak`, `deleted`, `stale` or `unknown`, each with the marker.
 
     A row is right in an answer if there is one state, possible at a time of the recall, in which it is the asker's, is
-    neither sensitive nor deleted, and has this text. Otherwise the fault is the worst of any possible state.
+    neither sensitive nor deleted nor removed, and has this text. Otherwise the fault is the worst of all possible
+    states.
     """
     for marker in recall.found:
         row = ledger.row_of(marker)
@@ -128,7 +136,7 @@ def faults_of_answer(ledger: Ledger, recall: Recall) -> Iterator[str]:
 
 def _fault(state: State, marker: str, asker: str) -> str:
     """Return what is wrong with a text in an answer to `asker` while its row is in this state, or an empty string."""
-    wrong = (state.owner != asker, state.sensitive, state.deleted, state.marker != marker)
+    wrong = (state.owner != asker, state.sensitive, state.deleted or state.removed, state.marker != marker)
     return next((fault for fault, is_so in zip(_FAULTS, wrong, strict=True) if is_so), "")
 
 
@@ -145,25 +153,30 @@ def lost_writes(ledger: Ledger, reads: Iterable[Read], began: float, ended: floa
         if states and not any(state.is_of(read) for state in states):
             yield read.row, f"is {_described(read)}"
     for row in ledger.rows.keys() - present:
-        if not ledger.may_be_absent(row, began):
+        if not ledger.may_be_absent(row, began, ended):
             yield row, "is absent"
 
 
 def is_leak(ledger: Ledger, marker: str, began: float, tolerance: float) -> bool:
     """Return whether a request that began then had the text of a row that had been sensitive for `tolerance` seconds.
 
-    Older texts of the row count, too.
+    Older texts of the row count, too. A text that the row got while it was sensitive is a leak at once.
     """
     row = ledger.row_of(marker)
-    return row is not None and all(state.sensitive for state in ledger.possible(row, began - tolerance, began))
+    if row is None:
+        return False
+    written = next(state.began for state in ledger.rows[row] if state.marker == marker)
+    possible = ledger.possible(row, began - tolerance, began)
+    return all(state.sensitive or state.began < written for state in possible)
 
 
-def sensitive_since(ledger: Ledger, now: float, seconds: float) -> list[str]:
-    """Return the rows that have been sensitive for longer than `seconds`, with no other write under way."""
+def sensitive_or_removed_since(ledger: Ledger, now: float, seconds: float) -> list[str]:
+    """Return the rows that have been sensitive or removed for longer than `seconds`, with no other write under way."""
     return [
         row
         for row in ledger.rows
-        if (states := list(ledger.possible(row, now - seconds, now))) and all(state.sensitive for state in states)
+        if (states := list(ledger.possible(row, now - seconds, now)))
+        and all(state.is_sensitive_or_removed for state in states)
     ]
 
 

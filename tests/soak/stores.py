@@ -57,6 +57,16 @@ class Store:
         """
 
     @property
+    def handover(self) -> str:
+        """The statement that gives a row, by its key, to another owner; of a partitioned table into its partition."""
+        return f'UPDATE {self.relation} SET "{self.owner}" = $2 WHERE {self.id} = $1::text::{self.key}'
+
+    @property
+    def removal(self) -> str:
+        """The statement that removes a row, by its key."""
+        return f"DELETE FROM {self.relation} WHERE {self.id} = $1::text::{self.key}"
+
+    @property
     def everything(self) -> str:
         """The statement that reads every row: key, text, owner, whether it is sensitive, deleted, and has a vector."""
         return f"""

@@ -16,6 +16,7 @@ from asyncio.subprocess import PIPE
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -32,7 +33,7 @@ from tests.soak.ledger import (
     is_leak,
     lost_writes,
     markers_in,
-    sensitive_since,
+    sensitive_or_removed_since,
 )
 from tests.soak.packets import OBSERVERS_AGENT, Watch
 from tests.soak.stores import EMBEDDER_OF, STORES, USERS, Store
@@ -43,8 +44,10 @@ LEAK_TOLERANCE_SECONDS = 1.0
 LONGEST_RECALL_SECONDS = 2.2  # the budget of a recall, and a little of what a busy machine adds
 KEPT_SECONDS = 60.0  # in which what is kept beside a row that became sensitive has to go
 _PORT = 8080
-_FIRST_ROWS, _MOST_ROWS, _IMPORTED_ROWS = 120, 400, 20
 _WRITERS = 2  # of each store, each with rows of its own
+_FIRST_ROWS, _MOST_ROWS, _IMPORTED_ROWS = 60, 400, 20  # of each writer
+_REMOVED_SHARE = 1 / 32  # of a writer's rows at once, so that at about 250 rows as many go as come
+_SENSITIVE_SHARE = 0.15  # of new rows
 _PAUSE_SECONDS = (0.2, 1.2)
 _OWN_SESSION = "SELECT pid, backend_start FROM pg_stat_activity WHERE pid = pg_backend_pid()"
 _END_SESSION = "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE (pid, backend_start) = ($1, $2)"
@@ -58,7 +61,21 @@ OUTCOMES = ("answered", "degraded", "refused")
 """Of a recall: in full, without what its vectors would have found, or not at all."""
 _SHOWN = 10  # examples of each finding in the summary
 _WORDS = WORDS.split()
-_OPERATIONS = {"insert": 25, "edit": 35, "mark": 15, "unmark": 8, "delete": 9, "restore": 4, "import": 1}
+OPERATIONS = {
+    "insert": 25, "edit": 30, "edit sensitive": 6, "mark": 14, "unmark": 8, "delete": 9, "restore": 4, "hand over": 4,
+    "import": 1, "remove": 6,
+}  # fmt: skip
+"""What a writer does, each with its share."""
+_PLAIN, _SENSITIVE, _DELETED = (False, False), (True, False), (False, True)
+_CHANGES = {  # whether the row is sensitive and deleted, before and after
+    "edit": (_PLAIN, _PLAIN),
+    "edit sensitive": (_SENSITIVE, _SENSITIVE),
+    "mark": (_PLAIN, _SENSITIVE),
+    "unmark": (_SENSITIVE, _PLAIN),
+    "delete": (_PLAIN, _DELETED),
+    "restore": (_DELETED, _PLAIN),
+    "hand over": (_PLAIN, _PLAIN),
+}
 _LOST = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
 _SAMPLES = """
     SELECT (SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()),
@@ -135,7 +152,7 @@ class Observer:
         for name, ledger in self.ledgers.items():
             if is_leak(ledger, marker, began, LEAK_TOLERANCE_SECONDS):
                 row = ledger.row_of(marker)
-                since = max(state.confirmed or 0.0 for state in ledger.possible(str(row), began, began))
+                since = max(state.confirmed or state.began for state in ledger.possible(str(row), began, began))
                 self.found("leak", f"{marker} of {name} to an embedder {began - since:.1f} s after it became sensitive")
 
 
@@ -148,16 +165,16 @@ class Writer:
         self._dsn = dsn
         self._ledger = ledger
         self._dice = dice
-        self._rows: list[tuple[str, str]] = []  # each row's key and word of its own
+        self._words: dict[str, str] = {}  # by the key of each row, its own; also of rows that are removed
         self._connection: Any = None
         self._session: Any = None
         self.confirmed = 0
 
     async def run(self, ended: asyncio.Event, questions: "asyncio.Queue[list[str]]") -> None:
         """Write until the end, and ask something of a row that was just written."""
-        await self._write([self._new() for _ in range(_FIRST_ROWS // _WRITERS)])
+        await self._write([self._new() for _ in range(_FIRST_ROWS)])
         while not ended.is_set():
-            operation = self._dice.choices([*_OPERATIONS], [*_OPERATIONS.values()])[0]
+            operation = self._dice.choices([*OPERATIONS], [*OPERATIONS.values()])[0]
             states = self._next(operation)
             await self._write(states)
             if states and not questions.full():
@@ -168,53 +185,54 @@ class Writer:
             self._connection.terminate()
 
     def _question(self, row: str) -> list[str]:
-        owner = self._ledger.rows[row][-1].owner
+        """Return a question about a row, often of its owner or of who was so until now."""
+        owner = self._dice.choice(self._ledger.rows[row][-2:]).owner
         asker = owner if self._dice.random() < 0.6 else self._dice.choice(USERS)
-        return [self._store.name, asker, f"{dict(self._rows)[row]} {' '.join(self._dice.choices(_WORDS, k=4))}"]
+        return [self._store.name, asker, f"{self._words[row]} {' '.join(self._dice.choices(_WORDS, k=4))}"]
 
     def _next(self, operation: str) -> list[tuple[str, State]]:
-        """Return the rows to write, each with its new state."""
-        if operation == "import":
-            return [self._new() for _ in range(_IMPORTED_ROWS)] if len(self._rows) < _MOST_ROWS else []
-        if operation == "insert" and len(self._rows) < _MOST_ROWS:
-            return [self._new()]
-        wanted = {"mark": (False, False), "unmark": (True, False), "delete": (False, False), "restore": (False, True)}
-        states = {row: self._ledger.rows[row][-1] for row, _ in self._rows}
-        sensitive, deleted = wanted.get(operation, (False, False))
-        rows = [row for row, state in states.items() if (state.sensitive, state.deleted) == (sensitive, deleted)]
+        """Return the rows to write, each with its new state; none if there is no row for it, or no room."""
+        states = {row: state for row in self._words if not (state := self._ledger.rows[row][-1]).removed}
+        if operation in {"insert", "import"}:
+            count = 1 if operation == "insert" else _IMPORTED_ROWS
+            return [self._new() for _ in range(count)] if len(states) + count <= _MOST_ROWS else []
+        if operation == "remove":
+            rows = self._dice.sample([*states], round(len(states) * _REMOVED_SHARE))
+            return [(row, replace(states[row], removed=True, confirmed=None)) for row in rows]
+        before, after = _CHANGES[operation]
+        rows = [row for row, state in states.items() if (state.sensitive, state.deleted) == before]
         if not rows:
             return []
         row = self._dice.choice(rows)
-        before = states[row]
-        marker = before.marker if operation in {"mark", "unmark", "delete", "restore"} else self._marker()
-        changes = {"mark": (True, False), "unmark": (False, False), "delete": (False, True), "restore": (False, False)}
-        return [(row, State(marker, before.owner, *changes.get(operation, (False, False)), began=0.0))]
+        marker, owner = states[row].marker, states[row].owner
+        if operation == "hand over":
+            owner = self._dice.choice([user for user in USERS if user != owner])
+        elif operation.startswith("edit"):
+            marker = self._marker()
+        return [(row, State(marker, owner, *after, began=0.0))]
 
     def _new(self) -> tuple[str, State]:
-        number = len(self._rows) * _WRITERS + self._number + 1
+        number = len(self._words) * _WRITERS + self._number + 1
         row = self._store.key_of(number)
-        self._rows.append((row, f"tag{self._store.name.removeprefix('soak-')}{number}"))
-        return row, State(self._marker(), self._dice.choice(USERS), sensitive=False, deleted=False, began=0.0)
+        self._words[row] = f"tag{self._store.name.removeprefix('soak-')}{number}"
+        sensitive = self._dice.random() < _SENSITIVE_SHARE
+        return row, State(self._marker(), self._dice.choice(USERS), sensitive=sensitive, deleted=False, began=0.0)
 
     def _marker(self) -> str:
         return f"zq{self._dice.getrandbits(56):014x}"
 
     async def _write(self, rows: Sequence[tuple[str, State]]) -> None:
         """Bring rows into their states, and try again until all are confirmed."""
-        words = dict(self._rows)
-        arguments = []
+        written = [self._statement(row, state) for row, state in rows]
         for row, state in rows:
-            dice = random.Random(state.marker)  # noqa: S311 - the text follows from the marker
-            text = f"{state.marker} {words[row]} {' '.join(dice.choices(_WORDS, k=14))}"
-            arguments.append((row, state.owner, text, state.sensitive, state.deleted))
             state.began = time.monotonic()
             self._ledger.write(row, state)
-        while arguments:
+        while written:
             try:
                 if self._connection is None or self._connection.is_closed():
                     await self._connect()
                 async with asyncio.timeout(_STATEMENT_SECONDS):
-                    await self._connection.executemany(self._store.upsert, arguments)
+                    await self._connection.executemany(written[0][0], [values for _, values in written])
                 break
             except _LOST:
                 if self._connection is not None:
@@ -226,21 +244,28 @@ class Writer:
             state.confirmed = now
         self.confirmed += len(rows)
 
-    async def _connect(self) -> None:
-        """Connect, and end the former session on the server: what it was sent last could be executed after the next.
+    def _statement(self, row: str, state: State) -> tuple[str, tuple[object, ...]]:
+        """Return the statement that brings a row from its last state into this one, and the values that it is given."""
+        former = self._ledger.rows.get(row, [state])[-1]
+        if state.removed:
+            return self._store.removal, (row,)
+        if state.owner != former.owner:
+            return self._store.handover, (row, state.owner)
+        dice = random.Random(state.marker)  # noqa: S311 - the text follows from the marker
+        text = f"{state.marker} {self._words[row]} {' '.join(dice.choices(_WORDS, k=14))}"
+        return self._store.upsert, (row, state.owner, text, state.sensitive, state.deleted)
 
-        Behind a pooler a session has no process of its own, and is left.
-        """
+    async def _connect(self) -> None:
+        """Connect, and end the former session on the server: what it was sent last could be executed after the next."""
         self._connection = await asyncpg.connect(
             self._dsn.read_text(encoding="utf-8").strip(),
             timeout=_CONNECT_SECONDS,
             command_timeout=_STATEMENT_SECONDS,
             server_settings={"application_name": "users"},
         )
-        if not self._store.pooled:
-            if self._session is not None:
-                await self._connection.execute(_END_SESSION, *self._session)
-            self._session = await self._connection.fetchrow(_OWN_SESSION)
+        if self._session is not None:
+            await self._connection.execute(_END_SESSION, *self._session)
+        self._session = await self._connection.fetchrow(_OWN_SESSION)
 
 
 @asynccontextmanager
@@ -302,8 +327,8 @@ class Checks:
         ledger = self._observer.ledgers[store.name]
         async with connected(self._dsn[store.name]) as connection:
             before = time.monotonic()
-            rows = sensitive_since(ledger, before, KEPT_SECONDS)
-            sure = sensitive_since(ledger, before, 0.0)
+            rows = sensitive_or_removed_since(ledger, before, KEPT_SECONDS)
+            sure = sensitive_or_removed_since(ledger, before, 0.0)
             vectors = await self._count(connection, store.vectors_of, sure, ledger, before)
             links = await self._count(connection, store.links, rows, ledger, before) if store.links else 0
             read_at = time.monotonic()
@@ -315,9 +340,9 @@ class Checks:
         for row, found in lost:
             self._lost(store, row, found, read_at)
         if vectors:
-            self._observer.found("leak", f"{vectors} vectors of sensitive rows in {store.name}")
+            self._observer.found("leak", f"{vectors} vectors of sensitive or removed rows in {store.name}")
         if links:
-            self._observer.found("leak", f"{links} links of rows that are sensitive for a minute in {store.name}")
+            self._observer.found("leak", f"{links} links of rows sensitive or removed for a minute in {store.name}")
         if sample:
             wrong = await unlike(self._embedder[store.name], sample)
             if self._settled(store):
@@ -333,14 +358,15 @@ class Checks:
         return EMBEDDER_OF[store.name] not in self.swapping and store.name not in self.swapping
 
     async def _count(self, connection: Any, statement: str, rows: list[str], ledger: Ledger, before: float) -> int:
-        """Count what there is of rows that were sensitive before, and were still so when the answer came."""
+        """Count what there is of rows that were sensitive or removed before, and still so when the answer came."""
         if not rows:
             return 0
         await asyncio.sleep(0)
         found = int(await connection.fetchval(statement, rows))
         if not found:
             return 0
-        still = [row for row in rows if all(one.sensitive for one in ledger.possible(row, before, time.monotonic()))]
+        now = time.monotonic()
+        still = [row for row in rows if all(one.is_sensitive_or_removed for one in ledger.possible(row, before, now))]
         return int(await connection.fetchval(statement, still))
 
     async def compare(self, store: Store) -> dict[str, int]:

@@ -13,7 +13,7 @@ from tests.soak.ledger import (
     is_leak,
     lost_writes,
     markers_in,
-    sensitive_since,
+    sensitive_or_removed_since,
 )
 
 FIRST, SECOND = "zq00000000000001", "zq00000000000002"
@@ -38,6 +38,7 @@ def recall(*found: str, asker: str = "ada", began: float = 10.0, ended: float = 
 
 
 ONLY = state(FIRST, 1, 2)
+REMOVED = replace(ONLY, removed=True, began=3, confirmed=4)
 OF_BOB = replace(ONLY, owner="bob", began=3, confirmed=4)
 
 
@@ -60,12 +61,15 @@ OF_BOB = replace(ONLY, owner="bob", began=3, confirmed=4)
         ([state(FIRST, 3, 4, deleted=True), state(SECOND, 9.9, 10.1)], recall(FIRST), [f"deleted {FIRST}"]),
         ([ONLY, OF_BOB, state(SECOND, 10.1, 10.2)], recall(FIRST), [f"foreign {FIRST}"]),
         ([ONLY, replace(OF_BOB, confirmed=10.1)], recall(FIRST), []),
+        ([ONLY, REMOVED], recall(FIRST), [f"deleted {FIRST}"]),
+        ([ONLY, replace(REMOVED, confirmed=10.1)], recall(FIRST), []),
     ],
     ids=[
         "right", "of somebody else", "of nobody", "of before an edit", "of after it", "before an edit is confirmed",
         "while an edit is under way", "sensitive", "no longer sensitive", "deleted", "deleted meanwhile",
         "sensitive, and plain with another text", "of after both changes", "deleted, and back with another text",
         "of somebody else, and back with another text", "handed over meanwhile",
+        "removed", "removed meanwhile",
     ],
 )  # fmt: skip
 def test_an_answer_is_wrong_if_it_was_right_in_no_single_state_of_its_row_during_the_recall(
@@ -103,13 +107,18 @@ MARKED = OLD._replace(sensitive=True)
         ([state(FIRST, 9.9, None, sensitive=True)], [OLD], [f"is {FIRST} of ada"]),
         (EDITED, [NEW, OLD], [f"is {FIRST} of ada"]),
         ([ONLY], [OLD, OLD._replace(row="2")], []),
+        ([ONLY, REMOVED], [], []),
+        ([ONLY, REMOVED], [OLD], [f"is {FIRST} of ada"]),
+        ([ONLY, replace(REMOVED, confirmed=10.1)], [OLD], []),
+        ([ONLY, replace(REMOVED, confirmed=10.1)], [], []),
     ],
     ids=[
         "a text", "the present text", "a text that is not confirmed", "a text that was confirmed meanwhile",
         "a marking", "marked", "a marking that was confirmed meanwhile", "an unmarking", "a deletion", "a restoration",
         "a change of owner", "of its owner", "a row", "a row that was confirmed meanwhile", "a row not confirmed",
         "a row whose edit is not confirmed", "a marking with which the row began", "a row that is there twice",
-        "a row that nobody wrote",
+        "a row that nobody wrote", "a removed row", "a removal", "a removal that was confirmed meanwhile",
+        "a row that was removed meanwhile",
     ],
 )  # fmt: skip
 def test_a_confirmed_write_that_the_database_no_longer_has_is_lost(
@@ -135,12 +144,23 @@ def test_the_text_before_an_edit_is_a_leak_as_well_once_the_row_is_sensitive() -
     assert not is_leak(made, "zq0000000000000f", 8, tolerance=1.0)
 
 
-def test_rows_that_have_been_sensitive_for_a_minute_are_those_of_which_nothing_may_be_left() -> None:
+def test_a_text_that_a_row_got_while_it_was_sensitive_is_a_leak_at_once() -> None:
+    edited = ledger(ONLY, state(FIRST, 3, 4, sensitive=True), state(SECOND, 4.1, 4.2, sensitive=True))
+    assert not is_leak(edited, FIRST, 4.3, tolerance=1.0)
+    assert is_leak(edited, SECOND, 4.3, tolerance=1.0)
+    inserted = ledger(state(FIRST, 3, None, sensitive=True), state(FIRST, 5, 6))
+    assert is_leak(inserted, FIRST, 3.1, tolerance=1.0)
+    assert not is_leak(inserted, FIRST, 5.1, tolerance=1.0)
+
+
+def test_rows_that_have_been_sensitive_or_removed_for_a_minute_are_those_of_which_nothing_may_be_left() -> None:
     made = ledger(ONLY, state(FIRST, 3, 4, sensitive=True))
-    assert sensitive_since(made, 60, 60) == []
-    assert sensitive_since(made, 65, 60) == ["1"]
+    assert sensitive_or_removed_since(made, 60, 60) == []
+    assert sensitive_or_removed_since(made, 65, 60) == ["1"]
     made.write("1", state(FIRST, 66, None))
-    assert sensitive_since(made, 130, 60) == []
+    assert sensitive_or_removed_since(made, 130, 60) == []
+    assert sensitive_or_removed_since(ledger(ONLY, REMOVED), 63, 60) == []
+    assert sensitive_or_removed_since(ledger(ONLY, REMOVED), 65, 60) == ["1"]
 
 
 def test_the_history_of_a_row_says_when_each_text_was_sent_and_confirmed() -> None:
