@@ -77,9 +77,16 @@ class Store:
 
     @property
     def vectors_of(self) -> str:
-        """The statement that counts the vectors of the rows with the keys `$1`."""
+        """The statement that counts the vectors of the rows with the keys `$1`, in all columns that hold vectors.
+
+        While the model of a store is exchanged there are two.
+        """
         return f"""
-            SELECT count("{self.vector}") FROM {self.relation} WHERE {self.id} = ANY($1::text[]::{self.key}[])
+            SELECT count(*) FROM {self.relation} AS present, jsonb_each(to_jsonb(present)) AS field
+            WHERE {self.id} = ANY($1::text[]::{self.key}[]) AND field.value <> 'null' AND field.key IN (
+                SELECT attname FROM pg_attribute JOIN pg_type ON pg_type.oid = atttypid
+                WHERE attrelid = '{self.relation}'::regclass AND typname IN ('vector', 'halfvec')
+            )
         """
 
     @property
