@@ -1,5 +1,7 @@
 """Recalls in all stores without pause, as the server of each would, and prints each recall as one line of JSON.
 
+It also prints what the process itself holds, as lines with the key `samples`.
+
 It runs inside the cluster's network. Its argument is a JSON object: for each store its table, the file with the
 connection string, the embedder's URL, and whether the connection goes through a pooler. Each line of standard input is
 a JSON list: the store, the user who asks, and the question. The process ends with its input.
@@ -7,6 +9,7 @@ a JSON list: the store, the user who asks, and the question. The process ends wi
 
 import asyncio
 import json
+import os
 import sys
 import time
 from dataclasses import dataclass
@@ -27,6 +30,7 @@ from tests.soak.ledger import MARKER
 _PAUSE_SECONDS = 0.2
 _START_SECONDS = 3.0  # between two attempts to open the first connection
 _TICK_SECONDS = 0.02
+_SAMPLE_SECONDS = 10.0
 _MODEL = "all-MiniLM-L6-v2"
 
 
@@ -80,6 +84,23 @@ class Clock:
         }
 
 
+def held() -> dict[str, float]:
+    """Return what this process holds now: resident memory in MiB, open files, and tasks of its loop."""
+    _, resident, *_ = Path("/proc/self/statm").read_text(encoding="ascii").split()
+    return {
+        "memory recalls": int(resident) * os.sysconf("SC_PAGE_SIZE") / (1 << 20),
+        "files recalls": sum(1 for _ in Path("/proc/self/fd").iterdir()),
+        "tasks recalls": len(asyncio.all_tasks()),
+    }
+
+
+async def sample() -> None:
+    """Print again and again what this process holds."""
+    while True:
+        say(samples=held())
+        await asyncio.sleep(_SAMPLE_SECONDS)
+
+
 async def opened(file: Path, *, pooled: bool) -> Any:
     """Return a pool, which a server would also not get before its database answers."""
     while True:
@@ -124,7 +145,7 @@ async def main(stores: dict[str, dict[str, Any]]) -> None:
             running.create_task(recall_in(name, settings, questions[name], standstill))
             for name, settings in stores.items()
         ]
-        tasks.append(running.create_task(standstill.watch()))
+        tasks += [running.create_task(standstill.watch()), running.create_task(sample())]
         async for line in reader:
             store, asker, question = json.loads(line)
             if not questions[store].full():

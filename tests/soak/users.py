@@ -387,10 +387,13 @@ class Checks:
 
 
 async def read_recalls(process: asyncio.subprocess.Process, observer: Observer) -> None:
-    """Judge the recalls that the other process prints."""
+    """Judge the recalls that the other process prints, and pass on what it says of itself."""
     assert process.stdout is not None
     async for line in process.stdout:
         message = json.loads(line)
+        if "samples" in message:
+            say(**message)
+            continue
         observer.answered(Recall(**{**message, "found": tuple(message["found"])}))
     raise RuntimeError("The process that recalls ended by itself; recalls.log has what it printed.")
 
