@@ -1,4 +1,4 @@
-"""What the users of an hour of faults have sent before is not executed after what they send next."""
+"""What a user of an hour of faults writes is in the table as the ledger has it, and nothing comes late after it."""
 
 import asyncio
 import random
