@@ -173,6 +173,7 @@ class Run:
             "leaks": counts.pop("leak", 0),
             "stale": counts.pop("stale", 0),
             "lost": counts.pop("lost", 0),
+            "late": counts.pop("late", 0),
             "consent_exceeded": len(target.exceeded),
             "other": sum(counts.values()),
             "logged": len(logged),

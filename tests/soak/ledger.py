@@ -157,6 +157,11 @@ def lost_writes(ledger: Ledger, reads: Iterable[Read], began: float, ended: floa
             yield row, "is absent"
 
 
+def pending(reads: Iterable[Read]) -> int:
+    """Return how many of the rows may be embedded and have no vector."""
+    return sum(not read.sensitive and not read.deleted and not read.embedded for read in reads)
+
+
 def is_leak(ledger: Ledger, marker: str, began: float, tolerance: float) -> bool:
     """Return whether a request that began then had the text of a row that had been sensitive for `tolerance` seconds.
 

@@ -33,9 +33,7 @@ _TICK_SECONDS = 0.02
 _SAMPLE_SECONDS = 10.0
 _MODEL = "all-MiniLM-L6-v2"
 
-
-# A library that no program has configured logs to standard output.
-answers, sys.stdout = sys.stdout, sys.stderr
+answers = sys.stdout
 
 
 def say(**line: object) -> None:
@@ -46,16 +44,24 @@ def say(**line: object) -> None:
 
 @dataclass
 class Standstill:
-    """How long this process has stood still, in seconds, because the machine was busy or the loop was."""
+    """How long this process has stood still, in seconds, because the machine was busy or the loop was.
 
-    seconds: float = 0.0
+    `_counted` is the time of former pauses, and `_due` the moment at which the present one should end.
+    """
+
+    _counted: float = 0.0
+    _due: float = float("inf")
+
+    def until(self, now: float) -> float:
+        """Return the seconds until `now`, a pause that is too long already included."""
+        return self._counted + max(0.0, now - self._due)
 
     async def watch(self) -> None:
         """Count by how much each of many short pauses is too long."""
         while True:
-            began = time.monotonic()
+            self._due = time.monotonic() + _TICK_SECONDS
             await asyncio.sleep(_TICK_SECONDS)
-            self.seconds += time.monotonic() - began - _TICK_SECONDS
+            self._counted += max(0.0, time.monotonic() - self._due)
 
 
 @dataclass(frozen=True)
@@ -71,7 +77,8 @@ class Clock:
     def read(cls, standstill: Standstill) -> Self:
         """Read the clocks. The time for which the thread of the loop has waited for a processor is Linux's."""
         _, queued, _ = Path("/proc/self/schedstat").read_text(encoding="ascii").split()
-        return cls(time.monotonic(), time.process_time(), int(queued) / 1e9, standstill.seconds)
+        now = time.monotonic()
+        return cls(now, time.process_time(), int(queued) / 1e9, standstill.until(now))
 
     def line(self, later: Self) -> dict[str, float]:
         """Return what passed until `later` as fields of a line about a recall."""
@@ -155,4 +162,5 @@ async def main(stores: dict[str, dict[str, Any]]) -> None:
 
 
 if __name__ == "__main__":
+    sys.stdout = sys.stderr  # where a library logs that no program has configured
     asyncio.run(main(json.loads(sys.argv[1])))

@@ -2,9 +2,10 @@
 
 It runs inside the cluster's network. Its argument is a JSON object with the seed and, for each store, what the process
 that recalls is given as well. Standard input tells it to go on to its next phase, one word a line: `quiet` ends the
-writes once every store has answered a recall in full again, and `judge` makes it compare everything once more, print
-its summary as JSON, and end. `swapping STORE` and `swapped STORE` tell when the model of a store is being exchanged,
-while vectors are of two models. Whatever is found wrong is printed at once, as a line of JSON with the key `wrong`.
+writes once every store has answered a recall in full again, and waits until every row has its vector; `judge` makes it
+compare everything once more, print its summary as JSON, and end. `swapping STORE` and `swapped STORE` tell when the
+model of a store is being exchanged, while vectors are of two models. Whatever is found wrong is printed at once, as a
+line of JSON with the key `wrong`.
 """
 
 import asyncio
@@ -33,6 +34,7 @@ from tests.soak.ledger import (
     is_leak,
     lost_writes,
     markers_in,
+    pending,
     sensitive_or_removed_since,
 )
 from tests.soak.packets import OBSERVERS_AGENT, Watch
@@ -130,6 +132,8 @@ class Observer:
             still = f"for {recall.stood_still:.2f} s of them its loop stood still"
             used = f"it computed for {recall.computed:.2f} s and waited for a processor for {recall.queued:.2f} s"
             say(slow=f"a recall in {recall.store} took {seconds:.2f} s ({still}; {used}): {reason or 'answered'}")
+        if seconds - recall.stood_still > LONGEST_RECALL_SECONDS:
+            self.found("late", f"a recall in {recall.store} took {seconds - recall.stood_still:.2f} s of its process")
         outcome = "refused" if recall.error is not None else "answered" if recall.degraded is None else "degraded"
         self.recalls[recall.store][outcome] += 1
         if outcome == "answered":
@@ -369,6 +373,17 @@ class Checks:
         still = [row for row in rows if all(one.is_sensitive_or_removed for one in ledger.possible(row, before, now))]
         return int(await connection.fetchval(statement, still))
 
+    async def until_embedded(self) -> None:
+        """Wait until every row that may be embedded has its vector, for a minute at most."""
+        deadline = time.monotonic() + _AGAIN_SECONDS
+        for store in STORES:
+            while time.monotonic() < deadline:
+                with suppress(*_LOST):
+                    async with connected(self._dsn[store.name]) as connection:
+                        if not pending(Read(*row) for row in await connection.fetch(store.everything)):
+                            break
+                await asyncio.sleep(_RETRY_SECONDS)
+
     async def compare(self, store: Store) -> dict[str, int]:
         """Compare every row with what was written; return how many rows there are, are lost, and are not embedded."""
         async with connected(self._dsn[store.name]) as connection:
@@ -379,11 +394,10 @@ class Checks:
         lost = list(lost_writes(self._observer.ledgers[store.name], reads, read_at, time.monotonic()))
         for key, found in lost:
             self._lost(store, key, found, read_at)
-        due = sum(not read.sensitive and not read.deleted and not read.embedded for read in reads)
         for first in range(0, len(pairs), 32):
             for one in await unlike(self._embedder[store.name], pairs[first : first + 32]):
                 self._observer.found("stale", f"vector of {one} in {store.name}")
-        return {"rows": len(reads), "lost": len(lost), "pending": due}
+        return {"rows": len(reads), "lost": len(lost), "pending": pending(reads)}
 
 
 async def read_recalls(process: asyncio.subprocess.Process, observer: Observer) -> None:
@@ -452,6 +466,7 @@ async def follow_commands(
             await observer.until_answered_again()
             ended.set()
             await asyncio.wait(writing)
+            await checks.until_embedded()
             say(quiet=True)
         else:
             return

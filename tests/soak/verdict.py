@@ -7,8 +7,9 @@ _WRONG = {
     "leaks": "texts, vectors or links of sensitive rows where they may not be",
     "stale": "answers or vectors of a former text",
     "lost": "confirmed writes that are gone",
+    "late": "recalls that took longer than their budget although their process went on",
     "consent_exceeded": "times that something was done without consent",
-    "other": "answers with deleted rows, or with rows of somebody else or of nobody",
+    "other": "answers with deleted or removed rows, or with rows of somebody else or of nobody",
     "logged": "logs, objects or metrics with a text of a memory",
 }
 

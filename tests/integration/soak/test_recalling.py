@@ -3,10 +3,12 @@
 import asyncio
 import json
 import sys
+import time
 from asyncio.subprocess import PIPE
 
 import pytest
 
+from tests.soak.recalling import Standstill
 from tests.soak.users import Observer, read_recalls
 
 
@@ -29,3 +31,13 @@ async def test_what_the_process_that_recalls_holds_is_passed_on(capsys: pytest.C
     assert 10 < samples["memory recalls"] < 1000
     assert 3 <= samples["files recalls"] < 100
     assert samples["tasks recalls"] == 3
+
+
+async def test_a_standstill_counts_before_its_process_has_noticed_it() -> None:
+    standstill = Standstill()
+    watching = asyncio.create_task(standstill.watch())
+    await asyncio.sleep(0)
+    time.sleep(0.3)  # noqa: ASYNC251 - it is what keeps the loop from going on
+    noticed_later = standstill.until(time.monotonic())
+    watching.cancel()
+    assert noticed_later > 0.25

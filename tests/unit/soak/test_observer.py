@@ -64,3 +64,10 @@ def test_a_text_in_a_request_is_recorded_as_a_leak_with_how_long_its_row_had_bee
     observer.sighted(MARKER, 7.0)
     assert observer.wrong == {"leak": [f"{MARKER} of {NAMED.name} to an embedder 3.0 s after it became sensitive"]}
     assert observer.sightings == 2
+
+
+def test_a_recall_is_late_if_its_budget_is_over_without_the_time_for_which_its_process_stood_still() -> None:
+    observer = Observer()
+    for stood_still in (1.0, 0.1):
+        observer.answered(Recall(PLAIN.name, "ada", 10.0, 13.0, None, None, (), stood_still=stood_still))
+    assert observer.wrong == {"late": [f"a recall in {PLAIN.name} took 2.90 s of its process"]}

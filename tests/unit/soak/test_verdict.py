@@ -9,7 +9,7 @@ from tests.soak.verdict import failures
 
 STORE = {"rows": 300, "lost": 0, "pending": 0}
 GOOD: dict[str, Any] = {
-    "minutes": 1.0, "faults": 10, "recalls": 100, "refused": 20, "leaks": 0, "stale": 0, "lost": 0,
+    "minutes": 1.0, "faults": 10, "recalls": 100, "refused": 20, "leaks": 0, "stale": 0, "lost": 0, "late": 0,
     "consent_exceeded": 0, "other": 0, "logged": 0, "slopes": [], "longest_recall_s": 60.0, "ready_after_s": 599.0,
     "details": {
         "not_ready": [], "incomplete": [], "planned": {"kill": 20, "pause": 4}, "happened": {"kill": 20, "pause": 2},
@@ -32,6 +32,7 @@ def test_a_run_in_which_all_was_seen_and_nothing_was_wrong_passes_however_long_i
         (("leaks",), 1, "sensitive"),
         (("stale",), 2, "former text"),
         (("lost",), 1, "gone"),
+        (("late",), 1, "longer than their budget"),
         (("consent_exceeded",), 1, "consent"),
         (("other",), 1, "somebody else"),
         (("logged",), 1, "logs"),
