@@ -120,12 +120,19 @@ class OutageListener(Protocol):
         """Report an outage at its first error, at each error with a new reason, and where wanted again at intervals."""
         ...
 
-    def attempt_failed(self, what: Awaited, error: MemoryIndexError) -> None:
-        """Report each attempt that failed, whether or not the outage is reported with it."""
-        ...
-
     def outage_ended(self, what: Awaited, seconds: float) -> None:
         """Report that an outage has ended, and how many seconds it lasted."""
+        ...
+
+    def attempt_failed(self, what: Awaited, error: MemoryIndexError, wait: object) -> None:
+        """Report each attempt that failed, whether or not the outage is reported with it.
+
+        Several parts of a worker may wait for the same at a time. `wait` tells their waits apart.
+        """
+        ...
+
+    def wait_ended(self, wait: object) -> None:
+        """Report the end of a wait in which attempts failed, also where an error or a cancellation ends it."""
         ...
 
 
@@ -143,13 +150,15 @@ async def retry_outage(
     """Retry `work` while the database, the embedder or a lease is unavailable, and report the outage to the listener.
 
     `what` names which of them is unavailable. An outage of less than `reported_after` seconds is not reported, and one
-    that lasts is reported again every `reminded_after` seconds. The listener is told of every attempt that fails.
+    that lasts is reported again every `reminded_after` seconds. The listener is told of every attempt that fails, and
+    of the end of the wait.
 
     Raises:
         Exception: the outage lasted longer than `give_up_after` seconds, or `on` returned False for the error.
     """
     began: float | None = None
     reported, reported_at = "", -math.inf
+    wait = object()
 
     def report(error: BaseException) -> None:
         nonlocal began, reported, reported_at
@@ -157,14 +166,18 @@ async def retry_outage(
         began = now if began is None else began
         if not isinstance(error, MemoryIndexError):
             return
-        listener.attempt_failed(what, error)
+        listener.attempt_failed(what, error, wait)
         if now - began < reported_after:
             return
         if error.reason != reported or now - reported_at >= reminded_after:
             reported, reported_at = error.reason, now
             listener.outage_began(what, error)
 
-    result = await retry(work, on=on, give_up_after=give_up_after, backoff=backoff, on_retry=report)
+    try:
+        result = await retry(work, on=on, give_up_after=give_up_after, backoff=backoff, on_retry=report)
+    finally:
+        if began is not None:
+            listener.wait_ended(wait)
     if began is not None and reported:
         listener.outage_ended(what, time.monotonic() - began)
     return result

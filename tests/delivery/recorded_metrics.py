@@ -112,7 +112,9 @@ class RecordedCluster:
         self._sync_worker.observe(self._tally)
         self._sync_worker.index_recall.set(0.5 if failing else 0.97)
         if failing:
-            self._sync_worker.outage_began(Awaited.EMBEDDER, EmbedderUnavailable("It does not answer."))
+            away = EmbedderUnavailable("It does not answer.")
+            self._sync_worker.outage_began(Awaited.EMBEDDER, away)
+            self._sync_worker.attempt_failed(Awaited.EMBEDDER, away, wait=self)
 
     def _fill(self, *, failing: bool) -> None:
         self._filled.embedded += 0 if failing else 10

@@ -19,12 +19,12 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
-from memory_recall.errors import DatabaseFull, EmbedderBusy, EmbedderUnauthorized, MemoryIndexError
+from memory_recall.errors import EmbedderUnauthorized, MemoryIndexError
+from memory_recall.indexing.waits import Waits, lacking
 from memory_recall.metrics_server import MetricsServer
 from memory_recall.retrying import Awaited, OutageListener
 
 _LOG_INTERVAL = 5.0
-_WAITING_SECONDS = 180.0  # longer than an attempt and the pause after it, which may take 130 s
 
 
 @dataclass(eq=False)
@@ -76,7 +76,7 @@ class WorkerMetrics:
         )  # fmt: skip
         for what in Awaited:  # from the start, because Prometheus does not notice the first increment of a new series
             self._outages.labels(what)
-        self._failed_at = dict.fromkeys(Awaited, -math.inf)
+        self._waits = Waits()
         self._show_waits()
         self._unauthorized = Gauge(
             "memory_worker_unauthorized", "1 while rows wait because the embedder's API key is lost or refused.",
@@ -98,11 +98,14 @@ class WorkerMetrics:
     def _show_waits(self) -> None:
         """Have a gauge say what the worker waits for, which is computed when it is asked."""
         waiting = Gauge(
-            "memory_worker_waiting", "1 if an attempt failed within 3 minutes for want of this; busy is not away.",
+            "memory_worker_waiting", "1 while attempts fail for want of this; a busy embedder is not away.",
             ["what"], registry=self.registry,
         )  # fmt: skip
         for what in Awaited:
             waiting.labels(what).set_function(partial(self._waits_for, what))
+
+    def _waits_for(self, what: Awaited) -> float:
+        return float(what in self._waits.current())
 
     def started(self, worker: str, total: int) -> None:
         """Set the gauge of pending rows, which only a worker has that counts its rows before it begins."""
@@ -127,27 +130,22 @@ class WorkerMetrics:
 
     def outage_began(self, what: Awaited, error: MemoryIndexError) -> None:
         """Count an outage, and report whether the embedder's API key is the cause."""
-        self._outages.labels(_lacking(what, error)).inc()
-        self.attempt_failed(what, error)
+        self._outages.labels(lacking(what, error)).inc()
         if what is Awaited.EMBEDDER:
             self._unauthorized.set(isinstance(error, EmbedderUnauthorized))
-
-    def attempt_failed(self, what: Awaited, error: MemoryIndexError) -> None:
-        """Record that a worker waits now. A busy embedder does its work, so that is no outage."""
-        if not isinstance(error, EmbedderBusy):
-            self._failed_at[_lacking(what, error)] = time.monotonic()
-
-    def _waits_for(self, what: Awaited) -> float:
-        """Return 1 if an attempt failed lately.
-
-        No end of a wait is recorded: several sessions of a worker wait for the same, and each ends its own wait.
-        """
-        return float(time.monotonic() - self._failed_at[what] < _WAITING_SECONDS)
 
     def outage_ended(self, what: Awaited) -> None:
         """Report that the embedder accepts the API key, if it is the embedder that answers again."""
         if what is Awaited.EMBEDDER:
             self._unauthorized.set(0)
+
+    def attempt_failed(self, what: Awaited, error: MemoryIndexError, wait: object) -> None:
+        """Record that an attempt failed now, so that the worker waits."""
+        self._waits.attempt_failed(what, error, wait)
+
+    def wait_ended(self, wait: object) -> None:
+        """Record that this wait of the worker is over."""
+        self._waits.ended(wait)
 
     def serve(self, port: int, *, is_ready: Callable[[], bool] | None = None) -> None:
         """Serve the metrics over HTTP on `port` until the process ends, or do nothing if the port is 0.
@@ -156,11 +154,6 @@ class WorkerMetrics:
         """
         if port:
             MetricsServer(self.registry, port, is_ready=is_ready)
-
-
-def _lacking(what: Awaited, error: MemoryIndexError) -> Awaited:
-    """Return what the metrics are to name as lacking: the disk in place of a database whose disk is full."""
-    return Awaited.DISK if isinstance(error, DatabaseFull) else what
 
 
 class Progress(OutageListener, Protocol):
@@ -223,14 +216,18 @@ class LogProgress:
         self._metrics.outage_began(what, error)
         self._log.warning("waiting", what=what, reason=error.reason, message=error.message)
 
-    def attempt_failed(self, what: Awaited, error: MemoryIndexError) -> None:
-        """Show in the metrics that the worker waits."""
-        self._metrics.attempt_failed(what, error)
-
     def outage_ended(self, what: Awaited, seconds: float) -> None:
         """Log that the worker continues, and for how long it has waited."""
         self._metrics.outage_ended(what)
         self._log.info("continuing", what=what, waited_seconds=round(seconds, 2))
+
+    def attempt_failed(self, what: Awaited, error: MemoryIndexError, wait: object) -> None:
+        """Show in the metrics that the worker waits."""
+        self._metrics.attempt_failed(what, error, wait)
+
+    def wait_ended(self, wait: object) -> None:
+        """Show in the metrics that the worker no longer waits."""
+        self._metrics.wait_ended(wait)
 
 
 class ShownBar:
@@ -288,11 +285,15 @@ class BarProgress(ShownBar):
         self._metrics.outage_began(what, error)
         self._console.print(f"Waiting for the {what}: {error.message}", markup=False)
 
-    def attempt_failed(self, what: Awaited, error: MemoryIndexError) -> None:
-        """Show in the metrics that the worker waits."""
-        self._metrics.attempt_failed(what, error)
-
     def outage_ended(self, what: Awaited, seconds: float) -> None:
         """Print that the outage has ended, and how long it lasted."""
         self._metrics.outage_ended(what)
         self._console.print(f"Continuing after {seconds:.1f} s of waiting for the {what}.", markup=False)
+
+    def attempt_failed(self, what: Awaited, error: MemoryIndexError, wait: object) -> None:
+        """Show in the metrics that the worker waits."""
+        self._metrics.attempt_failed(what, error, wait)
+
+    def wait_ended(self, wait: object) -> None:
+        """Show in the metrics that the worker no longer waits."""
+        self._metrics.wait_ended(wait)

@@ -3,21 +3,16 @@
 A worker is ready once it has its table, its lease and an embedder that serves the active model, and while it waits for
 none of them again. An embedder that is busy counts as there, since rows only wait for their turn. Companions of the
 worker wait for other things, and do not count.
-
-A wait may end with an error in place of an end of its outage, as where a connection breaks. So it counts only as long
-as its attempts go on failing.
 """
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from memory_recall.errors import EmbedderBusy, MemoryIndexError
+from memory_recall.errors import MemoryIndexError
 from memory_recall.indexing.progress import Progress, Tally
+from memory_recall.indexing.waits import Waits
 from memory_recall.retrying import Awaited
-
-_LONGEST_ATTEMPT = 120.0  # seconds, with the pause before it, after which nobody can be waiting any more
 
 
 class Readiness:
@@ -25,12 +20,11 @@ class Readiness:
 
     def __init__(self) -> None:
         self._prepared = False
-        self._waiting: dict[tuple[int, Awaited], float] = {}  # the time of the last failed attempt
+        self._waits = Waits()
 
     def is_ready(self) -> bool:
         """Return whether the worker is prepared for the active model and waits for nothing."""
-        failed_at = tuple(self._waiting.values())
-        return self._prepared and all(time.monotonic() - at > _LONGEST_ATTEMPT for at in failed_at)
+        return self._prepared and not self._waits.current()
 
     @contextmanager
     def prepared(self) -> Iterator[None]:
@@ -42,20 +36,16 @@ class Readiness:
             self._prepared = False
 
     def watched(self, progress: Progress) -> Progress:
-        """Return a Progress that reports to `progress`, and after which the worker counts as waiting in an outage.
-
-        Whatever waits by itself, as a session does, needs one of its own, because the end of its outage says nothing
-        about the others.
-        """
-        return _Watched(progress, self._waiting)
+        """Return a Progress that reports to `progress`, and whose waits count as those of the worker."""
+        return _Watched(progress, self._waits)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True)
 class _Watched:
-    """Passes all reports on, and keeps in `waiting` what is waited for here, with the time of the last attempt."""
+    """Passes all reports on, and keeps in `waits` what is waited for."""
 
     inner: Progress
-    waiting: dict[tuple[int, Awaited], float]
+    waits: Waits
 
     def started(self, total: int) -> None:
         """Report the number of rows to embed."""
@@ -67,17 +57,18 @@ class _Watched:
 
     def outage_began(self, what: Awaited, error: MemoryIndexError) -> None:
         """Report that the database, the embedder or the lease is away."""
-        if not isinstance(error, EmbedderBusy):
-            self.waiting[id(self), what] = time.monotonic()
         self.inner.outage_began(what, error)
-
-    def attempt_failed(self, what: Awaited, error: MemoryIndexError) -> None:
-        """Report that an attempt to reach it failed."""
-        if (id(self), what) in self.waiting:
-            self.waiting[id(self), what] = time.monotonic()
-        self.inner.attempt_failed(what, error)
 
     def outage_ended(self, what: Awaited, seconds: float) -> None:
         """Report that it is back."""
-        self.waiting.pop((id(self), what), None)
         self.inner.outage_ended(what, seconds)
+
+    def attempt_failed(self, what: Awaited, error: MemoryIndexError, wait: object) -> None:
+        """Report that an attempt to reach it failed."""
+        self.waits.attempt_failed(what, error, wait)
+        self.inner.attempt_failed(what, error, wait)
+
+    def wait_ended(self, wait: object) -> None:
+        """Report that nobody waits any more."""
+        self.waits.ended(wait)
+        self.inner.wait_ended(wait)

@@ -97,7 +97,8 @@ async def sync(
         DatabaseUnreachable, EmbedderUnavailable, EmbedderUnauthorized: an outage, or the lack of the right API key,
             lasted longer than the limit.
     """
-    worker = _Sync(source, directory, replace(plan, awaits_key=True), progress, stop, readiness or Readiness())
+    readiness = readiness or Readiness()
+    worker = _Sync(source, directory, replace(plan, awaits_key=True), readiness.watched(progress), stop, readiness)
 
     async def work() -> None:
         try:
@@ -135,26 +136,19 @@ class _Sync:
     readiness: Readiness
     wakeup: Wakeup = field(default_factory=Wakeup)
     tally: Tally = field(default_factory=Tally)
-    embedding: Progress = field(init=False)
-
-    def __post_init__(self) -> None:
-        """Watch the waits for the embedder apart from those of the two sessions."""
-        self.embedding = self.readiness.watched(self.progress)
 
     async def run(self, poll_seconds: float) -> None:
         """Embed rows with the active model, and with each model that becomes active later, until `stop` is set."""
-        reading, writing = (self.readiness.watched(self.progress) for _ in range(2))
-        prepare = partial(self._prepare, progress=reading)
-        reader = worker_session(self.source, self.plan, reading, name="memory-sync", prepare=prepare)
-        async with reader, writer_session(self.source, self.plan, writing) as writer:
+        reader = worker_session(self.source, self.plan, self.progress, name="memory-sync", prepare=self._prepare)
+        async with reader, writer_session(self.source, self.plan, self.progress) as writer:
             while not self.stop.is_set():
                 prepared = await self._prepared(reader, writer)
                 with self.readiness.prepared():
                     await self._serve(prepared, reader, poll_seconds)
 
-    async def _prepare(self, connection: Connection, progress: Progress) -> None:
+    async def _prepare(self, connection: Connection) -> None:
         table = await describe(connection, self.plan.table)
-        await leases_sql.lease_sync(connection, table, progress)
+        await leases_sql.lease_sync(connection, table, self.progress)
         await self.wakeup.listen(connection, table.name)
 
     async def _serve(self, prepared: _Prepared, reader: Session, poll_seconds: float) -> None:
@@ -193,7 +187,7 @@ class _Sync:
             embedder,
             self.plan,
             sessions=(reader, writer),
-            progress=self.embedding,
+            progress=self.progress,
             stop=self.stop,
             tally=self.tally,
             writes=FRESH,
@@ -202,5 +196,5 @@ class _Sync:
 
     async def _wait_until_served(self, embedder: DocumentEmbedder) -> ServedModel:
         return await wait_until_served(
-            embedder, self.embedding, self.plan.outage_timeout, awaits_key=self.plan.awaits_key
+            embedder, self.progress, self.plan.outage_timeout, awaits_key=self.plan.awaits_key
         )

@@ -41,6 +41,7 @@ async def maintain_standby(
             await fill_standby(source, directory, plan, idle_seconds=_POLL_SECONDS, progress=progress, stop=stop)
         except MemoryIndexError as error:
             progress.outage_began(Awaited.NEXT_MODEL, error)
+            progress.attempt_failed(Awaited.NEXT_MODEL, error, wait=Awaited.NEXT_MODEL)
             await sleep_unless(stop, _RETRY_SECONDS)
 
 
@@ -88,13 +89,17 @@ class NextModelProgress:
         """Report that the database or the next model's embedder is away."""
         self.inner.outage_began(_of_next_model(what), error)
 
-    def attempt_failed(self, what: Awaited, error: MemoryIndexError) -> None:
-        """Report that an attempt to reach the database or the next model's embedder failed."""
-        self.inner.attempt_failed(_of_next_model(what), error)
-
     def outage_ended(self, what: Awaited, seconds: float) -> None:
         """Report that it is back."""
         self.inner.outage_ended(_of_next_model(what), seconds)
+
+    def attempt_failed(self, what: Awaited, error: MemoryIndexError, wait: object) -> None:
+        """Report that an attempt to reach the database or the next model's embedder failed."""
+        self.inner.attempt_failed(_of_next_model(what), error, wait)
+
+    def wait_ended(self, wait: object) -> None:
+        """Report that nobody waits any more."""
+        self.inner.wait_ended(wait)
 
 
 def _of_next_model(what: Awaited) -> Awaited:

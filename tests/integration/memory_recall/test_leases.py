@@ -36,11 +36,14 @@ class Listener:
     def outage_began(self, what: str, error: MemoryIndexError) -> None:
         self.began.append((what, error.reason))
 
-    def attempt_failed(self, what: str, error: MemoryIndexError) -> None:
-        pass
-
     def outage_ended(self, what: str, seconds: float) -> None:
         self.ended.append((what, seconds))
+
+    def attempt_failed(self, what: str, error: MemoryIndexError, wait: object) -> None:
+        pass
+
+    def wait_ended(self, wait: object) -> None:
+        pass
 
 
 async def take_all(connection: Connection, table: MemoryTable, *, seconds: float = 30) -> None:

@@ -47,10 +47,13 @@ class Ear:
         self.outages.append(what)
         self.reasons.append(error.reason)
 
-    def attempt_failed(self, what: str, error: MemoryIndexError) -> None:
+    def outage_ended(self, what: str, seconds: float) -> None:
         pass
 
-    def outage_ended(self, what: str, seconds: float) -> None:
+    def attempt_failed(self, what: str, error: MemoryIndexError, wait: object) -> None:
+        pass
+
+    def wait_ended(self, wait: object) -> None:
         pass
 
 

@@ -204,7 +204,9 @@ async def test_the_operator_reads_from_a_workers_metrics_that_it_waits_for_room_
 
     probe = EmbedderProbe(get, world.permitted, anywhere)
     pods = [PodFacts("mem-backfill-0-x", "backfill", ip="10.0.0.7", running=True, controlled=True)]
-    metrics.attempt_failed(Awaited.DATABASE, DatabaseUnreachable("It does not answer."))
+    metrics.attempt_failed(Awaited.DATABASE, DatabaseUnreachable("It does not answer."), wait=1)
     assert await probe.worker_report(pods) == WorkerReport()
-    metrics.attempt_failed(Awaited.DATABASE, DatabaseFull("It has no room left."))
+    metrics.attempt_failed(Awaited.DATABASE, DatabaseFull("It has no room left."), wait=1)
     assert await probe.worker_report(pods) == WorkerReport(disk_full=True)
+    metrics.wait_ended(1)
+    assert await probe.worker_report(pods) == WorkerReport()

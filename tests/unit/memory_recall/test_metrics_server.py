@@ -4,7 +4,7 @@ import math
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack
 from http.client import HTTPConnection
 
@@ -12,7 +12,13 @@ import pytest
 from prometheus_client import CollectorRegistry, Gauge
 from prometheus_client.parser import text_string_to_metric_families
 
-from memory_recall.errors import DatabaseFull, EmbedderBusy, EmbedderUnauthorized, EmbedderUnavailable
+from memory_recall.errors import (
+    DatabaseFull,
+    DatabaseUnreachable,
+    EmbedderBusy,
+    EmbedderUnauthorized,
+    EmbedderUnavailable,
+)
 from memory_recall.indexing.progress import LogProgress, Tally, WorkerMetrics
 from memory_recall.metrics_server import MetricsServer, ServerLimits
 from memory_recall.retrying import Awaited, Backoff, caused_by, retry_outage
@@ -242,7 +248,10 @@ def test_an_outage_for_want_of_room_is_counted_as_that_of_the_disk() -> None:
 async def test_a_worker_says_that_it_waits_for_as_long_as_attempts_fail_unless_the_embedder_is_only_busy(
     monkeypatch: pytest.MonkeyPatch, error: type[EmbedderUnavailable], waits: int
 ) -> None:
-    """An attempt takes two minutes here, the outage lasts an hour, and its reason is always the same."""
+    """An attempt takes two minutes here, the outage lasts an hour, and its reason is always the same.
+
+    The attempt that succeeds is work of four minutes.
+    """
     metrics, now, seen = WorkerMetrics(), 0.0, []
     monkeypatch.setattr(time, "monotonic", lambda: now)
 
@@ -253,16 +262,47 @@ async def test_a_worker_says_that_it_waits_for_as_long_as_attempts_fail_unless_t
         nonlocal now
         seen.append(waiting())
         now += 120.0
-        if len(seen) <= 30:
-            seen.append(waiting())
+        seen.append(waiting())
+        if len(seen) <= 60:
             raise error("It does not answer.")
+        now += 120.0
+        seen.append(waiting())
 
     at_once = Backoff(first=0, longest=0, jitter=0)
     progress, kinds = LogProgress(metrics, worker="sync"), caused_by(EmbedderUnavailable)
     await retry_outage(attempt, Awaited.EMBEDDER, progress, on=kinds, give_up_after=None, backoff=at_once)
-    assert set(seen[2:]) == {waits}, "after the first failed attempt"
-    now += 60.0
-    assert waiting() == 0
+    assert set(seen[2:-1]) == {waits}, "after the first failed attempt"
+    assert (seen[-1], waiting()) == (0, 0)
+
+
+async def test_a_worker_says_that_it_waits_for_room_until_it_has_stored_something() -> None:
+    """Meanwhile another of its sessions waits for the database, and no longer."""
+    metrics = WorkerMetrics()
+    seen: list[list[float | None]] = []
+    progress = LogProgress(metrics, worker="backfill")
+
+    def waiting() -> list[float | None]:
+        kinds = (Awaited.DISK, Awaited.DATABASE)
+        return [metrics.registry.get_sample_value("memory_worker_waiting", {"what": kind}) for kind in kinds]
+
+    async def wait_for(work: Callable[[], Awaitable[None]]) -> None:
+        at_once, kinds = Backoff(first=0, longest=0, jitter=0), caused_by(DatabaseUnreachable)
+        await retry_outage(work, Awaited.DATABASE, progress, on=kinds, give_up_after=None, backoff=at_once)
+
+    async def store() -> None:
+        if not seen:
+            seen.append(waiting())
+            raise DatabaseFull("It has no room left.")
+        await wait_for(read)
+        seen.append(waiting())
+
+    async def read() -> None:
+        seen.append(waiting())
+        if len(seen) == 2:
+            raise DatabaseUnreachable("It does not answer.")
+
+    await wait_for(store)
+    assert [*seen, waiting()] == [[0, 0], [1, 0], [1, 1], [1, 0], [0, 0]]
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])

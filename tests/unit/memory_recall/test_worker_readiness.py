@@ -1,5 +1,8 @@
 """What makes a sync worker count as ready, and what does not."""
 
+import asyncio
+import time
+
 import pytest
 
 from memory_recall.errors import (
@@ -7,11 +10,14 @@ from memory_recall.errors import (
     EmbedderBusy,
     EmbedderUnauthorized,
     EmbedderUnavailable,
+    LockNotAvailable,
     MemoryIndexError,
 )
 from memory_recall.indexing.progress import LogProgress, WorkerMetrics
 from memory_recall.indexing.readiness import Readiness
-from memory_recall.retrying import Awaited
+from memory_recall.retrying import Awaited, Backoff, caused_by, retry_outage
+
+AT_ONCE = Backoff(first=0, longest=0, jitter=0)
 
 
 @pytest.fixture
@@ -42,45 +48,74 @@ def test_a_wait_for_all_but_a_busy_embedder_takes_the_readiness_until_it_ends(
     readiness = Readiness()
     watched = readiness.watched(progress)
     with readiness.prepared():
-        watched.outage_began(what, error)
+        watched.attempt_failed(what, error, wait=1)
         assert readiness.is_ready() is ready
-        watched.outage_ended(what, 3.0)
+        watched.wait_ended(1)
         assert readiness.is_ready()
 
 
-def test_the_end_of_one_sessions_outage_is_not_taken_for_that_of_another_one(progress: LogProgress) -> None:
+def test_the_end_of_one_sessions_wait_is_not_taken_for_that_of_another_one(progress: LogProgress) -> None:
     readiness = Readiness()
-    reading, writing = readiness.watched(progress), readiness.watched(progress)
+    watched = readiness.watched(progress)
     with readiness.prepared():
-        for session in (reading, writing):
-            session.outage_began(Awaited.DATABASE, DatabaseUnreachable("It does not answer."))
-        reading.outage_ended(Awaited.DATABASE, 3.0)
+        for session in (1, 2):
+            watched.attempt_failed(Awaited.DATABASE, DatabaseUnreachable("It does not answer."), wait=session)
+        watched.wait_ended(1)
         assert not readiness.is_ready()
 
 
-def test_what_a_watched_worker_waits_for_is_in_its_metrics(progress: LogProgress) -> None:
+def test_what_a_watched_worker_waits_for_is_in_its_metrics() -> None:
     metrics = WorkerMetrics()
     watched = Readiness().watched(LogProgress(metrics, worker="sync"))
-    watched.outage_began(Awaited.EMBEDDER, EmbedderUnauthorized("It refused the key."))
-    assert metrics.registry.get_sample_value("memory_worker_unauthorized") == 1
+
+    def shown() -> list[float | None]:
+        waiting = metrics.registry.get_sample_value("memory_worker_waiting", {"what": Awaited.EMBEDDER})
+        return [metrics.registry.get_sample_value("memory_worker_unauthorized"), waiting]
+
+    error = EmbedderUnauthorized("It refused the key.")
+    watched.outage_began(Awaited.EMBEDDER, error)
+    watched.attempt_failed(Awaited.EMBEDDER, error, wait=1)
+    during = shown()
     watched.outage_ended(Awaited.EMBEDDER, 3.0)
-    assert metrics.registry.get_sample_value("memory_worker_unauthorized") == 0
+    watched.wait_ended(1)
+    assert (during, shown()) == ([1, 1], [0, 0])
 
 
-def test_a_wait_that_ended_with_an_error_counts_no_longer_than_an_attempt_may_take(
+async def test_a_worker_whose_embedder_hangs_is_not_ready_before_it_answers(
     progress: LogProgress, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A lease that was waited for over a connection that broke is had over the next one, without an end of its wait."""
-    now = [1000.0]
-    monkeypatch.setattr("memory_recall.indexing.readiness.time.monotonic", lambda: now[0])
-    readiness, error = Readiness(), DatabaseUnreachable("It does not answer.")
-    watched = readiness.watched(progress)
-    with readiness.prepared():
-        watched.outage_began(Awaited.LEASE, error)
-        seen = []
-        for failed in (True, True, False, False):
-            now[0] += 70
-            if failed:
-                watched.attempt_failed(Awaited.LEASE, error)
+    """Each attempt and the pause before it take 130 seconds, and the kubelet asks at any time of them."""
+    now, seen = 1000.0, []
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    readiness = Readiness()
+
+    async def attempt() -> None:
+        nonlocal now
+        for _ in range(130):
+            now += 1
             seen.append(readiness.is_ready())
-    assert seen == [False, False, False, True]
+        if len(seen) <= 520:
+            raise EmbedderUnavailable("It does not answer.")
+
+    with readiness.prepared():
+        listener, kinds = readiness.watched(progress), caused_by(EmbedderUnavailable)
+        await retry_outage(attempt, Awaited.EMBEDDER, listener, on=kinds, give_up_after=None, backoff=AT_ONCE)
+        assert readiness.is_ready()
+    assert not any(seen[130:]), "after the first failed attempt"
+
+
+@pytest.mark.parametrize("ending", [asyncio.CancelledError(), DatabaseUnreachable("The connection is lost.")])
+async def test_a_wait_that_an_error_or_a_cancellation_ends_keeps_no_worker_unready(
+    progress: LogProgress, ending: BaseException
+) -> None:
+    """A lease that was waited for over a connection that broke is had over the next one."""
+    readiness, answers = Readiness(), [LockNotAvailable("Another one holds the lease."), ending]
+
+    async def attempt() -> None:
+        raise answers.pop(0)
+
+    with readiness.prepared():
+        listener, kinds = readiness.watched(progress), caused_by(LockNotAvailable)
+        with pytest.raises(type(ending)):
+            await retry_outage(attempt, Awaited.LEASE, listener, on=kinds, give_up_after=None, backoff=AT_ONCE)
+        assert readiness.is_ready()

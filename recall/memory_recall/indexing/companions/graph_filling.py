@@ -36,6 +36,7 @@ async def maintain_graph(source: DsnSource, plan: WorkerPlan, progress: Progress
             await fill_graph(source, plan, progress=progress, stop=stop)
         except MemoryIndexError as error:
             progress.outage_began(Awaited.CONCEPT_GRAPH, error)
+            progress.attempt_failed(Awaited.CONCEPT_GRAPH, error, wait=Awaited.CONCEPT_GRAPH)
             await sleep_unless(stop, _RETRY_SECONDS)
 
 

@@ -47,6 +47,9 @@ async def sweep_hashes(
             await _sweep(source, table, stop)
         except MemoryIndexError as error:
             progress.outage_began(Awaited.RECORDED_HASHES, error)
+            progress.attempt_failed(Awaited.RECORDED_HASHES, error, wait=Awaited.RECORDED_HASHES)
+        else:
+            progress.wait_ended(Awaited.RECORDED_HASHES)
         await sleep_unless(stop, every_seconds)
 
 
