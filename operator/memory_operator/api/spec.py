@@ -25,6 +25,7 @@ Manifest = dict[str, Any]
 
 FINALIZER = "memory-index.dev/cleanup"
 API_VERSION = "memory-index.dev/v1alpha1"
+DEFAULT_TABLE = "memories"
 ANNOTATION_RECONCILE_AT = "memory-index.dev/reconcile-at"
 ANNOTATION_ALLOWED_NAMESPACES = "memory-index.dev/allowed-namespaces"
 
@@ -93,7 +94,7 @@ class Database(Section):
     """The database and the table of memories."""
 
     name: str
-    table: str = "memories"
+    table: str = DEFAULT_TABLE
     columns: Columns = Columns()
     sensitivity: Literal["Column", "None"] = "Column"
     text_search_configuration: str | None = None
@@ -278,6 +279,11 @@ class MemoryIndex(BaseModel):
         return (cluster.namespace or self.namespace, cluster.name) if cluster else None
 
     @property
+    def named_table(self) -> tuple[str, str]:
+        """Return the names of the database and, without a schema, of the table."""
+        return self.spec.database.name, _without_schema(self.spec.database.table)
+
+    @property
     def secret_name(self) -> str:
         """Return the name of the Secret with the connection URI; by default it is CloudNativePG's Secret."""
         named = self.spec.database.credentials.secret_name
@@ -358,6 +364,16 @@ def allowed_namespaces(annotations: Manifest) -> frozenset[str]:
     """
     names = str(annotations.get(ANNOTATION_ALLOWED_NAMESPACES, "")).split(",")
     return frozenset(name.strip() for name in names) - {""}
+
+
+def named_table(manifest: Manifest) -> tuple[str, str]:
+    """Return the `named_table` of a MemoryIndex manifest, which need not be valid otherwise."""
+    database = (manifest.get("spec") or {}).get("database") or {}
+    return database.get("name", ""), _without_schema(database.get("table", DEFAULT_TABLE))
+
+
+def _without_schema(table: str) -> str:
+    return table.rpartition(".")[2]
 
 
 class InvalidSpecError(Exception):

@@ -82,6 +82,10 @@ class _Usage:
         self.kept[key] = entry
         self.held += self.sizes[key]
 
+    def lacks(self, kind: str) -> bool:
+        """Return whether an object of this kind was not kept."""
+        return any(missing == kind for missing, _ in self.missing)
+
     def drop(self) -> None:
         """Free the memory of all entries, whose objects the API server is then asked for."""
         for key, entry in self.kept.items():
@@ -135,29 +139,27 @@ class ObjectCache:
             NamespaceFullError: the namespace is beyond its limit, or is the largest where all take too much. A
                 MemoryIndex may be read all the same.
         """
-        index, gone = self._index(kind, owner[0])
-        usage = self._usage.get(owner[0], _Usage())
-        if kind != "MemoryIndex" and self._is_refused(usage):
-            limit = NAMESPACE_BYTES if usage.total > NAMESPACE_BYTES else SMALL_BYTES
-            raise NamespaceFullError(reading(owner[0]), owner[0], limit)
-        if index is None or usage.missing:
-            return None
-        found = {entry.name: entry for entry in index.get(owner, ()) if entry.uid not in gone}
-        found.update(self._unseen(kind, owner, found))
-        if not all(entry.content for entry in found.values()):
-            return None  # kopf has not replaced yet an entry that was dropped
-        return [json.loads(entry.content) for entry in found.values()]
+        found = self._entries(kind, owner)
+        return None if found is None else [json.loads(entry.content) for entry in found]
 
-    def every(self, kind: str, namespace: str) -> list[Manifest] | None:
-        """Return the cached objects of a kind in a namespace, or in all namespaces if `namespace` is empty.
+    def naming(self, table: tuple[str, str], namespace: str) -> tuple[list[bytes], list[str]]:
+        """Return the cached MemoryIndex objects that name this database and table, as JSON.
 
-        The answer is None if the API server must be asked for the objects.
+        They are those of a namespace, or of all namespaces if `namespace` is empty. The second result are the
+        namespaces whose objects the API server must be asked for.
         """
-        index, _ = self._index(kind, namespace)
+        index, _ = self._index("MemoryIndex", namespace)
         if index is None:
-            return None
-        owners = [owner for owner in index if namespace in {"", owner[0]}]
-        return [manifest for owner in owners for manifest in self.find(kind, owner) or ()]
+            return [], [namespace]
+        unknown = {one for one, usage in self._usage.items() if namespace in {"", one} and usage.lacks("MemoryIndex")}
+        found: list[bytes] = []
+        for owner in index:
+            wanted = namespace in {"", owner[0]} and owner[0] not in unknown
+            if wanted and any(entry.table == table for entry in index[owner]):
+                entries = self._entries("MemoryIndex", owner)
+                found += [entry.content for entry in entries or ()]
+                unknown |= {owner[0]} if entries is None else set()
+        return found, sorted(unknown)
 
     def referring(self, to: Owner, namespaces: Collection[str]) -> list[Owner] | None:
         """Return the cached MemoryIndex objects of these namespaces that use the embedder of another one.
@@ -220,6 +222,20 @@ class ObjectCache:
             largest = max(self._usage.values(), key=lambda usage: usage.held)
             self._held -= largest.held
             largest.drop()
+
+    def _entries(self, kind: str, owner: Owner) -> list[Entry] | None:
+        index, gone = self._index(kind, owner[0])
+        usage = self._usage.get(owner[0], _Usage())
+        if kind != "MemoryIndex" and self._is_refused(usage):
+            limit = NAMESPACE_BYTES if usage.total > NAMESPACE_BYTES else SMALL_BYTES
+            raise NamespaceFullError(reading(owner[0]), owner[0], limit)
+        if index is None or usage.missing:
+            return None
+        found = {entry.name: entry for entry in index.get(owner, ()) if entry.uid not in gone}
+        found.update(self._unseen(kind, owner, found))
+        if not all(entry.content for entry in found.values()):
+            return None  # kopf has not replaced yet an entry that was dropped
+        return list(found.values())
 
     def _index(self, kind: str, namespace: str) -> tuple[Index | None, frozenset[str]]:
         scope = self._scopes.get(namespace) or self._scopes.get("")

@@ -11,7 +11,7 @@ import json
 from dataclasses import dataclass
 
 from memory_operator.api.embedder import embedder_owner
-from memory_operator.api.spec import ANNOTATION_ALLOWED_NAMESPACES, API_VERSION, Manifest
+from memory_operator.api.spec import ANNOTATION_ALLOWED_NAMESPACES, API_VERSION, Manifest, named_table
 from memory_operator.resources.common import ANNOTATION_CHOICES, LABEL_INSTANCE
 from memory_operator.resources.ownership import controller
 from memory_operator.resources.worker_pods import called_embedder
@@ -56,7 +56,8 @@ class Entry:
     The cache empties the content of an object that it drops, and asks the API server for the object then.
 
     `refers_to` is the MemoryIndex whose embedder a MemoryIndex names instead of its own. In the entry of a Deployment
-    it is the one whose embedder the sync worker still calls, as during a swap away from it.
+    it is the one whose embedder the sync worker still calls, as during a swap away from it. `table` is what a
+    MemoryIndex names: the database, and the table without its schema.
     """
 
     name: str
@@ -64,6 +65,7 @@ class Entry:
     version: int
     content: bytes
     refers_to: Owner | None = None
+    table: tuple[str, str] | None = None
 
 
 def owner_of(kind: str, manifest: Manifest) -> Owner:
@@ -100,7 +102,8 @@ def entry_of(kind: str, manifest: Manifest) -> Entry | None:
     fields = ("apiVersion", "kind", *_FIELDS[kind])
     kept = {**{name: manifest[name] for name in fields if name in manifest}, "metadata": meta}
     content = json.dumps(kept, separators=(",", ":")).encode()
-    return Entry(meta["name"], meta.get("uid", ""), _version(meta), content, _refers_to(kind, manifest))
+    table = named_table(manifest) if kind == "MemoryIndex" else None
+    return Entry(meta["name"], meta.get("uid", ""), _version(meta), content, _refers_to(kind, manifest), table)
 
 
 def _refers_to(kind: str, manifest: Manifest) -> Owner | None:

@@ -283,12 +283,14 @@ class Observer:
         return inspection
 
     async def _peers(self, index: MemoryIndex, database: DatabaseFacts | Problem | None) -> Peers:
-        """Return the other MemoryIndex objects, which are needed to decide who may claim the table."""
+        """Return the other MemoryIndex objects that name the table, which are needed to decide who may claim it."""
         if not isinstance(database, DatabaseFacts) or is_claimed_by(index, database):
             return Peers()
-        spaces = self._namespaces or (EVERY_NAMESPACE,)
-        listed = await asyncio.gather(*(self.objects.indexes(space) for space in spaces))
-        found = (parsed(item) for items in listed for item in items)
+        found = [
+            parsed(item)
+            for space in self._namespaces or (EVERY_NAMESPACE,)
+            async for item in self.objects.naming(index.named_table, space)
+        ]
         others = tuple(peer for peer in found if peer and peer.uid != index.uid)
         claim = holder_to_read(
             index, database, {peer.uid for peer in others}, self._namespaces, kubernetes=await self.objects.kubernetes()

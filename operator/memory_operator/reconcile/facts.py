@@ -254,7 +254,7 @@ class Inspection:
 
 @dataclass(frozen=True)
 class Peers:
-    """The other MemoryIndex objects in the namespaces that the operator reads.
+    """The other MemoryIndex objects that name the same table, in the namespaces that the operator reads.
 
     Attributes:
         objects: those that are known so far and whose specification this operator can parse.

@@ -1,6 +1,7 @@
 """The cache of watched objects: how fresh its answers are, and that a settled object reads one Secret and no more."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -230,6 +231,66 @@ def test_a_small_namespace_that_others_displace_is_read_from_the_api_server(
     assert watches.cache.find("Service", KEY) is None, "kopf still has the entry that was dropped"
 
 
+def naming(namespace: str, table: str = "memories", **spec: Any) -> dict[str, Any]:
+    return {
+        "metadata": {"namespace": namespace, "name": "mem", "uid": f"uid in {namespace}"},
+        "spec": {"database": {"name": "app", "table": table}, **spec},
+    }
+
+
+async def named_in(objects: Objects) -> list[str]:
+    found = [item async for item in objects.naming(("app", "memories"), "")]
+    return sorted(item["metadata"]["namespace"] for item in found)
+
+
+@pytest.mark.promise("others-tables-untouched")
+async def test_an_object_that_was_not_kept_is_among_those_that_name_a_table(
+    watches: Watches, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be the older one, to which the table belongs."""
+    monkeypatch.setattr(cache_of_operator, "TOTAL_BYTES", 3_000)
+    kube = Pages(0, MemoryIndex=naming("displaced", padding="x" * 2_000))
+    objects = Objects(kube, watches.cache)  # type: ignore[arg-type]
+    watches.show("MemoryIndex", kube.items["MemoryIndex"])
+    assert (await named_in(objects), kube.read) == (["displaced"], [])
+    for namespace in ("kept", "small"):
+        watches.show("MemoryIndex", naming(namespace, padding="x" * 1_000))
+    assert (await named_in(objects), kube.read) == (["displaced", "kept", "small"], ["displaced"])
+    watches.cache.admit("MemoryIndex", naming("displaced"))
+    assert await named_in(objects) == ["displaced", "kept", "small"], "kopf still has the entry that was dropped"
+    watches.show("MemoryIndex", kube.items["MemoryIndex"])
+    assert await named_in(objects) == ["displaced", "kept", "small"], "kopf has no entry of it"
+
+
+@pytest.mark.promise("operator-shared-fairly")
+async def test_of_those_that_name_another_table_none_is_decoded_and_the_others_one_at_a_time(
+    watches: Watches, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One author may make very many objects, and decoding all of them at once would stop the operator."""
+    decode, decoded, others = json.loads, list[int](), 0
+
+    def counted(content: bytes) -> Any:
+        decoded.append(others)
+        return decode(content)
+
+    monkeypatch.setattr(json, "loads", counted)
+    for number in range(3):
+        watches.show("MemoryIndex", naming(f"same-{number}", "public.memories" if number else "memories"))
+        watches.show("MemoryIndex", naming(f"other-{number}", "notes"))
+
+    async def other_task() -> None:
+        nonlocal others
+        while True:
+            others += 1
+            await asyncio.sleep(0)
+
+    other = asyncio.create_task(other_task())
+    found = await named_in(Objects(Pages(0), watches.cache))  # type: ignore[arg-type]
+    other.cancel()
+    assert found == ["same-0", "same-1", "same-2"]
+    assert len(set(decoded)) == len(decoded) == 3
+
+
 @pytest.mark.promise("operator-shared-fairly")
 async def test_an_object_that_was_not_kept_counts_no_more_once_it_is_gone(watches: Watches) -> None:
     """Its deletion may be shown by the watch, or found by comparison alone."""
@@ -255,8 +316,10 @@ class Pages:
     def __init__(self, size: int, **items: dict[str, Any]) -> None:
         self.size, self.items = size, items
         self.reading = self.most = 0
+        self.read: list[str] = []
 
-    async def pages(self, kind: str, *_: Any) -> AsyncIterator[tuple[list[dict[str, Any]], int]]:
+    async def pages(self, kind: str, namespace: str, *_: Any) -> AsyncIterator[tuple[list[dict[str, Any]], int]]:
+        self.read.append(namespace)
         self.reading += 1
         self.most = max(self.most, self.reading)
         await asyncio.sleep(0)

@@ -86,9 +86,7 @@ def _precedes(peer: MemoryIndex, index: MemoryIndex, facts: DatabaseFacts) -> bo
     """Return whether `peer` is older than `index` and, as far as is known, names the same table."""
     if peer.deleted_at or (peer.created_at, peer.uid) >= (index.created_at, index.uid):
         return False
-    mine, other = index.spec.database, peer.spec.database
-    tables = [one.table.rpartition(".")[2] for one in (mine, other)]
-    if mine.name != other.name or tables[0] != tables[1]:
+    if peer.named_table != index.named_table:
         return False
     schema = (peer.status.get("database") or {}).get("tableSchema")
     return _uses_this_server(peer, index, facts) and schema in {None, facts.table_schema}
