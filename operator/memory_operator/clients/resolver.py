@@ -58,13 +58,14 @@ class NameResolver:
         """
         name = (namespace, host)
         threads = self._threads_of_answered if name in self._answered else self._threads
-        self._answered.pop(name, None)
         try:
             async with asyncio.timeout(self._seconds):
                 found = await self._resolve(namespace, host, threads)
         except (OSError, UnicodeError):  # a TimeoutError, too
+            self._answered.pop(name, None)
             raise UnresolvedError from None
-        self._answered[name] = None
+        self._answered.pop(name, None)
+        self._answered[name] = None  # as the latest
         if len(self._answered) > _MOST_ANSWERED:
             del self._answered[next(iter(self._answered))]
         unique = dict.fromkeys(address for one in found if (address := plain_address(one)))

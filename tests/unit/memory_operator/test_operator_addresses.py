@@ -253,6 +253,26 @@ async def test_silent_names_of_many_namespaces_together_do_not_delay_a_name_that
     resolver.close()
 
 
+@pytest.mark.promise("names-delay-nobody-else")
+async def test_a_name_that_was_answered_keeps_its_threads_until_a_lookup_of_it_fails(names: Names) -> None:
+    """Two objects may ask for it at a time, and one of them may give up."""
+    resolver = NameResolver(names, seconds=WAIT_SECONDS)
+    assert await resolver.addresses("team", "fast")
+    waiting = [asyncio.create_task(resolver.addresses(f"hostile-{n}", f"slow{n}")) for n in range(THREADS)]
+    for _ in range(THREADS):
+        assert await asyncio.to_thread(names.blocked.acquire, timeout=WAIT_SECONDS)
+    given_up = asyncio.create_task(resolver.addresses("team", "fast"))
+    await asyncio.sleep(0)
+    given_up.cancel()
+    async with asyncio.timeout(WAIT_SECONDS / 10):
+        found = await asyncio.gather(*(resolver.addresses("team", "fast") for _ in range(2)))
+    assert all(found)
+    for task in waiting:
+        task.cancel()
+    await asyncio.gather(*waiting, return_exceptions=True)
+    resolver.close()
+
+
 @pytest.mark.finding("security S3")
 async def test_waiting_for_a_thread_counts_as_resolving(names: Names) -> None:
     resolver = NameResolver(names, seconds=0.2)
