@@ -113,7 +113,8 @@ def place(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     cluster.apply(database_object(postgres, tenant.database))
     place = Place(tenant, images, tmp_path_factory.mktemp("runbooks"))
     place.write("memoryindex.yaml", manifest(tenant, {"embedding": place.first_embedding()}))
-    place.write("values.yaml", {name: {"image": image(getattr(images, name))} for name in ("operator", "embedder")})
+    values = {name: {"image": image(getattr(images, name))} for name in ("operator", "embedder")}
+    place.write("values.yaml", values | {"permitted": {"imagePrefixes": [images.embedder]}})
     yield place
     for namespace in (tenant.name, postgres.namespace):
         cluster.kubectl("delete", "namespace", namespace, "--ignore-not-found", "--wait", "--timeout=300s")

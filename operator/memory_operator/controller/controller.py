@@ -170,7 +170,7 @@ class Controller:
         Of its embedders, those are stopped whose own pods must not run.
         """
         found = await self.observer.running(manifest)
-        forbidden = forbidden_among(found.embedders, (), found.refused_keys, self.images, self.permitted)
+        forbidden = forbidden_among(found.embedders, (), found.refused_keys, self.permitted)
         embedders = [one for one in found.embedders if component_of(one) in forbidden]
         halt = stop_all(manifest["metadata"]["namespace"], found.sync, found.jobs, embedders)
         for patch in halt.actions:

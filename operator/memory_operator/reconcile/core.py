@@ -84,7 +84,7 @@ def reconcile(
         index = identified(index, observed.cluster, observed.database_facts, observed.kubernetes)
     else:
         observed = replace(observed, database=None)  # the facts may be those of another database than the specified one
-    forbidden = forbidden_embedders(observed, images, permitted)
+    forbidden = forbidden_embedders(observed, permitted)
     context = Context(index, observed, images, now, permitted, route, forbidden)
     refused = refusal(context, database=database.verdict)
     blocked = refused or blocking_verdict(index, observed.database_facts)
@@ -128,12 +128,12 @@ def conclude(
     """
     if facts.observed:
         permitted = with_consent(permitted, facts.observed.consented_hosts)
-    index = permitted_part(index, images, permitted)
+    index = permitted_part(index, permitted)
     if facts.observed:
         facts = replace(facts, observed=with_start_problems(index, facts.observed, now))
     context = None
     if facts.observed:
-        forbidden = forbidden_embedders(facts.observed, images, permitted)
+        forbidden = forbidden_embedders(facts.observed, permitted)
         context = Context(index, facts.observed, images, now, permitted, forbidden=forbidden)
     ending = plan_deletion(index, facts, context)
     step = with_stops(context, ending.step) if context and not ending.last else ending.step

@@ -80,7 +80,7 @@ def plan_halt(
         return refused is not None or not (
             secrets <= named
             and all(may_receive(index, to, context.permitted) for to in sends_to)
-            and first_refused(choices, context.images, context.permitted) is None
+            and first_refused(choices, context.permitted) is None
         )
 
     sync = observed.children.get(("Deployment", f"{index.name}-sync"))

@@ -14,12 +14,12 @@ from memory_operator.api.spec import Manifest, MemoryIndex
 from memory_operator.resources.common import ANNOTATION_CHOICES
 
 _TEMPLATE = "spec.embedder.podTemplate"
-_IMAGE, _MODEL_IMAGE = "spec.embedder.image", "spec.embedding.source.image.reference"
+EMBEDDER_IMAGE, _MODEL_IMAGE = "spec.embedder.image", "spec.embedding.source.image.reference"
 _PRIORITY, _RUNTIME = "spec.embedder.priorityClassName", "spec.embedder.runtimeClassName"
 _POD_ANNOTATION = "A key of spec.embedder.podAnnotations"
 # By field, the list of the operator's chart that permits its value.
 _LISTS = {
-    _IMAGE: "imagePrefixes",
+    EMBEDDER_IMAGE: "imagePrefixes",
     _MODEL_IMAGE: "imagePrefixes",
     _PRIORITY: "priorityClasses",
     _RUNTIME: "runtimeClasses",
@@ -30,11 +30,11 @@ _LISTS = {
     f"A name in {_TEMPLATE}.env": "environmentVariables",
 }
 # The fields of some pods; the others are those of every pod.
-_OF_EMBEDDERS = frozenset({_IMAGE, _MODEL_IMAGE, _PRIORITY, _RUNTIME, _POD_ANNOTATION})
+_OF_EMBEDDERS = frozenset({EMBEDDER_IMAGE, _MODEL_IMAGE, _PRIORITY, _RUNTIME, _POD_ANNOTATION})
 _OF_SOME = {
     COMPONENT: _OF_EMBEDDERS,
     f"{COMPONENT}-next": _OF_EMBEDDERS,
-    "fetch": frozenset({_IMAGE, _PRIORITY}),
+    "fetch": frozenset({EMBEDDER_IMAGE, _PRIORITY}),
 }
 
 
@@ -54,7 +54,7 @@ def choices_of(index: MemoryIndex) -> tuple[Choice, ...]:
     """Return all that the author of a MemoryIndex has chosen for its pods."""
     embedder, source, template = index.spec.embedder, index.spec.embedding.source, index.spec.embedder.pod_template
     given: dict[str, Iterable[str | None]] = {
-        _IMAGE: [embedder.image],
+        EMBEDDER_IMAGE: [embedder.image],
         _MODEL_IMAGE: [source.image.reference if source and source.image else None],
         _PRIORITY: [embedder.priority_class_name],
         _RUNTIME: [embedder.runtime_class_name],

@@ -15,10 +15,7 @@ from tests.support.cluster.manifests import BROKEN_IMAGE, EMBEDDER_HOST, EMBEDDE
 OPERATOR = "memory-operator"
 OPERATOR_PODS = "app.kubernetes.io/component=operator"
 HOSTED_HOST = "api.voyageai.com"  # which nothing answers for in the cluster
-PERMITTED = (
-    f"permitted.externalHosts={{{EMBEDDER_HOST},{HOSTED_HOST}}}",
-    f"permitted.imagePrefixes={{{BROKEN_IMAGE}}}",
-)
+PERMITTED = (f"permitted.externalHosts={{{EMBEDDER_HOST},{HOSTED_HOST}}}",)
 
 
 @dataclass(frozen=True)
@@ -38,8 +35,17 @@ class Platform:
         return self.postgres.cluster
 
     def install(self, *settings: str) -> None:
-        """Install the operator, or change its settings; each setting is a value of the chart, as `name=value`."""
-        install_operator(self.cluster, operator_image=self.image, embedder_image=self.embedder_image, settings=settings)
+        """Install the operator, or change its settings; each setting is a value of the chart, as `name=value`.
+
+        Authors may name a broken image, and the operator's own, of which that of embedders holds a model file.
+        """
+        images = f"permitted.imagePrefixes={{{BROKEN_IMAGE},{self.image},{self.embedder_image}}}"
+        install_operator(
+            self.cluster,
+            operator_image=self.image,
+            embedder_image=self.embedder_image,
+            settings=(images, *settings),
+        )
 
     def system_identifier(self) -> str:
         """Return the system identifier of the Postgres server."""

@@ -1,6 +1,7 @@
 """What an author may choose beyond its own namespace is what the chart lists, and nothing by default."""
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -68,11 +69,11 @@ def test_a_choice_is_refused_until_the_chart_lists_it(
     world: World, spec: dict[str, Any], named: str, value: str, permitted: Permitted
 ) -> None:
     index = world.index(**spec)
-    verdict = check_permissions(index, world.images, NOTHING)
+    verdict = check_permissions(index, NOTHING)
     assert verdict is not None
     assert named in verdict.text
     assert value in verdict.text
-    assert check_permissions(index, world.images, permitted) is None
+    assert check_permissions(index, permitted) is None
 
 
 @pytest.mark.promise("pod-fields-by-permission")
@@ -101,7 +102,7 @@ def test_a_refused_choice_stalls_and_nothing_is_written(
 )
 def test_a_prefix_ends_where_a_part_of_the_images_name_ends(world: World, image: str, prefix: str) -> None:
     index = world.index(embedder={"image": image})
-    assert check_permissions(index, world.images, Permitted(image_prefixes=(prefix,))) is not None
+    assert check_permissions(index, Permitted(image_prefixes=(prefix,))) is not None
 
 
 @pytest.mark.parametrize(
@@ -109,12 +110,28 @@ def test_a_prefix_ends_where_a_part_of_the_images_name_ends(world: World, image:
 )
 def test_a_prefix_permits_what_is_below_it(world: World, image: str) -> None:
     index = world.index(embedder={"image": image})
-    assert check_permissions(index, world.images, Permitted(image_prefixes=("registry.example/team",))) is None
+    assert check_permissions(index, Permitted(image_prefixes=("registry.example/team",))) is None
 
 
-def test_the_operators_own_images_need_no_permission(world: World) -> None:
-    index = world.index(embedder={"image": world.images.embedder})
-    assert check_permissions(index, world.images, NOTHING) is None
+@pytest.mark.parametrize(
+    "spec", [lambda own: {"embedder": {"image": own}}, lambda own: {"embedding": {"source": {"image": {
+        **SOURCE["image"], "reference": own}}}}], ids=["embedder", "model"],
+)  # fmt: skip
+def test_an_object_that_names_the_operators_own_image_is_refused_at_once_and_not_by_an_upgrade(
+    world: World, spec: Callable[[str], dict[str, Any]]
+) -> None:
+    """The next version's own image is another one, so that the named one would need a permission then."""
+    index = world.index(**spec(world.images.embedder))
+    verdict = check_permissions(index, NOTHING)
+    assert verdict is not None
+    assert verdict.reason is Reason.NOT_PERMITTED
+    assert check_permissions(index, Permitted(image_prefixes=(world.images.embedder,))) is None
+
+
+def test_the_remedy_for_the_embedders_image_is_to_leave_it_out(world: World) -> None:
+    verdict = check_permissions(world.index(embedder={"image": world.images.embedder}), NOTHING)
+    assert verdict is not None
+    assert "Leave it out for the chart's own image" in verdict.text
 
 
 @pytest.mark.finding("H4")
@@ -136,7 +153,7 @@ def test_the_operators_own_images_need_no_permission(world: World) -> None:
 )
 def test_texts_go_to_hosts_of_the_own_namespace_and_to_listed_ones(world: World, url: str, permitted: bool) -> None:
     index = world.index(embedder={"external": {"url": url}}, embedding={"queryEgress": "Allowed"})
-    verdict = check_permissions(index, world.images, Permitted(external_hosts=(".listed.example",)))
+    verdict = check_permissions(index, Permitted(external_hosts=(".listed.example",)))
     assert (verdict is None) == permitted
 
 
@@ -163,7 +180,7 @@ def test_texts_leave_the_cluster_with_consent_and_encrypted_or_not_at_all(
     """That the installer permits the host is not enough, and a hosted provider is one behind a gateway, too."""
     hosts = Permitted(external_hosts=("embed.example", "203.0.113.9", "192.168.1.7"))
     index = world.index(embedder={"external": {"url": url, "api": api}}, embedding={"queryEgress": egress})
-    verdict = check_permissions(index, world.images, hosts)
+    verdict = check_permissions(index, hosts)
     assert (verdict is None) == fine
     assert verdict is None or verdict.reason is Reason.INVALID_SPEC
 
@@ -175,7 +192,7 @@ def test_texts_leave_the_cluster_with_consent_and_encrypted_or_not_at_all(
 )
 def test_a_key_leaves_the_cluster_encrypted_or_not_at_all(world: World, url: str, fine: bool) -> None:
     index = world.index(embedder={"external": {"url": url, "apiKey": {"secretName": "key"}}})
-    assert (check_permissions(index, world.images, world.permitted) is None) == fine
+    assert (check_permissions(index, world.permitted) is None) == fine
 
 
 def test_the_chart_hands_the_lists_over_as_json(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -223,5 +240,5 @@ def test_nothing_that_is_made_for_a_deletion_contains_a_choice_that_is_not_permi
 @pytest.mark.parametrize("spec", [choice[0] for choice in CHOICES])
 def test_what_is_left_of_a_specification_is_permitted(world: World, spec: dict[str, Any]) -> None:
     index = world.index(**spec)
-    assert check_permissions(index, world.images, NOTHING)
-    assert check_permissions(permitted_part(index, world.images, NOTHING), world.images, NOTHING) is None
+    assert check_permissions(index, NOTHING)
+    assert check_permissions(permitted_part(index, NOTHING), NOTHING) is None

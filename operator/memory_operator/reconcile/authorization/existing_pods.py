@@ -14,22 +14,21 @@ from memory_operator.reconcile.authorization.permissions import Permitted, first
 from memory_operator.reconcile.facts import Observed, PodFacts, Problem
 from memory_operator.reconcile.plan import failed_step
 from memory_operator.resources.choices import Choice, recorded_choices
-from memory_operator.resources.common import LABEL_COMPONENT, Images
+from memory_operator.resources.common import LABEL_COMPONENT
 from memory_operator.resources.embedder import EMBEDDERS
 from memory_operator.resources.worker_pods import mounted_secrets
 
 
-def forbidden_embedders(observed: Observed, images: Images, permitted: Permitted) -> dict[str, Verdict]:
+def forbidden_embedders(observed: Observed, permitted: Permitted) -> dict[str, Verdict]:
     """Return by component why the pods of an embedder must not run; a component whose pods may run is left out."""
     found = [item for (kind, _), item in observed.children.items() if kind == "Deployment"]
-    return forbidden_among(found, observed.pods, observed.refused_keys, images, permitted)
+    return forbidden_among(found, observed.pods, observed.refused_keys, permitted)
 
 
 def forbidden_among(
     deployments: Iterable[Manifest],
     pods: Iterable[PodFacts],
     refused_keys: Mapping[str, Problem],
-    images: Images,
     permitted: Permitted,
 ) -> dict[str, Verdict]:
     """Return by component of these Deployments why the pods of an embedder must not run, as `forbidden_embedders` does.
@@ -44,7 +43,7 @@ def forbidden_among(
         if component not in EMBEDDERS:
             continue
         chosen = [choice for pod in running if pod.component == component for choice in pod.choices]
-        refused = first_refused([*recorded_choices(template), *chosen], images, permitted)
+        refused = first_refused([*recorded_choices(template), *chosen], permitted)
         keys = [refused_keys[name] for name in sorted(mounted_secrets(template)) if name in refused_keys]
         if refused:
             verdicts[component] = _not_permitted(deployment, refused)
@@ -64,4 +63,4 @@ def _not_permitted(deployment: Manifest, choice: Choice) -> Verdict:
         f"Deployment {meta['namespace']}/{meta['name']} has pods that were made with {choice.value} "
         f"({choice.field[0].lower()}{choice.field[1:]}), which the operator does not permit."
     )
-    return Verdict.no(Reason.NOT_PERMITTED, message, how_to_permit(choice.permitted_by))
+    return Verdict.no(Reason.NOT_PERMITTED, message, how_to_permit(choice))

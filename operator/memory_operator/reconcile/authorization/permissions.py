@@ -2,8 +2,9 @@
 
 Some choices have effects beyond the MemoryIndex itself: an image, a runtime class, a priority class, an annotation or
 label that another controller acts on, an environment variable that leads texts through a proxy, and the host that all
-texts are sent to. Whoever installs the operator lists what authors may choose, and everything else is refused. The
-operator's own images, and hosts in the object's own namespace, need no permission.
+texts are sent to. Whoever installs the operator lists what authors may choose, and everything else is refused. Hosts in
+the object's own namespace need no permission. The operator's own images need one where an author names them: an image
+that needed none would need it as soon as an upgrade has replaced it, and the embedder that runs it would be stopped.
 """
 
 import json
@@ -15,8 +16,7 @@ from memory_operator.api.conditions import Verdict
 from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import MemoryIndex
 from memory_operator.reconcile.authorization.addresses import CLUSTER_DOMAIN, is_listed
-from memory_operator.resources.choices import Choice, choices_of
-from memory_operator.resources.common import Images
+from memory_operator.resources.choices import EMBEDDER_IMAGE, Choice, choices_of
 from memory_recall.embedding.address_policy import is_beyond_cluster, may_receive_texts
 from memory_recall.embedding.apis import EmbedderApi, EmbedderOptions
 
@@ -45,31 +45,32 @@ def with_consent(permitted: Permitted, hosts: Iterable[str]) -> Permitted:
     return replace(permitted, external_hosts=(*permitted.external_hosts, *sorted(hosts)))
 
 
-def check_permissions(index: MemoryIndex, images: Images, permitted: Permitted) -> Verdict | None:
+def check_permissions(index: MemoryIndex, permitted: Permitted) -> Verdict | None:
     """Return a failing verdict about the first choice that is not permitted; None if all choices are permitted."""
-    refused = first_refused(choices_of(index), images, permitted)
+    refused = first_refused(choices_of(index), permitted)
     return check_external(index, permitted) or (
-        _refusal(refused.field, refused.value, refused.permitted_by) if refused else None
+        _refusal(refused.field, refused.value, how_to_permit(refused)) if refused else None
     )
 
 
-def first_refused(choices: Iterable[Choice], images: Images, permitted: Permitted) -> Choice | None:
+def first_refused(choices: Iterable[Choice], permitted: Permitted) -> Choice | None:
     """Return the first of these choices that is not permitted; None if all are."""
-    return next((choice for choice in choices if not _is_permitted(choice, images, permitted)), None)
+    return next((choice for choice in choices if not _is_permitted(choice, permitted)), None)
 
 
-def how_to_permit(chart_value: str) -> str:
-    """Return what to do about a choice that this list of the operator's chart does not permit."""
-    return f"Choose another, or have it added to permitted.{chart_value} of the operator's chart."
+def how_to_permit(choice: Choice) -> str:
+    """Return what to do about a choice that the operator's chart does not permit."""
+    instead = "Leave it out for the chart's own image" if choice.field == EMBEDDER_IMAGE else "Choose another"
+    return _remedy(choice.permitted_by, instead)
 
 
-def permitted_part(index: MemoryIndex, images: Images, permitted: Permitted) -> MemoryIndex:
+def permitted_part(index: MemoryIndex, permitted: Permitted) -> MemoryIndex:
     """Return the MemoryIndex without those choices that are not permitted.
 
     Every manifest is built from the result, also while an object with such a choice is being deleted. Therefore no
     choice that is not permitted enters an object in any way.
     """
-    if check_permissions(index, images, permitted) is None:
+    if check_permissions(index, permitted) is None:
         return index
     embedder, source = index.spec.embedder, index.spec.embedding.source
     template = embedder.pod_template
@@ -81,7 +82,7 @@ def permitted_part(index: MemoryIndex, images: Images, permitted: Permitted) -> 
     }
     image = source.image.reference if source and source.image else None
     changes = {
-        "image": embedder.image if _is_image_permitted(embedder.image, images, permitted) else None,
+        "image": embedder.image if _is_image_permitted(embedder.image, permitted) else None,
         "priority_class_name": _listed(embedder.priority_class_name, permitted.priority_classes),
         "runtime_class_name": _listed(embedder.runtime_class_name, permitted.runtime_classes),
         "pod_annotations": _named(embedder.pod_annotations, permitted.pod_annotation_prefixes),
@@ -89,7 +90,7 @@ def permitted_part(index: MemoryIndex, images: Images, permitted: Permitted) -> 
         "external": None if check_external(index, permitted) else embedder.external,
     }
     embedding = index.spec.embedding
-    if not _is_image_permitted(image, images, permitted):
+    if not _is_image_permitted(image, permitted):
         embedding = embedding.model_copy(update={"source": None})
     spec = {"embedder": embedder.model_copy(update=changes), "embedding": embedding}
     return index.model_copy(update={"spec": index.spec.model_copy(update=spec)})
@@ -109,7 +110,7 @@ def check_external(index: MemoryIndex, permitted: Permitted) -> Verdict | None:
         message = "spec.embedder.external.apiKey would be sent unencrypted to a host outside the cluster."
         return Verdict.no(Reason.INVALID_SPEC, message, "Use an https:// URL in spec.embedder.external.url.")
     if not _is_host_permitted(index, external.host, permitted):
-        return _refusal("The host of spec.embedder.external.url", external.host, "externalHosts")
+        return _refusal("The host of spec.embedder.external.url", external.host, _remedy("externalHosts"))
     leaves = EmbedderOptions(EmbedderApi(external.api)).leaves_cluster(external.url)
     if leaves and index.spec.embedding.query_egress != "Allowed":
         message = f"Texts would leave the cluster for {external.host}, which spec.embedding.queryEgress does not allow."
@@ -126,15 +127,18 @@ def _is_host_permitted(index: MemoryIndex, host: str, permitted: Permitted) -> b
     return is_listed(host, permitted.external_hosts) or host.endswith(own)
 
 
-def _refusal(field: str, value: str, chart_value: str) -> Verdict:
-    message = f"{field} is {value}, which the operator does not permit."
-    return Verdict.no(Reason.NOT_PERMITTED, message, how_to_permit(chart_value))
+def _refusal(field: str, value: str, remedy: str) -> Verdict:
+    return Verdict.no(Reason.NOT_PERMITTED, f"{field} is {value}, which the operator does not permit.", remedy)
 
 
-def _is_permitted(choice: Choice, images: Images, permitted: Permitted) -> bool:
+def _remedy(chart_value: str, instead: str = "Choose another") -> str:
+    return f"{instead}, or have it added to permitted.{chart_value} of the operator's chart."
+
+
+def _is_permitted(choice: Choice, permitted: Permitted) -> bool:
     match choice.permitted_by:
         case "imagePrefixes":
-            return _is_image_permitted(choice.value, images, permitted)
+            return _has_prefix(choice.value, permitted.image_prefixes)
         case "priorityClasses":
             return choice.value in permitted.priority_classes
         case "runtimeClasses":
@@ -147,9 +151,9 @@ def _is_permitted(choice: Choice, images: Images, permitted: Permitted) -> bool:
             return choice.value in permitted.environment_variables
 
 
-def _is_image_permitted(image: str | None, images: Images, permitted: Permitted) -> bool:
-    """Return whether the image is one of the operator's own or is permitted, or no image is named."""
-    return image in {None, "", images.operator, images.embedder} or _has_prefix(image or "", permitted.image_prefixes)
+def _is_image_permitted(image: str | None, permitted: Permitted) -> bool:
+    """Return whether the image is permitted, or none is named."""
+    return not image or _has_prefix(image, permitted.image_prefixes)
 
 
 def _named(given: dict[str, str], prefixes: tuple[str, ...]) -> dict[str, str]:

@@ -20,7 +20,7 @@ def refusal(context: Context, *, database: Verdict) -> Verdict | None:
     reference = context.observed.reference
     return (
         (failed_step(reference).verdict if reference else None)
-        or check_permissions(context.index, context.images, context.permitted)
+        or check_permissions(context.index, context.permitted)
         or missing_consent(context.observed)
         or (database if database.reason in WRONG_DATABASE else None)
         or check_claim(context.index, context.observed)

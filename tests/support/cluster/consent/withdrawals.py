@@ -26,7 +26,7 @@ _KEY_SECRET = "embedder-key"
 _LABEL = "memory-index.dev/allow"
 _ANNOTATION = "memory-index.dev/allowed-namespaces"
 _MANY_ROWS = 4000  # for a Job that still runs when its consent is withdrawn
-_PERMITTED = ("permitted.externalHosts={{embedder.embedder.svc,{hosts}}}", PERMITTED[1])
+_PERMITTED = "permitted.externalHosts={{embedder.embedder.svc,{hosts}}}"
 # Each iteration is a transaction of its own, of which the sync worker is notified.
 _WRITE = """
 DO $$ BEGIN FOR number IN 1..{count} LOOP
@@ -133,8 +133,7 @@ class Outcome:
 
 def permit(platform: Platform, *hosts: str) -> None:
     """Permit these hosts beside the shared embedder's in the operator's chart."""
-    first, *others = _PERMITTED
-    platform.install(first.format(hosts=",".join(hosts)), *others)
+    platform.install(_PERMITTED.format(hosts=",".join(hosts)))
 
 
 @contextmanager
