@@ -18,7 +18,7 @@ from memory_recall.embedding.apis import EmbedderApi, EmbedderOptions
 from memory_recall.postgres.identity_sql import DatabaseIdentity
 from memory_recall.schema.claims_sql import TableClaim
 from memory_recall.status import RowCounts
-from tests.unit.memory_operator.conftest import SERVER, Cluster, World
+from tests.unit.memory_operator.conftest import SERVER, Cluster, World, deep_update
 
 EXTERNAL = {"embedder": {"external": {"url": "http://x.ml.svc:8080", "apiKey": {"secretName": "key"}}}}
 Withdraw = Callable[[Cluster, Observed], Observed]
@@ -215,6 +215,24 @@ def test_without_consent_for_the_embedder_alone_the_migrations_are_undone_all_th
     before = dict(ready.jobs)
     ready.reconcile()
     assert ready.jobs == before
+
+
+@pytest.mark.parametrize(
+    ("spec", "reason", "running"),
+    [
+        ({"embedding": {"dimensions": 7}}, "DimensionMismatch", 1),
+        ({"embedding": {"model": "unheard-of"}}, "UnknownModel", 1),
+        ({"embedder": {"external": {"url": "https://embed.example"}}}, "InvalidSpec", 0),
+    ],
+)
+def test_a_refused_specification_stops_the_workers_only_where_it_concerns_who_may_get_the_texts(
+    ready: Consenting, spec: dict[str, Any], reason: str, running: int
+) -> None:
+    ready.world.permitted = Permitted(external_hosts=("x.ml.svc", "embed.example"))
+    ready.manifest["spec"] = deep_update(ready.manifest["spec"], spec)
+    settle(ready)
+    assert ready.condition("Ready")["reason"] == reason
+    assert ready.replicas("mem-sync") == running
 
 
 @pytest.mark.finding("security S4")
