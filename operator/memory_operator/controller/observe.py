@@ -26,6 +26,7 @@ from memory_operator.controller.cache import ObjectCache
 from memory_operator.controller.embedder_tls import EmbedderTlsObserver
 from memory_operator.controller.entries import CHILDREN
 from memory_operator.controller.objects import Objects, child_labels
+from memory_operator.controller.secret_reader import SecretReader
 from memory_operator.reconcile.active_embedder import before_swap, embedder_of_active, needs_swap
 from memory_operator.reconcile.authorization.claims import holder_to_read, is_claimed_by
 from memory_operator.reconcile.authorization.consent import check_cluster, check_embedder_owner, check_secret
@@ -107,18 +108,16 @@ class Observer:
 
     async def observe(self, index: MemoryIndex) -> Observed:
         """Return the facts about a MemoryIndex: its Secret, Cluster, database, embedder and the objects it controls."""
-        secret, (cluster, database_objects), children = await asyncio.gather(
-            self._kube.get("Secret", index.namespace, index.secret_name), self._cnpg(index), self._children(index)
-        )
+        secrets = SecretReader(self._kube, index.namespace)
+        (cluster, database_objects), children = await asyncio.gather(self._cnpg(index), self._children(index))
         manifests = {item["metadata"]["name"]: item for item in children["Deployment"]}
         deployments = {name: object_facts.deployment_facts(item) for name, item in manifests.items()}
         pods = _pods(children)
-        credentials, certificates, inspection = await self._inspected(index, secret, cluster)
+        credentials, certificates, inspection = await self._inspected(index, secrets, cluster)
         sync = manifests.get(f"{index.name}-sync")
         shared, authorities = await asyncio.gather(self._shared(index, sync), self._tls.copied(index, sync))
         reference = shared.get(embedder_url(index)) if index.spec.embedder.ref else None
         consented = frozenset(urlsplit(url).hostname or "" for url, problem in shared.items() if problem is None)
-        served = deployments.get(f"{index.name}-{COMPONENT}")
         report = await self._probe.worker_report(_workers_to_ask(index, pods, inspection.found))
         return Observed(
             credentials=credentials,
@@ -130,21 +129,23 @@ class Observer:
             peers=await self._peers(index, inspection.found),
             jobs=tuple(object_facts.job_facts(job, children["Pod"]) for job in children["Job"]),
             pods=pods,
-            embedder=served,
+            embedder=deployments.get(f"{index.name}-{COMPONENT}"),
             next_embedder=deployments.get(f"{index.name}-{NEXT_COMPONENT}"),
             sync=deployments.get(f"{index.name}-sync"),
             loads=await self._probe.loads(pod for pod in pods if pod.component == COMPONENT),
             next_loads=await self._probe.loads(pod for pod in pods if pod.component == NEXT_COMPONENT),
             key_refused=report.key_refused and index.embedder_key is not None,
             disk_full=report.disk_full,
-            external=reference or await self._specified(index, consented, authorities, served),
-            active_external=await self._active_external(index, inspection.found, sync, consented, authorities),
+            external=reference or await self._specified(index, secrets, consented, authorities, deployments),
+            active_external=await self._active_external(
+                index, secrets, inspection.found, sync, consented=consented, authorities=authorities
+            ),
             certificate=await self._tls.certificate(index),
             embedder_authorities=authorities,
             reference=reference,
             consented_hosts=consented,
             referring=await self._referring(index, deployments),
-            refused_keys=await self._refused_keys(index.namespace, manifests.values()),
+            refused_keys=await self._refused_keys(secrets, manifests.values()),
             operator_namespace=self._operator_namespace,
             kubernetes=await self.objects.kubernetes(),
             children={(kind, item["metadata"]["name"]): item for kind in CHILDREN for item in children[kind]},
@@ -167,15 +168,14 @@ class Observer:
             for job in jobs
             if controller_uid(job) == meta["uid"]
         ]
-        return Running(sync, tuple(own), existing, await self._refused_keys(namespace, existing))
+        refused = await self._refused_keys(SecretReader(self._kube, namespace), existing)
+        return Running(sync, tuple(own), existing, refused)
 
-    async def _refused_keys(self, namespace: str, deployments: Iterable[Manifest]) -> dict[str, Problem]:
+    async def _refused_keys(self, secrets: SecretReader, deployments: Iterable[Manifest]) -> dict[str, Problem]:
         """Return by name the Secrets that embedders among these Deployments mount as API keys and must not."""
         templates = [one["spec"]["template"] for one in deployments if component_of(one) in EMBEDDERS]
         names = sorted({name for template in templates for name in mounted_secrets(template)})
-        found = {
-            name: check_secret(namespace, await self._kube.get("Secret", namespace, name), "api-key") for name in names
-        }
+        found = {name: check_secret(secrets.namespace, await secrets.get(name), "api-key") for name in names}
         return {name: problem for name, problem in found.items() if problem}
 
     async def observe_deletion(self, index: MemoryIndex) -> DeletionFacts:
@@ -233,22 +233,26 @@ class Observer:
         return "" if place is None else await self.authorities.certificates(place)
 
     async def _inspected(
-        self, index: MemoryIndex, secret: Manifest | None, cluster: ClusterFacts | Problem | None
+        self, index: MemoryIndex, secrets: SecretReader, cluster: ClusterFacts | Problem | None
     ) -> tuple[Credentials | Problem, str | Problem, Inspection]:
         """Return the parsed connection URI, the certificates by which the server is verified, and the database's state.
 
         Each of the first two is a `Problem` instead where it cannot be used.
         """
-        dsn = _dsn(index, secret, cluster)
+        dsn = _dsn(index, await secrets.get(index.secret_name), cluster)
         credentials = dsn if isinstance(dsn, Problem) else object_facts.credentials(dsn, *_dsn_key(index))
-        certificates, shown = await asyncio.gather(self._certificates(index, cluster), self._role_certificate(index))
+        certificates, shown = await asyncio.gather(
+            self._certificates(index, cluster), self._role_certificate(index, secrets)
+        )
         if isinstance(credentials, Credentials) and shown is not None:
             credentials = shown if isinstance(shown, Problem) else replace(credentials, certificate=shown[0])
         pair = shown[1] if isinstance(shown, tuple) else None
         tls = certificates if isinstance(certificates, Problem) else database_tls(index, certificates, pair)
         return credentials, certificates, await self._database(index, dsn, credentials, cluster, tls)
 
-    async def _role_certificate(self, index: MemoryIndex) -> tuple[RoleCertificate, ClientCertificate] | Problem | None:
+    async def _role_certificate(
+        self, index: MemoryIndex, secrets: SecretReader
+    ) -> tuple[RoleCertificate, ClientCertificate] | Problem | None:
         """Return the certificate by which the database's role logs in, or why it must or can not be used.
 
         The result is None if the object names none. A Secret that also holds the connection URI is allowed as that.
@@ -256,7 +260,7 @@ class Observer:
         name = index.certificate_secret
         if not name:
             return None
-        secret = await self._kube.get("Secret", index.namespace, name)
+        secret = await secrets.get(name)
         refused = check_secret(index.namespace, secret, "dsn" if name == index.secret_name else "client-certificate")
         return refused or role_certificate(secret, f"{index.namespace}/{name}")
 
@@ -362,18 +366,21 @@ class Observer:
     async def _specified(
         self,
         index: MemoryIndex,
+        secrets: SecretReader,
         consented: Collection[str],
         authorities: Mapping[str, str | Problem],
-        served: DeploymentFacts | None,
+        deployments: Mapping[str, DeploymentFacts],
     ) -> ReportedModel | Problem | None:
         """Return what an external embedder serves, or what is wrong with the embedder, its API key or its TLS."""
-        return await self._external(index, consented, authorities) or await self._tls.unverified(
-            index, authorities, served
-        )
+        found = await self._external(index, secrets, consented=consented, authorities=authorities)
+        served = deployments.get(f"{index.name}-{COMPONENT}")
+        return found or await self._tls.unverified(index, authorities, served)
 
     async def _external(
         self,
         index: MemoryIndex,
+        secrets: SecretReader,
+        *,
         consented: Collection[str] = (),
         authorities: Mapping[str, str | Problem] = _NO_COPIES,
     ) -> ReportedModel | Problem | None:
@@ -381,7 +388,7 @@ class Observer:
 
         For any other embedder, only its API key is checked. The result is then a problem with the key, or None.
         """
-        key = await self._embedder_key(index, index.embedder_key, index.embedder_key_field)
+        key = await self._embedder_key(secrets, index.embedder_key, index.embedder_key_field)
         if isinstance(key, Problem):
             return key
         if index.spec.embedder.external is None:
@@ -391,8 +398,10 @@ class Observer:
     async def _active_external(
         self,
         index: MemoryIndex,
+        secrets: SecretReader,
         database: DatabaseFacts | Problem | None,
         sync: Manifest | None,
+        *,
         consented: Collection[str] = (),
         authorities: Mapping[str, str | Problem] = _NO_COPIES,
     ) -> ReportedModel | Problem | None:
@@ -402,9 +411,9 @@ class Observer:
         only the API key is checked. The result is then a problem with the key, or None.
         """
         if not isinstance(database, DatabaseFacts) or not needs_swap(index, database):
-            return await self._former_key_problem(index, sync)
+            return await self._former_key_problem(index, secrets, sync)
         found, former = embedder_of_active(database, sync), before_swap(index, database, sync)
-        key = await self._embedder_key(index, found.key if found else None, "")
+        key = await self._embedder_key(secrets, found.key if found else None, "")
         if isinstance(key, Problem):
             return key
         return await self._external_model(former, key, consented, authorities) if former else None
@@ -432,20 +441,21 @@ class Observer:
             self.authorities.forget(place)
         return found
 
-    async def _former_key_problem(self, index: MemoryIndex, sync: Manifest | None) -> Problem | None:
+    async def _former_key_problem(
+        self, index: MemoryIndex, secrets: SecretReader, sync: Manifest | None
+    ) -> Problem | None:
         """Return why the API key that the sync worker still mounts may not be used, if the object names another one."""
         found = configured_embedder(sync) if sync else None
         if found is None or found.key is None or found.key == index.embedder_key:
             return None
-        secret = await self._kube.get("Secret", index.namespace, found.key.secret_name)
-        return check_secret(index.namespace, secret, "api-key")
+        return check_secret(index.namespace, await secrets.get(found.key.secret_name), "api-key")
 
-    async def _embedder_key(self, index: MemoryIndex, named: SecretKey | None, field: str) -> str | Problem | None:
+    async def _embedder_key(self, secrets: SecretReader, named: SecretKey | None, field: str) -> str | Problem | None:
         if named is None:
             return None
-        secret = await self._kube.get("Secret", index.namespace, named.secret_name)
-        location = f"{index.namespace}/{named.secret_name}"
-        return check_secret(index.namespace, secret, "api-key") or object_facts.api_key(
+        secret = await secrets.get(named.secret_name)
+        location = f"{secrets.namespace}/{named.secret_name}"
+        return check_secret(secrets.namespace, secret, "api-key") or object_facts.api_key(
             secret, location, named.key, named_by=field
         )
 

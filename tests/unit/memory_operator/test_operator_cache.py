@@ -455,6 +455,19 @@ def counted(bench: Bench, world: World) -> Counted:
     return Counted(bench, world)
 
 
+async def test_a_secret_that_several_facts_are_about_is_read_once_in_an_observation(counted: Counted) -> None:
+    """The embedder's key is looked at for the embedder that runs, and for the one that is specified."""
+    bench = counted.bench
+    key = {"metadata": {"labels": {"memory-index.dev/allow": "api-key"}}, "data": {"apiKey": "a2V5"}}
+    bench.put("Secret", "team", "key", key)
+    bench.api.index["spec"]["embedder"] = {"apiKey": {"secretName": "key"}}
+    counted.arrive("MemoryIndex", bench.api.index)
+    await bench.reconcile(3)
+    counted.reads.clear()
+    await bench.reconcile()
+    assert counted.reads == ["Secret", "Secret"], "that of the connection URI, and that of the key"
+
+
 @pytest.mark.finding("D20")
 async def test_a_settled_object_reads_one_secret_and_connects_once_and_writes_nothing(counted: Counted) -> None:
     """It holds the connection URI; the certificates of the Cluster's authority were read a moment ago."""

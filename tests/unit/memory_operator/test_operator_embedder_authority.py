@@ -15,6 +15,7 @@ from memory_operator.api.reasons import Reason
 from memory_operator.clients.embedder import EmbedderProbe
 from memory_operator.clients.http import NoAnswerError, opened
 from memory_operator.controller.observe import Observer
+from memory_operator.controller.secret_reader import SecretReader
 from memory_operator.reconcile.active_embedder import permitted_embedder
 from memory_operator.reconcile.facts import Problem
 from memory_operator.resources import workers
@@ -110,7 +111,7 @@ async def test_the_operator_asks_with_the_authority_or_says_what_is_wrong_with_i
 
     index = world.index(embedder=external("https://x.ml.svc", CA))
     observer = Observer(Kube(value), None, EmbedderProbe(ask, world.permitted, anywhere))  # type: ignore[arg-type]
-    found = await observer._external(index)
+    found = await observer._external(index, SecretReader(observer._kube, "team"))
     assert isinstance(found, Problem)
     assert found.reason is (reason or Reason.EXTERNAL_UNREACHABLE)
     assert asked == ([] if reason else [CERTIFICATES])

@@ -14,6 +14,7 @@ from memory_operator.api.spec import parse
 from memory_operator.clients.embedder import EmbedderProbe
 from memory_operator.clients.http import Answer
 from memory_operator.controller.observe import Observer
+from memory_operator.controller.secret_reader import SecretReader
 from memory_operator.reconcile.facts import JobState, PodFacts, Problem, WorkerReport
 from memory_operator.resources import workers
 from memory_recall.errors import DatabaseFull, DatabaseUnreachable, EmbedderUnauthorized, EmbedderUnavailable
@@ -105,7 +106,7 @@ async def test_the_operator_checks_the_key_and_sends_the_provider_nothing(
 
     probe = EmbedderProbe(ask, world.permitted, anywhere)
     observer = Observer(Kube(data), None, probe)  # type: ignore[arg-type]  # only what is needed here
-    found = await observer._external(parse(world.manifest(**HOSTED)))
+    found = await observer._external(parse(world.manifest(**HOSTED)), SecretReader(observer._kube, "team"))
     assert (found.reason if isinstance(found, Problem) else None) == reason
     if isinstance(found, Problem):
         assert "spec.embedder.external.apiKey" in found.remedy
@@ -115,7 +116,7 @@ async def test_the_operator_checks_the_key_and_sends_the_provider_nothing(
 async def test_a_key_that_its_secret_does_not_allow_as_one_is_reported_before_any_worker_gets_it(world: World) -> None:
     kube = Kube({"apiKey": "pa-key"}, allowed="dsn")
     observer = Observer(kube, None, None)  # type: ignore[arg-type]  # only what is needed here
-    problem = await observer._external(parse(world.manifest(**HOSTED)))
+    problem = await observer._external(parse(world.manifest(**HOSTED)), SecretReader(observer._kube, "team"))
     assert isinstance(problem, Problem)
     assert problem.reason is Reason.CONSENT_MISSING
     rows = RowCounts(total=5000, pending=5000)

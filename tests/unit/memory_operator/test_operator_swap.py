@@ -9,6 +9,7 @@ from memory_operator.api.conditions import ConditionType
 from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import Manifest
 from memory_operator.controller.observe import Observer
+from memory_operator.controller.secret_reader import SecretReader
 from memory_operator.reconcile.active_embedder import permitted_embedder
 from memory_operator.reconcile.core import reconcile
 from memory_operator.reconcile.facts import EmbedderLoad, JobState, Problem, ReportedModel
@@ -406,6 +407,7 @@ async def test_the_keys_of_both_embedders_need_the_word_of_their_secrets_during_
 
     observer = Observer(Kube(), None, None)  # type: ignore[arg-type]  # only what is needed here
     sync = to_hosted.children["Deployment", "mem-sync"]
-    problem = await observer._active_external(to_hosted.index, to_hosted.database, sync)
+    secrets = SecretReader(observer._kube, "team")
+    problem = await observer._active_external(to_hosted.index, secrets, to_hosted.database, sync)
     assert isinstance(problem, Problem)
     assert (problem.reason, "team/own" in problem.message) == (Reason.CONSENT_MISSING, True)

@@ -14,6 +14,7 @@ from memory_operator.api.spec import Manifest
 from memory_operator.clients.embedder import EmbedderProbe
 from memory_operator.clients.http import Answer
 from memory_operator.controller.observe import Observer
+from memory_operator.controller.secret_reader import SecretReader
 from memory_operator.reconcile.authorization.permissions import Permitted
 from memory_operator.reconcile.core import reconcile
 from memory_operator.reconcile.facts import DeploymentFacts, Problem, ReportedModel
@@ -187,6 +188,12 @@ class Secrets:
         return {"metadata": {"name": name, "labels": labels}, "data": data}
 
 
+async def former(observer: Observer, cluster: Cluster, sync: Manifest | None) -> ReportedModel | Problem | None:
+    """What is observed of the active model's external embedder."""
+    secrets = SecretReader(observer._kube, cluster.index.namespace)
+    return await observer._active_external(cluster.index, secrets, cluster.database, sync)
+
+
 async def test_the_operator_asks_the_former_external_embedder_with_its_own_key(world: World) -> None:
     requests: list[tuple[str, str]] = []
 
@@ -198,12 +205,12 @@ async def test_the_operator_asks_the_former_external_embedder_with_its_own_key(w
     change(cluster, external(OTHER, "k2"))
     sync = cluster.children["Deployment", "mem-sync"]
     observer = Observer(Secrets(), None, EmbedderProbe(get, world.permitted, anywhere))  # type: ignore[arg-type]
-    found = await observer._active_external(cluster.index, cluster.database, sync)
+    found = await former(observer, cluster, sync)
     assert found == ReportedModel(f"The embedder at {FORMER}", "sha256:aa")
     assert requests == [(f"{FORMER}/v1/models", "Bearer key of k1")]
-    assert await observer._active_external(cluster.index, cluster.database, None) is None
+    assert await former(observer, cluster, None) is None
     cluster.change(active_model=replace(NEXT_MODEL, embedder_url=OTHER))
-    assert await observer._active_external(cluster.index, cluster.database, sync) is None, "it serves no longer"
+    assert await former(observer, cluster, sync) is None, "it serves no longer"
     assert len(requests) == 1
 
 
@@ -219,7 +226,7 @@ async def test_a_former_external_embedder_without_consent_or_permission_is_not_a
     sync = cluster.children["Deployment", "mem-sync"]
     probe = EmbedderProbe(get, Permitted(external_hosts=permitted), anywhere)
     observer = Observer(Secrets(refused), None, probe)  # type: ignore[arg-type]  # only what is needed here
-    found = await observer._active_external(cluster.index, cluster.database, sync)
+    found = await former(observer, cluster, sync)
     assert isinstance(found, Problem)
     assert found.reason is (Reason.CONSENT_MISSING if refused else Reason.NOT_PERMITTED)
     if refused:
@@ -239,7 +246,7 @@ async def test_a_key_that_only_the_running_sync_worker_mounts_needs_its_label_to
     sync = cluster.children["Deployment", "mem-sync"]
     cluster.manifest["spec"]["embedder"] = external(OTHER, "k2")
     observer = Observer(Secrets("k1"), None, EmbedderProbe(get, world.permitted, anywhere))  # type: ignore[arg-type]
-    found = await observer._active_external(cluster.index, cluster.database, sync)
+    found = await former(observer, cluster, sync)
     assert isinstance(found, Problem)
     assert found.reason is Reason.CONSENT_MISSING
     plan = decide(cluster, active_external=found)
