@@ -7,7 +7,6 @@ pytest-xdist; without pytest-xdist there is one.
 import fcntl
 import json
 import os
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,9 +16,9 @@ from devcluster.cluster import Cluster
 from devcluster.locks import locked
 from devcluster.postgres import Postgres
 from tests.support.cluster.platform import Platform
+from tests.support.waiting import eventually
 
 LONGEST_WAIT_SECONDS = 1200.0  # other modules take many minutes on a busy machine
-_POLL_SECONDS = 0.5
 
 
 class SharedCluster:
@@ -77,7 +76,8 @@ class SharedCluster:
     def wait_finished(self, modules: set[str]) -> None:
         """Wait until the tests of all these modules have ended, in whichever workers they run."""
         what = f"the tests of {', '.join(sorted(modules))} have ended"
-        _until(what, lambda: all((self._directory / f"{module}.finished").exists() for module in modules))
+        finished = {self._directory / f"{module}.finished" for module in modules}
+        eventually(lambda: all(map(Path.exists, finished)), bool, what=what, seconds=LONGEST_WAIT_SECONDS)
 
 
 def _flock(path: Path, operation: int) -> int:
@@ -91,7 +91,7 @@ def _flock(path: Path, operation: int) -> int:
             return False
         return True
 
-    _until(f"{path.name} is free", taken)
+    eventually(taken, bool, what=f"{path.name} is free", seconds=LONGEST_WAIT_SECONDS)
     return descriptor
 
 
@@ -103,10 +103,3 @@ def _is_free(path: Path) -> bool:
         except BlockingIOError:
             return False
     return True
-
-
-def _until(what: str, holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + LONGEST_WAIT_SECONDS
-    while not holds():
-        assert time.monotonic() < deadline, f"after {LONGEST_WAIT_SECONDS:.0f} s still not: {what}"
-        time.sleep(_POLL_SECONDS)

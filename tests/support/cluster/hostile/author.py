@@ -173,16 +173,17 @@ class Author:
         return self.kubectl("logs", SERVER).splitlines()
 
 
-def operator_restarts(cluster: Cluster) -> str:
-    """Return how often each of the operator's containers has been restarted."""
-    path = "jsonpath={.items[*].status.containerStatuses[*].restartCount}"
-    return cluster.kubectl("-n", OPERATOR_NAMESPACE, "get", "pods", "-o", path)
+def operator_starts(cluster: Cluster) -> dict[str, int]:
+    """Return by the UID of each of the operator's pods how often its containers have been restarted."""
+    each = '{.metadata.uid}{range .status.containerStatuses[*]} {.restartCount}{end}{"\\n"}'
+    path = f"jsonpath={{range .items[*]}}{each}{{end}}"
+    pods = cluster.kubectl("-n", OPERATOR_NAMESPACE, "get", "pods", "-o", path).splitlines()
+    return {uid: sum(map(int, restarts)) for uid, *restarts in map(str.split, pods)}
 
 
-def operator_starts(cluster: Cluster) -> str:
-    """Return the UID of each of the operator's pods with the number of its restarts: what changes at every start."""
-    each = "{.metadata.uid}={.status.containerStatuses[*].restartCount} "
-    return cluster.kubectl("-n", OPERATOR_NAMESPACE, "get", "pods", "-o", f"jsonpath={{range .items[*]}}{each}{{end}}")
+def starts_between(before: Mapping[str, int], after: Mapping[str, int]) -> int:
+    """Return how often the operator was started between two readings of `operator_starts`; a new pod is one start."""
+    return sum(restarts - before.get(uid, -1) for uid, restarts in after.items())
 
 
 def serve_others(victim: Tenant) -> None:

@@ -14,7 +14,7 @@ from statistics import quantiles
 
 from devcluster.install import OPERATOR_NAMESPACE
 from tests.support.cluster.api import INDEXES, Api
-from tests.support.cluster.hostile.author import operator_restarts
+from tests.support.cluster.hostile.author import operator_starts, starts_between
 from tests.support.cluster.hostile.inputs import GROUPS, Group, give, start_server
 from tests.support.cluster.manifests import EMBEDDER_URL
 from tests.support.cluster.memories import rows
@@ -93,7 +93,7 @@ async def measure_harm(platform: Platform, api: Api, say: Callable[[str], None])
         await asyncio.to_thread(prepare, honest)
         await asyncio.to_thread(prepare, hostile)
         await asyncio.to_thread(start_server, hostile)
-        other, restarts = Honest(api, honest), operator_restarts(platform.cluster)
+        other, before = Honest(api, honest), operator_starts(platform.cluster)
         say("the honest tenant alone")
         edits = {"alone": await other.several(_EDITS_BEFORE)}
         loop: dict[tuple[str, str], float] = {}
@@ -108,7 +108,7 @@ async def measure_harm(platform: Platform, api: Api, say: Callable[[str], None])
                     loop[name, what] = await longest_of_loop(what, platform, api)
                 await asyncio.sleep(_PAUSE_SECONDS)
             await giving
-        again = operator_restarts(platform.cluster)
+        after = operator_starts(platform.cluster)
     alone = edits.pop("alone")
     beside = [one for found in edits.values() for one in found]
     longest = {what: max(round(1000 * loop[name, what], 1) for name in GROUPS) for what in _WHAT}
@@ -117,7 +117,7 @@ async def measure_harm(platform: Platform, api: Api, say: Callable[[str], None])
         longest_loop_pause_ms=longest["pause"],
         longest_loop_busy_ms=longest["busy"],
         other_tenants_delay_s=round(max(0.0, _of_nine_in_ten(beside) - _of_nine_in_ten(alone)), 2),
-        restarts=_total(again) - _total(restarts),
+        restarts=starts_between(before, after),
     )
     details = {name: round(max(found), 2) for name, found in {"alone": alone, **edits}.items()}
     return harm, details | {f"{name} {what} ms": round(1000 * found, 1) for (name, what), found in loop.items()}
@@ -148,7 +148,3 @@ async def longest_of_loop(what: str, platform: Platform, api: Api) -> float:
 
 def _of_nine_in_ten(edits: list[float]) -> float:
     return quantiles(edits, n=10)[-1]
-
-
-def _total(restarts: str) -> int:
-    return sum(map(int, restarts.split()))
