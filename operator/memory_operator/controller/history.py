@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from random import SystemRandom
 
 from memory_operator.controller.writes import Writes
+from memory_operator.reconcile.delays import doubled
 from memory_operator.reconcile.facts import JobFacts, JobState, Observed, Recommendation
 from memory_operator.reconcile.pod_start import lacks_pod
 
@@ -93,7 +94,7 @@ class ObjectHistory:
         The delay doubles with each failure. Its jitter has objects that failed together retried at different times.
         """
         self.failing_since = self.failing_since or at
-        longest = min(LONGEST_BACKOFF_SECONDS, FIRST_BACKOFF_SECONDS * 2.0 ** min(self.failures, 10))
+        longest = doubled(FIRST_BACKOFF_SECONDS, LONGEST_BACKOFF_SECONDS, self.failures)
         self.failures += 1
         return longest * (0.5 + self.random() / 2)
 

@@ -20,6 +20,7 @@ from datetime import datetime, timedelta
 from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import FINALIZER, Manifest, MemoryIndex
 from memory_operator.clients.kube import KubeError
+from memory_operator.reconcile.delays import doubled
 from memory_operator.reconcile.facts import JobState, Observed
 from memory_operator.reconcile.plan import MOST_FIELDS
 from memory_operator.resources.common import LABEL_COMPONENT, fingerprint
@@ -53,7 +54,7 @@ class _Repeat:
         """Return how long the content must not be written again; not positive if it may be."""
         if self.times <= 1:
             return timedelta(0)
-        delay = min(LONGEST_DELAY_SECONDS, FIRST_DELAY_SECONDS * 2 ** min(self.times - 2, 10))
+        delay = doubled(FIRST_DELAY_SECONDS, LONGEST_DELAY_SECONDS, self.times - 2)
         return self.last + timedelta(seconds=delay) - now
 
     def record(self, now: datetime) -> None:

@@ -16,6 +16,7 @@ from memory_operator.api.conditions import Verdict
 from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import Manifest, MemoryIndex
 from memory_operator.reconcile.context import Context
+from memory_operator.reconcile.delays import doubled
 from memory_operator.reconcile.facts import JobFacts, JobState, Observed, Problem
 from memory_operator.reconcile.plan import Action, Apply, Delete, Step, failed_step
 from memory_operator.reconcile.pod_start import missing_pod, mounts
@@ -45,7 +46,7 @@ class JobRequest:
 
 def retry_delay(sequence: int) -> timedelta:
     """Return how long to wait after Job number `sequence` ended: 15 s after number 0, then doubled up to 300 s."""
-    return timedelta(seconds=min(LONGEST_DELAY_SECONDS, FIRST_DELAY_SECONDS * 2 ** min(sequence, 10)))
+    return timedelta(seconds=doubled(FIRST_DELAY_SECONDS, LONGEST_DELAY_SECONDS, sequence))
 
 
 def active_job(jobs: tuple[JobFacts, ...]) -> JobFacts | None:

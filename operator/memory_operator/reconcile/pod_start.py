@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 
 from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import Manifest, MemoryIndex
+from memory_operator.reconcile.delays import doubled
 from memory_operator.reconcile.facts import JobFacts, JobState, Observed, PodFacts, Problem
 
 START_LIMIT = timedelta(seconds=60)  # to make a pod, and then to mount its volumes and give it a network
@@ -27,9 +28,9 @@ def lacks_pod(job: JobFacts, observed: Observed) -> bool:
 
 def missing_pod(index: MemoryIndex, job: JobFacts, now: datetime) -> Problem | None:
     """Return the problem of a Job that has had no pod for too long, or None."""
-    back_off = 0
+    back_off = 0.0
     if job.failed_pods:
-        back_off = min(LONGEST_BACK_OFF_SECONDS, FIRST_BACK_OFF_SECONDS * 2 ** min(job.failed_pods - 1, 10))
+        back_off = doubled(FIRST_BACK_OFF_SECONDS, LONGEST_BACK_OFF_SECONDS, job.failed_pods - 1)
     if job.without_pod_since is None or now - job.without_pod_since < START_LIMIT + timedelta(seconds=back_off):
         return None
     return Problem(
