@@ -85,7 +85,7 @@ async def serve(settings: Settings) -> bool:
         excluded = settings.node_addresses | await _addresses_of(configuration.host, names)
         destinations = Destinations(partial(kube.get, "Service"), names, settings.permitted, excluded)
         web = await stack.enter_async_context(http.opened(partial(_may_be_called, settings.permitted, excluded)))
-        probe = EmbedderProbe(web.ask, settings.permitted, destinations.embedder)
+        probe = EmbedderProbe(web.send, settings.permitted, destinations.embedder)
         observer = Observer(
             kube,
             DatabaseClient(destinations.database).inspect,

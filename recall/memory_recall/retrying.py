@@ -105,7 +105,7 @@ class Awaited(StrEnum):
     RECORDED_HASHES = "recorded hashes"
 
 
-class Patience(Protocol):
+class Retrying(Protocol):
     """Awaits a call, and repeats it for as long as what it needs is away."""
 
     async def __call__(self, work: Callable[[], Awaitable[T]], /) -> T:

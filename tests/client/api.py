@@ -9,7 +9,7 @@ import orjson
 from tests.client.memories import KEYS, USER
 
 Memories = list[dict[str, Any]]
-PATIENCE = 10.0  # seconds; longer than a request may take, so that a longer one is measured and not cut
+LONGEST_SECONDS = 10.0  # seconds; longer than a request may take, so that a longer one is measured and not cut
 
 
 class ApiError(Exception):
@@ -21,7 +21,7 @@ class MemoryApi:
 
     def __init__(self, url: str, user: str = USER) -> None:
         self._http = httpx.AsyncClient(
-            base_url=url, headers={"Authorization": f"Bearer {KEYS[user]}"}, timeout=httpx.Timeout(PATIENCE)
+            base_url=url, headers={"Authorization": f"Bearer {KEYS[user]}"}, timeout=httpx.Timeout(LONGEST_SECONDS)
         )
 
     async def close(self) -> None:

@@ -48,7 +48,7 @@ _SAMPLE = re.compile(
 _LABEL = re.compile(r'(?P<name>[a-z_]{1,30})="(?P<value>[^"\\]*)"(?:,|$)')
 
 
-class Ask(Protocol):
+class Send(Protocol):
     """Sends a request to one of the addresses of the URL's host; without any, the URL has an address itself."""
 
     async def __call__(
@@ -67,8 +67,8 @@ class Ask(Protocol):
 class EmbedderProbe:
     """Reads the metrics of embedder and worker pods, and the model list of an external embedder."""
 
-    def __init__(self, ask: Ask, permitted: Permitted, addresses_of: AddressesOf) -> None:
-        self._ask = ask
+    def __init__(self, send: Send, permitted: Permitted, addresses_of: AddressesOf) -> None:
+        self._send = send
         self._permitted = permitted
         self._addresses_of = addresses_of
 
@@ -110,8 +110,8 @@ class EmbedderProbe:
         addresses = await self._addresses_of(index.namespace, external.host)
         if isinstance(addresses, Problem):
             return addresses
-        ask = partial(self._ask, certificates=certificates) if certificates else self._ask
-        server = _Server(ask, index, options, api_key, addresses)
+        send = partial(self._send, certificates=certificates) if certificates else self._send
+        server = _Server(send, index, options, api_key, addresses)
         found = await server.listed(path)
         if isinstance(found, Problem) or _is_ours(options) or is_beyond_cluster(external.url):
             return found
@@ -127,7 +127,7 @@ class EmbedderProbe:
         if isinstance(addresses, Problem):
             return None
         try:
-            await self._ask(f"{url}{MODELS_PATHS[EmbedderApi.MEMORY_INDEX]}", {}, addresses, certificates=certificates)
+            await self._send(f"{url}{MODELS_PATHS[EmbedderApi.MEMORY_INDEX]}", {}, addresses, certificates=certificates)
         except NotVerifiedError as error:
             message = f"The embedder at {url} shows a certificate that callers do not accept: {error}."
             remedy = "Put the authority that signs it into ca.crt of the Secret that spec.embedder.tls names."
@@ -147,7 +147,7 @@ class EmbedderProbe:
         """Return a pod's metrics, which are empty if it does not answer; embedders and workers serve them alike."""
         host = f"[{pod.ip}]" if pod.ip and ":" in pod.ip else pod.ip
         try:
-            answer = await self._ask(f"http://{host}:{PROBE_PORT}/metrics", {})
+            answer = await self._send(f"http://{host}:{PROBE_PORT}/metrics", {})
         except NoAnswerError:
             return b""
         return answer.body if answer.code == 200 else b""
@@ -162,9 +162,9 @@ class _Server:
     """An external embedder that may be asked, at addresses that were looked up."""
 
     def __init__(
-        self, ask: Ask, index: MemoryIndex, options: EmbedderOptions, api_key: str | None, addresses: Sequence[str]
+        self, send: Send, index: MemoryIndex, options: EmbedderOptions, api_key: str | None, addresses: Sequence[str]
     ) -> None:
-        self._ask = ask
+        self._send = send
         self._index = index
         self._options = options
         self._headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
@@ -175,7 +175,7 @@ class _Server:
         """Return the specified model as the server lists it at `path`; one without a list is assumed to serve it."""
         where = f"The embedder at {self._url}"
         try:
-            answer = await self._ask(f"{self._url}{path}", self._headers, self._addresses)
+            answer = await self._send(f"{self._url}{path}", self._headers, self._addresses)
         except NoAnswerError as error:
             return _no_answer(where, error)
         if answer.code == 404 and self._options.api is not EmbedderApi.MEMORY_INDEX:
@@ -190,7 +190,7 @@ class _Server:
         wanted, where = self._index.spec.embedding, f"The embedder at {self._url}"
         path, body = self._options.request(wanted.model, [_EMBEDDED_WORD], "query")
         try:
-            answer = await self._ask(f"{self._url}{path}", self._headers, self._addresses, body=body)
+            answer = await self._send(f"{self._url}{path}", self._headers, self._addresses, body=body)
         except NoAnswerError as error:
             return _no_answer(where, error)
         if answer.code == _BUSY:

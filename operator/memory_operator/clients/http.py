@@ -57,7 +57,7 @@ class HttpClient:
         self._session = session
         self._tls_context = lru_cache(maxsize=_MOST_CONTEXTS)(_tls_context)
 
-    async def ask(
+    async def send(
         self,
         url: str,
         headers: Mapping[str, str],
@@ -80,10 +80,10 @@ class HttpClient:
             async with asyncio.timeout(TIMEOUT_SECONDS):
                 for address in addresses[:-1]:
                     try:
-                        return await self._send(url, headers, host, address, body, context)
+                        return await self._send_to(url, headers, host, address, body, context)
                     except aiohttp.ClientConnectorError:
                         continue
-                return await self._send(url, headers, host, addresses[-1] if addresses else host, body, context)
+                return await self._send_to(url, headers, host, addresses[-1] if addresses else host, body, context)
         except TimeoutError:
             raise NoAnswerError(f"it took longer than {TIMEOUT_SECONDS:g} s") from None
         except aiohttp.ClientConnectorCertificateError as error:
@@ -96,7 +96,7 @@ class HttpClient:
         except (aiohttp.ClientError, OSError, ValueError) as error:
             raise NoAnswerError(type(error).__name__) from None
 
-    async def _send(  # noqa: PLR0917  (called in one place, by position)
+    async def _send_to(  # noqa: PLR0917  (called in one place, by position)
         self, url: str, headers: Mapping[str, str], host: str, address: str, body: object, context: ssl.SSLContext
     ) -> Answer:
         sent = {**headers, "Host": urlsplit(url).netloc, "Accept-Encoding": "identity"}

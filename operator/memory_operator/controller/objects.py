@@ -135,14 +135,14 @@ class Objects:
                 await self._compare(kind, namespace)
 
     async def _compare(self, kind: str, namespace: str) -> None:
-        held = self._cache.uids(kind, namespace)
+        cached = self._cache.uids(kind, namespace)
         try:
             live = await self._kube.uids(kind, namespace, watched_labels(kind))
         except KindMissingError:
             live = frozenset()
         except KubeError:
             return  # compared again in a few minutes
-        self._cache.ignore(kind, namespace, held - live)
+        self._cache.ignore(kind, namespace, cached - live)
 
 
 def _targets(item: Manifest, *, cluster: str, database: str) -> bool:

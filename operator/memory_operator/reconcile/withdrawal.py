@@ -153,9 +153,9 @@ def with_halt(
     verdict = step.verdict
     if refused and (halt.workers or halt.embedders):
         verdict = Verdict.no(Reason.WAITING, f"{refused.message} {halt.text}")
-    told = {CONDITION_OF[component]: with_stopped(why, halt) for component, why in context.forbidden.items()}
-    told[ConditionType.BACKFILLED] = verdict
-    kept = {kind: replace(one, verdict=told.get(kind, one.verdict)) for kind, one in steps.items()}
+    verdicts = {CONDITION_OF[component]: with_stopped(why, halt) for component, why in context.forbidden.items()}
+    verdicts[ConditionType.BACKFILLED] = verdict
+    kept = {kind: replace(one, verdict=verdicts.get(kind, one.verdict)) for kind, one in steps.items()}
     others = tuple(one for one in step.actions if not _restarts(one, halt.workers))
     return {**kept, ConditionType.BACKFILLED: Step(verdict, (*halt.actions, *others))}
 

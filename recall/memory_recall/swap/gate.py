@@ -20,7 +20,7 @@ from memory_recall.errors import DatabaseUnreachable, EmbedderUnavailable, Memor
 from memory_recall.evaluation.evaluate import BatchEmbedder, Question, embed_questions, evaluate
 from memory_recall.evaluation.significance import bound_drop, questions_needed
 from memory_recall.postgres.connection import DsnSource, create_pool
-from memory_recall.retrying import Patience
+from memory_recall.retrying import Retrying
 from memory_recall.schema.table import ACTIVE, STANDBY, VectorColumn
 from memory_recall.search.hybrid_recall import HybridRecall
 from memory_recall.search.options import RecallOptions
@@ -176,19 +176,19 @@ async def measure(
     active: BatchEmbedder,
     following: BatchEmbedder,
     max_drop: float,
-    patiently: Patience,
+    retrying: Retrying,
 ) -> Verdict:
     """Measure both models on the questions and return the verdict. A failed measurement refuses the next model.
 
-    `patiently` repeats the embedding of the questions while an embedder is away.
+    `retrying` repeats the embedding of the questions while an embedder is away.
 
     Raises:
-        EmbedderUnavailable: an embedder was away for longer than `patiently` waits.
+        EmbedderUnavailable: an embedder was away for longer than `retrying` waits.
         DatabaseUnreachable: the connection to the database was refused or lost.
     """
     try:
-        of_active = await patiently(partial(embed_questions, questions, active))
-        of_next = await patiently(partial(embed_questions, questions, following))
+        of_active = await retrying(partial(embed_questions, questions, active))
+        of_next = await retrying(partial(embed_questions, questions, following))
         before = await _scores(source, table, questions, of_active, ACTIVE)
         after = await _scores(source, table, questions, of_next, STANDBY)
     except (EmbedderUnavailable, DatabaseUnreachable):

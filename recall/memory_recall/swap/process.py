@@ -27,7 +27,7 @@ from memory_recall.indexing.usual_cosine import find_usual_cosine
 from memory_recall.indexing.worker import WorkerPlan, worker_session
 from memory_recall.postgres.connection import Connection, DsnSource
 from memory_recall.postgres.session import Session
-from memory_recall.retrying import Awaited, Backoff, Patience, retry_outage
+from memory_recall.retrying import Awaited, Backoff, Retrying, retry_outage
 from memory_recall.schema.models_sql import RecordedModel, active_model, record_address
 from memory_recall.schema.revisions import require_schema
 from memory_recall.schema.table import STANDBY, MemoryTable, describe
@@ -38,7 +38,7 @@ from memory_recall.swap.standby import fill_standby
 from memory_recall.swap.state_sql import SwapRecord
 
 T = TypeVar("T")
-Measure = Callable[[SwapRecord, Patience], Awaitable[Verdict]]
+Measure = Callable[[SwapRecord, Retrying], Awaitable[Verdict]]
 Observe = Callable[[SwapRecord, Fill], None]
 
 _POLL_SECONDS = 0.25
@@ -239,14 +239,14 @@ class SwapProcess:
             await find_usual_cosine(lambda work: work(connection), table, swap.to_model, configured, STANDBY)
         elif action is Action.MEASURE and self._measure is not None:
             swap = await self._reach(connection, table, swap, Stage.GATING)
-            self._verdict = await self._measure(swap, self._patiently)
+            self._verdict = await self._measure(swap, self._retrying)
         elif action is Action.REFUSE:
             await self._refuse(connection, table, swap)
         elif action is Action.FLIP:
             swap = await self._reach(connection, table, swap, Stage.READY)
             await self._flip(connection, table, swap)
 
-    async def _patiently(self, work: Callable[[], Awaitable[T]], /) -> T:
+    async def _retrying(self, work: Callable[[], Awaitable[T]], /) -> T:
         """Await a call that an embedder answers, and repeat it while the embedder is away and the run is to go on."""
         return await retry_outage(
             work,

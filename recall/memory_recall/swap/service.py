@@ -25,7 +25,7 @@ from memory_recall.indexing.stored_vectors import compare_with_stored
 from memory_recall.indexing.worker import WorkerPlan, run_until_stopped
 from memory_recall.postgres.connection import Connection
 from memory_recall.postgres.session import opened_session
-from memory_recall.retrying import Patience
+from memory_recall.retrying import Retrying
 from memory_recall.schema.models_sql import active_model, read_roles
 from memory_recall.schema.revisions import require_schema
 from memory_recall.schema.table import STANDBY, MemoryTable
@@ -100,10 +100,10 @@ async def start(settings: Settings, following: NextEmbedder, *, gate: Gate | Non
     async with following.connect(settings) as client:
         target = await target_of(client, following)
 
-        async def judge(swap: SwapRecord, patiently: Patience) -> Verdict:
-            swap.to_model.require_same(await patiently(client.model_info))
+        async def judge(swap: SwapRecord, retrying: Retrying) -> Verdict:
+            swap.to_model.require_same(await retrying(client.model_info))
             async with active_embedder(settings, following, swap.from_model) as active:
-                swap.from_model.require_same(await patiently(active.model_info))
+                swap.from_model.require_same(await retrying(active.model_info))
                 return await measure(
                     settings.dsn(),
                     settings.table,
@@ -111,7 +111,7 @@ async def start(settings: Settings, following: NextEmbedder, *, gate: Gate | Non
                     active=active,
                     following=client,
                     max_drop=gate.max_drop if gate else 0.0,
-                    patiently=patiently,
+                    retrying=retrying,
                 )
 
         return await _carry_out(settings, following, client, target, measure=judge if gate else None, flip=flip)

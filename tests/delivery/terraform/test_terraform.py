@@ -130,9 +130,9 @@ def test_the_embedder_takes_its_seat_on_the_tainted_node(cluster: Cluster, stack
     assert pod["spec"]["nodeName"] == node
     assert pod["spec"]["runtimeClassName"] == "nvidia"
     assert pod["spec"]["priorityClassName"] == "gpu-workload"
-    held = pod["spec"]["containers"][0]["resources"]["requests"]
+    requested = pod["spec"]["containers"][0]["resources"]["requests"]
     for name, amount in SEAT.items():
-        assert same_quantity(held.get(name), amount), name
+        assert same_quantity(requested.get(name), amount), name
 
 
 def test_a_second_plan_is_empty(stack: Stack, figures: dict[str, Any]) -> None:

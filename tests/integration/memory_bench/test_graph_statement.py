@@ -14,7 +14,7 @@ from tests.integration.memory_bench.reference_graph import rankings
 
 MEMORIES, QUESTIONS, DIMENSIONS = 400, 30, 16
 CONSONANTS = "bcdfgkmnpqtvwxz"
-PATIENT = 60.0
+LONG_BUDGET = 60.0
 
 
 def words(chance: np.random.Generator, count: int) -> str:
@@ -55,7 +55,7 @@ def database(postgres: Any) -> Any:
 
 
 async def recalled(database: BenchmarkDatabase, dataset: Dataset, embedded: EmbeddedSet) -> list[list[int]]:
-    recall = HybridRecall(database.pool("plain"), None, RecallOptions(time_budget=PATIENT))
+    recall = HybridRecall(database.pool("plain"), None, RecallOptions(time_budget=LONG_BUDGET))
     asked = [
         RecallQuery(query.text, user_id=EVERYONE, vector=EmbeddedQuery(vector, None))
         for query, vector in zip(dataset.queries, embedded.queries.tolist(), strict=True)

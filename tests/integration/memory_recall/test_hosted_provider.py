@@ -260,7 +260,7 @@ async def test_a_refused_request_is_repeated_after_the_requested_delay(bench: Wo
     result = await fill(bench)
     assert (result.tally.embedded, result.tally.failed_batches) == (2, 0)
     assert len(provider(bench).bodies) == 4
-    assert bench.ear.outages == [], "that much patience is the client's own"
+    assert bench.ear.outages == [], "the client's own retries last that long"
 
 
 async def test_a_refused_key_ends_the_backfill_with_the_remedy_and_without_the_key(bench: Workbench) -> None:

@@ -265,8 +265,8 @@ async def _pooler_in_front_of(database: Database) -> AsyncIterator[str]:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _until(condition: Callable[[], object], *, patience: float = 180) -> None:
-    deadline = time.monotonic() + patience
+async def _until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 180
     while not await condition():  # type: ignore[misc]
         assert time.monotonic() < deadline, "the awaited state never came"
         await asyncio.sleep(0.02)

@@ -135,8 +135,8 @@ async def kept(bench: Workbench) -> list[int]:
     """Return which memories the journal still has hashes of, whether as an older or as a newer one."""
     async with bench.database.connection() as connection:
         rows = await connection.fetch("SELECT id, superseded_by, text_hash, successor_hash FROM memory_supersessions")
-    held = [(row["id"], row["text_hash"]) for row in rows] + [(r["superseded_by"], r["successor_hash"]) for r in rows]
-    return sorted(one for one, text_hash in held if text_hash)
+    hashes = [(row["id"], row["text_hash"]) for row in rows] + [(r["superseded_by"], r["successor_hash"]) for r in rows]
+    return sorted(one for one, text_hash in hashes if text_hash)
 
 
 async def test_truncating_the_table_deletes_the_hashes_of_all_its_texts(

@@ -205,7 +205,7 @@ class Player:
 
 
 @asynccontextmanager
-async def patient(connection: Any) -> AsyncIterator[None]:
+async def waiting_for_locks(connection: Any) -> AsyncIterator[None]:
     """Let a connection wait for locks that others hold, such as autovacuum's; the steps of a history never wait."""
     await connection.execute("SET lock_timeout = '60s'")
     yield
@@ -353,10 +353,10 @@ async def test_no_sequence_of_writes_leaves_a_sensitive_or_stale_vector(
 ) -> None:
     connections, queue, key, replication = parts_of_layouts[layout]
     shape = OTHERS.get(layout, OURS)
-    async with patient(connections[0]):
+    async with waiting_for_locks(connections[0]):
         await connections[0].execute(f"TRUNCATE {shape.table}")
     await Player(connections, queue, key=key, shape=shape).play(history)
-    async with patient(connections[0]):
+    async with waiting_for_locks(connections[0]):
         assert await violations(connections[0], shape) == []
     if replication is not None:
         await replication.catch_up()

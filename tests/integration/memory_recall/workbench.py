@@ -148,9 +148,9 @@ class Workbench:
         return found
 
 
-async def until(condition: Callable[[], object], *, patience: float = 60) -> None:
+async def until(condition: Callable[[], object]) -> None:
     """Wait for what happens elsewhere."""
-    async with asyncio.timeout(patience):
+    async with asyncio.timeout(60):
         while not condition():  # noqa: ASYNC110  (what is awaited happens elsewhere)
             await asyncio.sleep(0.01)
 

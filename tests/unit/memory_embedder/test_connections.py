@@ -19,7 +19,7 @@ from memory_embedder.http.connections import BoundedConfig, BoundedServer, Conne
 from tests.unit.memory_embedder.conftest import until
 
 BRIEF = ConnectionLimits(connections=100, body_seconds=0.2, head_seconds=0.2, unread_seconds=0.2, idle_seconds=60)
-PATIENT = ConnectionLimits(connections=100, body_seconds=60, head_seconds=60)
+LONG_LIMITS = ConnectionLimits(connections=100, body_seconds=60, head_seconds=60)
 GET = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"
 HEAD = b"POST / HTTP/1.1\r\nhost: x\r\n"
 LARGE = 64 << 20
@@ -185,7 +185,7 @@ async def test_an_answer_that_is_not_taken_ends_its_connection(application: Appl
 async def test_an_answer_that_is_written_may_be_taken_as_late_as_one_that_is_being_written(
     application: Application, field: bytes
 ) -> None:
-    async with serving(application, PATIENT) as running:
+    async with serving(application, LONG_LIMITS) as running:
         connection = await running.open(b"GET /whole HTTP/1.1\r\nhost: x\r\n" + field + b"\r\n", window=4096)
         await until(lambda: running.server.server_state.total_requests == 1)
         (served,) = bounded_connections(running.server.server_state)
@@ -205,7 +205,7 @@ async def test_a_request_with_another_behind_it_learns_that_its_caller_has_gone(
         else:
             await application(scope, receive, send)
 
-    async with serving(application, PATIENT) as running:
+    async with serving(application, LONG_LIMITS) as running:
         running.server.config.loaded_app = listening
         connection = await running.open(2 * b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
         await until(lambda: heard == ["http.request"])
@@ -217,7 +217,7 @@ async def test_more_requests_than_may_wait_for_the_one_before_them_end_their_con
     application: Application,
 ) -> None:
     application.may_answer.clear()
-    async with serving(application, PATIENT) as running:
+    async with serving(application, LONG_LIMITS) as running:
         few = await running.open(16 * b"GET / HTTP/1.1\r\nhost: x\r\n\r\n" + b"GET / HTTP/1.0\r\n\r\n")
         await until(lambda: application.asked == 1)
         many = await running.open(1000 * b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
@@ -229,7 +229,7 @@ async def test_more_requests_than_may_wait_for_the_one_before_them_end_their_con
 
 async def test_a_request_is_not_late_while_it_is_being_computed(application: Application) -> None:
     application.may_answer.clear()
-    async with serving(application, PATIENT) as running:
+    async with serving(application, LONG_LIMITS) as running:
         connection = await running.open(HEAD + b"content-length: 2\r\nconnection: close\r\n\r\n{}\r\n")
         await until(lambda: application.asked == 1)
         (served,) = bounded_connections(running.server.server_state)
@@ -248,7 +248,7 @@ async def test_a_request_is_not_late_while_it_is_being_computed(application: App
     ids=["many fields", "a long field", "a little too much at once"],
 )
 async def test_a_head_that_is_too_large_ends_its_connection(application: Application, head: bytes) -> None:
-    async with serving(application, PATIENT) as running:
+    async with serving(application, LONG_LIMITS) as running:
         connection = await running.open()
         loop = asyncio.get_running_loop()
         answer = b""
@@ -267,7 +267,7 @@ async def test_a_body_of_very_many_small_pieces_is_refused(
 ) -> None:
     head = b"POST /body HTTP/1.1\r\nhost: x\r\nconnection: close\r\ntransfer-encoding: chunked\r\n\r\n"
     piece = b"%x\r\n%b\r\n" % (size, b"x" * size)
-    async with serving(application, PATIENT) as running:
+    async with serving(application, LONG_LIMITS) as running:
         connection = await running.open(head + piece * pieces + b"0\r\n\r\n")
         assert (await rest(connection)).startswith(b"HTTP/1.1 %d " % status)
 
@@ -279,7 +279,7 @@ OFFER = b"POST /body HTTP/1.1\r\nhost: x\r\nconnection: Upgrade, close\r\nUpgrad
 async def test_a_request_that_offers_another_protocol_is_answered_as_if_it_did_not(
     application: Application, pieces: list[bytes]
 ) -> None:
-    async with serving(application, PATIENT) as running:
+    async with serving(application, LONG_LIMITS) as running:
         connection = await running.open()
         for piece in pieces:
             await asyncio.get_running_loop().sock_sendall(connection, piece)
@@ -291,7 +291,7 @@ async def test_a_request_that_offers_another_protocol_is_answered_as_if_it_did_n
 async def test_an_offer_of_another_protocol_in_two_pieces_is_refused_and_no_part_of_it_is_a_request(
     application: Application,
 ) -> None:
-    async with serving(application, PATIENT) as running:
+    async with serving(application, LONG_LIMITS) as running:
         connection = await running.open(OFFER[:60])
         await asyncio.sleep(0.05)
         await asyncio.get_running_loop().sock_sendall(connection, OFFER[60:] + b"GET / HTTP/1.1\r\n\r\n")
@@ -311,7 +311,7 @@ HOLDING: dict[str, bytes] = {
 @pytest.mark.promise("embedder-connections-bounded")
 @pytest.mark.parametrize("data", HOLDING.values(), ids=HOLDING.keys())
 async def test_a_request_is_served_while_others_hold_every_connection(application: Application, data: bytes) -> None:
-    async with serving(application, replace(PATIENT, connections=8, refused=4, held_seconds=0)) as running:
+    async with serving(application, replace(LONG_LIMITS, connections=8, refused=4, held_seconds=0)) as running:
         held = [await running.open(data, window=4096) for _ in range(20)]
         for _ in range(5):
             assert await running.get() == "ok"
@@ -323,7 +323,7 @@ async def test_a_request_is_served_while_others_hold_every_connection(applicatio
 async def test_a_body_that_is_arriving_is_not_closed_for_the_sake_of_heads_that_are_not(
     application: Application,
 ) -> None:
-    async with serving(application, replace(PATIENT, connections=8, held_seconds=0)) as running:
+    async with serving(application, replace(LONG_LIMITS, connections=8, held_seconds=0)) as running:
         upload = await running.open(
             b"POST /body HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: 10\r\n\r\n12345"
         )
@@ -337,7 +337,7 @@ async def test_a_body_that_is_arriving_is_not_closed_for_the_sake_of_heads_that_
 
 async def test_requests_that_are_being_computed_keep_their_connections(application: Application) -> None:
     application.may_answer.clear()
-    async with serving(application, replace(PATIENT, connections=4)) as running:
+    async with serving(application, replace(LONG_LIMITS, connections=4)) as running:
         asked = [asyncio.create_task(running.get()) for _ in range(4)]
         await until(lambda: application.asked == 4)
         assert (await rest(await running.open(GET))).startswith(b"HTTP/1.1 429 ")
@@ -349,7 +349,7 @@ async def test_requests_that_are_being_computed_keep_their_connections(applicati
 async def test_requests_beyond_all_connections_are_answered_by_429_and_none_is_reset(application: Application) -> None:
     """Whether a request has a body or not; a client that is reset takes it for a fault of the network."""
     application.may_answer.clear()
-    async with serving(application, replace(PATIENT, connections=4)) as running:
+    async with serving(application, replace(LONG_LIMITS, connections=4)) as running:
         asked = [asyncio.create_task(running.get()) for _ in range(4)]
         await until(lambda: application.asked == 4)
         async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{running.port}", timeout=60) as client:
@@ -375,7 +375,7 @@ async def test_a_slow_client_that_makes_room_is_answered_by_429_and_not_reset(
     application: Application, begun: bytes, left: bytes
 ) -> None:
     """So it is on a busy machine, where a client connects long before it sends."""
-    async with serving(application, replace(PATIENT, connections=1, held_seconds=0)) as running:
+    async with serving(application, replace(LONG_LIMITS, connections=1, held_seconds=0)) as running:
         slow = await running.open(begun)
         await until(lambda: running.connections == 1)
         if begun is BODY:
@@ -396,7 +396,7 @@ async def test_no_request_gets_a_429_in_the_place_of_its_answer_or_behind_it(
 ) -> None:
     """A client would take it for the answer to another request of the connection, so that one is closed."""
     application.may_answer.clear()
-    async with serving(application, replace(PATIENT, connections=1, held_seconds=0)) as running:
+    async with serving(application, replace(LONG_LIMITS, connections=1, held_seconds=0)) as running:
         slow = await running.open(begun)
         await until(lambda: application.asked == 1)
         if answered:
@@ -414,7 +414,7 @@ async def test_refused_clients_are_few_and_are_closed_if_they_do_not_go(
     application: Application, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     application.may_answer.clear()
-    async with serving(application, replace(PATIENT, connections=1, refused=2, head_seconds=0.5)) as running:
+    async with serving(application, replace(LONG_LIMITS, connections=1, refused=2, head_seconds=0.5)) as running:
         asked = asyncio.create_task(running.get())
         await until(lambda: application.asked == 1)
         oldest = await running.open(GET)

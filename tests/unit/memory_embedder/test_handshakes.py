@@ -25,7 +25,7 @@ from memory_embedder.telemetry.metrics import Metrics
 from tests.support.serving_pair import ServingFiles
 from tests.unit.memory_embedder.conftest import until
 
-PATIENT = ConnectionLimits(connections=100, body_seconds=60, head_seconds=60)
+LONG_LIMITS = ConnectionLimits(connections=100, body_seconds=60, head_seconds=60)
 BRIEF = ConnectionLimits(connections=100, body_seconds=60, head_seconds=0.2)
 
 
@@ -91,7 +91,7 @@ class Running:
 
 @asynccontextmanager
 async def serving(
-    files: ServingFiles, limits: ConnectionLimits = PATIENT, application: Callable[..., Any] = _ok
+    files: ServingFiles, limits: ConnectionLimits = LONG_LIMITS, application: Callable[..., Any] = _ok
 ) -> AsyncIterator[Running]:
     def count() -> None:
         running.refusals += 1
@@ -176,7 +176,7 @@ async def test_a_client_that_says_nothing_is_cut_off_like_one_that_sends_no_head
 async def test_silent_clients_beyond_the_limit_make_room_for_those_that_speak(
     files: ServingFiles,
 ) -> None:
-    async with serving(files, replace(PATIENT, handshakes=3)) as running:
+    async with serving(files, replace(LONG_LIMITS, handshakes=3)) as running:
         silent = [await running.silent() for _ in range(10)]
         await until(lambda: running.handshakes == 3)
         async with running.client(files.client()) as client:

@@ -105,12 +105,12 @@ async def test_the_operator_asks_with_the_authority_or_says_what_is_wrong_with_i
 ) -> None:
     asked: list[str] = []
 
-    async def ask(*_arguments: Any, certificates: str = "", **_options: Any) -> Any:
+    async def send(*_arguments: Any, certificates: str = "", **_options: Any) -> Any:
         asked.append(certificates)
         raise NoAnswerError("nobody is there")
 
     index = world.index(embedder=external("https://x.ml.svc", CA))
-    observer = Observer(Kube(value), None, EmbedderProbe(ask, world.permitted, anywhere))  # type: ignore[arg-type]
+    observer = Observer(Kube(value), None, EmbedderProbe(send, world.permitted, anywhere))  # type: ignore[arg-type]
     found = await observer._external(index, SecretReader(observer._kube, "team"))
     assert isinstance(found, Problem)
     assert found.reason is (reason or Reason.EXTERNAL_UNREACHABLE)
@@ -146,7 +146,7 @@ async def test_a_server_is_verified_by_the_authority_that_the_object_names(serve
     async with opened(lambda _address: True) as client:
         for wrong in ("", Authority().certificate.decode()):
             with pytest.raises(NoAnswerError):
-                await client.ask(url, {}, ["127.0.0.1"], certificates=wrong)
-        assert (await client.ask(url, {}, ["127.0.0.1"], certificates=own)).body == b"here"
+                await client.send(url, {}, ["127.0.0.1"], certificates=wrong)
+        assert (await client.send(url, {}, ["127.0.0.1"], certificates=own)).body == b"here"
         with pytest.raises(NoAnswerError):
-            await client.ask(url.replace("localhost", "elsewhere"), {}, ["127.0.0.1"], certificates=own)
+            await client.send(url.replace("localhost", "elsewhere"), {}, ["127.0.0.1"], certificates=own)

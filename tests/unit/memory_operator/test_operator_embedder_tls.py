@@ -204,7 +204,7 @@ class Serving:
 
 
 def use(bench: Bench, serving: Serving) -> None:
-    bench.probe._ask = serving
+    bench.probe._send = serving
     bench.database = replace(FULL, rows=RowCounts(total=100, embedded=90, sensitive=10))
 
 
@@ -384,10 +384,10 @@ async def test_why_a_certificate_is_not_accepted_is_told_in_openssls_words(serve
     url, authority = server
     async with opened(lambda _address: True) as client:
         with pytest.raises(NotVerifiedError, match=r"^unable to get local issuer certificate$"):
-            await client.ask(url, {}, ["127.0.0.1"], certificates=Authority().certificate.decode())
+            await client.send(url, {}, ["127.0.0.1"], certificates=Authority().certificate.decode())
         elsewhere = url.replace("localhost", "elsewhere.svc")
         with pytest.raises(NotVerifiedError, match=r"not valid for 'elsewhere\.svc'"):
-            await client.ask(elsewhere, {}, ["127.0.0.1"], certificates=authority.certificate.decode())
+            await client.send(elsewhere, {}, ["127.0.0.1"], certificates=authority.certificate.decode())
 
 
 def test_the_time_of_a_certificate_is_read_as_utc() -> None:

@@ -101,10 +101,10 @@ class Kube:
 async def test_the_operator_checks_the_key_and_sends_the_provider_nothing(
     world: World, data: dict[str, str] | None, reason: Reason | None
 ) -> None:
-    async def ask(*_arguments: Any, **_options: Any) -> Answer:
+    async def send(*_arguments: Any, **_options: Any) -> Answer:
         raise AssertionError("the operator sent something to a hosted provider")
 
-    probe = EmbedderProbe(ask, world.permitted, anywhere)
+    probe = EmbedderProbe(send, world.permitted, anywhere)
     observer = Observer(Kube(data), None, probe)  # type: ignore[arg-type]  # only what is needed here
     found = await observer._external(parse(world.manifest(**HOSTED)), SecretReader(observer._kube, "team"))
     assert (found.reason if isinstance(found, Problem) else None) == reason

@@ -30,7 +30,7 @@ async def echo() -> AsyncIterator[Echo]:
 
 
 async def asked(client: HttpClient, url: str, *addresses: str) -> str:
-    return (await client.ask(url, {}, addresses)).body.decode()
+    return (await client.send(url, {}, addresses)).body.decode()
 
 
 @pytest.mark.finding("operator F8")
@@ -51,7 +51,7 @@ async def test_an_address_of_the_second_family_is_tried_where_the_first_does_not
 async def test_no_socket_is_opened_to_a_forbidden_address_of_ipv6(echo: Echo, host: str) -> None:
     async with opened(lambda address: not is_forbidden(address)) as client:
         with pytest.raises(NoAnswerError, match="does not connect to"):
-            await client.ask(f"http://[{host}]:{echo.port}/metrics", {})
+            await client.send(f"http://[{host}]:{echo.port}/metrics", {})
 
 
 @pytest.mark.finding("operator F8")

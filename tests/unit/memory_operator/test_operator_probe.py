@@ -89,7 +89,7 @@ class Repeating:
 
 async def test_an_answer_is_read_whole(client: HttpClient) -> None:
     async with serving(answering(MODELS)) as (server, url):
-        assert await client.ask(f"{url}/v1/models", {}) == Answer(200, MODELS)
+        assert await client.send(f"{url}/v1/models", {}) == Answer(200, MODELS)
     assert b"Accept-Encoding: identity" in server.requests[0]
 
 
@@ -97,7 +97,7 @@ async def test_an_answer_is_read_whole(client: HttpClient) -> None:
 async def test_a_compressed_answer_is_not_unpacked(client: HttpClient) -> None:
     packed = gzip.compress(b" " * 50_000_000)
     async with serving(answering(packed, b"Content-Encoding: gzip")) as (_, url):
-        answer = await client.ask(url, {})
+        answer = await client.send(url, {})
     assert answer.body == packed
     assert answer.body.startswith(b"\x1f\x8b"), "as it came"
 
@@ -106,7 +106,7 @@ async def test_an_answer_without_end_is_given_up_at_its_size(client: HttpClient)
     endless = Repeating(b"x" * 65536, most=1_000_000)
     async with serving(endless) as (_, url):
         with pytest.raises(NoAnswerError, match="longer than 1024 KiB"):
-            await client.ask(url, {})
+            await client.send(url, {})
     assert endless.times < 500, "what the sockets hold in between comes on top of 16 parts"
 
 
@@ -116,7 +116,7 @@ async def test_an_answer_that_comes_byte_by_byte_is_given_up_after_its_time(monk
     dripping = Repeating(b" ", most=100, pause=0.02)  # each byte comes in time, the whole does not
     async with http.opened(lambda _: True) as client, serving(dripping) as (_, url):
         with pytest.raises(NoAnswerError, match=r"longer than 0\.3 s"):
-            await client.ask(url, {})
+            await client.send(url, {})
 
 
 async def test_a_redirect_is_not_followed(client: HttpClient) -> None:
@@ -125,7 +125,7 @@ async def test_a_redirect_is_not_followed(client: HttpClient) -> None:
         await writer.drain()
 
     async with serving(elsewhere) as (server, url):
-        assert (await client.ask(url, {})).code == 302
+        assert (await client.send(url, {})).code == 302
     assert len(server.requests) == 1
 
 
@@ -136,9 +136,9 @@ async def test_a_refused_address_gets_no_connection_whatever_it_is_called(host: 
     async with http.opened(lambda address: not is_forbidden(address)) as client, serving(answering(MODELS)) as found:
         server, url = found
         with pytest.raises(NoAnswerError, match="does not connect to"):
-            await client.ask(url.replace("127.0.0.1", host), {"Authorization": "Bearer key"})
+            await client.send(url.replace("127.0.0.1", host), {"Authorization": "Bearer key"})
         with pytest.raises(NoAnswerError, match="does not connect to"):
-            await client.ask(url.replace("127.0.0.1", "embedder.team.svc"), {}, ["127.0.0.1"])
+            await client.send(url.replace("127.0.0.1", "embedder.team.svc"), {}, ["127.0.0.1"])
     assert server.requests == []
 
 
@@ -147,9 +147,9 @@ async def test_a_refused_address_gets_no_connection_whatever_it_is_called(host: 
 async def test_the_given_address_is_connected_to_and_no_name_is_resolved(client: HttpClient) -> None:
     async with serving(answering(MODELS)) as (server, url):
         named = url.replace("127.0.0.1", "embedder.team.svc")
-        assert await client.ask(f"{named}/v1/models", {}, ["127.0.0.1"]) == Answer(200, MODELS)
+        assert await client.send(f"{named}/v1/models", {}, ["127.0.0.1"]) == Answer(200, MODELS)
         with pytest.raises(NoAnswerError):
-            await client.ask(url.replace("127.0.0.1", "localhost"), {})
+            await client.send(url.replace("127.0.0.1", "localhost"), {})
     (request,) = server.requests
     assert b"Host: embedder.team.svc:" in request
 
@@ -157,7 +157,7 @@ async def test_the_given_address_is_connected_to_and_no_name_is_resolved(client:
 async def test_the_next_address_is_tried_where_one_refuses(client: HttpClient) -> None:
     async with serving(answering(MODELS)) as (_, url):
         named = url.replace("127.0.0.1", "embedder.team.svc")
-        assert (await client.ask(named, {}, ["127.0.0.2", "127.0.0.1"])).code == 200
+        assert (await client.send(named, {}, ["127.0.0.2", "127.0.0.1"])).code == 200
 
 
 def probing(world: World, answer: Answer | NoAnswerError) -> tuple[EmbedderProbe, list[str]]:
@@ -274,12 +274,12 @@ async def test_an_embedder_of_another_make_is_ready_if_it_lists_the_model_and_em
 ) -> None:
     """A server without a list of models is taken at its word. One that is none of ours is not taken for one."""
 
-    async def ask(url: str, headers: Any, addresses: Any = (), *, body: Any = None) -> Answer:
+    async def send(url: str, headers: Any, addresses: Any = (), *, body: Any = None) -> Answer:
         path = url.removeprefix("http://e:8080")
         assert (body is None) == (path in {"/v1/models", "/info"}), "whatever embeds is asked by POST"
         return Answer(200, json.dumps(answers[path]).encode()) if path in answers else Answer(404, b"")
 
-    probe = EmbedderProbe(ask, world.permitted, anywhere)
+    probe = EmbedderProbe(send, world.permitted, anywhere)
     found = await probe.external(world.index(embedder={"external": {"url": "http://e:8080", **external}}), None)
     assert (found.reason if isinstance(found, Problem) else None) is reason, found
     assert not isinstance(found, Problem) or found.reason is not Reason.EXTERNAL_UNREACHABLE or found.remedy
@@ -299,10 +299,10 @@ async def test_an_embedder_of_another_make_is_ready_if_it_lists_the_model_and_em
 async def test_only_a_request_that_is_not_understood_is_laid_to_the_api_and_a_busy_server_serves(
     world: World, code: int, reason: Reason | None, says: str
 ) -> None:
-    async def ask(url: str, headers: Any, addresses: Any = (), *, body: Any = None) -> Answer:
+    async def send(url: str, headers: Any, addresses: Any = (), *, body: Any = None) -> Answer:
         return Answer(200, json.dumps(ALL_OF_OPENAI).encode()) if body is None else Answer(code, b"")
 
-    probe = EmbedderProbe(ask, world.permitted, anywhere)
+    probe = EmbedderProbe(send, world.permitted, anywhere)
     external = {"url": "http://e:8080", "api": "OpenAI"}
     found = await probe.external(world.index(embedder={"external": external}), None)
     problem = found if isinstance(found, Problem) else None

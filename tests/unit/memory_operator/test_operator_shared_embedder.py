@@ -46,7 +46,7 @@ def use(bench: Bench, world: World, shared: dict[str, Any] | None) -> None:
         bench.urls.append(url)
         return Answer(200, answered) if url.startswith(URL) else Answer(503, b"")
 
-    bench.probe._ask = answer  # type: ignore[assignment]
+    bench.probe._send = answer  # type: ignore[assignment]
     bench.database = replace(FULL, rows=RowCounts(total=100, embedded=90, sensitive=10))
     bench.api.index["spec"]["embedder"] = dict(REF)
     bench.api.objects.pop(("MemoryIndex", "ai", "shared"), None)
@@ -145,7 +145,7 @@ async def test_where_the_shared_embedder_does_not_answer_the_owners_status_is_na
     async def silent(url: str, *_: Any) -> Answer:
         return Answer(503, b"")
 
-    bench.probe._ask = silent  # type: ignore[assignment]
+    bench.probe._send = silent  # type: ignore[assignment]
     await bench.reconcile(2)
     said = bench.api.condition("EmbedderReady")
     assert said["reason"] == "ExternalEmbedderUnreachable"

@@ -1,8 +1,8 @@
 """The state of a labelling: a list of events, and what follows from them.
 
 Each answer of the person appends one event, and undoing removes the last one. Everything else is computed from the
-events, so a state cannot contradict itself. Events name memories by their ids, so the state never holds the text of a
-memory. A question's text is held, as are the grades of the pooled memories.
+events, so a state cannot contradict itself. Events name memories by their ids, so the state never keeps the text of a
+memory. It keeps the text of each question, and the grades of the pooled memories.
 """
 
 import hashlib

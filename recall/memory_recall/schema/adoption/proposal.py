@@ -148,7 +148,7 @@ class _Proposing:
         if len(found) == 1:
             self._choose(used.name, (found[0].source,), found[0].reason)
         elif found:
-            self._ask(used, found)
+            self._add_question(used, found)
         else:
             self._without(used)
 
@@ -156,7 +156,7 @@ class _Proposing:
         self._choices[name] = Choice(name, sources, reason)
         self._taken.update(sources)
 
-    def _ask(self, used: UsedColumn, found: Sequence[_Candidate]) -> None:
+    def _add_question(self, used: UsedColumn, found: Sequence[_Candidate]) -> None:
         sources = tuple(one.source for one in found)
         written = " and ".join([", ".join(map(str, sources[:-1])), str(sources[-1])])
         ways = [_option(used.name, str(source)) for source in sources]

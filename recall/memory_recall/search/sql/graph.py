@@ -91,14 +91,14 @@ def _reached(plan: RecallPlan, rows: SearchedRows, table_rows: str, most: int) -
     """
     table, words = plan.table, own_words(plan.further)
     concepts, reached = table.own(CONCEPTS), f"{table.row('m').id} = r.id AND {rows.searched}"
-    of_memory = "PARTITION BY h.id ORDER BY h.concept ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING"
+    of_memory = "PARTITION BY f.id ORDER BY f.concept ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING"
     return f"""
 starts AS MATERIALIZED (
   SELECT id, score FROM fused
    WHERE place <= {GRAPH_STARTS} AND score > 0 AND dense_rows > 0
      AND coalesce((SELECT max_lexical_score FROM reach) > {_BRIEF} * (SELECT sum(idf) FROM {words}), true)
 ),
-held AS MATERIALIZED (
+followed AS MATERIALIZED (
   SELECT s.id, s.score, c.concept
     FROM starts s CROSS JOIN LATERAL (SELECT concept FROM {concepts} WHERE memory_id = s.id
                                        ORDER BY concept LIMIT {_CONCEPTS_FOLLOWED}) c
@@ -106,15 +106,15 @@ held AS MATERIALIZED (
 shared AS MATERIALIZED (
   SELECT concept, memories, times, ln(greatest({table_rows}, times) / times) AS rarity
     FROM (SELECT concept, memories, cardinality(memories)::float8 AS times
-            FROM (SELECT h.concept, ARRAY(SELECT c.memory_id FROM {concepts} c WHERE c.concept = h.concept
+            FROM (SELECT f.concept, ARRAY(SELECT c.memory_id FROM {concepts} c WHERE c.concept = f.concept
                                            LIMIT {most + 1}) AS memories
-                    FROM (SELECT DISTINCT concept FROM held ORDER BY concept) h OFFSET 0) read_once) every
+                    FROM (SELECT DISTINCT concept FROM followed ORDER BY concept) f OFFSET 0) read_once) every
    WHERE times BETWEEN {FEWEST} AND {most}
 ),
 passed AS MATERIALIZED (
-  SELECT h.id, h.concept, s.memories,
-         h.score * (s.rarity / nullif(sum(s.rarity) OVER ({of_memory}), 0::float8)) / s.times AS score
-    FROM held h JOIN shared s ON s.concept = h.concept
+  SELECT f.id, f.concept, s.memories,
+         f.score * (s.rarity / nullif(sum(s.rarity) OVER ({of_memory}), 0::float8)) / s.times AS score
+    FROM followed f JOIN shared s ON s.concept = f.concept
 ),
 received AS (
   SELECT id, sum(score) AS score

@@ -39,10 +39,10 @@ async def swapped(
         ) as directory,
     ):
 
-        async def measure(_swap: object, patiently: Any) -> gate.Verdict:
+        async def measure(_swap: object, retrying: Any) -> gate.Verdict:
             return await gate.measure(
                 adopted.source, adopted.store.table, questions, active=active, following=client, max_drop=0.5,
-                patiently=patiently,
+                retrying=retrying,
             )  # fmt: skip
 
         request = SwapRequest(target=target, worker=work.plan, index=IndexParameters(), flip=True, lock_seconds=20)

@@ -33,10 +33,10 @@ from tests.integration.memory_recall.test_store_sensitivity import (
     ids,
     old_snapshots,
     opened_parts,
-    patient,
     steps,
     texts,
     violations,
+    waiting_for_locks,
     who,
 )
 from tests.integration.memory_recall.workbench import migrate_and_index
@@ -139,7 +139,7 @@ async def parts(copy_of: CopyOf, request_for: Any) -> Any:
 async def _play(parts: Parts, history: list[Step]) -> Any:
     """Play a history from an empty table; return the first connection."""
     connection = parts.connections[0]
-    async with patient(connection):
+    async with waiting_for_locks(connection):
         await connection.execute(f"TRUNCATE {parts.shape.table}, {parts.table.own(CHANGES)}")
     await parts.player().play(history)
     return connection
@@ -184,7 +184,7 @@ async def test_no_sequence_of_writes_leaves_a_link_without_its_text(
     """At no time is there a link of a private row or of another text, and in the end every row has its links."""
     chosen = parts[form]
     connection, shape = await _play(chosen, history), chosen.shape
-    async with patient(connection):
+    async with waiting_for_locks(connection):
         assert await wrong_links(connection, shape) == {}
         await fill(connection, chosen.table)
         assert await links(connection, shape) == await expected(connection, shape)
@@ -211,7 +211,7 @@ async def test_no_sequence_of_writes_from_old_snapshots_leaves_a_link_once_the_q
     """What it could not see, the queue removes; and the sweep, without the queue, what is private of that."""
     chosen = parts[form]
     connection, shape = await _play(chosen, history), chosen.shape
-    async with patient(connection):
+    async with waiting_for_locks(connection):
         after = await sweep_links(connection, chosen.table, None)
         while after is not None:
             after = await sweep_links(connection, chosen.table, after)

@@ -13,7 +13,7 @@ from memory_recall.schema.table import MemoryTable, describe
 from memory_recall.search.hybrid_recall import HybridRecall
 from memory_recall.search.options import RecallOptions
 from tests.integration.conftest import CopyOf, Database
-from tests.integration.memory_recall.read_path.conftest import PATIENT, ChosenEmbedder
+from tests.integration.memory_recall.read_path.conftest import LONG_BUDGET, ChosenEmbedder
 from tests.integration.memory_recall.read_path.splitting import Fetched
 from tests.integration.memory_recall.read_path.vectors import DIMENSIONS
 from tests.integration.memory_recall.workbench import migrate_and_index
@@ -35,7 +35,7 @@ class Store:
         return await self.shape.add(self.pool, text, **values)
 
     def recalling(self, **options: Any) -> HybridRecall:
-        made = RecallOptions(**{"table": self.shape.name, "time_budget": PATIENT, **options})
+        made = RecallOptions(**{"table": self.shape.name, "time_budget": LONG_BUDGET, **options})
         recall = HybridRecall(self.pool, self.embedder, made)
         self.opened.append(recall)
         return recall

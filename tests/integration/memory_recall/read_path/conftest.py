@@ -18,7 +18,7 @@ from tests.integration.memory_recall.read_path.splitting import Fetched
 from tests.integration.memory_recall.read_path.vectors import DIMENSIONS, axis
 from tests.integration.memory_recall.workbench import migrate_and_index
 
-PATIENT = 60.0  # seconds for a recall, where a test does not ask how long one may take
+LONG_BUDGET = 60.0  # seconds for a recall, where a test does not ask how long one may take
 _STATEMENT_SECONDS = 300.0  # a table of thousands of rows is filled by one call, on a machine that may stand still
 
 
@@ -71,7 +71,7 @@ class Memories:
         )  # fmt: skip
 
     def recalling(self, embedder: Any = None, **options: Any) -> HybridRecall:
-        recall = HybridRecall(self.pool, embedder, RecallOptions(**{"time_budget": PATIENT, **options}))
+        recall = HybridRecall(self.pool, embedder, RecallOptions(**{"time_budget": LONG_BUDGET, **options}))
         self.opened.append(recall)
         return recall
 

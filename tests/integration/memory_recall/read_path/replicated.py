@@ -46,7 +46,7 @@ class Replicated:
                 await asyncio.sleep(0.01)
 
     @asynccontextmanager
-    async def impatient(self) -> AsyncIterator[None]:
+    async def cancelling_at_once(self) -> AsyncIterator[None]:
         """Within the block the replica cancels at once whatever stands in the way of replaying."""
         setting = "ALTER SYSTEM SET max_standby_streaming_delay = {}"
         try:

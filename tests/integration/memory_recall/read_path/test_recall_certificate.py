@@ -16,7 +16,7 @@ from memory_recall.search.options import RecallOptions
 from tests.integration.conftest import Database
 from tests.integration.memory_recall.certified import CA, CLIENTS, OURS, SERVER, Mounted, dsn, front, shown
 from tests.integration.memory_recall.queries import make_query
-from tests.integration.memory_recall.read_path.conftest import PATIENT
+from tests.integration.memory_recall.read_path.conftest import LONG_BUDGET
 from tests.support.postgres_instance import CERTIFIED_ROLE
 
 
@@ -33,7 +33,7 @@ async def test_recalls_go_on_while_the_certificate_is_renewed_twice_and_the_old_
         uri.write_text(dsn(database, server))
         source = DsnFile(uri, tls=DatabaseTls(ca=CA, client=mounted.certificate))
         pool = await create_pool(source, min_size=1, max_size=4)
-        recall = HybridRecall(pool, embedder, RecallOptions(time_budget=PATIENT))
+        recall = HybridRecall(pool, embedder, RecallOptions(time_budget=LONG_BUDGET))
         stop, answers = asyncio.Event(), asyncio.Semaphore(0)
 
         async def ask() -> None:

@@ -15,7 +15,7 @@ from memory_recall.search.sql.visibility import Everyone
 from tests.integration.memory_recall.chat_server import ChatServer, said
 from tests.integration.memory_recall.fake_embedder import Answer
 from tests.integration.memory_recall.queries import make_query
-from tests.integration.memory_recall.read_path.conftest import PATIENT
+from tests.integration.memory_recall.read_path.conftest import LONG_BUDGET
 from tests.integration.memory_recall.read_path.splitting import Fetched, judged
 from tests.integration.memory_recall.read_path.vectors import axis
 from tests.integration.memory_recall.test_chat_client import ANSWERS
@@ -38,7 +38,7 @@ async def expanding(chat: ChatServer) -> AsyncIterator[Expanding]:
         def expand(recall: Recall, **options: Any) -> QueryExpansion:
             client = ChatClient(chat.url, "tiny-chat")
             opened.push_async_callback(client.close)
-            expansion = QueryExpansion(recall, client, **{"budget": PATIENT / 2, **options})
+            expansion = QueryExpansion(recall, client, **{"budget": LONG_BUDGET / 2, **options})
             opened.push_async_callback(expansion.close)
             return expansion
 
@@ -281,7 +281,7 @@ async def test_the_model_is_asked_while_the_query_is_embedded(
             return axis(1.0)
 
     chat.hold_after(0)
-    recall = expanding(filled.recalling(Waiting(), embedding_budget=PATIENT / 2))
+    recall = expanding(filled.recalling(Waiting(), embedding_budget=LONG_BUDGET / 2))
     result = await recall.recall(expanded("zfs scrub"))
     assert (result.reason, result.expansion) == (None, Expansion.DONE)
 

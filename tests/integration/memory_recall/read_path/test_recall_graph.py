@@ -16,7 +16,7 @@ from memory_recall.search.hybrid_recall import HybridRecall
 from memory_recall.search.options import RecallOptions
 from memory_recall.search.result import Expansion, RecallResult
 from tests.integration.memory_recall.poolers import pgbouncer
-from tests.integration.memory_recall.read_path.conftest import PATIENT
+from tests.integration.memory_recall.read_path.conftest import LONG_BUDGET
 from tests.integration.memory_recall.read_path.links import enable_graph, link
 from tests.integration.memory_recall.read_path.rows import fill
 from tests.integration.memory_recall.read_path.splitting import Fetched
@@ -114,7 +114,7 @@ async def test_further_words_make_no_long_query_of_a_short_one(graph: Any, embed
     """A long query has no graph leg, and what a language model adds is not part of the query."""
     wanted = await graph.add("the bridge", vector=BEYOND)
     await link(graph.pool, {first: "bridge mast", wanted: "bridge"})
-    recall = QueryExpansion(graph.recalling(embedder), _Talkative(), phrases=16, weight=1.0, budget=PATIENT / 2)
+    recall = QueryExpansion(graph.recalling(embedder), _Talkative(), phrases=16, weight=1.0, budget=LONG_BUDGET / 2)
     found = await recall.recall(replace(QUERY, expand=True))
     assert found.expansion is Expansion.DONE
     assert wanted in found.ids
@@ -265,7 +265,7 @@ async def test_a_read_only_session_and_a_transaction_pooler_serve_the_graph(
         )
         behind_pooler = await create_pool(DsnText(pooled), min_size=1, max_size=4, statement_cache_size=0)
         for pool in (read_only, behind_pooler):
-            recall = HybridRecall(pool, embedder, RecallOptions(time_budget=PATIENT))
+            recall = HybridRecall(pool, embedder, RecallOptions(time_budget=LONG_BUDGET))
             assert wanted in (await recall.recall(QUERY)).ids
             await recall.close()
             await pool.close()

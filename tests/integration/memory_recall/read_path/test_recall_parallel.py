@@ -16,7 +16,7 @@ from memory_recall.search.sql import bm25, parallel
 from memory_recall.search.sql.filters import Filters
 from tests.integration.conftest import Database
 from tests.integration.memory_recall.queries import make_query
-from tests.integration.memory_recall.read_path.conftest import PATIENT, CopyWith, Memories, fill_rankings
+from tests.integration.memory_recall.read_path.conftest import LONG_BUDGET, CopyWith, Memories, fill_rankings
 from tests.integration.memory_recall.read_path.splitting import Fetched, judged
 
 LAST_WEEK = Period(datetime.now(UTC) - timedelta(days=7), datetime.now(UTC))
@@ -84,7 +84,7 @@ async def test_a_time_that_the_query_names_counts_the_same_with_parallel_legs(
 async def test_one_connection_is_enough(filled: Any, filled_database: Any, embedder: Any, fetched: Fetched) -> None:
     """Where the pool has no second one to spare, one statement does it all."""
     async with asyncpg.create_pool(filled_database.dsn, min_size=1, max_size=1) as pool:
-        recall = HybridRecall(pool, embedder, RecallOptions(time_budget=PATIENT))
+        recall = HybridRecall(pool, embedder, RecallOptions(time_budget=LONG_BUDGET))
         result = await asyncio.wait_for(recall.recall(make_query("zfs scrub")), timeout=30)
         await recall.close()
     assert result.ids
@@ -102,7 +102,7 @@ class Api:
     async def recall_at_once(self, *, connections: int, recalls: int) -> list[list[int]]:
         """The ids that so many recalls at the same time give, after one by itself, which takes both connections."""
         async with asyncpg.create_pool(self.dsn, min_size=connections, max_size=connections) as pool:
-            recall = HybridRecall(pool, self.embedder, RecallOptions(time_budget=PATIENT))
+            recall = HybridRecall(pool, self.embedder, RecallOptions(time_budget=LONG_BUDGET))
             await recall.recall(make_query("zfs scrub"))
             assert self.fetched.split
             self.fetched.sessions.clear()

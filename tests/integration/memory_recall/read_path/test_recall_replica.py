@@ -206,7 +206,7 @@ async def test_a_recall_that_stands_in_the_way_of_replaying_is_cancelled_and_can
     await replicated.catch_up()
     dsn = replicated.server.dsn(database.name)
     slow: Any = await asyncpg.create_pool(dsn, server_settings={"search_path": "public, pg_catalog"})
-    async with replicated.impatient():
+    async with replicated.cancelling_at_once():
         recall = replicated.recalling(pool=slow)
         recalling = asyncio.create_task(recall.recall(make_query("kettle")))
         await replicated.until_asleep()

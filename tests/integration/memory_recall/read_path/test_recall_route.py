@@ -11,7 +11,7 @@ from memory_recall.contrib.fastapi import create_recall_router
 from memory_recall.contrib.query_expansion import QueryExpansion
 from tests.integration.memory_recall.chat_server import ChatServer
 from tests.integration.memory_recall.queries import make_query
-from tests.integration.memory_recall.read_path.conftest import PATIENT
+from tests.integration.memory_recall.read_path.conftest import LONG_BUDGET
 from tests.integration.memory_recall.read_path.vectors import axis
 
 FIELDS = {
@@ -88,7 +88,7 @@ async def test_a_request_says_how_relevant_a_memory_must_be(memories: Any, embed
 async def test_a_query_is_expanded_if_the_request_asks_for_it_and_is_not_sensitive(memories: Any) -> None:
     found = await memories.add("a snapshot", user_id="ana")
     async with ChatServer() as chat, ChatClient(chat.url, "tiny-chat") as model:
-        recall = QueryExpansion(memories.recalling(), model, budget=PATIENT / 2)
+        recall = QueryExpansion(memories.recalling(), model, budget=LONG_BUDGET / 2)
         ids = []
         async with client(recall) as http:
             for more in ({}, {"expand": True, "is_sensitive": True}, {"expand": True}):

@@ -9,7 +9,7 @@ from memory_recall.search.hybrid_recall import HybridRecall
 from memory_recall.search.options import RecallOptions
 from memory_recall.search.result import Degraded
 from tests.integration.memory_recall.queries import make_query
-from tests.integration.memory_recall.read_path.conftest import PATIENT, report_jit
+from tests.integration.memory_recall.read_path.conftest import LONG_BUDGET, report_jit
 from tests.integration.memory_recall.read_path.vectors import axis
 
 JIT = "SET LOCAL jit = off"
@@ -58,7 +58,7 @@ async def test_a_recall_is_not_compiled_where_postgres_has_jit(
     async with asyncpg.create_pool(
         compiling, min_size=1, max_size=1, init=sent.listen, server_settings=WITH_JIT
     ) as pool:
-        recall = HybridRecall(pool, embedder, RecallOptions(time_budget=PATIENT))
+        recall = HybridRecall(pool, embedder, RecallOptions(time_budget=LONG_BUDGET))
         result = await recall.recall(make_query("kettle", mode=mode))
         await recall.close()
         assert await pool.fetchval("SHOW jit") == "on"
@@ -75,7 +75,7 @@ async def test_the_measurement_of_legs_is_not_compiled_where_postgres_has_jit(
     async with asyncpg.create_pool(
         compiling, min_size=1, max_size=1, init=sent.listen, server_settings=WITH_JIT
     ) as pool:
-        recall = HybridRecall(pool, embedder, RecallOptions(time_budget=PATIENT))
+        recall = HybridRecall(pool, embedder, RecallOptions(time_budget=LONG_BUDGET))
         result = await recall.recall(make_query("kettle", explain=True))
         await recall.close()
     assert {"dense", "lexical"} <= set(result.timings.legs)
@@ -89,7 +89,7 @@ async def test_a_recall_is_one_round_trip_where_postgres_has_no_jit(
     await memories.add("the kettle boils", vector=axis(1.0))
     sent = Sent()
     async with asyncpg.create_pool(database.dsn, min_size=1, max_size=1, init=sent.listen) as pool:
-        recall = HybridRecall(pool, embedder, RecallOptions(time_budget=PATIENT))
+        recall = HybridRecall(pool, embedder, RecallOptions(time_budget=LONG_BUDGET))
         await recall.recall(make_query("kettle"))
         await recall.close()
     assert sent.around_the_recall == ["recall"]
@@ -104,7 +104,7 @@ async def test_a_failing_dense_leg_leaves_the_lexical_order_where_postgres_has_j
     async with asyncpg.create_pool(
         compiling, min_size=1, max_size=1, init=sent.listen, server_settings=WITH_JIT
     ) as pool:
-        recall = HybridRecall(pool, embedder, RecallOptions(time_budget=PATIENT))
+        recall = HybridRecall(pool, embedder, RecallOptions(time_budget=LONG_BUDGET))
         await recall.recall(make_query("kettle"))
         await pool.execute("ALTER TABLE memories RENAME COLUMN embedding TO gone")
         result = await recall.recall(make_query("kettle"))

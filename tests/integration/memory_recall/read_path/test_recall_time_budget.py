@@ -17,7 +17,7 @@ from tests.integration.memory_recall.read_path.vectors import axis
 from tests.support.loopback_server import LoopbackServer
 
 BUDGET = 0.35  # seconds; no divisor of the cleanup's second, lest a connect be cancelled in the moment in which it ends
-PATIENCE = 60.0  # seconds, after which a recall that its budget does not end fails the test
+LONGEST_SECONDS = 60.0  # seconds, after which a recall that its budget does not end fails the test
 
 
 class BlackHole(LoopbackServer):
@@ -85,7 +85,7 @@ async def test_an_exhausted_pool_refuses_the_recall_and_serves_the_next(memories
     wanted = await memories.add("the kettle boils")
     async with asyncpg.create_pool(database.dsn, min_size=1, max_size=1) as pool:
         recall = HybridRecall(pool, None, RecallOptions(time_budget=BUDGET))
-        async with pool.acquire(), asyncio.timeout(PATIENCE):
+        async with pool.acquire(), asyncio.timeout(LONGEST_SECONDS):
             for _ in range(3):
                 with pytest.raises(DatabaseUnreachable, match=r"within its 0\.35 seconds"):
                     await recall.recall(make_query("kettle"))
@@ -102,7 +102,7 @@ async def test_a_server_that_no_longer_answers_refuses_the_recall_and_serves_aga
 ) -> None:
     """Neither the statement, nor its cancellation, nor the return of its connection is waited for."""
     wanted = await memories.add("the kettle boils")
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(LONGEST_SECONDS):
         pool = await asyncpg.create_pool(hole.dsn, min_size=int(warm), max_size=2)
         recall = HybridRecall(pool, None, RecallOptions(time_budget=BUDGET))
         if warm:
@@ -124,10 +124,10 @@ async def test_after_a_recall_has_failed_no_connection_of_before_is_used(
 ) -> None:
     """The server at the other end of an idle one may have been replaced, and may answer with memories of before."""
     wanted = await memories.add("the kettle boils")
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(LONGEST_SECONDS):
         pool = await asyncpg.create_pool(hole.dsn, min_size=3, max_size=3)
         former = await _backends(pool)
-        recall = HybridRecall(pool, None, RecallOptions(time_budget=BUDGET if not ended else PATIENCE))
+        recall = HybridRecall(pool, None, RecallOptions(time_budget=BUDGET if not ended else LONGEST_SECONDS))
         await _answered(recall)
         if ended:
             async with asyncpg.create_pool(database.superuser_dsn, min_size=1, max_size=1) as admin:
@@ -163,10 +163,10 @@ async def test_where_recalls_are_rare_no_connection_to_a_server_that_was_silent_
             await super()._renew_connections()
             renewed.set()
 
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(LONGEST_SECONDS):
         pool = await asyncpg.create_pool(hole.dsn, min_size=3, max_size=3)
         former = await _backends(pool)
-        recall = Renewing(pool, None, RecallOptions(time_budget=PATIENCE))
+        recall = Renewing(pool, None, RecallOptions(time_budget=LONGEST_SECONDS))
         assert await _answered(recall) == [wanted]
         hole.swallow()
         await renewed.wait()
@@ -190,7 +190,7 @@ async def test_it_is_heard_when_idle_connections_cannot_be_tried(
             raise LookupError
 
     recall = Failing(memories.pool, None, RecallOptions())
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(LONGEST_SECONDS):
         while not heard:
             await _answered(recall)
             await asyncio.sleep(0.02)
@@ -219,7 +219,7 @@ async def test_a_recall_in_a_transaction_is_refused_within_the_time_budget(
     """Where Postgres compiles, a recall is one of three statements, and its rollback is not waited for either."""
     await report_jit(database)
     wanted = await memories.add("the kettle boils")
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(LONGEST_SECONDS):
         pool = await asyncpg.create_pool(hole.dsn, min_size=1, max_size=1)
         recall = HybridRecall(pool, None, RecallOptions(time_budget=BUDGET))
         await _answered(recall)
@@ -248,8 +248,8 @@ async def _answered(recall: HybridRecall) -> list[int]:
 async def test_a_cancelled_recall_leaves_no_running_statement(memories: Any, database: Any) -> None:
     """Its statement is cancelled in Postgres, and its connection returns to the pool."""
     await memories.add("the kettle boils")
-    async with asyncio.timeout(PATIENCE), asyncpg.create_pool(database.dsn, min_size=1, max_size=1) as pool:
-        recall = HybridRecall(pool, None, RecallOptions(time_budget=PATIENCE))
+    async with asyncio.timeout(LONGEST_SECONDS), asyncpg.create_pool(database.dsn, min_size=1, max_size=1) as pool:
+        recall = HybridRecall(pool, None, RecallOptions(time_budget=LONGEST_SECONDS))
         await recall.recall(make_query("kettle"))
         async with memories.pool.acquire() as other, other.transaction():
             await other.execute("LOCK TABLE memories IN ACCESS EXCLUSIVE MODE")

@@ -61,12 +61,12 @@ async def test_the_gate_measures_no_embedder_of_another_file(swaps: SwapBench) -
             embedder.digest, right = OTHER, embedder.digest
             verdict = await measure(
                 swaps.source, "memories", QUESTIONS,
-                active=active, following=following, max_drop=1.0, patiently=at_once,
+                active=active, following=following, max_drop=1.0, retrying=at_once,
             )  # fmt: skip
             assert (verdict.outcome, verdict.reason) == ("refused", "NotMeasurable")
             embedder.digest = right
         verdict = await measure(
-            swaps.source, "memories", QUESTIONS, active=active, following=following, max_drop=1.0, patiently=at_once
+            swaps.source, "memories", QUESTIONS, active=active, following=following, max_drop=1.0, retrying=at_once
         )
         assert verdict.outcome == "passed"
 

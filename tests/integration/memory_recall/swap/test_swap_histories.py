@@ -31,8 +31,8 @@ from tests.integration.memory_recall.test_store_sensitivity import (
     Player,
     Step,
     flags,
-    patient,
     steps,
+    waiting_for_locks,
 )
 from tests.integration.memory_recall.workbench import migrate_and_index
 
@@ -53,7 +53,7 @@ class SwapPlayer(Player):
     def __init__(self, users: list[Any], swapper: Any, queue: PendingQueue) -> None:
         super().__init__(users, queue)
         self._swapper = swapper
-        self._held: dict[VectorColumn, tuple[PendingQueue, str, list[PendingRow]]] = {}
+        self._read: dict[VectorColumn, tuple[PendingQueue, str, list[PendingRow]]] = {}
 
     async def _now(self) -> tuple[Any, Any, Any]:
         table = await describe(self._swapper, "memories")
@@ -93,11 +93,11 @@ class SwapPlayer(Player):
         column, model = (STANDBY, roles.next) if standby else (ACTIVE, roles.active)
         if model is not None and (not standby or table.standby_dimensions is not None):
             queue = PendingQueue(table, model.id, column)
-            self._held[column] = (queue, model.name, (await queue.page(self._swapper, 0, WorkerShare(), 100)).rows)
+            self._read[column] = (queue, model.name, (await queue.page(self._swapper, 0, WorkerShare(), 100)).rows)
 
     async def _worker_write(self, _c: Any, standby: bool) -> None:
         """Perhaps long after the read: the model may be in the other column by now, or nowhere."""
-        queue, model, rows = self._held.get(STANDBY if standby else ACTIVE, (None, "", []))
+        queue, model, rows = self._read.get(STANDBY if standby else ACTIVE, (None, "", []))
         if queue is not None and rows:
             vectors = np.stack([vector_of(SALTS[model] + row.text, DIMENSIONS) for row in rows])
             await queue.write(self._swapper, rows, vectors)
@@ -177,8 +177,8 @@ async def _afresh(swapper: Any, first: int) -> PendingQueue:
 )
 async def test_no_sequence_of_writes_and_swaps_leaves_a_wrong_vector(parts: Any, history: list[Step]) -> None:
     users, swapper, first = parts
-    async with patient(swapper):
+    async with waiting_for_locks(swapper):
         queue = await _afresh(swapper, first)
     await SwapPlayer(users, swapper, queue).play(history)
-    async with patient(swapper):
+    async with waiting_for_locks(swapper):
         assert await violations(swapper) == []

@@ -8,7 +8,7 @@ import pytest
 
 from memory_recall.embedding.client import EmbedderClient
 from memory_recall.errors import DatabaseUnreachable, EmbedderUnavailable
-from memory_recall.retrying import Backoff, Patience
+from memory_recall.retrying import Backoff, Retrying
 from memory_recall.swap.gate import Verdict, measure
 from memory_recall.swap.process import Measure
 from tests.integration.memory_recall.fake_embedder import Answer
@@ -30,10 +30,10 @@ async def gate(swaps: SwapBench, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
         EmbedderClient(swaps.following.url, "small") as following,
     ):
 
-        async def judge(_swap: object, patiently: Patience) -> Verdict:
+        async def judge(_swap: object, retrying: Retrying) -> Verdict:
             return await measure(
                 swaps.source, "memories", QUESTIONS,
-                active=active, following=following, max_drop=1.0, patiently=patiently,
+                active=active, following=following, max_drop=1.0, retrying=retrying,
             )  # fmt: skip
 
         yield judge
@@ -86,7 +86,7 @@ async def test_a_run_that_is_stopped_while_it_waits_for_an_embedder_ends_as_any_
 async def test_a_database_that_is_lost_while_models_are_measured_refuses_no_model(swaps: SwapBench) -> None:
     lost = iter([True])
 
-    async def judge(_swap: object, _patiently: object) -> Verdict:
+    async def judge(_swap: object, _retrying: object) -> Verdict:
         if next(lost, False):
             raise DatabaseUnreachable("The connection was lost.", "")
         return verdict(1)

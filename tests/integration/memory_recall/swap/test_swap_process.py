@@ -82,7 +82,7 @@ async def test_rows_without_a_text_are_no_reason_to_refuse_the_next_model(swaps:
 
 
 async def test_a_worse_model_is_refused_with_the_numbers_and_the_active_one_stays(swaps: SwapBench) -> None:
-    async def measure(_swap: object, _patiently: object) -> Verdict:
+    async def measure(_swap: object, _retrying: object) -> Verdict:
         return verdict(40)
 
     swap = await swaps.swap(measure=measure)
@@ -95,7 +95,7 @@ async def test_a_worse_model_is_refused_with_the_numbers_and_the_active_one_stay
 
 
 async def test_a_swap_whose_gate_cannot_decide_stops_before_the_flip(swaps: SwapBench) -> None:
-    async def measure(_swap: object, _patiently: object) -> Verdict:
+    async def measure(_swap: object, _retrying: object) -> Verdict:
         return verdict(5)
 
     swap = await swaps.swap(measure=measure)
@@ -108,7 +108,7 @@ async def test_a_swap_whose_gate_cannot_decide_stops_before_the_flip(swaps: Swap
 async def test_a_refused_swap_may_be_measured_again_and_embeds_nothing_again(swaps: SwapBench) -> None:
     lost = iter([40, 1])
 
-    async def measure(_swap: object, _patiently: object) -> Verdict:
+    async def measure(_swap: object, _retrying: object) -> Verdict:
         return verdict(next(lost))
 
     await swaps.swap(measure=measure)

@@ -27,7 +27,7 @@ from tests.support.cluster.platform import Platform
 DATABASE_NAMESPACE = "faults-db"
 SLOTS = 8
 # No multiples of the operator's intervals, so that nothing comes back at the very moment of a reconcile.
-PATIENCE = {"blackhole_s": 61.0, "outage_s": 301.0, "stalled_s": 21.0}
+DURATIONS = {"blackhole_s": 61.0, "outage_s": 301.0, "stalled_s": 21.0}
 LOGS = Path(__file__).parents[4] / "build" / "bench-operator"
 
 Say = Callable[[str], None]
@@ -67,7 +67,7 @@ def run_fault_points(platform: Platform, share: float, say: Say, slots: int = SL
 def run_recoveries(platform: Platform, say: Say) -> dict[str, Any]:
     """Cause each kind of outage, and return for each the seconds from its end until the MemoryIndex is Ready."""
     found: dict[str, Any] = {}
-    say(f"{len(SCENARIOS)} scenarios side by side, one of which lasts {PATIENCE['outage_s']:.0f} s")
+    say(f"{len(SCENARIOS)} scenarios side by side, one of which lasts {DURATIONS['outage_s']:.0f} s")
     with _opened_slots(platform, len(SCENARIOS)) as places:
         for entry in _rig(platform, places, share=0.0):
             if entry["seconds"] is None:
@@ -138,7 +138,7 @@ def _rig(platform: Platform, places: list[SlotPlace], *, share: float) -> Iterat
         "programs": asdict(Programs(kubectl, platform.image, platform.embedder_image)),
         "logs": str(LOGS),
         "share": share,
-        "settings": PATIENCE,
+        "settings": DURATIONS,
     }
     command = [sys.executable, "-m", "tests.support.cluster.faults.rig"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}

@@ -69,8 +69,8 @@ def _locked(place: Place) -> None:
     place.sql(f"CREATE EXTENSION vector; CREATE TABLE memories {COLUMNS}", place.table)
     place.sql(f"ALTER TABLE memories OWNER TO {place.table}", place.table)
     postgres = place.stage.platform.postgres
-    held = "BEGIN; LOCK TABLE memories IN SHARE MODE; SELECT pg_sleep(400)"
-    script = f"psql -q -d {place.table} -c '{held}' >/dev/null 2>&1 &"
+    statement = "BEGIN; LOCK TABLE memories IN SHARE MODE; SELECT pg_sleep(400)"
+    script = f"psql -q -d {place.table} -c '{statement}' >/dev/null 2>&1 &"
     pod = ("exec", f"{postgres.name}-1", "-c", "postgres", "--")
     place.stage.cluster.kubectl("-n", postgres.namespace, *pod, "sh", "-c", script)
 

@@ -60,10 +60,10 @@ async def test_half_sent_requests_keep_the_pages_user_not_out(url: str, sent: by
     """As any web site that the user's browser shows can send them."""
     async with asyncio.timeout(30):
         await shown(url)
-        held = [await connected(url, sent) for _ in range(2 * connections.MOST_CONNECTIONS)]
+        opened = [await connected(url, sent) for _ in range(2 * connections.MOST_CONNECTIONS)]
         assert b" 200 " in await shown(url)
-        assert await is_closed(held[0][0])
-        for _, writer in held:
+        assert await is_closed(opened[0][0])
+        for _, writer in opened:
             writer.close()
 
 
