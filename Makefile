@@ -43,7 +43,7 @@ demo: $(VENV)/.installed $(DEFAULT_MODEL)  ## From nothing to answers by meaning
 # These are two runs, because every worker collects all tests of its run. What runs in the background ignores Ctrl-C by
 # default; the trap undoes that.
 .PHONY: test
-test: host $(DEFAULT_MODEL) multilingual-model  ## Unit and integration tests, and those of a cluster that nothing happens to
+test: host $(DEFAULT_MODEL) multilingual-model  ## Unit and integration tests, and cluster tests without faults
 	$(PY) -m devcluster build
 	$(MAKE) --no-print-directory setup
 	$(PY) -m devcluster prepare
@@ -55,7 +55,7 @@ test: host $(DEFAULT_MODEL) multilingual-model  ## Unit and integration tests, a
 	exit $$failed
 
 .PHONY: e2e-local
-e2e-local: setup host $(if $(shell command -v mvn),second-model)  ## Delivery as users do it: helm, Terraform, runbooks, GitOps, dashboards, and a cluster that is hurt; ends with one line of JSON
+e2e-local: setup host $(if $(shell command -v mvn),second-model)  ## Delivery as users do it: helm, Terraform, runbooks, GitOps, dashboards, and cluster tests with faults; ends with one line of JSON
 	$(PY) -m devcluster prepare
 	$(PY) -m pytest --numprocesses 2 $(BY_MODULE) tests/e2e/faults
 	$(PY) -m tests.soak --minutes 2 --seed 1
