@@ -1,23 +1,15 @@
 """Define the settings of the operator process, which are read from environment variables."""
 
-from typing import Annotated, Literal
+from typing import Annotated
 
-from pydantic import BaseModel, Field, field_validator
+from pydantic import Field, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from memory_operator.reconcile.authorization.addresses import plain_address
 from memory_operator.reconcile.authorization.permissions import Permitted
 from memory_operator.resources.common import Images
 from memory_operator.resources.model_fetch import FetchRoute
-
-
-class LogSettings(BaseModel):
-    """Settings of the log, which goes to standard error."""
-
-    format: Literal["json", "console"] = Field(default="json", description="JSON for a cluster, console for a person.")
-    level: Literal["debug", "info", "warning", "error"] = Field(
-        default="info", description="The lowest level that is logged; libraries log warnings and errors alone."
-    )
+from memory_recall.settings import LogSettings
 
 
 class Settings(BaseSettings):

@@ -179,6 +179,14 @@ def test_the_operator_accepts_every_setting_of_the_chart(
     assert settings.images.operator.startswith("localhost/memory-operator:")
 
 
+def test_the_operator_logs_json_in_a_cluster_and_lines_for_a_person_elsewhere(
+    render: Render, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert Settings().log.format == "console"
+    monkeypatch.setenv("MEMORY_OPERATOR_LOG_FORMAT", environment(render({}))["MEMORY_OPERATOR_LOG_FORMAT"])
+    assert Settings().log.format == "json"
+
+
 @pytest.mark.finding("D19")
 def test_replicas_elect_one_by_a_lease_of_the_release(render: Render, monkeypatch: pytest.MonkeyPatch) -> None:
     objects = render({"operator": {"replicas": 2}, "fullnameOverride": "other"})
