@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -11,6 +10,8 @@ from selenium import webdriver
 from selenium.webdriver import ActionChains
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
+
+from tests.support.waiting import eventually
 
 _IDLE = "document.querySelector('[aria-busy]') === null"
 _SECONDS = 60.0  # a machine on which others work starts a browser slowly
@@ -54,13 +55,7 @@ class Browser:
 
     def wait(self, script: str, *arguments: object) -> Any:
         """What the script returns, once that is true."""
-        until = time.monotonic() + _SECONDS
-        while time.monotonic() < until:
-            found = self.run(script, *arguments)
-            if found:
-                return found
-            time.sleep(0.02)
-        raise TimeoutError(script)
+        return eventually(lambda: self.run(script, *arguments), bool, what=script, seconds=_SECONDS, poll=0.02)
 
 
 @contextmanager
