@@ -3,8 +3,8 @@
 `HybridRecall` answers a `RecallQuery` with a `RecallResult`. Everything that a program needs is imported from here, and
 optional parts, such as a FastAPI router, from the modules of `memory_recall.contrib`.
 
-The module of a name is imported on the first use of the name, so a process loads only what it uses. The types of the
-names are in `__init__.pyi`.
+A module is imported when one of its names is first used, so a process loads only what it uses. The types of the names
+are in `__init__.pyi`.
 """
 
 from importlib import import_module
