@@ -17,19 +17,19 @@ def save(cluster: Cluster, directory: Path, namespaces: tuple[str, ...]) -> None
         _write(
             cluster, directory / f"{namespace}-events.txt", "-n", namespace, "get", "events", "--sort-by=.lastTimestamp"
         )
-        for pod in _ask(cluster, "-n", namespace, "get", "pods", "-o", "name").split():
+        for pod in _kubectl(cluster, "-n", namespace, "get", "pods", "-o", "name").split():
             name = pod.removeprefix("pod/")
             _write(cluster, directory / f"{namespace}-{name}.log", "-n", namespace, "logs", name, "--all-containers")
-            previous = _ask(cluster, "-n", namespace, "logs", name, "--all-containers", "--previous")
+            previous = _kubectl(cluster, "-n", namespace, "logs", name, "--all-containers", "--previous")
             if previous:
                 (directory / f"{namespace}-{name}-previous.log").write_text(previous)
 
 
 def _write(cluster: Cluster, path: Path, *arguments: str) -> None:
-    path.write_text(_ask(cluster, *arguments))
+    path.write_text(_kubectl(cluster, *arguments))
 
 
-def _ask(cluster: Cluster, *arguments: str) -> str:
+def _kubectl(cluster: Cluster, *arguments: str) -> str:
     try:
         return cluster.kubectl(*arguments)
     except DevclusterError:

@@ -135,11 +135,11 @@ async def _use(tenant: Tenant) -> Figures:
         for _ in range(_ROTATIONS):
             await asyncio.to_thread(_renew, tenant)
             rotations += 1
-            verified.append(await asyncio.to_thread(_ask, tenant, _issued(tenant, "ca.crt")))
+            verified.append(await asyncio.to_thread(_answer, tenant, _issued(tenant, "ca.crt")))
             await loop.wait_for_answers(_ANSWERS)
         faults = loop.faults()
     assert faults == [], faults
-    refused = _ask(tenant, Authority().certificate.decode())
+    refused = _answer(tenant, Authority().certificate.decode())
     assert "certificate that is not accepted" in refused, refused
     return {
         "verified": set(verified) == {"embedded"},
@@ -173,7 +173,7 @@ def _renew(tenant: Tenant) -> None:
     )
 
 
-def _ask(tenant: Tenant, authorities: str) -> str:
+def _answer(tenant: Tenant, authorities: str) -> str:
     """Return what comes of a question over a new connection that is verified by these certificates."""
     return tenant.kubectl("exec", "-i", objects.TOOLBOX, "--", "python", "-c", _ASKING, input=authorities).strip()
 

@@ -82,7 +82,7 @@ class ChatClient(HttpClient):
             EmbedderBroken: the answer is too long, or has no text where the answer of a chat has it.
         """
         messages = [_turn("system", instruction), _turn("user", text)]
-        return await self._ask(messages, {"max_tokens": most_tokens}, _content)
+        return await self._complete(messages, {"max_tokens": most_tokens}, _content)
 
     async def first_token(
         self, instruction: str, examples: Sequence[tuple[str, str]], text: str
@@ -103,9 +103,9 @@ class ChatClient(HttpClient):
             messages += [_turn("user", asked), _turn("assistant", answered)]
         messages.append(_turn("user", text))
         wanted = {"max_tokens": 1, "logprobs": True, "top_logprobs": _TOKENS}
-        return await self._ask(messages, wanted, _first_token)
+        return await self._complete(messages, wanted, _first_token)
 
-    async def _ask(
+    async def _complete(
         self, messages: Sequence[Mapping[str, str]], wanted: Mapping[str, Any], read: Callable[[Any], T]
     ) -> T:
         body = {"model": self.model, "messages": messages, "temperature": 0, **wanted}

@@ -22,7 +22,7 @@ from memory_recall.search.result import Degraded
 from tests.support.voyage import voyage_client
 
 Answering = Callable[[asyncio.StreamWriter], Awaitable[None]]
-Ask = Callable[[str], Awaitable[object]]
+Call = Callable[[str], Awaitable[object]]
 
 
 @asynccontextmanager
@@ -107,7 +107,7 @@ async def ask_chat(url: str) -> object:
         return await client.complete("Say.", "q", most_tokens=3)
 
 
-ASKED = (ask_query, ask_documents, ask_scores, ask_models, ask_blocking, ask_hosted, ask_chat)
+CALLS = (ask_query, ask_documents, ask_scores, ask_models, ask_blocking, ask_hosted, ask_chat)
 HOSTILE = {
     "compressed": (body(gzip.compress(b'{"data":"' + b"0" * (1 << 20) + b'"}'), encoding=b"gzip"), "it is compressed"),
     "endless": (endless, "it has more than \\d+ bytes"),
@@ -120,23 +120,23 @@ HOSTILE = {
 @pytest.mark.promise("embedder-answers-bounded")
 @pytest.mark.finding("security S7")
 @pytest.mark.parametrize("hostile", HOSTILE)
-@pytest.mark.parametrize("ask", ASKED)
-async def test_an_answer_beyond_its_bounds_is_refused_by_every_client(ask: Ask, hostile: str) -> None:
+@pytest.mark.parametrize("call", CALLS)
+async def test_an_answer_beyond_its_bounds_is_refused_by_every_client(call: Call, hostile: str) -> None:
     """By its size before it is unpacked, and by its structure before it is parsed."""
     answer, reason = HOSTILE[hostile]
     async with served(answer) as url, asyncio.timeout(30):
         with pytest.raises(EmbedderBroken, match=reason):
-            await ask(url)
+            await call(url)
 
 
 @pytest.mark.finding("security S7")
-@pytest.mark.parametrize("ask", ASKED)
-async def test_every_client_asks_for_an_answer_that_is_not_compressed(ask: Ask) -> None:
+@pytest.mark.parametrize("call", CALLS)
+async def test_every_client_asks_for_an_answer_that_is_not_compressed(call: Call) -> None:
     """A server that compresses all the same is refused, so none is led into it."""
     heads: list[bytes] = []
     async with served(body(b"[]"), heads) as url:
         with pytest.raises(EmbedderBroken):
-            await ask(url)
+            await call(url)
     assert b"accept-encoding: identity\r\n" in heads[0].lower()
 
 
