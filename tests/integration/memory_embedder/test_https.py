@@ -15,7 +15,7 @@ import pytest
 from devcluster.node.pki import Authority
 from memory_recall import EmbedderClient
 from memory_recall.errors import EmbedderUnavailable
-from tests.integration.memory_embedder.served import Served
+from tests.integration.memory_embedder.served import Served, launch
 from tests.support.serving_pair import ServingFiles
 from tests.support.waiting import eventually
 
@@ -23,9 +23,9 @@ MODEL = "all-MiniLM-L6-v2"
 EXPIRY = "memory_embedder_certificate_expiry_timestamp_seconds"
 
 
-@pytest.fixture
-def files(tmp_path: Path) -> ServingFiles:
-    return ServingFiles(tmp_path / "tls")
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> ServingFiles:
+    return ServingFiles(tmp_path_factory.mktemp("tls") / "tls")
 
 
 @pytest.fixture
@@ -36,10 +36,16 @@ def authority(files: ServingFiles, tmp_path: Path) -> Path:
     return path
 
 
-@pytest.fixture
-def served(files: ServingFiles, start_server: Callable[..., Served]) -> Iterator[Served]:
-    """A server that listens on every address, so that one of them is none of the certificate's."""
-    return start_server("--host", "::", "--model", MODEL, *files.options)
+@pytest.fixture(scope="module")
+def served(f16_file: Path, files: ServingFiles, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A server that listens on every address, so that one of them is none of the certificate's.
+
+    The tests share it, and the last one ends it.
+    """
+    options = ("--contexts", "2", "--batch-tokens", "128", "--host", "::", "--model", MODEL, *files.options)
+    served = launch(f16_file, tmp_path_factory.mktemp("server") / "log", *options)
+    yield served
+    assert served.stop() == 0
 
 
 def trust(file: Path, *authorities: Authority) -> None:
@@ -137,9 +143,10 @@ async def test_certificates_and_their_authority_are_renewed_under_load_and_no_re
 
 
 def test_a_service_whose_key_does_not_fit_waits_for_one_that_does(
-    files: ServingFiles, start_server: Callable[..., Served]
+    start_server: Callable[..., Served], tmp_path: Path
 ) -> None:
     """It is not ready, says why, and needs no restart."""
+    files = ServingFiles(tmp_path / "tls")
     files.write(files.certificate.read_bytes(), Authority().server("localhost").key)
     served = start_server("--model", MODEL, *files.options)
     eventually(served.refusal, lambda code: code == "configuration", what="readiness names the certificate", poll=0.05)
@@ -163,8 +170,12 @@ async def test_sigterm_under_load_over_https_answers_every_request_that_was_acce
             answer = await asking.post("/v1/embeddings", json={"input": [f"load {number} {part}" for part in range(8)]})
             statuses.append(answer.status_code)
 
+    def logged() -> int:
+        return sum('"route": "/v1/embeddings"' in line for line in served.log.read_text().splitlines())
+
     async with httpx.AsyncClient(base_url=url(served), verify=files.client(), timeout=120) as asking:
         await asking.get("/v1/models")
+        before = await asyncio.to_thread(logged)
         tasks = [asyncio.create_task(ask(asking, number)) for number in range(40)]
         async with asyncio.timeout(60):
             while len(statuses) < 5:  # noqa: ASYNC110 -- answers come from another process
@@ -173,6 +184,5 @@ async def test_sigterm_under_load_over_https_answers_every_request_that_was_acce
         await asyncio.gather(*tasks)
     assert await asyncio.to_thread(served.process.wait, 60) == 0
     assert set(statuses) <= {200, 503}
-    log = served.log.read_text()
-    assert '"answered_everything": true' in log
-    assert len(statuses) == sum('"route": "/v1/embeddings"' in line for line in log.splitlines())
+    assert '"answered_everything": true' in served.log.read_text()
+    assert len(statuses) == logged() - before

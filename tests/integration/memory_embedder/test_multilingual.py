@@ -132,13 +132,28 @@ def test_a_text_that_fills_the_window_has_the_vector_of_the_wheels_engine(
     assert encoded[-1].tokens[-1] == encoded[0].tokens[-1]
 
 
+@pytest.fixture(scope="module")
+def asked_vectors(engine: LlamaEngine, computer: LlamaComputer) -> dict[str, Any]:
+    """Of each language's questions."""
+    return {language: embedded(engine, computer, PROFILE.query_prefix, texts) for language, texts in QUESTIONS.items()}
+
+
+@pytest.fixture(scope="module")
+def told_vectors(engine: LlamaEngine, computer: LlamaComputer) -> dict[str, Any]:
+    """Of each language's memories."""
+    return {
+        language: embedded(engine, computer, PROFILE.document_prefix, texts) for language, texts in MEMORIES.items()
+    }
+
+
+def embedded(engine: LlamaEngine, computer: LlamaComputer, prefix: str, texts: tuple[str, ...]) -> Any:
+    return computer.embed([engine.encode(prefix + text).tokens for text in texts])
+
+
 @pytest.mark.parametrize("asked", QUESTIONS)
 @pytest.mark.parametrize("told", MEMORIES)
 def test_a_question_of_one_language_is_nearest_to_its_answer_in_any_other(
-    engine: LlamaEngine, computer: LlamaComputer, asked: str, told: str
+    asked_vectors: dict[str, Any], told_vectors: dict[str, Any], asked: str, told: str
 ) -> None:
-    def embed(prefix: str, texts: tuple[str, ...]) -> Any:
-        return computer.embed([engine.encode(prefix + text).tokens for text in texts])
-
-    nearness = embed(PROFILE.query_prefix, QUESTIONS[asked]) @ embed(PROFILE.document_prefix, MEMORIES[told]).T
+    nearness = asked_vectors[asked] @ told_vectors[told].T
     assert nearness.argmax(axis=1).tolist() == [0, 1]
