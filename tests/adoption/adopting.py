@@ -15,12 +15,11 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import asyncpg
-from typer.testing import CliRunner
 
 from devcluster.settings import REPOSITORY
-from memory_recall.cli.app import create_app
 from memory_recall.errors import ExitCode
 from tests.support.bad_tables import BadTable
+from tests.support.invoked_command import invoke_memory
 from tests.support.ports import reserved_ports
 from tests.support.postgres_instance import APP_PASSWORD, APP_ROLE, PostgresInstance
 
@@ -140,7 +139,7 @@ def is_named_at_once(bad: BadTable, dsn: str) -> bool:
     """Create a table that cannot be adopted; return whether one look says everything that is wrong with it."""
     _execute(dsn, bad.create)
     settings = {"MEMORY_DATABASE_URL": dsn, "MEMORY_MODEL": "all-MiniLM-L6-v2"}
-    done = CliRunner().invoke(create_app(["adopt"]), ["adopt", "notes", *bad.options, "--json"], env=settings)
+    done = invoke_memory(["adopt", "notes", *bad.options, "--json"], settings)
     if done.exit_code != ExitCode.NEEDS_PERSON:
         return False
     plan = json.loads(done.stdout)

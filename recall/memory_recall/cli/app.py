@@ -58,14 +58,18 @@ def create_app(parts: Iterable[str] = PARTS) -> typer.Typer:
     return app
 
 
+def parts_of(command: str) -> Iterable[str]:
+    """Return the part that has this command, the first word of a command line, or all parts if none has it."""
+    return [part for part, commands in PARTS.items() if command in commands] or PARTS
+
+
 def main() -> None:
     """Run the command line. An unexpected error is reported without its message, which may hold memory text."""
     from memory_recall.cli.output import report_crash
 
     forbid_core_dumps()
     try:
-        command = sys.argv[1] if len(sys.argv) > 1 else ""
-        create_app([part for part, commands in PARTS.items() if command in commands] or PARTS)()
+        create_app(parts_of(sys.argv[1] if len(sys.argv) > 1 else ""))()
     except Exception as error:  # noqa: BLE001  (the last line of defence: the message of an unknown error may hold text)
         report_crash(error)
         raise SystemExit(ExitCode.FAILURE) from None

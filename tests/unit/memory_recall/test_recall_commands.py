@@ -7,14 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 from memory_recall.cli import reading
-from memory_recall.cli.app import create_app
 from memory_recall.search.query import RecallQuery
 from memory_recall.search.relevance import RelevanceBasis, RelevanceScale
 from memory_recall.search.result import Evidence, RecalledMemory, RecallResult, Timings
 from memory_recall.search.sql.visibility import EVERYONE, Everyone
+from tests.support.invoked_command import invoke_memory
 
 
 class OneMemory:
@@ -52,9 +51,9 @@ def test_what_did_not_fit_into_the_tokens_is_counted(recalls: Callable[[OneMemor
     memory.answer = {"left_out": 3}
     recalls(memory)
     command = ["recall", "x", "--everyone", "--max-tokens", "7"]
-    shown = CliRunner().invoke(create_app(), command)
+    shown = invoke_memory(command)
     assert "Left out: 3" in shown.stderr
-    assert json.loads(CliRunner().invoke(create_app(), [*command, "--json"]).stdout)["left_out"] == 3
+    assert json.loads(invoke_memory([*command, "--json"]).stdout)["left_out"] == 3
     assert [one.max_tokens for one in memory.asked] == [7, 7]
 
 
@@ -64,7 +63,7 @@ def test_brackets_in_memories_and_categories_are_shown_as_they_are(
 ) -> None:
     """The table's markup would swallow the one and fail on the other."""
     recalls(OneMemory(content=text, category=text))
-    shown = CliRunner().invoke(create_app(), ["recall", "anything", "--everyone"])
+    shown = invoke_memory(["recall", "anything", "--everyone"])
     assert shown.exit_code == 0
     assert shown.stdout.count(text) == 2
 
@@ -75,13 +74,13 @@ def test_the_least_relevance_is_a_level_or_a_number(
 ) -> None:
     memory = OneMemory()
     recalls(memory)
-    assert CliRunner().invoke(create_app(), ["recall", "x", "--everyone", "--least-relevance", given]).exit_code == 0
+    assert invoke_memory(["recall", "x", "--everyone", "--least-relevance", given]).exit_code == 0
     assert memory.asked[0].least_relevance == asked
 
 
 @pytest.mark.parametrize("given", ["often", "1.5", "nan", ""])
 def test_another_least_relevance_is_refused_with_what_there_is(given: str) -> None:
-    refused = CliRunner().invoke(create_app(), ["recall", "x", "--everyone", "--least-relevance", given])
+    refused = invoke_memory(["recall", "x", "--everyone", "--least-relevance", given])
     assert refused.exit_code == 1
     assert "everything, likely, certain" in refused.stderr
 
@@ -105,17 +104,17 @@ def test_what_was_held_back_is_said_or_why_nothing_was(
     memory.answer = {"relevance_basis": basis, "relevance_scale": scale, "held_back": held_back}
     recalls(memory)
     command = ["recall", "x", "--everyone", "--least-relevance", "likely", "--explain"]
-    result = CliRunner().invoke(create_app(), command)
+    result = invoke_memory(command)
     assert said in " ".join(result.stderr.split())
     assert ("usual cosine 0.23" in result.stderr) is (scale is not None)
-    printed = json.loads(CliRunner().invoke(create_app(), [*command, "--json"]).stdout)
+    printed = json.loads(invoke_memory([*command, "--json"]).stdout)
     assert (printed["held_back"], printed["relevance_basis"]) == (held_back, basis)
     assert ("relevance_scale" in printed) is (scale is not None)
 
 
 def test_a_recall_that_asked_for_no_relevance_shows_nothing_of_it(recalls: Callable[[OneMemory], None]) -> None:
     recalls(OneMemory())
-    printed = CliRunner().invoke(create_app(), ["recall", "x", "--everyone", "--json"]).stdout
+    printed = invoke_memory(["recall", "x", "--everyone", "--json"]).stdout
     assert "relevance" not in printed
     assert "held_back" not in printed
 
@@ -126,9 +125,9 @@ def test_only_where_the_graph_reached_a_memory_does_explain_show_its_score(
 ) -> None:
     """As a column of the table and as a field of the JSON; without a graph nothing of it shows."""
     recalls(OneMemory(graph_score=graph_score))
-    table = CliRunner().invoke(create_app(), ["recall", "x", "--everyone", "--explain"]).stdout
+    table = invoke_memory(["recall", "x", "--everyone", "--explain"]).stdout
     assert (graph_score is not None) is ("graph" in table) is ("0.75" in table)
-    printed = CliRunner().invoke(create_app(), ["recall", "x", "--everyone", "--explain", "--json"]).stdout
+    printed = invoke_memory(["recall", "x", "--everyone", "--explain", "--json"]).stdout
     (memory,) = json.loads(printed)["memories"]
     assert memory["evidence"].get("graph_score") == graph_score
     assert ("graph_score" in memory["evidence"]) is (graph_score is not None)
@@ -150,7 +149,7 @@ def test_a_query_can_come_from_standard_input(given: bytes, asked: str, recalls:
     """What is an argument shows in the list of processes and in the shell's history."""
     memory = OneMemory()
     recalls(memory)
-    shown = CliRunner().invoke(create_app(), ["recall", "-", "--user", "ana"], input=given)
+    shown = invoke_memory(["recall", "-", "--user", "ana"], given=given)
     assert shown.exit_code == 0, shown.output
     assert [query.text for query in memory.asked] == [asked]
 
@@ -172,7 +171,7 @@ def test_everybody_s_memories_are_searched_only_when_the_command_line_says_so(
     """A forgotten user is refused and does not stand for everybody."""
     memory = OneMemory()
     recalls(memory)
-    shown = CliRunner().invoke(create_app(), ["recall", "x", *options, "--json"])
+    shown = invoke_memory(["recall", "x", *options, "--json"])
     assert [query.user_id for query in memory.asked] == ([] if searched is None else [searched])
     assert ("InvalidInput" in shown.stderr) is (searched is None)
 
@@ -181,6 +180,6 @@ def test_everybody_s_memories_are_searched_only_when_the_command_line_says_so(
     ("options", "said"), [(("--limit", "5"), "--truncated"), (("--truncated", "--kube", "mem"), "--kube")]
 )
 def test_an_option_of_status_that_would_do_nothing_is_refused(options: tuple[str, ...], said: str) -> None:
-    refused = CliRunner().invoke(create_app(), ["status", *options])
+    refused = invoke_memory(["status", *options])
     assert refused.exit_code == 2
     assert said in refused.stderr

@@ -7,9 +7,7 @@ from typing import Any
 import httpx
 import pytest
 from fastapi import FastAPI
-from typer.testing import CliRunner
 
-from memory_recall.cli.app import create_app
 from memory_recall.contrib.fastapi import create_recall_router
 from memory_recall.contrib.sqlite import SqliteRecall
 from memory_recall.errors import InvalidInput
@@ -24,6 +22,7 @@ from memory_recall.search.sql.filters import Filters
 from memory_recall.search.sql.plan import RecallPlan
 from memory_recall.search.sql.visibility import Everyone
 from tests.integration.memory_recall.queries import make_query
+from tests.support.invoked_command import invoke_memory
 from tests.support.sqlite_schema import create_schema
 
 NAIVE = datetime(2026, 1, 1)  # noqa: DTZ001  (that it is refused is the claim)
@@ -166,7 +165,7 @@ async def test_the_router_answers_a_user_that_is_no_text_with_422() -> None:
 def test_the_command_line_refuses_a_wrong_option(option: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before it connects to anything."""
     monkeypatch.delenv("MEMORY_DATABASE_URL", raising=False)
-    answered = CliRunner().invoke(create_app(), ["recall", "x", "--everyone", option, value, "--json"])
+    answered = invoke_memory(["recall", "x", "--everyone", option, value, "--json"])
     assert answered.exit_code == 1
     assert "InvalidInput" in answered.stderr
     assert CANARY not in answered.stderr

@@ -8,14 +8,13 @@ from pathlib import Path
 
 import pytest
 from click.testing import Result
-from typer.testing import CliRunner
 
-from memory_recall.cli.app import create_app
 from memory_recall.contrib.sqlite import SqliteRecall
 from memory_recall.errors import InvalidInput
 from memory_recall.search.sql.filters import Filters
 from memory_recall.search.sql.visibility import Everyone
 from tests.integration.memory_recall.queries import make_query
+from tests.support.invoked_command import invoke_memory
 from tests.support.sqlite_schema import create_schema
 
 ROWS = [
@@ -212,7 +211,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def recall(*arguments: object) -> Result:
-    return CliRunner().invoke(create_app(), ["recall", *map(str, arguments)])
+    return invoke_memory(["recall", *map(str, arguments)])
 
 
 def test_a_file_is_searched_without_any_setting(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,9 +12,9 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 import yaml
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
-from memory_recall.cli.app import create_app
+from tests.support.invoked_command import invoke_memory
 
 OBJECT = "/apis/memory-index.dev/v1alpha1/namespaces/{}/memoryindexes/mem"
 EVENTS = "/api/v1/namespaces/{}/events"
@@ -92,7 +92,7 @@ def kubeconfig(api: ApiServer, tmp_path: Path) -> Path:
 
 
 def run(kubeconfig: Path, *arguments: str) -> Result:
-    return CliRunner().invoke(create_app(), ["status", "--kube", "mem", "--kubeconfig", str(kubeconfig), *arguments])
+    return invoke_memory(["status", "--kube", "mem", "--kubeconfig", str(kubeconfig), *arguments])
 
 
 def serve(api: ApiServer, body: dict[str, Any], namespace: str = "team") -> None:
@@ -207,6 +207,6 @@ def test_without_the_client_the_line_that_installs_it_is_named(
 
 
 def test_the_options_of_a_cluster_need_the_name_of_an_object() -> None:
-    done = CliRunner().invoke(create_app(), ["status", "--namespace", "team"])
+    done = invoke_memory(["status", "--namespace", "team"])
     assert done.exit_code == 2
     assert "--kube" in done.stderr

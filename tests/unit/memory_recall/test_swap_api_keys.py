@@ -4,9 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from memory_recall.cli.app import create_app
 from memory_recall.embedding import external_client
 from memory_recall.embedding.api_key import ApiKey
 from memory_recall.embedding.client import EmbedderClient
@@ -14,6 +12,7 @@ from memory_recall.schema.models_sql import RecordedModel
 from memory_recall.settings import EmbedderSettings, Settings
 from memory_recall.swap import service
 from memory_recall.swap.embedders import NextEmbedder, active_embedder, connector_of
+from tests.support.invoked_command import invoke_memory
 
 CONFIGURED, FOLLOWING = "http://a.one.svc:9000", "http://b.two.svc:9000"
 OURS, THEIRS = Path("configured-key"), Path("next-key")
@@ -87,11 +86,11 @@ def test_the_command_line_says_which_key_the_other_embedder_gets(
     monkeypatch.setenv("MEMORY_EMBEDDER_API_KEY_FILE", str(OURS))
     model = [] if command == "rollback" else ["--model", "m2"]
     gate = ["--without-gate"] if command == "start" else []
-    shown = CliRunner().invoke(create_app(), ["swap", command, *model, "--url", FOLLOWING, *gate, *options, "--json"])
+    shown = invoke_memory(["swap", command, *model, "--url", FOLLOWING, *gate, *options, "--json"])
     assert (shown.exit_code, given) == (0, [key]), shown.output
 
 
 def test_a_key_and_none_at_once_are_refused() -> None:
     options = ["--url", FOLLOWING, "--api-key-file", "k", "--without-api-key"]
-    shown = CliRunner().invoke(create_app(), ["swap", "start", "--model", "m2", "--without-gate", *options])
+    shown = invoke_memory(["swap", "start", "--model", "m2", "--without-gate", *options])
     assert shown.exit_code == 2

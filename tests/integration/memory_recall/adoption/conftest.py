@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
-from memory_recall.cli.app import create_app
 from tests.integration.conftest import Database
+from tests.support.invoked_command import invoke_memory
 
 
 @pytest.fixture
@@ -17,6 +17,6 @@ def adopt(database: Database, monkeypatch: pytest.MonkeyPatch) -> Callable[..., 
         monkeypatch.setenv(f"MEMORY_{name}", value)
 
     async def run(*arguments: str) -> Result:
-        return await asyncio.to_thread(CliRunner().invoke, create_app(["adopt"]), ["adopt", *arguments])
+        return await asyncio.to_thread(invoke_memory, ["adopt", *arguments])
 
     return run

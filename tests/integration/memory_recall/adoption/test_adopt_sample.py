@@ -6,11 +6,11 @@ from collections.abc import Awaitable, Callable
 
 import asyncpg
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
-from memory_recall.cli.app import create_app
 from memory_recall.schema.adoption import observations_sql
 from tests.integration.conftest import Database
+from tests.support.invoked_command import invoke_memory
 
 Run = Callable[..., Awaitable[Result]]
 CANARY = "kanarienvogel"
@@ -165,6 +165,6 @@ async def test_status_says_how_many_texts_are_in_scripts_beyond_the_model(databa
 async def status_of(table: str, *options: str) -> str:
     """Return what `memory status` prints of a table."""
     environment = {"MEMORY_TABLE": table}
-    done = await asyncio.to_thread(CliRunner().invoke, create_app(["status"]), ["status", *options], env=environment)
+    done = await asyncio.to_thread(invoke_memory, ["status", *options], environment)
     assert done.exit_code == 0, done.output
     return done.stdout

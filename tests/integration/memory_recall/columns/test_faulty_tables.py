@@ -5,15 +5,14 @@ import json
 from collections.abc import Callable
 
 import pytest
-from typer.testing import CliRunner
 
-from memory_recall.cli.app import create_app
 from memory_recall.errors import SchemaUnsupported
 from memory_recall.postgres.connection import DsnText
 from memory_recall.schema.migrate import MigrationRequest, migrate
 from memory_recall.schema.requirements.faults import messages
 from memory_recall.status import inspect
 from tests.integration.conftest import Database
+from tests.support.invoked_command import invoke_memory
 
 Requests = Callable[..., MigrationRequest]
 GENERATED = """
@@ -79,8 +78,7 @@ async def test_all_faults_are_named_and_nothing_is_changed(
     for name, value in {"DATABASE_URL": database.dsn, "TABLE": "notes"}.items():
         monkeypatch.setenv(f"MEMORY_{name}", value)
     for_people, shown = [
-        await asyncio.to_thread(CliRunner().invoke, create_app(), arguments)
-        for arguments in (["status"], ["status", "--json"])
+        await asyncio.to_thread(invoke_memory, arguments) for arguments in (["status"], ["status", "--json"])
     ]
     assert (for_people.exit_code, shown.exit_code) == (0, 0), (for_people.stderr, shown.stderr)
     assert named[0] in for_people.stdout

@@ -13,10 +13,8 @@ import asyncpg
 import httpx
 import pytest
 from fastapi import FastAPI
-from typer.testing import CliRunner
 
 from memory_recall import EVERYONE, Everyone, HybridRecall, InvalidInput, RecallOptions, RecallQuery
-from memory_recall.cli.app import create_app
 from memory_recall.contrib.curation.candidates_sql import read_frequencies, read_pairs
 from memory_recall.contrib.fastapi import create_recall_router
 from memory_recall.contrib.labelling.store import PostgresStore
@@ -30,6 +28,7 @@ from memory_recall.transfer.export_jsonl import exporting
 from memory_recall.transfer.import_jsonl import import_memories
 from tests.integration.conftest import CopyOf, Database, Fill
 from tests.integration.memory_recall.graph.workbench import fill
+from tests.support.invoked_command import invoke_memory
 
 PATH = "/api/memories/recall"
 
@@ -210,7 +209,7 @@ async def test_the_commands_show_owners_and_refuse_what_is_none(
     monkeypatch.setenv("MEMORY_DATABASE_URL", typed.database.dsn)
 
     async def memory(*arguments: str) -> Any:
-        return await asyncio.to_thread(CliRunner().invoke, create_app(), arguments)
+        return await asyncio.to_thread(invoke_memory, arguments)
 
     lexical = ("--mode", "lexical")
     found = json.loads((await memory("recall", "boiler", "--user", kind.respelled, *lexical, "--json")).stdout)

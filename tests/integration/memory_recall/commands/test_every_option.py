@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 from memory_recall.cli.app import create_app
 from memory_recall.postgres.connection import DsnText, connect
@@ -29,6 +29,7 @@ from tests.integration.memory_recall.swap.conftest import SwapBench, swaps
 from tests.integration.memory_recall.voyage_server import VoyageServer
 from tests.integration.memory_recall.workbench import DIMENSIONS, Workbench, until
 from tests.option_tree import options_given, options_of
+from tests.support.invoked_command import invoke_memory
 from tests.support.memory_command import run_memory
 from tests.support.sqlite_schema import create_schema
 from tests.unit.memory_recall.test_status_of_a_memory_index import ApiServer, api, kubeconfig, resource, serve
@@ -195,7 +196,7 @@ class Shell:
 
     def _invoke(self, words: list[str]) -> Result:
         answers = "what is there?\n" + "3\n" * 200
-        return CliRunner().invoke(create_app(), words, input=answers, env=self._environment)
+        return invoke_memory(words, self._environment, given=answers)
 
     async def _interrupted(self, words: list[str]) -> tuple[int | None, str, str]:
         """Run a command that would go on for ever in a process of its own, and interrupt it when it has begun.

@@ -14,11 +14,10 @@ from typing import Any
 import httpx
 import pytest
 from click.testing import Result
-from typer.testing import CliRunner
 
 from memory_recall.cli import page
-from memory_recall.cli.app import create_app
 from tests.integration.memory_recall.read_path.test_evaluate_command import TEXTS, fill
+from tests.support.invoked_command import invoke_memory
 
 ROOT = Path(__file__).parents[4]
 PAGE = ROOT / "docs" / "labelling.md"
@@ -27,7 +26,7 @@ SENSITIVE = "INSERT INTO memories (content, user_id, is_sensitive) VALUES ('%s a
 
 
 def memory(*arguments: str, given: str = "") -> Result:
-    return CliRunner().invoke(create_app(), arguments, input=given)
+    return invoke_memory(arguments, given=given)
 
 
 def documented() -> list[list[str]]:

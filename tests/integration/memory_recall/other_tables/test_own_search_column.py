@@ -9,10 +9,8 @@ from typing import Any
 
 import asyncpg
 import pytest
-from typer.testing import CliRunner
 
 from memory_recall import EVERYONE, HybridRecall, RecallOptions, RecallQuery
-from memory_recall.cli.app import create_app
 from memory_recall.indexing.companions.sweeping import sweep_hashes
 from memory_recall.indexing.words_sql import fill_words
 from memory_recall.postgres.connection import DsnText
@@ -25,6 +23,7 @@ from memory_recall.status import inspect
 from tests.integration.conftest import Database
 from tests.integration.memory_recall.fake_embedder import FakeEmbedder
 from tests.integration.memory_recall.workbench import Workbench
+from tests.support.invoked_command import invoke_memory
 
 TABLE = "CREATE TABLE notes (id bigint PRIMARY KEY GENERATED ALWAYS AS IDENTITY, content text)"
 GENERATED = "search_vector tsvector GENERATED ALWAYS AS (to_tsvector('simple', content)) STORED"
@@ -220,7 +219,7 @@ async def test_the_status_says_where_a_search_column_of_another_program_tells_wo
         assert (await inspect(connection, "notes")).words_keep_case is kept
     assert bool(await found(pool, "котел")) is not kept
     environment = {"MEMORY_DATABASE_URL": dsn_of_words(database), "MEMORY_TABLE": "notes"}
-    shown = await asyncio.to_thread(CliRunner(env=environment).invoke, create_app(), ["status"])
+    shown = await asyncio.to_thread(invoke_memory, ["status"], environment)
     assert shown.exit_code == 0, shown.stderr
     assert ("no small letters outside of ASCII" in shown.stdout) is kept
 

@@ -11,10 +11,8 @@ from uuid import UUID
 import httpx
 import pytest
 from fastapi import FastAPI
-from typer.testing import CliRunner
 
 from memory_recall import EVERYONE, Everyone, Filters, RecallQuery
-from memory_recall.cli.app import create_app
 from memory_recall.contrib.fastapi import create_recall_router
 from memory_recall.schema.columns.names import ColumnNames
 from memory_recall.search.sql.bm25 import CollectionStatistics
@@ -24,6 +22,7 @@ from tests.integration.memory_recall.other_tables.conftest import Store
 from tests.integration.memory_recall.read_path.links import enable_graph
 from tests.integration.memory_recall.read_path.splitting import Fetched, judged
 from tests.integration.memory_recall.read_path.vectors import axis
+from tests.support.invoked_command import invoke_memory
 
 STATISTICS = CollectionStatistics(rows=100_000, mean_length=5.0, mean_bytes=80.0)
 
@@ -239,8 +238,8 @@ async def test_the_router_and_the_command_line_name_memories_and_owners_as_texts
     monkeypatch.setenv("MEMORY_DATABASE_URL", store.database.dsn)
     monkeypatch.setenv("MEMORY_TABLE", store.shape.name)
     arguments = ["recall", "boiler", "--user", ana, "--mode", "lexical"]
-    shown = await asyncio.to_thread(CliRunner().invoke, create_app(), [*arguments, "--json"])
+    shown = await asyncio.to_thread(invoke_memory, [*arguments, "--json"])
     assert shown.exit_code == 0, shown.output
     assert [(one["id"], one["owner"]) for one in json.loads(shown.stdout)["memories"]] == [(own, ana)]
-    table = await asyncio.to_thread(CliRunner().invoke, create_app(), arguments)
+    table = await asyncio.to_thread(invoke_memory, arguments)
     assert own[:8] in table.stdout

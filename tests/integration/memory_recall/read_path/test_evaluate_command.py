@@ -7,15 +7,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from typer.testing import CliRunner
-
-from memory_recall.cli.app import create_app
 from memory_recall.hnsw.repair import build_index
 from memory_recall.postgres.connection import DsnText
 from memory_recall.search.fusion import Fusion
 from tests.integration.memory_recall.chat_server import ChatServer, said
 from tests.integration.memory_recall.fake_embedder import vector_of
 from tests.integration.memory_recall.workbench import INDEX
+from tests.support.invoked_command import invoke_memory
 from tests.support.memory_command import run_memory
 
 MEMORY = Path(sys.executable).with_name("memory")
@@ -39,7 +37,7 @@ async def run_installed(environment: dict[str, str], *arguments: str, stdin: str
 
 async def run_here(environment: dict[str, str], *arguments: str, stdin: str = "") -> tuple[int, str, str]:
     """Run a command in this process, in which a test may have replaced what takes long."""
-    done = await asyncio.to_thread(CliRunner().invoke, create_app(), arguments, input=stdin, env=environment)
+    done = await asyncio.to_thread(invoke_memory, arguments, environment, given=stdin)
     return done.exit_code, done.stdout, done.stderr
 
 
