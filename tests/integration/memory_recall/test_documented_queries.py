@@ -2,17 +2,16 @@
 
 from pathlib import Path
 
-import yaml
-
 from tests.integration.memory_recall.least_rights import least_rights
 from tests.integration.memory_recall.workbench import Workbench
+from tests.support.yaml_text import read_documents
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 
 
 def trigger() -> str:
     """Return the query by which KEDA tells whether a pod is wanted while there is none."""
-    shipped = yaml.safe_load_all((DOCS / "scaling" / "keda.yaml").read_text(encoding="utf-8"))
+    shipped = read_documents((DOCS / "scaling" / "keda.yaml").read_text(encoding="utf-8"))
     (scaled,) = (body for body in shipped if body["kind"] == "ScaledObject")
     (found,) = (entry for entry in scaled["spec"]["triggers"] if entry["type"] == "postgresql")
     return str(found["metadata"]["query"])

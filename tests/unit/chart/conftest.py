@@ -13,6 +13,7 @@ from pydantic import BaseModel
 from devcluster.building.binaries import Binaries
 from devcluster.progress import ConsoleReporter
 from devcluster.settings import Settings
+from tests.support.yaml_text import read_documents, read_yaml
 
 CHART = Path(__file__).parents[3] / "charts" / "memory-index"
 
@@ -51,7 +52,7 @@ def render_text(helm: Path) -> RenderText:
 @pytest.fixture(scope="session")
 def render(render_text: RenderText) -> Render:
     """The objects that the chart renders from some values, without the resource definition."""
-    return lambda values: [body for body in yaml.load_all(render_text(values), Loader=yaml.CSafeLoader) if body]
+    return lambda values: read_documents(render_text(values))
 
 
 @pytest.fixture(scope="session")
@@ -85,7 +86,7 @@ def everything(render: Render) -> Objects:
 @pytest.fixture(scope="session")
 def resource_definition() -> dict[str, Any]:
     """The MemoryIndex resource definition that the chart ships."""
-    return dict(yaml.load((CHART / "crds" / "memoryindexes.yaml").read_text(), Loader=yaml.CSafeLoader))
+    return dict(read_yaml((CHART / "crds" / "memoryindexes.yaml").read_text()))
 
 
 def setting_paths(model: type[BaseModel]) -> Iterator[str]:

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from docs.makers.references.chart import combinations, leaves
+from tests.support.yaml_text import read_yaml
 from tests.unit.chart.conftest import CHART
 
 COMBINATIONS = sorted((CHART / "ci").glob("*-values.yaml"))
@@ -30,8 +30,8 @@ def test_there_are_twenty_combinations_or_more() -> None:
 def test_together_they_set_every_value() -> None:
     """A value that no combination sets would reach no API server in a test."""
     schema = json.loads((CHART / "values.schema.json").read_text())
-    every = names(yaml.safe_load((CHART / "values.yaml").read_text()), schema)
-    files = [yaml.safe_load(file.read_text()) for file in COMBINATIONS]
+    every = names(read_yaml((CHART / "values.yaml").read_text()), schema)
+    files = [read_yaml(file.read_text()) for file in COMBINATIONS]
     assert every - {name for values in files for name in names(values, schema)} == set()
 
 

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
-import yaml
 from prometheus_client import CollectorRegistry
 
 from memory_embedder.scheduling.lanes import Lane
@@ -15,6 +14,7 @@ from memory_embedder.telemetry.metrics import QueueReading
 from memory_operator.controller.metrics import Metrics as OperatorMetrics
 from memory_recall.cli.workers import INDEX_MIN_RECALL
 from memory_recall.indexing.progress import WorkerMetrics
+from tests.support.yaml_text import read_yaml
 from tests.unit.chart.conftest import CHART
 
 Series = Mapping[str, frozenset[str]]
@@ -59,7 +59,7 @@ def dashboard_queries() -> Iterator[tuple[str, str]]:
 
 def alert_queries() -> Iterator[tuple[str, str]]:
     """Alert name and query."""
-    rules = yaml.safe_load((CHART / "files" / "alerts.yaml").read_text())
+    rules = read_yaml((CHART / "files" / "alerts.yaml").read_text())
     for rule in rules["groups"][0]["rules"]:
         yield rule["alert"], rule["expr"]
 

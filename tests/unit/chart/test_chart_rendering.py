@@ -12,6 +12,7 @@ from memory_operator.app import METRICS_PORT
 from memory_operator.reconcile.authorization.permissions import Permitted
 from memory_operator.resources.model_fetch import FetchRoute
 from memory_operator.settings import Settings
+from tests.support.yaml_text import read_documents, read_yaml
 from tests.unit.chart.conftest import CHART, Objects, Render, RenderText, setting_paths
 
 DIGEST = "sha256:" + "b2" * 32
@@ -135,7 +136,7 @@ def test_the_notes_name_each_image_that_no_registry_has(
 
 
 def test_images_follow_the_chart_version_by_default(render: Render) -> None:
-    version = yaml.safe_load((CHART / "Chart.yaml").read_text())["appVersion"]
+    version = read_yaml((CHART / "Chart.yaml").read_text())["appVersion"]
     assert environment(render({}))["MEMORY_OPERATOR_IMAGES_EMBEDDER"] == f"localhost/memory-embedder:{version}"
 
 
@@ -284,7 +285,7 @@ def test_pod_monitor_keeps_the_namespace_of_the_metric(render: Render) -> None:
 def test_both_kinds_of_prometheus_get_the_same_alerts(everything: Objects) -> None:
     (rule,) = of_kind(everything, "PrometheusRule")
     (file,) = [body for body in of_kind(everything, "ConfigMap") if body["metadata"]["name"].endswith("-alerts")]
-    assert yaml.safe_load(file["data"]["memory-index.rules.yaml"]) == rule["spec"]
+    assert read_yaml(file["data"]["memory-index.rules.yaml"]) == rule["spec"]
     assert all(
         {"summary", "description"} <= alert["annotations"].keys() for alert in rule["spec"]["groups"][0]["rules"]
     )
@@ -342,7 +343,7 @@ def test_a_name_that_yaml_reads_otherwise_stays_a_text(helm: Path, name: str) ->
     }
     command = [str(helm), "template", name, str(CHART), "--namespace", name, "--values", "-"]
     done = subprocess.run(command, input=yaml.safe_dump(values), capture_output=True, text=True, check=True)
-    objects = [body for body in yaml.safe_load_all(done.stdout) if body]
+    objects = read_documents(done.stdout)
     assert not [(body["kind"], path) for body in objects for path in other_than_texts(body)]
     service_account = pod(objects)["spec"]["serviceAccountName"]
     assert (service_account, pod(objects)["spec"]["priorityClassName"]) == (name, name)

@@ -5,10 +5,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
-import yaml
 
 from memory_operator.reconcile.authorization.permissions import Permitted
 from memory_operator.settings import Settings
+from tests.support.yaml_text import read_documents, read_yaml
 from tests.unit.chart.conftest import CHART, Refuse, RenderText
 
 # What the templates cannot do without.
@@ -126,7 +126,7 @@ def paths(values: Mapping[str, Any], above: str = "") -> Iterator[str]:
             yield from paths(value, f"{above}{name}.")
 
 
-@pytest.mark.parametrize("path", list(paths(yaml.safe_load((CHART / "values.yaml").read_text()))))
+@pytest.mark.parametrize("path", list(paths(read_yaml((CHART / "values.yaml").read_text()))))
 def test_a_key_without_a_value_is_refused_by_name_or_stands_for_nothing(
     render_text: RenderText, refuse: Refuse, monkeypatch: pytest.MonkeyPatch, path: str
 ) -> None:
@@ -135,7 +135,7 @@ def test_a_key_without_a_value_is_refused_by_name_or_stands_for_nothing(
     if path in REQUIRED:
         assert f"missing property '{path.rpartition('.')[2]}'" in refuse(values)
         return
-    objects = [body for body in yaml.safe_load_all(render_text(values)) if body]
+    objects = read_documents(render_text(values))
     (deployment,) = [body for body in objects if body["kind"] == "Deployment"]
     for variable in deployment["spec"]["template"]["spec"]["containers"][0]["env"]:
         monkeypatch.setenv(variable["name"], variable.get("value", "192.0.2.1"))  # a pod's kubelet sets the others

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.support.yaml_text import read_documents, read_yaml
 from tests.unit.chart.conftest import CHART, Objects, Refuse, Render
 
 NAME = "memory-index"
@@ -48,7 +49,7 @@ def run(helm: Path, *arguments: str, values: dict[str, Any] | None) -> str:
 def test_a_parents_condition_and_globals_pass(helm: Path, parent: Path, enabled: bool) -> None:
     """Helm passes both down, and the condition decides whether anything of ours is rendered."""
     values = {"global": GLOBAL, NAME: {"enabled": enabled}}
-    objects = [body for body in yaml.safe_load_all(run(helm, "template", str(parent), values=values)) if body]
+    objects = read_documents(run(helm, "template", str(parent), values=values))
     assert ("Deployment" in {body["kind"] for body in objects}) is enabled
     run(helm, "lint", str(parent), "--strict", "--quiet", values=values)
 
@@ -86,7 +87,7 @@ def test_the_documented_command_lists_every_image(helm: Path, tmp_path: Path, re
     path = f"{helm.parent}:/usr/bin:/bin"
     subprocess.run(["bash", "-euo", "pipefail", "-c", command], cwd=tmp_path, env={"PATH": path}, check=True)
     listed = (tmp_path / "images.txt").read_text().split()
-    assert set(listed) == set(images(render(yaml.safe_load(values.read_text()))))
+    assert set(listed) == set(images(render(read_yaml(values.read_text()))))
     assert [image.split("/")[0] for image in listed] == ["mirror.home.example:5000"] * 2
 
 

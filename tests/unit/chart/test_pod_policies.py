@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
+from tests.support.yaml_text import read_documents, read_yaml
 from tests.unit.chart.conftest import CHART, Objects, Render
 
 GOLDEN = Path(__file__).parents[1] / "memory_operator" / "golden"
@@ -21,7 +21,7 @@ Workload = dict[str, Any]
 GOLDEN_WORKLOADS = [
     body
     for path in sorted(GOLDEN.glob("*.yaml"))
-    for loaded in [yaml.safe_load(path.read_text())]
+    for loaded in [read_yaml(path.read_text())]
     for body in (loaded if isinstance(loaded, list) else [loaded])
     if body["kind"] in {"Deployment", "Job"}
 ]
@@ -77,7 +77,7 @@ def test_users_and_groups_are_left_to_a_cluster_that_assigns_them(
         *(f"--api-versions={v}" for v in api_versions),
     ]
     done = subprocess.run([helm, "template", CHART, *flags], capture_output=True, text=True, check=True)
-    (deployment,) = (body for body in yaml.safe_load_all(done.stdout) if body and body["kind"] == "Deployment")
+    (deployment,) = (body for body in read_documents(done.stdout) if body["kind"] == "Deployment")
     security = pod(deployment)["securityContext"]
     assert [field in security for field in ("runAsUser", "runAsGroup", "fsGroup")] == [fixed] * 3
     assert security["runAsNonRoot"] is True

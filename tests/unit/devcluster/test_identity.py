@@ -5,7 +5,6 @@ import stat
 from pathlib import Path
 
 import pytest
-import yaml
 from cryptography import x509
 from cryptography.x509.oid import NameOID
 
@@ -13,6 +12,7 @@ from devcluster import kubeconfig
 from devcluster.errors import DevclusterError
 from devcluster.node import pki
 from devcluster.node.layout import FRONT_PROXY
+from tests.support.yaml_text import read_yaml
 
 
 def test_clients_carry_user_and_group_and_are_signed_by_the_authority() -> None:
@@ -56,7 +56,7 @@ def test_a_kubeconfig_stands_alone_and_only_its_owner_reads_it(tmp_path: Path) -
     kubeconfig.write_private(path, text)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert kubeconfig.current_context(path) == "c"
-    content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    content = read_yaml(path.read_text(encoding="utf-8"))
     assert base64.b64decode(content["users"][0]["user"]["client-key-data"]) == b"k"
 
 

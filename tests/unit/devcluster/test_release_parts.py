@@ -7,7 +7,6 @@ import tarfile
 from pathlib import Path
 
 import pytest
-import yaml
 
 from devcluster.errors import DevclusterError
 from devcluster.images.archives import ImageConfig, write_archive
@@ -19,6 +18,7 @@ from devcluster.release.rebuilding import differing_files, files_of_image
 from devcluster.release.source import Source, read_notes, read_source
 from devcluster.release.version import read_version
 from devcluster.settings import REPOSITORY
+from tests.support.yaml_text import read_yaml
 
 COMMIT = "c0ffee" * 6 + "abcd"
 OPERATOR = Artifact("memory-operator", "r.example/m/memory-operator:1.2.3", "sha256:aa", "index")
@@ -42,7 +42,7 @@ def test_the_charts_values_name_both_images_by_digest_and_are_else_unchanged() -
         "localhost/memory-operator": "r.example/o@sha256:aa",
         "localhost/memory-embedder": "r.example/e@sha256:bb",
     }
-    before, after = yaml.safe_load(text), yaml.safe_load(with_images(text, images))
+    before, after = read_yaml(text), read_yaml(with_images(text, images))
     for name, repository, digest in (
         ("operator", "r.example/o", "sha256:aa"),
         ("embedder", "r.example/e", "sha256:bb"),
@@ -128,7 +128,7 @@ def test_files_of_two_images_that_differ_in_content_or_mode_are_named(tmp_path: 
 
 
 def test_the_workflow_calls_the_command_and_nothing_else() -> None:
-    workflow = yaml.safe_load((REPOSITORY / ".github" / "workflows" / "release.yaml").read_text())
+    workflow = read_yaml((REPOSITORY / ".github" / "workflows" / "release.yaml").read_text())
     steps = workflow["jobs"]["release"]["steps"]
     commands = [step["run"] for step in steps if "run" in step]
     assert [command.split()[:2] for command in commands] == [["make", "release"]]

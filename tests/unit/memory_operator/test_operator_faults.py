@@ -6,7 +6,6 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-import yaml
 
 from memory_operator.api.conditions import GRACE_PERIOD
 from memory_operator.api.reasons import Reason
@@ -24,6 +23,7 @@ from memory_operator.resources import embedder
 from memory_operator.resources.cnpg import DatabaseObject
 from memory_recall.schema.requirements.unique_ids import id_faults
 from memory_recall.status import NO_INDEX, RowCounts
+from tests.support.yaml_text import read_yaml
 from tests.unit.memory_operator.conftest import EMPTY, FULL, HOSTED, START, VALID_INDEX, World, condition
 
 HEALTHY = ClusterFacts("dbaas", "pg", phase=object_facts.HEALTHY_PHASE)
@@ -149,7 +149,7 @@ def test_where_the_image_has_no_pgvector_both_ways_to_it_are_named_with_the_line
     assert "Set the Cluster's spec.imageName to an image that contains pgvector" in message
     lines = re.search(r"Postgres 18 or later .*?: (spec: \{.*\}\})", message)
     assert lines is not None
-    (extension,) = yaml.safe_load(lines[1])["spec"]["postgresql"]["extensions"]
+    (extension,) = read_yaml(lines[1])["spec"]["postgresql"]["extensions"]
     assert extension["name"] == "pgvector"
     assert "pgvector 0.8.4 or later" in extension["image"]["reference"]
 

@@ -18,6 +18,7 @@ from memory_operator.api.embedder import CaConfigMap
 from memory_operator.resources import cnpg, embedder, model_fetch, workers
 from memory_operator.resources.embedder_ca import embedder_ca_config_map
 from memory_operator.resources.network_policies import embedder_policy, fetch_policy, worker_policy
+from tests.support.yaml_text import read_yaml
 from tests.unit.memory_operator.conftest import World, deep_update
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -93,7 +94,7 @@ def test_objects_equal_their_golden_files(world: World, name: str) -> None:
     path = GOLDEN / f"{name}.yaml"
     if os.environ.get("UPDATE_GOLDEN"):
         path.write_text(yaml.safe_dump(plain, sort_keys=False, width=120), encoding="utf-8")
-    assert plain == yaml.safe_load(path.read_text(encoding="utf-8"))
+    assert plain == read_yaml(path.read_text(encoding="utf-8"))
 
 
 def pod_spec(manifest: Any) -> Any:

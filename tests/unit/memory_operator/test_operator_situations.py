@@ -5,13 +5,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-import yaml
 
 from memory_operator.api.conditions import by_type
 from memory_operator.api.spec import Manifest
 from tests.support.gitops import kstatus
 from tests.support.gitops.health import ARGO_CD, FLUX, WAITS_FROM_CHOICE, argo_cd, flux
 from tests.support.gitops.kstatus import Kstatus
+from tests.support.yaml_text import read_yaml
 from tests.unit.chart.conftest import CHART
 from tests.unit.memory_operator.situation_table import SITUATIONS
 from tests.unit.memory_operator.situations import Situation, unplanned
@@ -118,5 +118,5 @@ def test_flux_waits_for_an_object_whose_status_is_empty() -> None:
 
 
 def test_flux_is_told_the_kind_of_the_definition() -> None:
-    spec = yaml.safe_load((CHART / "crds" / "memoryindexes.yaml").read_text(encoding="utf-8"))["spec"]
+    spec = read_yaml((CHART / "crds" / "memoryindexes.yaml").read_text(encoding="utf-8"))["spec"]
     assert (FLUX["apiVersion"], FLUX["kind"]) == (f"{spec['group']}/v1alpha1", spec["names"]["kind"])

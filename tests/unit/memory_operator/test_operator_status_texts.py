@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from memory_operator.api.conditions import MESSAGE_LIMIT
 from memory_operator.api.reasons import Reason
@@ -17,6 +16,7 @@ from memory_operator.reconcile.facts import DeploymentFacts, EmbedderLoad, Probl
 from memory_operator.reconcile.status import LONGEST_TEXTS
 from memory_operator.resources.events import Event, event_manifest, memory_index
 from memory_recall.status import RowCounts
+from tests.support.yaml_text import read_yaml
 from tests.unit.memory_operator.conftest import FULL, HOSTED, Cluster, World
 from tests.unit.memory_operator.test_operator_controller import Bench, bench
 from tests.unit.memory_operator.test_operator_reporting import refuse_reads
@@ -118,7 +118,7 @@ def test_an_event_is_one_line_without_control_characters(world: World) -> None:
 @pytest.mark.finding("security L2")
 def test_the_texts_of_the_status_are_as_long_as_their_fields_in_the_definition() -> None:
     (path,) = Path("charts/memory-index/crds").glob("*.yaml")
-    (version,) = yaml.safe_load(path.read_text(encoding="utf-8"))["spec"]["versions"]
+    (version,) = read_yaml(path.read_text(encoding="utf-8"))["spec"]["versions"]
     status = version["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"]
     sections = [field["properties"] for field in status.values() if field["type"] == "object"]
     texts = {name: field["maxLength"] for one in sections for name, field in one.items() if field["type"] == "string"}
@@ -147,7 +147,7 @@ def bad_advice(remedy: str, messages: Sequence[str]) -> list[str]:
 
 
 def test_no_remedy_tells_to_change_a_field_that_the_definition_makes_immutable() -> None:
-    messages = list(rule_messages(yaml.safe_load(DEFINITION.read_text(encoding="utf-8"))))
+    messages = list(rule_messages(read_yaml(DEFINITION.read_text(encoding="utf-8"))))
     assert {reason: found for reason in Reason if (found := bad_advice(reason.remedy, messages))} == {}
     assert bad_advice("Add it, or name another table.", messages) == ["database.table"]
     assert bad_advice("Create it, or correct spec.database.cluster.", messages) == ["database.cluster"]

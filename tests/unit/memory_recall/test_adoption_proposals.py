@@ -4,7 +4,6 @@ import re
 from pathlib import Path
 
 import pytest
-import yaml
 
 from memory_recall.embedding.profiles import PROFILES
 from memory_recall.errors import InvalidConfiguration
@@ -18,6 +17,7 @@ from memory_recall.schema.adoption.observations import DocumentKey, NumberRange,
 from memory_recall.schema.adoption.proposal import Given, Proposal, propose
 from memory_recall.schema.adoption.settings_output import object_name, yaml_lines
 from memory_recall.schema.table import MemoryTable
+from tests.support.yaml_text import read_yaml
 
 pytestmark = pytest.mark.finding("database F6")
 DEFINITION = Path(__file__).parents[3] / "charts" / "memory-index" / "crds" / "memoryindexes.yaml"
@@ -200,7 +200,7 @@ def test_a_column_of_the_usual_name_that_cannot_hold_our_vectors_is_left_to_its_
     ],
 )  # fmt: skip
 def test_the_definition_takes_the_name_that_is_proposed_for_the_object(table_name: str, expected: str) -> None:
-    (version,) = yaml.safe_load(DEFINITION.read_text())["spec"]["versions"]
+    (version,) = read_yaml(DEFINITION.read_text())["spec"]["versions"]
     (rule,) = [one["rule"] for one in version["schema"]["openAPIV3Schema"]["x-kubernetes-validations"]]
     longest, pattern = re.findall(r"size\(\) <= (\d+) && self\.metadata\.name\.matches\('(.+)'\)", rule)[0]
     name = object_name(table_name)

@@ -5,14 +5,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from pymdownx.slugs import slugify
 
 from devcluster.settings import REPOSITORY
+from tests.support.yaml_text import read_yaml
 from tests.unit.chart.conftest import CHART
 
 RUNBOOKS = REPOSITORY / "docs" / "runbooks" / "README.md"
-RULES: list[dict[str, Any]] = yaml.safe_load((CHART / "files" / "alerts.yaml").read_text())["groups"][0]["rules"]
+RULES: list[dict[str, Any]] = read_yaml((CHART / "files" / "alerts.yaml").read_text())["groups"][0]["rules"]
 ROW = re.compile(r"^\| `(Memory\w+)` \| \[[^\]]+\]\(([^)]+)\) \| `kubectl [^`]+` \|$", re.MULTILINE)
 
 

@@ -6,10 +6,10 @@ import re
 from pathlib import Path
 
 import pytest
-import yaml
 
 import memory_recall
 from tests.client.change import MOST_LINES, PATCH, copy_client, read_change
+from tests.support.yaml_text import read_yaml
 
 ROOT = Path(__file__).parents[3]
 CLIENT = os.environ.get("CLIENT")
@@ -55,7 +55,7 @@ def test_the_dockerfile_takes_files_that_are_in_the_build_context() -> None:
 
 def test_the_index_of_the_example_replaces_the_api_s_empty_column() -> None:
     """By the field that allows it, in the namespace and database that the pages name."""
-    index = yaml.safe_load((PATCH.parent / "memoryindex.yaml").read_text())
+    index = read_yaml((PATCH.parent / "memoryindex.yaml").read_text())
     assert index["spec"]["database"]["existingVectors"] == "Discard"
 
 

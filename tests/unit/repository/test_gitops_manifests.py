@@ -4,21 +4,21 @@ import json
 from typing import Any
 
 import pytest
-import yaml
 
+from tests.support.yaml_text import read_documents, read_yaml
 from tests.unit.repository.test_layout import ROOT
 
 SHIPPED = ROOT / "docs" / "gitops"
 
 
 def of_kind(file: str, kind: str) -> list[dict[str, Any]]:
-    return [body for body in yaml.safe_load_all((SHIPPED / file).read_text()) if body["kind"] == kind]
+    return [body for body in read_documents((SHIPPED / file).read_text()) if body["kind"] == kind]
 
 
 def test_flux_waits_by_the_shipped_health_rules() -> None:
     """The Kustomization carries the rules that are tested against every situation."""
     (kustomization,) = of_kind("flux.yaml", "Kustomization")
-    rules = yaml.safe_load((SHIPPED / "flux-health.yaml").read_text())
+    rules = read_yaml((SHIPPED / "flux-health.yaml").read_text())
     assert {name: kustomization["spec"][name] for name in rules} == rules
 
 
@@ -49,7 +49,7 @@ def test_argo_cd_applies_the_operator_first_and_on_the_server() -> None:
 
 def test_argo_cd_neither_prunes_the_definition_nor_deletes_it_with_the_operator() -> None:
     """It renders crds/ as any other folder of a chart, and with the definition every MemoryIndex would go."""
-    definition = yaml.safe_load((ROOT / "charts" / "memory-index" / "crds" / "memoryindexes.yaml").read_text())
+    definition = read_yaml((ROOT / "charts" / "memory-index" / "crds" / "memoryindexes.yaml").read_text())
     options = definition["metadata"]["annotations"]["argocd.argoproj.io/sync-options"]
     assert set(options.split(",")) == {"Prune=false", "Delete=false"}
 

@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
-from jsonschema import Draft202012Validator
 
 from tests.delivery.pages import read_page
+from tests.support.yaml_text import read_documents, read_yaml
 
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs" / "runbooks" / "gpu-lost.md"
@@ -55,7 +54,7 @@ elif "jsonpath={.status.embedder.device}" in words:
 EXAMPLES = {
     path.stem: body["spec"]["embedder"]
     for path in sorted((ROOT / "examples").rglob("*.yaml"))
-    for body in yaml.safe_load_all(path.read_text())
+    for body in read_documents(path.read_text())
     if body and body.get("kind") == "MemoryIndex" and "nvidia.com/gpu" in json.dumps(body["spec"].get("embedder", {}))
 }
 EMBEDDERS: dict[str, dict[str, Any]] = {
@@ -108,7 +107,9 @@ def test_nothing_of_the_gpu_is_left_and_all_of_it_comes_back(name: str, tmp_path
 @pytest.mark.parametrize("name", EMBEDDERS)
 def test_the_definition_describes_what_the_page_makes(name: str, tmp_path: Path) -> None:
     """Types, names and bounds; the rule about gpuMemory is held by the test above."""
-    (version,) = yaml.safe_load(DEFINITION.read_text())["spec"]["versions"]
+    from jsonschema import Draft202012Validator  # takes more than a second, and every worker reads this file
+
+    (version,) = read_yaml(DEFINITION.read_text())["spec"]["versions"]
     schema = version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["embedder"]
     for embedder in followed(EMBEDDERS[name], tmp_path):
         assert embedder.keys() <= schema["properties"].keys()

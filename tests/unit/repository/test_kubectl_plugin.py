@@ -10,8 +10,8 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-import yaml
 
+from tests.support.yaml_text import read_yaml
 from tests.unit.repository.test_layout import ROOT
 
 KREW = ROOT / "tools" / "krew"
@@ -31,7 +31,7 @@ def packing() -> ModuleType:
 
 @pytest.fixture(scope="module")
 def manifest() -> dict[str, Any]:
-    return dict(yaml.safe_load((KREW / "memory-index.yaml").read_text()))
+    return dict(read_yaml((KREW / "memory-index.yaml").read_text()))
 
 
 def test_the_manifest_names_the_digest_of_what_is_packed(packing: ModuleType) -> None:

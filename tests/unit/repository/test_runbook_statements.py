@@ -6,11 +6,11 @@ import subprocess
 from pathlib import Path
 
 import pytest
-import yaml
 
 from memory_recall.schema.claims_sql import TableClaim
 from tests.delivery.pages import Page, read_page
 from tests.support.documents import ROOT
+from tests.support.yaml_text import read_yaml
 
 PAGES = {
     path.stem: read_page(path)
@@ -79,7 +79,7 @@ def test_the_restored_cluster_names_its_database_and_owner_so_that_its_own_secre
     """Without both, CloudNativePG writes `<cluster>-app` for an empty database `app`."""
     restore = PAGES["restore"]
     (cluster,) = re.findall(r"^```yaml\n(.*?)^```$", restore.path.read_text(), re.MULTILINE | re.DOTALL)
-    recovery = yaml.safe_load(cluster)["spec"]["bootstrap"]["recovery"]
+    recovery = read_yaml(cluster)["spec"]["bootstrap"]["recovery"]
     assert recovery["owner"]
     assert f"DATABASE={recovery['database']}\n" in restore.assignments
 

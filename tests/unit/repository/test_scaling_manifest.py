@@ -2,15 +2,14 @@
 
 from typing import Any
 
-import yaml
-
 from memory_operator.api.embedder import COMPONENT
 from memory_operator.api.spec import parse
 from memory_operator.resources.common import selector
 from memory_operator.resources.embedder import PROBE_PORT
+from tests.support.yaml_text import read_documents, read_yaml
 from tests.unit.repository.test_layout import ROOT
 
-SHIPPED = list(yaml.safe_load_all((ROOT / "docs" / "scaling" / "keda.yaml").read_text()))
+SHIPPED = read_documents((ROOT / "docs" / "scaling" / "keda.yaml").read_text())
 
 
 def of_kind(kind: str) -> dict[str, Any]:
@@ -20,7 +19,7 @@ def of_kind(kind: str) -> dict[str, Any]:
 
 def test_the_service_finds_the_embedder_pods_and_their_metrics() -> None:
     """A Service with other labels or another port would have KEDA see an empty queue for ever."""
-    manifest = yaml.safe_load((ROOT / "examples" / "claude-memory.yaml").read_text())
+    manifest = read_yaml((ROOT / "examples" / "claude-memory.yaml").read_text())
     manifest["metadata"] |= {"uid": "u", "creationTimestamp": "2026-11-28T00:00:00Z"}
     index = parse(manifest)
     service = of_kind("Service")
@@ -40,5 +39,5 @@ def test_the_metric_is_one_of_the_embedder() -> None:
 
 def test_the_deployment_is_the_embedder_of_the_index() -> None:
     """KEDA scales the Deployment whose number of pods the operator leaves alone under `scaling: External`."""
-    index = yaml.safe_load((ROOT / "examples" / "claude-memory.yaml").read_text())
+    index = read_yaml((ROOT / "examples" / "claude-memory.yaml").read_text())
     assert of_kind("ScaledObject")["spec"]["scaleTargetRef"]["name"] == f"{index['metadata']['name']}-{COMPONENT}"

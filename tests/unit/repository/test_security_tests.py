@@ -6,9 +6,9 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-import yaml
 
 from docs.makers.references.security import TESTS, Attacker, Marker, attackers, markers, page, reviews
+from tests.support.yaml_text import read_yaml
 from tests.unit.repository.test_layout import ROOT
 
 PROMISES = {promise.key for attacker in attackers() for promise in attacker.promises}
@@ -97,4 +97,4 @@ def test_the_installation_page_begins_with_named_namespaces() -> None:
     page = (ROOT / "docs" / "install.md").read_text().split("\n## With helm\n")[1]
     first = FIRST_VALUES.search(page)
     assert first is not None
-    assert yaml.safe_load(first[1])["watchNamespaces"]
+    assert read_yaml(first[1])["watchNamespaces"]
