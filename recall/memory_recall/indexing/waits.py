@@ -11,8 +11,8 @@ LONGEST_ATTEMPT_SECONDS = 180.0  # more than an attempt and the pause before it,
 class Waits:
     """The waits that have not ended. One thread changes them, and any thread may read them.
 
-    A wait counts only as long as its attempts go on failing: one that succeeds may be work of an hour, and only its end
-    ends the wait.
+    A wait counts until it ends, and no longer than three minutes after its last failed attempt: an attempt that
+    succeeds may be work of an hour, which ends the wait only when it is done.
     """
 
     def __init__(self) -> None:

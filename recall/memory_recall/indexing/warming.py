@@ -34,20 +34,25 @@ class ReadInto(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CacheSettings:
-    """Settings of the server in bytes."""
+    """Settings of the server in bytes, and whether `effective_cache_size` is set, not Postgres's default."""
 
     block_size: int
     shared_buffers: int
     effective_cache_size: int
+    cache_size_is_set: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """An index or a table by its OID, the number of its blocks, and whether it is an index of vectors."""
+    """An index or a table by its OID, the number of its blocks, and what it is.
+
+    `of_vectors` says that it is an index of vectors, `beside_rows` that it holds what is stored beside the rows.
+    """
 
     oid: int
     blocks: int
     of_vectors: bool = False
+    beside_rows: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,12 +103,15 @@ def portions(relations: Sequence[Relation], settings: CacheSettings, *, blocks: 
     """Return what is read, in this order, in portions of at most `blocks` blocks.
 
     The relations are read in the order given, until what memory can be assumed is full; of the one that does not fit,
-    the beginning is read.
+    the beginning is read. What is stored beside the rows is left out where nobody has said how much memory there is:
+    if there is less than Postgres assumes, it would push out what was read before.
     """
     left = int(settings.effective_cache_size * _SHARE_OF_CACHE) // settings.block_size
     buffers = int(settings.shared_buffers * _SHARE_OF_BUFFERS) // settings.block_size
     chosen: list[Portion] = []
     for one in relations:
+        if one.beside_rows and not settings.cache_size_is_set:
+            continue
         wanted = min(one.blocks, left)
         left -= wanted
         fits = wanted <= buffers

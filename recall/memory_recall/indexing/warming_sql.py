@@ -62,7 +62,8 @@ async def read_settings(connection: Connection) -> CacheSettings:
         row = await connection.fetchrow(
             "SELECT current_setting('block_size')::int AS block_size, "
             "pg_size_bytes(current_setting('shared_buffers')) AS shared_buffers, "
-            "pg_size_bytes(current_setting('effective_cache_size')) AS effective_cache_size"
+            "pg_size_bytes(current_setting('effective_cache_size')) AS effective_cache_size, "
+            "(SELECT source <> 'default' FROM pg_settings WHERE name = 'effective_cache_size') AS cache_size_is_set"
         )
     assert row is not None  # noqa: S101  (a SELECT without FROM yields one row)
     return CacheSettings(**dict(row))
@@ -82,7 +83,8 @@ async def searched_relations(connection: Connection, table: MemoryTable) -> list
                   UNION ALL SELECT inhrelid FROM pg_inherits WHERE inhparent = to_regclass($1)::oid),
         beside AS (SELECT i.indexrelid, i.indrelid FROM parts JOIN pg_class c ON c.oid = parts.oid
                      JOIN pg_index i ON i.indrelid = c.reltoastrelid
-                    WHERE pg_relation_size(i.indrelid) > 0 AND has_table_privilege(i.indrelid, 'SELECT')),
+                    WHERE i.indisvalid AND pg_relation_size(i.indrelid) > 0
+                      AND has_table_privilege(i.indrelid, 'SELECT')),
         searched (place, oid) AS (
           SELECT 1, oid FROM vectors
           UNION ALL SELECT 1, inhrelid FROM pg_inherits WHERE inhparent = (SELECT oid FROM vectors)
@@ -90,7 +92,7 @@ async def searched_relations(connection: Connection, table: MemoryTable) -> list
           UNION ALL SELECT 3, oid FROM parts
           UNION ALL SELECT 4, beside.indexrelid FROM beside
           UNION ALL SELECT 5, beside.indrelid FROM beside)
-        SELECT c.oid, s.place = 1 AS of_vectors,
+        SELECT c.oid, s.place = 1 AS of_vectors, s.place > 3 AS beside_rows,
                pg_relation_size(c.oid) / current_setting('block_size')::int AS blocks
           FROM searched s JOIN pg_class c ON c.oid = s.oid WHERE c.relkind IN ('i', 'r', 't')
          ORDER BY s.place, pg_stat_get_numscans(c.oid) DESC, c.oid

@@ -65,6 +65,7 @@ async def fill_standby(
         filler = _Filler(reader, writer, directory, plan, NextModelProgress(progress), stop)
         while not stop.is_set():
             rest = await filler.fill()
+            progress.wait_ended(Awaited.NEXT_MODEL)
             await sleep_unless(stop, idle_seconds if rest is None else rest)
 
 

@@ -38,6 +38,9 @@ GRANT SELECT ON public.prewarmed TO PUBLIC;
 LONG_TEXT = """
 UPDATE memories SET content = (SELECT string_agg(md5(n::text), '') FROM generate_series(1, 900) n) WHERE id = 1
 """
+CACHE_SIZE = """
+DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET effective_cache_size = 524288', current_database()); END $$
+"""
 IN_CATALOG = """
 INSERT INTO pg_extension (oid, extname, extowner, extnamespace, extrelocatable, extversion)
 VALUES (99999, 'pg_prewarm', 10, 'public'::regnamespace, true, '1.2')
@@ -119,7 +122,7 @@ async def test_the_vector_index_is_read_first_then_that_of_words_then_the_table_
     await indexed(bench)
     await bench.execute(LONG_TEXT)
     beside = await bench.value("SELECT reltoastrelid::regclass::text FROM pg_class WHERE relname = 'memories'")
-    await as_superuser(bench, STAND_IN, IN_CATALOG)
+    await as_superuser(bench, STAND_IN, IN_CATALOG, CACHE_SIZE)
     async with warming_of(bench) as running:
         found = await running.until_complete()
         assert found.read_ahead is not None

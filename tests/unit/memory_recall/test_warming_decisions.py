@@ -1,5 +1,7 @@
 """What is read ahead after a start of the database server, decided without a database."""
 
+from dataclasses import replace
+
 import pytest
 
 from memory_recall.indexing.warming import (
@@ -41,6 +43,16 @@ def test_what_exceeds_half_of_the_servers_buffers_is_read_into_the_kernels_cache
     """A smaller relation after it still fits into them."""
     found = portions([Relation(7, 5001), Relation(8, 3000), Relation(9, 2001)], ROOMY, blocks=10_000)
     assert [one.into for one in found] == [ReadInto.KERNEL, ReadInto.BUFFERS, ReadInto.KERNEL]
+
+
+@pytest.mark.parametrize(("is_set", "read"), [(True, [7, 8]), (False, [7])])
+def test_what_is_beside_the_rows_is_read_only_where_somebody_has_said_how_much_memory_there_is(
+    is_set: bool, read: list[int]
+) -> None:
+    """Postgres assumes 4 GB, of which a container may have a quarter."""
+    settings = replace(ROOMY, cache_size_is_set=is_set)
+    found = portions([Relation(7, 10), Relation(8, 10, beside_rows=True)], settings, blocks=1000)
+    assert [one.oid for one in found] == read
 
 
 @pytest.mark.parametrize(("blocks", "expected"), [(0, 0), (1, 1), (3200, 100), (1_000_000, 1000)])

@@ -62,6 +62,7 @@ async def fill_graph(source: DsnSource, plan: WorkerPlan, *, progress: Progress,
     async with session:
         while not stop.is_set():
             done = await session.run(lambda connection: _pass(connection, plan.table, stop))
+            progress.wait_ended(Awaited.CONCEPT_GRAPH)
             if not done.more:
                 await sleep_unless(stop, _REST_SECONDS)
                 await wakeup.wait(_LEFT_SECONDS if done.left else _POLL_SECONDS, stop)
