@@ -8,7 +8,7 @@ from memory_recall.cli.app import create_app, parts_of
 
 
 def invoke_memory(
-    arguments: Sequence[str], environment: Mapping[str, str | None] | None = None, *, given: str = ""
+    arguments: Sequence[str], environment: Mapping[str, str | None] | None = None, *, given: str | bytes = ""
 ) -> Result:
     """Run `memory` with these arguments, the first of which is the command, until it ends.
 

@@ -178,6 +178,7 @@ def operator_starts(cluster: Cluster) -> dict[str, int]:
     each = '{.metadata.uid}{range .status.containerStatuses[*]} {.restartCount}{end}{"\\n"}'
     path = f"jsonpath={{range .items[*]}}{each}{{end}}"
     pods = cluster.kubectl("-n", OPERATOR_NAMESPACE, "get", "pods", "-o", path).splitlines()
+    assert pods, "the operator has no pod"
     return {uid: sum(map(int, restarts)) for uid, *restarts in map(str.split, pods)}
 
 
