@@ -25,7 +25,6 @@ Manifest = dict[str, Any]
 
 FINALIZER = "memory-index.dev/cleanup"
 API_VERSION = "memory-index.dev/v1alpha1"
-DEFAULT_TABLE = "memories"
 ANNOTATION_RECONCILE_AT = "memory-index.dev/reconcile-at"
 ANNOTATION_ALLOWED_NAMESPACES = "memory-index.dev/allowed-namespaces"
 
@@ -94,7 +93,7 @@ class Database(Section):
     """The database and the table of memories."""
 
     name: str
-    table: str = DEFAULT_TABLE
+    table: str = "memories"
     columns: Columns = Columns()
     sensitivity: Literal["Column", "None"] = "Column"
     text_search_configuration: str | None = None
@@ -281,7 +280,7 @@ class MemoryIndex(BaseModel):
     @property
     def named_table(self) -> tuple[str, str]:
         """Return the names of the database and, without a schema, of the table."""
-        return self.spec.database.name, _without_schema(self.spec.database.table)
+        return self.spec.database.name, self.spec.database.table.rpartition(".")[2]
 
     @property
     def secret_name(self) -> str:
@@ -364,16 +363,6 @@ def allowed_namespaces(annotations: Manifest) -> frozenset[str]:
     """
     names = str(annotations.get(ANNOTATION_ALLOWED_NAMESPACES, "")).split(",")
     return frozenset(name.strip() for name in names) - {""}
-
-
-def named_table(manifest: Manifest) -> tuple[str, str]:
-    """Return the `named_table` of a MemoryIndex manifest, which need not be valid otherwise."""
-    database = (manifest.get("spec") or {}).get("database") or {}
-    return database.get("name", ""), _without_schema(database.get("table", DEFAULT_TABLE))
-
-
-def _without_schema(table: str) -> str:
-    return table.rpartition(".")[2]
 
 
 class InvalidSpecError(Exception):

@@ -18,6 +18,11 @@ What all namespaces take together is limited, too, because one author may have m
 entries of the largest namespace are dropped. A namespace whose entries were dropped is refused while they would not fit
 in, unless it takes so little that its objects can well be read from the API server. So a small namespace is served
 whatever large ones take.
+
+Before a table is claimed, all MemoryIndex objects that name it are compared, of all namespaces. So what each says about
+its table is kept also where the rest of it is not, and nobody waits for the objects of a namespace that has too many.
+It counts towards both limits. If the largest namespace has nothing else left to drop, it is dropped as well. Then the
+objects of that namespace are taken to name no table, so that a younger object elsewhere may be the first to claim it.
 """
 
 import itertools
@@ -29,6 +34,7 @@ from time import monotonic
 from memory_operator.api.spec import Manifest
 from memory_operator.clients.kube import NamespaceFullError
 from memory_operator.controller.entries import CHILDREN, REFERRING, Entry, Owner, entry_of, owner_of
+from memory_operator.reconcile.facts import Peer
 
 WATCHED = ("MemoryIndex", *CHILDREN, "Job", "ReplicaSet", "Pod")
 WATCHED_OF_CNPG = ("Cluster", "Database")
@@ -58,8 +64,8 @@ class _Scope:
 class _Usage:
     """The size of each object's entry in one namespace, by kind and uid, and the sum of the sizes.
 
-    `missing` are the objects whose entries were not kept, by kind and uid, and `kept` are the entries of the others, of
-    which `held` is the sum of the sizes.
+    `missing` are the objects whose content was not kept, by kind and uid. `kept` are the entries that are in memory,
+    with their content or only with what a MemoryIndex says about its table; `held` is the sum of what they take.
     """
 
     sizes: dict[tuple[str, str], int] = field(default_factory=dict)
@@ -70,29 +76,26 @@ class _Usage:
 
     def set(self, key: tuple[str, str], size: int) -> None:
         """Count this size for an object's entry in place of the former one; 0 if the object has no entry."""
-        former = self.sizes.pop(key, 0)
-        self.total += size - former
+        self.total += size - self.sizes.pop(key, 0)
         self.missing.discard(key)
-        if self.kept.pop(key, None):
-            self.held -= former
+        former = self.kept.pop(key, None)
+        self.held -= former.size if former else 0
         if size:
             self.sizes[key] = size
 
     def keep(self, key: tuple[str, str], entry: Entry) -> None:
-        self.kept[key] = entry
-        self.held += self.sizes[key]
-
-    def lacks(self, kind: str) -> bool:
-        """Return whether an object of this kind was not kept."""
-        return any(missing == kind for missing, _ in self.missing)
+        if entry.size:
+            self.kept[key] = entry
+            self.held += entry.size
 
     def drop(self) -> None:
-        """Free the memory of all entries, whose objects the API server is then asked for."""
-        for key, entry in self.kept.items():
-            entry.content = b""
-            self.missing.add(key)
-        self.kept.clear()
-        self.held = 0
+        """Free the memory of all contents, for which the API server is then asked; if there are none, of the rest."""
+        has_contents = any(entry.content for entry in self.kept.values())
+        for entry in self.kept.values():
+            entry.content, entry.peer = b"", entry.peer if has_contents else None
+        self.missing.update(self.kept)
+        self.kept = {key: entry for key, entry in self.kept.items() if entry.size}
+        self.held = sum(entry.size for entry in self.kept.values())
 
 
 @dataclass
@@ -110,10 +113,11 @@ class ObjectCache:
         entry, meta = entry_of(kind, manifest), manifest["metadata"]
         usage, key = self._usage.setdefault(meta["namespace"], _Usage()), (kind, meta.get("uid", ""))
         held = usage.held
-        usage.set(key, len(entry.content) if entry else 0)
+        usage.set(key, entry.size if entry else 0)
         if entry and self._is_refused(usage):
             usage.missing.add(key)
-        elif entry:
+            entry.content = b""
+        if entry:
             usage.keep(key, entry)
         self._held += usage.held - held
         self._make_room()
@@ -139,27 +143,33 @@ class ObjectCache:
             NamespaceFullError: the namespace is beyond its limit, or is the largest where all take too much. A
                 MemoryIndex may be read all the same.
         """
-        found = self._entries(kind, owner)
-        return None if found is None else [json.loads(entry.content) for entry in found]
+        index, gone = self._index(kind, owner[0])
+        usage = self._usage.get(owner[0], _Usage())
+        if kind != "MemoryIndex" and self._is_refused(usage):
+            limit = NAMESPACE_BYTES if usage.total > NAMESPACE_BYTES else SMALL_BYTES
+            raise NamespaceFullError(reading(owner[0]), owner[0], limit)
+        if index is None or usage.missing:
+            return None
+        found = {entry.name: entry for entry in index.get(owner, ()) if entry.uid not in gone}
+        found.update(self._unseen(kind, owner, found))
+        if not all(entry.content for entry in found.values()):
+            return None  # kopf has not replaced yet an entry that was dropped
+        return [json.loads(entry.content) for entry in found.values()]
 
-    def naming(self, table: tuple[str, str], namespace: str) -> tuple[list[bytes], list[str]]:
-        """Return the cached MemoryIndex objects that name this database and table, as JSON.
+    def naming(self, table: tuple[str, str]) -> list[Peer] | None:
+        """Return what the cached MemoryIndex objects say that name this database and table.
 
-        They are those of a namespace, or of all namespaces if `namespace` is empty. The second result are the
-        namespaces whose objects the API server must be asked for.
+        The answer is None if nothing is cached at all, so that the API server must be asked. An object that is not
+        watched is not acted for, and claims nothing.
         """
-        index, _ = self._index("MemoryIndex", namespace)
-        if index is None:
-            return [], [namespace]
-        unknown = {one for one, usage in self._usage.items() if namespace in {"", one} and usage.lacks("MemoryIndex")}
-        found: list[bytes] = []
-        for owner in index:
-            wanted = namespace in {"", owner[0]} and owner[0] not in unknown
-            if wanted and any(entry.table == table for entry in index[owner]):
-                entries = self._entries("MemoryIndex", owner)
-                found += [entry.content for entry in entries or ()]
-                unknown |= {owner[0]} if entries is None else set()
-        return found, sorted(unknown)
+        if not self._scopes:
+            return None
+        found: list[Peer] = []
+        for scope in self._scopes.values():
+            gone, index = scope.deleted.get("MemoryIndex", frozenset()), scope.indexes.get("MemoryIndex", {})
+            known = (entry.peer for owner in index for entry in index[owner] if entry.uid not in gone)
+            found += [peer for peer in known if peer and peer.named_table == table]
+        return found
 
     def referring(self, to: Owner, namespaces: Collection[str]) -> list[Owner] | None:
         """Return the cached MemoryIndex objects of these namespaces that use the embedder of another one.
@@ -222,20 +232,7 @@ class ObjectCache:
             largest = max(self._usage.values(), key=lambda usage: usage.held)
             self._held -= largest.held
             largest.drop()
-
-    def _entries(self, kind: str, owner: Owner) -> list[Entry] | None:
-        index, gone = self._index(kind, owner[0])
-        usage = self._usage.get(owner[0], _Usage())
-        if kind != "MemoryIndex" and self._is_refused(usage):
-            limit = NAMESPACE_BYTES if usage.total > NAMESPACE_BYTES else SMALL_BYTES
-            raise NamespaceFullError(reading(owner[0]), owner[0], limit)
-        if index is None or usage.missing:
-            return None
-        found = {entry.name: entry for entry in index.get(owner, ()) if entry.uid not in gone}
-        found.update(self._unseen(kind, owner, found))
-        if not all(entry.content for entry in found.values()):
-            return None  # kopf has not replaced yet an entry that was dropped
-        return list(found.values())
+            self._held += largest.held
 
     def _index(self, kind: str, namespace: str) -> tuple[Index | None, frozenset[str]]:
         scope = self._scopes.get(namespace) or self._scopes.get("")

@@ -11,13 +11,15 @@ import json
 from dataclasses import dataclass
 
 from memory_operator.api.embedder import embedder_owner
-from memory_operator.api.spec import ANNOTATION_ALLOWED_NAMESPACES, API_VERSION, Manifest, named_table
+from memory_operator.api.spec import ANNOTATION_ALLOWED_NAMESPACES, API_VERSION, Manifest, parsed
+from memory_operator.reconcile.facts import Peer
 from memory_operator.resources.common import ANNOTATION_CHOICES, LABEL_INSTANCE
 from memory_operator.resources.ownership import controller
 from memory_operator.resources.worker_pods import called_embedder
 
 REFERRING = ("MemoryIndex", "Deployment")  # the kinds of objects that tell whose embedder is used
 CHILDREN = ("Deployment", "Service", "NetworkPolicy", "PodDisruptionBudget", "PersistentVolumeClaim", "ConfigMap")
+PEER_BYTES = 1024  # that a Peer takes of the memory, with the longest usual names
 Owner = tuple[str, str]  # the namespace, and the name of the MemoryIndex, or what stands for it
 
 # By kind, the fields that are kept beside apiVersion, kind and parts of the metadata.
@@ -56,8 +58,8 @@ class Entry:
     The cache empties the content of an object that it drops, and asks the API server for the object then.
 
     `refers_to` is the MemoryIndex whose embedder a MemoryIndex names instead of its own. In the entry of a Deployment
-    it is the one whose embedder the sync worker still calls, as during a swap away from it. `table` is what a
-    MemoryIndex names: the database, and the table without its schema.
+    it is the one whose embedder the sync worker still calls, as during a swap away from it. `peer` is what a
+    MemoryIndex says about its table, if this operator can parse it.
     """
 
     name: str
@@ -65,7 +67,12 @@ class Entry:
     version: int
     content: bytes
     refers_to: Owner | None = None
-    table: tuple[str, str] | None = None
+    peer: Peer | None = None
+
+    @property
+    def size(self) -> int:
+        """Return the bytes that the content and the peer take of the memory."""
+        return len(self.content) + (PEER_BYTES if self.peer else 0)
 
 
 def owner_of(kind: str, manifest: Manifest) -> Owner:
@@ -102,8 +109,14 @@ def entry_of(kind: str, manifest: Manifest) -> Entry | None:
     fields = ("apiVersion", "kind", *_FIELDS[kind])
     kept = {**{name: manifest[name] for name in fields if name in manifest}, "metadata": meta}
     content = json.dumps(kept, separators=(",", ":")).encode()
-    table = named_table(manifest) if kind == "MemoryIndex" else None
-    return Entry(meta["name"], meta.get("uid", ""), _version(meta), content, _refers_to(kind, manifest), table)
+    peer = peer_of(manifest) if kind == "MemoryIndex" else None
+    return Entry(meta["name"], meta.get("uid", ""), _version(meta), content, _refers_to(kind, manifest), peer)
+
+
+def peer_of(manifest: Manifest) -> Peer | None:
+    """Return what a MemoryIndex says about its table, or None if this operator cannot parse the object."""
+    index = parsed(manifest)
+    return Peer.of(index) if index else None
 
 
 def _refers_to(kind: str, manifest: Manifest) -> Owner | None:

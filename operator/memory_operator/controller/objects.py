@@ -3,12 +3,13 @@
 import asyncio
 import itertools
 import json
-from collections.abc import AsyncIterator, Collection
+from collections.abc import Collection
 
-from memory_operator.api.spec import Manifest, named_table
+from memory_operator.api.spec import Manifest
 from memory_operator.clients.kube import LISTED_BYTES, KindMissingError, Kube, KubeError, NamespaceFullError
 from memory_operator.controller.cache import NAMESPACE_BYTES, WATCHED_OF_CNPG, ObjectCache, reading
-from memory_operator.controller.entries import REFERRING, Owner, database_key, entry_of, owner_of
+from memory_operator.controller.entries import REFERRING, Owner, database_key, entry_of, owner_of, peer_of
+from memory_operator.reconcile.facts import Peer
 from memory_operator.resources.common import LABEL_INSTANCE, LABEL_MANAGED_BY, MANAGER
 
 COMPARE_SECONDS = 300.0
@@ -85,22 +86,18 @@ class Objects:
             found = await self._kube.list("Database", namespace)
         return [item for item in found if _targets(item, cluster=cluster, database=database)]
 
-    async def naming(self, table: tuple[str, str], namespace: str) -> AsyncIterator[Manifest]:
-        """Yield the MemoryIndex objects of a namespace, or of all if it is empty, that name this database and table.
-
-        Many may name the same. So other tasks have their turn before each of them is decoded, and few at a time are
-        read from the API server.
-        """
-        cached, unknown = self._cache.naming(table, namespace)
-        for content in cached:
-            await asyncio.sleep(0)
-            yield json.loads(content)
-        for one in unknown:
-            async for items, _ in self._kube.pages("MemoryIndex", one):
-                for item in items:
-                    if named_table(item) == table:
-                        await asyncio.sleep(0)
-                        yield item
+    async def naming(self, table: tuple[str, str], namespaces: Collection[str]) -> list[Peer]:
+        """Return what the MemoryIndex objects of these namespaces say that name this database and table."""
+        found = self._cache.naming(table)
+        if found is not None:
+            return found
+        read = [
+            peer_of(item)
+            for namespace in namespaces
+            async for items, _ in self._kube.pages("MemoryIndex", namespace)
+            for item in items
+        ]
+        return [peer for peer in read if peer and peer.named_table == table]
 
     async def referring(self, to: Owner, namespaces: Collection[str]) -> list[Owner]:
         """Return the sorted names of the MemoryIndex objects of these namespaces that use the embedder of `to`.

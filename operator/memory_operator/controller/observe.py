@@ -290,12 +290,8 @@ class Observer:
         """Return the other MemoryIndex objects that name the table, which are needed to decide who may claim it."""
         if not isinstance(database, DatabaseFacts) or is_claimed_by(index, database):
             return Peers()
-        found = [
-            parsed(item)
-            for space in self._namespaces or (EVERY_NAMESPACE,)
-            async for item in self.objects.naming(index.named_table, space)
-        ]
-        others = tuple(peer for peer in found if peer and peer.uid != index.uid)
+        found = await self.objects.naming(index.named_table, self._namespaces or (EVERY_NAMESPACE,))
+        others = tuple(peer for peer in found if peer.uid != index.uid)
         claim = holder_to_read(
             index, database, {peer.uid for peer in others}, self._namespaces, kubernetes=await self.objects.kubernetes()
         )

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from typing import Self
 
 from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import Manifest, MemoryIndex
@@ -252,6 +253,43 @@ class Inspection:
     query_seconds: float = 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """What a MemoryIndex says about its table, as far as it decides to which of several objects the table belongs.
+
+    One is kept in memory for each object, so it is small. `named_table`, `cluster`, `system_identifier` and
+    `cluster_name` are those of `MemoryIndex`. `table_schema` is the schema in which the table was found; None if it was
+    never read.
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    created_at: datetime
+    deleted: bool
+    named_table: tuple[str, str]
+    cluster: tuple[str, str] | None
+    system_identifier: str
+    cluster_name: str | None
+    table_schema: str | None
+
+    @classmethod
+    def of(cls, index: MemoryIndex) -> Self:
+        """Return what this MemoryIndex says."""
+        return cls(
+            namespace=index.namespace,
+            name=index.name,
+            uid=index.uid,
+            created_at=index.created_at,
+            deleted=index.deleted_at is not None,
+            named_table=index.named_table,
+            cluster=index.cluster,
+            system_identifier=index.system_identifier,
+            cluster_name=index.cluster_name,
+            table_schema=(index.status.get("database") or {}).get("tableSchema"),
+        )
+
+
 @dataclass(frozen=True)
 class Peers:
     """The other MemoryIndex objects that name the same table, in the namespaces that the operator reads.
@@ -262,7 +300,7 @@ class Peers:
             None if it was not asked, or if the operator may not read that object.
     """
 
-    objects: tuple[MemoryIndex, ...] = ()
+    objects: tuple[Peer, ...] = ()
     holder_exists: bool | None = None
 
 

@@ -21,6 +21,7 @@ from memory_operator.controller.cache import (
     ObjectCache,
 )
 from memory_operator.controller.controller import Controller
+from memory_operator.controller.entries import PEER_BYTES
 from memory_operator.controller.objects import Objects
 from memory_operator.controller.observe import Observer
 from memory_operator.resources.model_fetch import DIRECT
@@ -231,16 +232,23 @@ def test_a_small_namespace_that_others_displace_is_read_from_the_api_server(
     assert watches.cache.find("Service", KEY) is None, "kopf still has the entry that was dropped"
 
 
-def naming(namespace: str, table: str = "memories", **spec: Any) -> dict[str, Any]:
-    return {
-        "metadata": {"namespace": namespace, "name": "mem", "uid": f"uid in {namespace}"},
-        "spec": {"database": {"name": "app", "table": table}, **spec},
-    }
+def naming(namespace: str, name: str = "mem", *, table: str = "memories", size: int = 0) -> dict[str, Any]:
+    """A MemoryIndex that names the table, with a status of this size."""
+    manifest = World().manifest(database={"table": table})
+    manifest["metadata"] |= {"namespace": namespace, "name": name, "uid": f"uid of {namespace}/{name}"}
+    manifest["status"]["conditions"] = [{"type": "Ready", "status": "Unknown", "message": "x" * size}]
+    return manifest
 
 
-async def named_in(objects: Objects) -> list[str]:
-    found = [item async for item in objects.naming(("app", "memories"), "")]
-    return sorted(item["metadata"]["namespace"] for item in found)
+async def named_in(watches: Watches) -> list[str]:
+    """The namespaces of the objects that name the table, learnt without an API server."""
+    found = await Objects(None, watches.cache).naming(("app", "memories"), ())  # type: ignore[arg-type]
+    return sorted(peer.namespace for peer in found)
+
+
+def held(watches: Watches) -> int:
+    index = watches.indexers["MemoryIndex"].index
+    return sum(entry.size for owner in index for entry in index[owner])
 
 
 @pytest.mark.promise("others-tables-untouched")
@@ -248,47 +256,61 @@ async def test_an_object_that_was_not_kept_is_among_those_that_name_a_table(
     watches: Watches, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It may be the older one, to which the table belongs."""
-    monkeypatch.setattr(cache_of_operator, "TOTAL_BYTES", 3_000)
-    kube = Pages(0, MemoryIndex=naming("displaced", padding="x" * 2_000))
-    objects = Objects(kube, watches.cache)  # type: ignore[arg-type]
-    watches.show("MemoryIndex", kube.items["MemoryIndex"])
-    assert (await named_in(objects), kube.read) == (["displaced"], [])
+    monkeypatch.setattr(cache_of_operator, "TOTAL_BYTES", 10_000)
+    displaced = naming("displaced", size=4_000)
+    watches.show("MemoryIndex", displaced)
+    assert watches.cache.find("MemoryIndex", ("displaced", "mem")) is not None
     for namespace in ("kept", "small"):
-        watches.show("MemoryIndex", naming(namespace, padding="x" * 1_000))
-    assert (await named_in(objects), kube.read) == (["displaced", "kept", "small"], ["displaced"])
-    watches.cache.admit("MemoryIndex", naming("displaced"))
-    assert await named_in(objects) == ["displaced", "kept", "small"], "kopf still has the entry that was dropped"
-    watches.show("MemoryIndex", kube.items["MemoryIndex"])
-    assert await named_in(objects) == ["displaced", "kept", "small"], "kopf has no entry of it"
+        watches.show("MemoryIndex", naming(namespace, size=1_500))
+    assert watches.cache.find("MemoryIndex", ("displaced", "mem")) is None, "its content was dropped"
+    assert await named_in(watches) == ["displaced", "kept", "small"]
+    watches.show("MemoryIndex", displaced)
+    assert await named_in(watches) == ["displaced", "kept", "small"], "it is shown while there is no room for it"
+    watches.delete("MemoryIndex", displaced)
+    assert await named_in(watches) == ["kept", "small"]
 
 
 @pytest.mark.promise("operator-shared-fairly")
-async def test_of_those_that_name_another_table_none_is_decoded_and_the_others_one_at_a_time(
+async def test_nobody_waits_for_the_objects_of_a_namespace_that_has_too_many(
     watches: Watches, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One author may make very many objects, and decoding all of them at once would stop the operator."""
-    decode, decoded, others = json.loads, list[int](), 0
+    """Read from the API server, they could take longer than a reconcile may: no table would get its first claim."""
+    monkeypatch.setattr(cache_of_operator, "NAMESPACE_BYTES", 50_000)
+    watches.show("MemoryIndex", naming("team"))
+    for number in range(30):
+        watches.show("MemoryIndex", naming("large", f"m{number}", size=5_000))
+    assert watches.cache.find("MemoryIndex", ("large", "m0")) is None
+    assert await named_in(watches) == ["large"] * 30 + ["team"]
+    assert held(watches) < 50_000 + 31 * PEER_BYTES, "of most objects, only what they say about their table is kept"
 
-    def counted(content: bytes) -> Any:
-        decoded.append(others)
-        return decode(content)
 
-    monkeypatch.setattr(json, "loads", counted)
+@pytest.mark.promise("operator-shared-fairly")
+async def test_what_objects_say_about_their_tables_is_dropped_where_the_largest_namespace_has_nothing_else_to_drop(
+    watches: Watches, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cache_of_operator, "NAMESPACE_BYTES", 10_000)
+    monkeypatch.setattr(cache_of_operator, "TOTAL_BYTES", 20 * PEER_BYTES)
+    watches.show("MemoryIndex", naming("team"))
+    for number in range(30):
+        watches.show("MemoryIndex", naming("large", f"m{number}"))
+        assert held(watches) <= 20 * PEER_BYTES
+    named = await named_in(watches)
+    assert named.count("large") < 20
+    assert "team" in named
+    assert watches.cache.find("MemoryIndex", ("team", "mem")) is not None, "a small namespace is kept as before"
+
+
+@pytest.mark.promise("operator-shared-fairly")
+async def test_no_object_is_decoded_to_learn_which_name_a_table(
+    watches: Watches, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One author may make very many objects, and decoding all of them would stop the operator."""
     for number in range(3):
-        watches.show("MemoryIndex", naming(f"same-{number}", "public.memories" if number else "memories"))
-        watches.show("MemoryIndex", naming(f"other-{number}", "notes"))
-
-    async def other_task() -> None:
-        nonlocal others
-        while True:
-            others += 1
-            await asyncio.sleep(0)
-
-    other = asyncio.create_task(other_task())
-    found = await named_in(Objects(Pages(0), watches.cache))  # type: ignore[arg-type]
-    other.cancel()
-    assert found == ["same-0", "same-1", "same-2"]
-    assert len(set(decoded)) == len(decoded) == 3
+        table = "public.memories" if number else "memories"
+        watches.show("MemoryIndex", naming(f"same-{number}", table=table))
+        watches.show("MemoryIndex", naming(f"other-{number}", table="notes"))
+    monkeypatch.delattr(json, "loads")
+    assert await named_in(watches) == ["same-0", "same-1", "same-2"]
 
 
 @pytest.mark.promise("operator-shared-fairly")

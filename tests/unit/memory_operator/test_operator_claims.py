@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from memory_operator.api.spec import MemoryIndex, parse
+from memory_operator.api.spec import parse
 from memory_operator.clients.kube import EVERY_NAMESPACE, KubeError
 from memory_operator.controller.cache import WATCHED, ObjectCache
 from memory_operator.controller.entries import entry_of
 from memory_operator.controller.events import of_transitions
 from memory_operator.controller.observe import Observer
 from memory_operator.reconcile.authorization.claims import holder_to_read
-from memory_operator.reconcile.facts import DeletionFacts, JobFacts, JobState, Peers
+from memory_operator.reconcile.facts import DeletionFacts, JobFacts, JobState, Peer, Peers
 from memory_operator.reconcile.plan import Apply, Plan
 from memory_operator.resources import workers
 from memory_recall.errors import InvalidInput
@@ -38,16 +38,14 @@ THEIRS = TableClaim(SERVER, "other", "mem", "u-0", "2026-01-01T10:00:00Z", "k-1"
 MIGRATED = replace(FULL, identity=IDENTITY, table_schema="public")
 
 
-def peer(
-    world: World, *, uid: str = "u-0", namespace: str = "other", created: str = "10", **changes: Any
-) -> MemoryIndex:
+def peer(world: World, *, uid: str = "u-0", namespace: str = "other", created: str = "10", **changes: Any) -> Peer:
     manifest = world.manifest(**changes)
     manifest["metadata"] |= {"uid": uid, "namespace": namespace, "creationTimestamp": f"2026-01-01T{created}:00:00Z"}
     manifest["status"]["database"] = {"systemIdentifier": SERVER, "tableSchema": "public"}
-    return parse(manifest)
+    return Peer.of(parse(manifest))
 
 
-def claimed_by(claim: TableClaim, world: World, *peers: MemoryIndex, exists: bool | None = False) -> Plan:
+def claimed_by(claim: TableClaim, world: World, *peers: Peer, exists: bool | None = False) -> Plan:
     """The plan for a table with this claim; by default its holder is known to be gone."""
     return world.decide(database=replace(MIGRATED, claim=claim), peers=Peers(peers, holder_exists=exists))
 
@@ -188,18 +186,16 @@ def test_an_older_object_over_another_table_is_no_rival(world: World, other: dic
     rival = peer(world, **({"database": other["database"]} if "database" in other else {}))
     if "status" in other:
         status = other["status"]
-        rival = rival.model_copy(
-            update={"status": {"database": status}, "system_identifier": status["systemIdentifier"]}
-        )
+        rival = replace(rival, table_schema=status["tableSchema"], system_identifier=status["systemIdentifier"])
     if "deleted" in other:
-        rival = rival.model_copy(update={"deleted_at": world.now})
+        rival = replace(rival, deleted=True)
     facts = replace(EMPTY, identity=IDENTITY, table_schema="public")
     plan = world.decide(database=facts, peers=Peers((rival,)))
     assert condition(plan, "Ready")["reason"] != "TableTaken"
 
 
 def test_an_older_object_that_was_never_observed_is_a_rival_where_it_names_the_same_cluster(world: World) -> None:
-    unseen = peer(world).model_copy(update={"status": {}, "system_identifier": ""})
+    unseen = replace(peer(world), table_schema=None, system_identifier="")
     facts = replace(EMPTY, identity=IDENTITY, table_schema="public")
     plan = world.decide(database=facts, peers=Peers((unseen,)))
     assert condition(plan, "Ready")["reason"] == "TableTaken"
@@ -342,6 +338,12 @@ async def test_a_holder_in_a_namespace_that_is_not_configured_is_not_read(world:
     kube = Kube(None)
     assert outcome(world, await peers(world, kube, namespaces=("team",))) == "TableTaken"
     assert kube.read == []
+
+
+async def test_a_namespace_whose_objects_are_not_watched_is_not_asked_for_them(world: World) -> None:
+    """It is being deleted, and the operator may no longer read it; a claim in it is asked for by its name."""
+    found = await peers(world, Kube(holder(world)), namespaces=("a", "team", "going"))
+    assert found == Peers((), holder_exists=True)
 
 
 @pytest.mark.parametrize("part", ["namespace", "name"])

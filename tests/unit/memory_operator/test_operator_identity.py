@@ -15,6 +15,7 @@ from memory_operator.reconcile.facts import (
     ClusterFacts,
     Credentials,
     DeletionFacts,
+    Peer,
     Peers,
     PodFacts,
 )
@@ -227,7 +228,7 @@ def test_a_copys_object_takes_its_table_over_while_the_original_has_its_own(worl
     holder = world.manifest()
     holder["metadata"] |= {"uid": "u-0", "namespace": "prod", "creationTimestamp": "2026-01-01T10:00:00Z"}
     holder["status"]["database"] |= {"tableSchema": "public", "clusterName": "pg"}
-    peers = Peers((parse(holder),), holder_exists=True)
+    peers = Peers((Peer.of(parse(holder)),), holder_exists=True)
     copied = facts(CLONE, "10.0.0.2", claim=THEIRS)
     plan = world.decide(world.index(**OF_COPY), cluster=COPY, database=copied, peers=peers)
     (command,) = jobs(plan)
@@ -243,7 +244,7 @@ def test_in_a_copy_without_claims_an_older_object_of_the_original_is_no_rival(wo
     older["metadata"] |= {"uid": "u-0", "namespace": "prod", "creationTimestamp": "2026-01-01T10:00:00Z"}
     older["status"]["database"] |= {"tableSchema": "public", "clusterName": "pg"}
     new = replace(EMPTY, identity=CLONE, server_address="10.0.0.2", table_schema="public")
-    plan = world.decide(world.index(**OF_COPY), cluster=COPY, database=new, peers=Peers((parse(older),)))
+    plan = world.decide(world.index(**OF_COPY), cluster=COPY, database=new, peers=Peers((Peer.of(parse(older)),)))
     assert condition(plan, "Ready")["reason"] != "TableTaken"
 
 
@@ -270,7 +271,7 @@ def test_where_no_address_tells_the_exact_statement_is_named_instead_of_the_dele
     index = world.index(database={"cluster": {"name": "pg", "namespace": "staging"}})
     holder = world.manifest()
     holder["metadata"] |= {"uid": "u-0", "namespace": "prod", "creationTimestamp": "2026-01-01T10:00:00Z"}
-    peers = Peers((parse(holder),), holder_exists=True)
+    peers = Peers((Peer.of(parse(holder)),), holder_exists=True)
     plan = world.decide(index, cluster=staging, database=facts(ORIGINAL, None, claim=THEIRS), peers=peers)
     ready = condition(plan, "Ready")
     assert ready["reason"] == "TableTaken"

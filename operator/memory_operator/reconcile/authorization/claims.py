@@ -24,7 +24,7 @@ from dataclasses import replace
 from memory_operator.api.conditions import Verdict, timestamp
 from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import MemoryIndex
-from memory_operator.reconcile.facts import Observed
+from memory_operator.reconcile.facts import Observed, Peer
 from memory_recall.schema.claims_sql import TableClaim
 from memory_recall.status import DatabaseFacts
 
@@ -82,17 +82,16 @@ def _exists(claim: TableClaim, observed: Observed) -> bool | None:
     return True if any(peer.uid == claim.uid for peer in peers.objects) else peers.holder_exists
 
 
-def _precedes(peer: MemoryIndex, index: MemoryIndex, facts: DatabaseFacts) -> bool:
+def _precedes(peer: Peer, index: MemoryIndex, facts: DatabaseFacts) -> bool:
     """Return whether `peer` is older than `index` and, as far as is known, names the same table."""
-    if peer.deleted_at or (peer.created_at, peer.uid) >= (index.created_at, index.uid):
+    if peer.deleted or (peer.created_at, peer.uid) >= (index.created_at, index.uid):
         return False
     if peer.named_table != index.named_table:
         return False
-    schema = (peer.status.get("database") or {}).get("tableSchema")
-    return _uses_this_server(peer, index, facts) and schema in {None, facts.table_schema}
+    return _uses_this_server(peer, index, facts) and peer.table_schema in {None, facts.table_schema}
 
 
-def _uses_this_server(peer: MemoryIndex, index: MemoryIndex, facts: DatabaseFacts) -> bool:
+def _uses_this_server(peer: Peer, index: MemoryIndex, facts: DatabaseFacts) -> bool:
     """Return whether, as far as is known, `peer` uses the server of `index`, and not a physical copy of it."""
     if (peer.cluster and index.cluster) or not peer.system_identifier:
         return peer.cluster == index.cluster and peer.system_identifier in {"", facts.system_identifier}
