@@ -5,6 +5,7 @@ repeated here only for objects that were written before a field existed. Unknown
 custom resource definition does not stop an older operator.
 """
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Literal, Self
 
@@ -365,6 +366,14 @@ def allowed_namespaces(annotations: Manifest) -> frozenset[str]:
     return frozenset(name.strip() for name in names) - {""}
 
 
+def mapping_in(manifest: Mapping[str, Any], *path: str) -> Mapping[str, Any]:
+    """Return the mapping at this path of a manifest, or an empty one if there is none, or anything else."""
+    found: Any = manifest
+    for field in path:
+        found = found.get(field) if isinstance(found, Mapping) else None
+    return found if isinstance(found, Mapping) else {}
+
+
 class InvalidSpecError(Exception):
     """The object is no valid MemoryIndex; the message names the invalid fields, never their values."""
 
@@ -372,6 +381,7 @@ class InvalidSpecError(Exception):
 def parse(manifest: Manifest) -> MemoryIndex:
     """Parse a MemoryIndex manifest; raise InvalidSpecError with the names of the invalid fields."""
     metadata, status = manifest["metadata"], manifest.get("status") or {}
+    database = mapping_in(status, "database")
     annotations = metadata.get("annotations") or {}
     try:
         given = Spec.model_validate(manifest.get("spec") or {})
@@ -388,8 +398,8 @@ def parse(manifest: Manifest) -> MemoryIndex:
         created_at=metadata["creationTimestamp"],
         generation=metadata.get("generation", 0),
         spec=spec,
-        system_identifier=(status.get("database") or {}).get("systemIdentifier", ""),
-        cluster_name=(status.get("database") or {}).get("clusterName"),
+        system_identifier=database.get("systemIdentifier", ""),
+        cluster_name=database.get("clusterName"),
         status=status,
         finalizers=tuple(metadata.get("finalizers") or ()),
         deleted_at=metadata.get("deletionTimestamp"),

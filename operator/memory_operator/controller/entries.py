@@ -11,7 +11,7 @@ import json
 from dataclasses import dataclass
 
 from memory_operator.api.embedder import embedder_owner
-from memory_operator.api.spec import ANNOTATION_ALLOWED_NAMESPACES, API_VERSION, Manifest, parsed
+from memory_operator.api.spec import ANNOTATION_ALLOWED_NAMESPACES, API_VERSION, Manifest, mapping_in, parsed
 from memory_operator.reconcile.facts import Peer
 from memory_operator.resources.common import ANNOTATION_CHOICES, LABEL_INSTANCE
 from memory_operator.resources.ownership import controller
@@ -82,8 +82,8 @@ def owner_of(kind: str, manifest: Manifest) -> Owner:
     """
     meta = manifest["metadata"]
     if kind == "Database":
-        spec = manifest.get("spec") or {}
-        return meta["namespace"], database_key((spec.get("cluster") or {}).get("name", ""), spec.get("name", ""))
+        cluster, spec = mapping_in(manifest, "spec", "cluster"), mapping_in(manifest, "spec")
+        return meta["namespace"], database_key(cluster.get("name", ""), spec.get("name", ""))
     if kind in {"MemoryIndex", "Cluster"}:
         return meta["namespace"], meta["name"]
     return meta["namespace"], (meta.get("labels") or {}).get(LABEL_INSTANCE, "")
@@ -126,7 +126,7 @@ def _refers_to(kind: str, manifest: Manifest) -> Owner | None:
         return embedder_owner(url) if url else None
     if kind != "MemoryIndex":
         return None
-    ref = ((manifest.get("spec") or {}).get("embedder") or {}).get("ref") or {}
+    ref = mapping_in(manifest, "spec", "embedder", "ref")
     return (ref.get("namespace") or manifest["metadata"]["namespace"], ref["name"]) if ref.get("name") else None
 
 

@@ -20,7 +20,7 @@ from typing import Any
 import kopf
 
 from memory_operator.api.conditions import ConditionType, by_type
-from memory_operator.api.spec import ANNOTATION_ALLOWED_NAMESPACES, ANNOTATION_RECONCILE_AT
+from memory_operator.api.spec import ANNOTATION_ALLOWED_NAMESPACES, ANNOTATION_RECONCILE_AT, mapping_in
 from memory_operator.clients.connection import relaxed_connection
 from memory_operator.clients.kube import KINDS
 from memory_operator.controller.cache import ObjectCache
@@ -56,7 +56,7 @@ class EventRouter:
             self._versions.pop(key, None)
             self.queue.schedule(key, urgent=True)
             return
-        cluster = ((body.get("spec") or {}).get("database") or {}).get("cluster") or {}
+        cluster = mapping_in(body, "spec", "database", "cluster")
         if cluster.get("name"):
             self._clusters[key] = (cluster.get("namespace") or key[0], cluster["name"])
         finalizers = tuple(meta.get("finalizers") or ())
@@ -96,8 +96,7 @@ class EventRouter:
             case "Cluster":
                 self.cluster_event(meta["namespace"], meta["name"])
             case "Database":
-                named = ((body.get("spec") or {}).get("cluster") or {}).get("name", "")
-                self.cluster_event(meta["namespace"], named)
+                self.cluster_event(meta["namespace"], mapping_in(body, "spec", "cluster").get("name", ""))
             case "ReplicaSet":
                 return  # a change of it comes with one of its Deployment or its pods
             case _:

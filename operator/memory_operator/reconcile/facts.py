@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Self
 
 from memory_operator.api.reasons import Reason
-from memory_operator.api.spec import Manifest, MemoryIndex
+from memory_operator.api.spec import Manifest, MemoryIndex, mapping_in
 from memory_operator.resources.choices import Choice
 from memory_operator.resources.cnpg import DatabaseObject
 from memory_operator.resources.drift import Admission
@@ -286,7 +286,7 @@ class Peer:
             cluster=index.cluster,
             system_identifier=index.system_identifier,
             cluster_name=index.cluster_name,
-            table_schema=(index.status.get("database") or {}).get("tableSchema"),
+            table_schema=mapping_in(index.status, "database").get("tableSchema"),
         )
 
 

@@ -313,6 +313,23 @@ async def test_no_object_is_decoded_to_learn_which_name_a_table(
     assert await named_in(watches) == ["same-0", "same-1", "same-2"]
 
 
+@pytest.mark.parametrize(
+    "spec",
+    [
+        None, ["x"], {"database": ["x"]}, {"database": {"table": None}}, {"database": {"name": "app", "table": 7}},
+        {"database": {"name": "app", "cluster": "pg"}}, {"embedder": ["x"]}, {"embedder": {"ref": "mem"}},
+    ],
+)  # fmt: skip
+async def test_an_object_that_no_definition_of_ours_allows_is_counted_and_names_no_table(
+    watches: Watches, spec: Any
+) -> None:
+    """A failure here would take the object out of kopf's index, and its size out of what its namespace takes."""
+    watches.show("MemoryIndex", {**naming("team"), "spec": spec})
+    assert len(watches.cache.find("MemoryIndex", KEY) or ()) == 1
+    assert watches.cache.uids("MemoryIndex", "team") == {"uid of team/mem"}
+    assert await named_in(watches) == []
+
+
 @pytest.mark.promise("operator-shared-fairly")
 async def test_an_object_that_was_not_kept_counts_no_more_once_it_is_gone(watches: Watches) -> None:
     """Its deletion may be shown by the watch, or found by comparison alone."""

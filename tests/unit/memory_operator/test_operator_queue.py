@@ -224,6 +224,13 @@ def test_a_changed_object_is_scheduled_and_our_own_status_writes_are_ignored(que
     assert due_keys(queue, clock) == [A]
 
 
+@pytest.mark.parametrize("spec", [None, ["x"], {"database": ["x"]}, {"database": {"cluster": "pg"}}])
+def test_an_object_that_no_definition_of_ours_allows_is_scheduled(queue: WorkQueue, clock: Clock, spec: Any) -> None:
+    router = EventRouter(queue)
+    router.event("MemoryIndex", "ADDED", {**body(), "spec": spec})
+    assert due_keys(queue, clock) == [A]
+
+
 def test_a_new_value_of_the_annotation_means_now(queue: WorkQueue, clock: Clock) -> None:
     router = EventRouter(queue)
     router.index_event("ADDED", body())
