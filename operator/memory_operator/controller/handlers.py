@@ -42,7 +42,7 @@ class EventRouter:
 
     queue: WorkQueue
     _clusters: dict[Key, Key] = field(default_factory=dict)
-    _versions: dict[Key, tuple[Any, ...]] = field(default_factory=dict)
+    _versions: dict[Key, tuple[int, int]] = field(default_factory=dict)
 
     def index_event(self, kind: str | None, body: Any) -> None:  # noqa: ANN401 - kopf's body is an untyped mapping
         """Schedule the MemoryIndex of an event, without delay if a user requested a reconcile.
@@ -61,13 +61,14 @@ class EventRouter:
             self._clusters[key] = (cluster.get("namespace") or key[0], cluster["name"])
         finalizers = tuple(meta.get("finalizers") or ())
         annotations = meta.get("annotations") or {}
-        requested = annotations.get(ANNOTATION_RECONCILE_AT)
         state = (meta.get("uid"), meta.get("generation"), meta.get("deletionTimestamp"), finalizers)
-        version = (*state, annotations.get(ANNOTATION_ALLOWED_NAMESPACES), requested)
+        requested = annotations.get(ANNOTATION_RECONCILE_AT)
+        # Hashes take little memory, however long the annotations are that an author has written.
+        version = (hash((*state, annotations.get(ANNOTATION_ALLOWED_NAMESPACES))), hash(requested))
         last = self._versions.get(key)
         if last != version:
             self._versions[key] = version
-            asked_for = requested is not None and last is not None and last[-1] != requested
+            asked_for = requested is not None and last is not None and last[-1] != version[-1]
             # An object of the first list is no edit: all of them are listed at a start.
             listed = kind is None
             self.queue.schedule(

@@ -243,6 +243,18 @@ def test_a_new_value_of_the_annotation_means_now(queue: WorkQueue, clock: Clock)
     assert due_keys(queue, clock) == [], "the same value again is no request"
 
 
+@pytest.mark.promise("operator-shared-fairly")
+@pytest.mark.parametrize("name", ["allowed-namespaces", "reconcile-at"])
+def test_an_annotation_of_any_length_takes_no_memory_in_the_router(queue: WorkQueue, clock: Clock, name: str) -> None:
+    router = EventRouter(queue)
+    filled = {f"memory-index.dev/{name}": "x" * (1 << 18)}
+    router.index_event("ADDED", body(annotations=filled))
+    assert len(repr(router._versions)) < 1000
+    assert due_keys(queue, clock) == [A]
+    router.index_event("MODIFIED", body(annotations={f"memory-index.dev/{name}": "y" * (1 << 18)}))
+    assert due_keys(queue, clock) == [A]
+
+
 def test_an_edit_and_a_changed_child_are_urgent_and_the_first_list_is_not(queue: WorkQueue) -> None:
     router = EventRouter(queue)
     router.event("MemoryIndex", None, body("a"))
