@@ -2,17 +2,19 @@
 
 import json
 from dataclasses import asdict, replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from memory_operator.api.spec import parse
+from memory_operator.api.reasons import Reason
+from memory_operator.api.spec import ANNOTATION_ALLOWED_NAMESPACES, parse
 from memory_operator.clients.kube import EVERY_NAMESPACE, KubeError
 from memory_operator.controller.cache import WATCHED, ObjectCache
 from memory_operator.controller.entries import entry_of
 from memory_operator.controller.events import of_transitions
 from memory_operator.controller.observe import Observer
-from memory_operator.reconcile.authorization.claims import holder_to_read
+from memory_operator.reconcile.authorization.claims import check_claim, holder_to_read
 from memory_operator.reconcile.facts import DeletionFacts, JobFacts, JobState, Peer, Peers
 from memory_operator.reconcile.plan import Apply, Plan
 from memory_operator.resources import workers
@@ -38,7 +40,7 @@ THEIRS = TableClaim(SERVER, "other", "mem", "u-0", "2026-01-01T10:00:00Z", "k-1"
 MIGRATED = replace(FULL, identity=IDENTITY, table_schema="public")
 
 
-def peer(world: World, *, uid: str = "u-0", namespace: str = "other", created: str = "10", **changes: Any) -> Peer:
+def peer(world: World, *, uid: str = "u-0", namespace: str = "team", created: str = "10", **changes: Any) -> Peer:
     manifest = world.manifest(**changes)
     manifest["metadata"] |= {"uid": uid, "namespace": namespace, "creationTimestamp": f"2026-01-01T{created}:00:00Z"}
     manifest["status"]["database"] = {"systemIdentifier": SERVER, "tableSchema": "public"}
@@ -201,6 +203,26 @@ def test_an_older_object_that_was_never_observed_is_a_rival_where_it_names_the_s
     assert condition(plan, "Ready")["reason"] == "TableTaken"
 
 
+def test_an_object_that_the_cluster_does_not_allow_keeps_nobody_from_a_table(world: World) -> None:
+    """Else whoever may write a MemoryIndex could name the usual table of any Cluster before its owner does."""
+    facts = replace(EMPTY, identity=IDENTITY, table_schema="public")
+    for unseen in (peer(world, namespace="other"), replace(peer(world, namespace="other"), system_identifier="")):
+        plan = world.decide(database=facts, peers=Peers((unseen,)))
+        assert condition(plan, "Ready")["reason"] != "TableTaken"
+
+
+def test_an_object_without_a_cluster_whose_server_nobody_knows_keeps_nobody_from_a_table(world: World) -> None:
+    """Its connection URI may be wrong for ever, or be that of another server with the same names."""
+    facts = replace(EMPTY, identity=IDENTITY, table_schema="public")
+    own = replace(Peer.of(world.index()), cluster=None)
+    index = world.index(database={"cluster": None})
+    older = replace(own, uid="u-0", created_at=own.created_at - timedelta(days=1), table_schema="public")
+    for identifier, reason in (("", None), (SERVER, Reason.TABLE_TAKEN)):
+        peers = Peers((replace(older, system_identifier=identifier),))
+        found = check_claim(index, world.observed(database=facts, cluster=None, peers=peers))
+        assert (found and found.reason) == reason
+
+
 def test_a_ready_object_of_an_earlier_release_claims_its_table_by_one_job(cluster: Cluster) -> None:
     cluster.until_ready()
     cluster.jobs.clear()
@@ -215,6 +237,11 @@ def test_a_ready_object_of_an_earlier_release_claims_its_table_by_one_job(cluste
 
 
 async def test_an_older_object_of_another_namespace_is_seen(bench: Bench, world: World) -> None:
+    """The Cluster allows both namespaces."""
+    (key,) = [key for key in bench.api.objects if key[0] == "Cluster"]
+    cluster = bench.api.objects[key]
+    annotations = {ANNOTATION_ALLOWED_NAMESPACES: "team,other"}
+    bench.api.objects[key] = {**cluster, "metadata": {**cluster["metadata"], "annotations": annotations}}
     older = world.manifest()
     older["metadata"] |= {"namespace": "other", "uid": "u-0", "creationTimestamp": "2026-01-01T10:00:00Z"}
     broken = {**older, "metadata": {**older["metadata"], "name": "broken", "uid": "u-9"}, "spec": {}}

@@ -4,7 +4,8 @@ The claim in the database decides, whichever namespace or Kubernetes cluster the
 migration Job writes the claim while it holds the migration lock. Therefore two MemoryIndex objects never both work on
 one table, even if their operators cannot see both objects. A claim ends when its MemoryIndex is deleted. After that,
 only a MemoryIndex that was created later than the deleted one can take the table over. Before the first claim, the
-table belongs to the oldest MemoryIndex that names it.
+table belongs to the oldest MemoryIndex that names it and may use its server: one whose server is unknown, or that its
+Cluster does not allow, keeps nobody from a table.
 
 A MemoryIndex that is missing among the observed objects need not be deleted: its watch may not have listed it yet, or
 this operator may be unable to parse it. Therefore a claim has ended only if the Kubernetes API server was asked for its
@@ -24,7 +25,7 @@ from dataclasses import replace
 from memory_operator.api.conditions import Verdict, timestamp
 from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import MemoryIndex
-from memory_operator.reconcile.facts import Observed, Peer
+from memory_operator.reconcile.facts import ClusterFacts, Observed, Peer, Problem
 from memory_recall.schema.claims_sql import TableClaim
 from memory_recall.status import DatabaseFacts
 
@@ -44,7 +45,7 @@ def check_claim(index: MemoryIndex, observed: Observed) -> Verdict | None:
     if claim and _is_of_this_server(index, claim, facts) and not _has_ended(index, claim, observed):
         elsewhere = "" if claim.kubernetes == observed.kubernetes else " of another Kubernetes cluster"
         return _taken(index, f"{claim}{elsewhere}", _release(index, claim, observed))
-    older = next((peer for peer in observed.peers.objects if _precedes(peer, index, facts)), None)
+    older = next((peer for peer in observed.peers.objects if _precedes(peer, index, facts, observed.cluster)), None)
     return _taken(index, f"MemoryIndex {older.namespace}/{older.name}", None) if older else None
 
 
@@ -82,21 +83,30 @@ def _exists(claim: TableClaim, observed: Observed) -> bool | None:
     return True if any(peer.uid == claim.uid for peer in peers.objects) else peers.holder_exists
 
 
-def _precedes(peer: Peer, index: MemoryIndex, facts: DatabaseFacts) -> bool:
+def _precedes(peer: Peer, index: MemoryIndex, facts: DatabaseFacts, cluster: ClusterFacts | Problem | None) -> bool:
     """Return whether `peer` is older than `index` and, as far as is known, names the same table."""
     if peer.deleted or (peer.created_at, peer.uid) >= (index.created_at, index.uid):
         return False
     if peer.named_table != index.named_table:
         return False
-    return _uses_this_server(peer, index, facts) and peer.table_schema in {None, facts.table_schema}
+    if not _uses_this_server(peer, index, facts) or not _is_allowed(peer, index, cluster):
+        return False
+    return peer.table_schema in {None, facts.table_schema}
 
 
 def _uses_this_server(peer: Peer, index: MemoryIndex, facts: DatabaseFacts) -> bool:
     """Return whether, as far as is known, `peer` uses the server of `index`, and not a physical copy of it."""
-    if (peer.cluster and index.cluster) or not peer.system_identifier:
+    if peer.cluster and index.cluster:
         return peer.cluster == index.cluster and peer.system_identifier in {"", facts.system_identifier}
     recorded = peer.cluster_name in {None, facts.cluster_name}
-    return recorded and peer.system_identifier == facts.system_identifier
+    return recorded and bool(peer.system_identifier) and peer.system_identifier == facts.system_identifier
+
+
+def _is_allowed(peer: Peer, index: MemoryIndex, cluster: ClusterFacts | Problem | None) -> bool:
+    """Return whether the Cluster of `index` allows `peer`, if it names that Cluster, too."""
+    if not isinstance(cluster, ClusterFacts) or peer.cluster != index.cluster:
+        return True
+    return peer.namespace in {cluster.namespace, *cluster.allowed_namespaces}
 
 
 def _is_of_this_server(index: MemoryIndex, claim: TableClaim, facts: DatabaseFacts) -> bool:
