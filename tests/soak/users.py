@@ -328,25 +328,23 @@ class Checks:
                 await asyncio.sleep(_CHECK_SECONDS / len(STORES))
 
     async def _check(self, store: Store) -> None:
+        """Look at a store once. What is found wrong is said before the next statement, which may fail."""
         ledger = self._observer.ledgers[store.name]
         async with connected(self._dsn[store.name]) as connection:
             before = time.monotonic()
             rows = sensitive_or_removed_since(ledger, before, KEPT_SECONDS)
             sure = sensitive_or_removed_since(ledger, before, 0.0)
-            vectors = await self._count(connection, store.vectors_of, sure, ledger, before)
-            links = await self._count(connection, store.links, rows, ledger, before) if store.links else 0
+            if vectors := await self._count(connection, store.vectors_of, sure, ledger, before):
+                self._observer.found("leak", f"{vectors} vectors of sensitive or removed rows in {store.name}")
+            if store.links and (links := await self._count(connection, store.links, rows, ledger, before)):
+                self._observer.found("leak", f"{links} links of rows sensitive or removed for a minute in {store.name}")
             read_at = time.monotonic()
             reads = [Read(*row) for row in await connection.fetch(store.everything)]
-            lost = list(lost_writes(ledger, reads, read_at, time.monotonic()))
+            for row, found in lost_writes(ledger, reads, read_at, time.monotonic()):
+                self._lost(store, row, found, read_at)
             connections, dead, slots = await connection.fetchrow(_SAMPLES)
+            say(samples={f"connections {store.name}": connections, f"dead rows {store.name}": int(dead), "slots": slots})
             sample = [tuple(row) for row in await connection.fetch(store.sample)] if self._settled(store) else []
-        say(samples={f"connections {store.name}": connections, f"dead rows {store.name}": int(dead), "slots": slots})
-        for row, found in lost:
-            self._lost(store, row, found, read_at)
-        if vectors:
-            self._observer.found("leak", f"{vectors} vectors of sensitive or removed rows in {store.name}")
-        if links:
-            self._observer.found("leak", f"{links} links of rows sensitive or removed for a minute in {store.name}")
         if sample:
             wrong = await unlike(self._embedder[store.name], sample)
             if self._settled(store):

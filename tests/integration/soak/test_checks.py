@@ -7,10 +7,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import asyncpg
 import pytest
 
 from tests.integration.conftest import Database
 from tests.integration.memory_recall.fake_embedder import Answer, FakeEmbedder, vector_of
+from tests.soak import users
 from tests.soak.ledger import State
 from tests.soak.stores import NAMED, Store
 from tests.soak.users import KEPT_SECONDS, Checks, Observer
@@ -143,6 +145,22 @@ async def test_a_row_that_vanished_is_found_lost_during_the_run_and_at_its_end(p
     (lost,) = (await planted.found())["lost"]
     assert lost.startswith(f"{planted.keys['second']} of {planted.store.name} is absent, read at ")
     assert await planted.checks.compare(planted.store) == {"rows": 2, "lost": 1, "pending": 0}
+
+
+@pytest.mark.parametrize("failing", ["links", "samples"])
+async def test_what_was_found_wrong_is_said_also_if_the_next_statement_fails(
+    planted: Planted, monkeypatch: pytest.MonkeyPatch, failing: str
+) -> None:
+    planted.write(sensitive=True)
+    await planted.connection.execute("INSERT INTO app.memory_concepts VALUES ($1, 'x')", planted.keys["first"])
+    if failing == "links":
+        await planted.connection.execute("DROP TABLE app.memory_concepts")
+    else:
+        monkeypatch.setattr(users, "_SAMPLES", "SELECT 1 / 0")
+    with pytest.raises(asyncpg.PostgresError):
+        await planted.found()
+    found = {kind: len(found) for kind, found in planted.observer.wrong.items()}
+    assert found == ({"leak": 1} if failing == "links" else {"leak": 2, "lost": 1})
 
 
 async def test_a_vector_of_another_text_is_found_stale_except_while_models_are_exchanged(planted: Planted) -> None:
