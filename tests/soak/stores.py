@@ -15,8 +15,8 @@ _SEARCH = "GENERATED ALWAYS AS (to_tsvector('english', {text})) STORED"
 class Store:
     """One store: its namespace, its table in SQL, and what its MemoryIndex says of it.
 
-    `key` is the type of the key, and `conflict` the columns by which a row is known. `links` counts, for the keys `$1`,
-    what is kept beside the table of such rows. With `pooled`, recalls go through a pooler.
+    `key` is the type of the key, and `conflict` the columns by which a row is known. `links` selects, among the
+    keys `$1`, those of which something is kept beside the table, once for each thing. With `pooled`, recalls go through a pooler.
     """
 
     name: str
@@ -77,12 +77,12 @@ class Store:
 
     @property
     def vectors_of(self) -> str:
-        """The statement that counts the vectors of the rows with the keys `$1`, in all columns that hold vectors.
+        """The statement that selects, among the keys `$1`, those of rows that have vectors, once for each vector.
 
-        While the model of a store is exchanged there are two.
+        All columns that hold vectors count; while the model of a store is exchanged there are two.
         """
         return f"""
-            SELECT count(*) FROM {self.relation} AS present, jsonb_each(to_jsonb(present)) AS field
+            SELECT {self.id}::text FROM {self.relation} AS present, jsonb_each(to_jsonb(present)) AS field
             WHERE {self.id} = ANY($1::text[]::{self.key}[]) AND field.value <> 'null' AND field.key IN (
                 SELECT attname FROM pg_attribute JOIN pg_type ON pg_type.oid = atttypid
                 WHERE attrelid = '{self.relation}'::regclass AND typname IN ('vector', 'halfvec')
@@ -135,7 +135,7 @@ NAMED = Store(
     content="body",
     sensitive="isSecret",
     deleted="deletedAt",
-    links="SELECT count(*) FROM app.memory_concepts WHERE memory_id = ANY($1::text[]::uuid[])",
+    links="SELECT memory_id::text FROM app.memory_concepts WHERE memory_id = ANY($1::text[]::uuid[])",
     spec={
         "database__table": "app.Notes",
         "database__columns": {

@@ -363,13 +363,10 @@ class Checks:
         """Count what there is of rows that were sensitive or removed before, and still so when the answer came."""
         if not rows:
             return 0
-        await asyncio.sleep(0)
-        found = int(await connection.fetchval(statement, rows))
-        if not found:
-            return 0
-        now = time.monotonic()
-        still = [row for row in rows if all(one.is_sensitive_or_removed for one in ledger.possible(row, before, now))]
-        return int(await connection.fetchval(statement, still))
+        keys = [row for (row,) in await connection.fetch(statement, rows)]
+        states = {row: ledger.possible(row, before, time.monotonic()) for row in set(keys)}
+        still = {row for row, possible in states.items() if all(one.is_sensitive_or_removed for one in possible)}
+        return sum(key in still for key in keys)
 
     async def until_embedded(self) -> None:
         """Wait until every row that may be embedded has its vector, for a minute at most."""

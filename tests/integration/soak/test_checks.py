@@ -163,6 +163,28 @@ async def test_what_was_found_wrong_is_said_also_if_the_next_statement_fails(
     assert found == ({"leak": 1} if failing == "links" else {"leak": 2, "lost": 1})
 
 
+async def test_a_vector_of_a_row_that_was_unmarked_just_before_it_was_looked_for_is_right(
+    planted: Planted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for row in ("first", "second"):
+        await planted.change('"isSecret" = true, embedding = NULL', row)
+        planted.write(row, sensitive=True)
+    waiting = ["first", "second"]
+
+    async def fetched(connection: Any, query: str, *given: Any, **options: Any) -> Any:
+        if "typname" in query and waiting:
+            row = waiting.pop()
+            planted.write(row, seconds_ago=0, sensitive=False)
+            await planted.change(f"\"isSecret\" = false, embedding = '{stored('whatever')}'", row)
+        return await execute(connection, query, *given, **options)
+
+    execute = asyncpg.Connection._execute
+    monkeypatch.setattr(asyncpg.Connection, "_execute", fetched)
+    planted.checks.swapping.add(planted.store.name)  # so that it is not stale as well
+    assert await planted.found() == {}
+    assert waiting == ["first"]
+
+
 async def test_a_vector_of_another_text_is_found_stale_except_while_models_are_exchanged(planted: Planted) -> None:
     await planted.change(f"embedding = '{stored('another text')}'", "third")
     planted.checks.swapping.add(planted.store.name)
