@@ -303,8 +303,9 @@ async def unlike(url: str, rows: Sequence[tuple[str, str]]) -> list[str]:
     computed = await embedded(url, [text for text, _ in rows])
     for (text, stored), vector in zip(rows, computed, strict=True):
         kept = np.array(json.loads(stored))
-        cosine = float(kept @ vector / (np.linalg.norm(kept) * np.linalg.norm(vector)))
-        if cosine < _ALIKE:
+        with np.errstate(invalid="ignore"):  # of a vector of zeros it is not a number
+            cosine = float(kept @ vector / (np.linalg.norm(kept) * np.linalg.norm(vector)))
+        if not cosine >= _ALIKE:
             found.append(f"{next(iter(markers_in(text.encode())), text[:20])}: cosine {cosine:.3f}")
     return found
 

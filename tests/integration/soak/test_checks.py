@@ -185,8 +185,11 @@ async def test_a_vector_of_a_row_that_was_unmarked_just_before_it_was_looked_for
     assert waiting == ["first"]
 
 
-async def test_a_vector_of_another_text_is_found_stale_except_while_models_are_exchanged(planted: Planted) -> None:
-    await planted.change(f"embedding = '{stored('another text')}'", "third")
+@pytest.mark.parametrize("vector", [stored("another text"), json.dumps([0.0] * DIMENSIONS)], ids=["other", "zeros"])
+async def test_a_vector_of_another_text_is_found_stale_except_while_models_are_exchanged(
+    planted: Planted, vector: str
+) -> None:
+    await planted.change(f"embedding = '{vector}'", "third")
     planted.checks.swapping.add(planted.store.name)
     assert await planted.found() == {}
     planted.checks.swapping.discard(planted.store.name)
