@@ -91,6 +91,11 @@ class Ledger:
         self.rows.setdefault(row, []).append(state)
         self._row_of[state.marker] = row
 
+    @property
+    def confirmed(self) -> int:
+        """How many states were confirmed."""
+        return sum(state.confirmed is not None for states in self.rows.values() for state in states)
+
     def row_of(self, marker: str) -> str | None:
         """Return the row whose text has had this marker."""
         return self._row_of.get(marker)

@@ -99,11 +99,12 @@ class Observer:
         self.ledgers = {store.name: Ledger() for store in STORES}
         self.wrong: dict[str, list[str]] = {}
         self.recalls = {store.name: dict.fromkeys(OUTCOMES, 0) for store in STORES}
+        self.found_of = {store.name: 0 for store in STORES}  # answered, and with a memory in the answer
         self.longest = 0.0
         self.last_answered: dict[str, float] = {}
         self.answered_again: list[str] = []
         self.reasons: Counter[str] = Counter()
-        self.sightings = 0
+        self.sightings = {store.name: 0 for store in STORES}
 
     def summary(self) -> dict[str, Any]:
         """Return how many recalls there were and what became of them, and what was wrong."""
@@ -111,6 +112,9 @@ class Observer:
             "recalls": sum(sum(counts.values()) for counts in self.recalls.values()),
             "refused": sum(counts["refused"] for counts in self.recalls.values()),
             "recalls_of": self.recalls,
+            "found_of": self.found_of,
+            "written": {name: ledger.confirmed for name, ledger in self.ledgers.items()},
+            "texts_seen_in_requests": self.sightings,
             "answered_again": self.answered_again,
             "reasons": dict(self.reasons),
             "longest_recall_s": round(self.longest, 2),
@@ -138,6 +142,7 @@ class Observer:
         self.recalls[recall.store][outcome] += 1
         if outcome == "answered":
             self.last_answered[recall.store] = recall.began
+            self.found_of[recall.store] += bool(recall.found)
         else:
             self.reasons[f"{recall.store}: {reason}"] += 1
         for fault in faults_of_answer(self.ledgers[recall.store], recall):
@@ -152,8 +157,8 @@ class Observer:
 
     def sighted(self, marker: str, began: float) -> None:
         """Judge a text that was seen in a request to an embedder."""
-        self.sightings += 1
         for name, ledger in self.ledgers.items():
+            self.sightings[name] += ledger.row_of(marker) is not None
             if is_leak(ledger, marker, began, LEAK_TOLERANCE_SECONDS):
                 row = ledger.row_of(marker)
                 since = max(state.confirmed or state.began for state in ledger.possible(str(row), began, began))
@@ -172,7 +177,6 @@ class Writer:
         self._words: dict[str, str] = {}  # by the key of each row, its own; also of rows that are removed
         self._connection: Any = None
         self._session: Any = None
-        self.confirmed = 0
 
     async def run(self, ended: asyncio.Event, questions: "asyncio.Queue[list[str]]") -> None:
         """Write until the end, and ask something of a row that was just written."""
@@ -246,7 +250,6 @@ class Writer:
         now = time.monotonic()
         for _, state in rows:
             state.confirmed = now
-        self.confirmed += len(rows)
 
     def _statement(self, row: str, state: State) -> tuple[str, tuple[object, ...]]:
         """Return the statement that brings a row from its last state into this one, and the values that it is given."""
@@ -495,9 +498,8 @@ async def main(order: dict[str, Any], log: BinaryIO) -> None:
                 task.cancel()
             process.kill()
             ended.set()
-    seen = {"texts_seen_in_requests": observer.sightings, "packets_missed": watch.missed, "checks": dict(checks.made)}
-    written = sum(writer.confirmed for writer in writers)
-    say(summary={**observer.summary(), **seen, "written": written, "stores": compared})
+    seen = {"packets_missed": watch.missed, "checks": dict(checks.made)}
+    say(summary={**observer.summary(), **seen, "stores": compared})
 
 
 if __name__ == "__main__":

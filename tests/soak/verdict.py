@@ -16,6 +16,8 @@ _WRONG = {
 _HAPPENED = 0.8  # the least share of the planned faults; others may have been impossible when their time came
 _LOOKS = 2.0  # at each store, the least number in a minute
 _BY_MEANING = 0.5  # the least share of the recalls in a store
+_FOUND = 0.25  # of these, the least share in whose answer was a memory
+_RECALLS, _WRITES = 10.0, 40.0  # in each store, the least number in a minute
 
 
 def failures(figures: Mapping[str, Any]) -> list[str]:
@@ -32,8 +34,6 @@ def failures(figures: Mapping[str, Any]) -> list[str]:
     found += _missing_faults(details["planned"], details["happened"])
     for name in users["stores"]:
         found += _missing_looks(name, users, figures["minutes"])
-    if not users["texts_seen_in_requests"]:
-        found.append("no text was seen in a request to an embedder")
     if users["packets_missed"]:
         found.append(f"{users['packets_missed']} packets were not read, so that a text may have been missed")
     return found
@@ -59,5 +59,13 @@ def _missing_looks(name: str, users: Mapping[str, Any], minutes: float) -> Itera
         yield f"in {name} no more than half of the recalls were answered by meaning: {dict(recalls)}"
     elif name not in users["answered_again"]:
         yield f"no recall in {name} was answered by meaning once everything was over"
+    if users["found_of"].get(name, 0) < _FOUND * recalls.get("answered", 0):
+        yield f"in {name} less than a quarter of these had a memory in the answer: {users['found_of'].get(name, 0)}"
+    if sum(recalls.values()) < _RECALLS * minutes:
+        yield f"{sum(recalls.values())} recalls in {name} in {minutes:g} minutes"
+    if users["written"].get(name, 0) < _WRITES * minutes:
+        yield f"{users['written'].get(name, 0)} writes in {name} in {minutes:g} minutes"
+    if not users["texts_seen_in_requests"].get(name):
+        yield f"no text of {name} was seen in a request to an embedder"
     if users["checks"].get(name, 0) < max(1.0, _LOOKS * minutes):
         yield f"{name} was looked at {users['checks'].get(name, 0)} times in {minutes:g} minutes"

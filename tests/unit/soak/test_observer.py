@@ -21,15 +21,17 @@ def recall(
 
 def test_recalls_of_each_store_are_counted_as_answered_in_full_degraded_or_refused() -> None:
     observer = Observer()
-    for one in (recall(), recall(degraded="EmbedderFailed"), recall(error="Timeout"), recall(NAMED.name)):
+    degraded = recall(PLAIN.name, MARKER, degraded="EmbedderFailed")
+    for one in (recall(), recall(PLAIN.name, MARKER), degraded, recall(error="Timeout"), recall(NAMED.name)):
         observer.answered(one)
     summary = observer.summary()
     assert summary["recalls_of"] == {
-        PLAIN.name: {"answered": 1, "degraded": 1, "refused": 1},
+        PLAIN.name: {"answered": 2, "degraded": 1, "refused": 1},
         NAMED.name: {"answered": 1, "degraded": 0, "refused": 0},
         PARTED.name: {"answered": 0, "degraded": 0, "refused": 0},
     }
-    assert (summary["recalls"], summary["refused"]) == (4, 1)
+    assert (summary["recalls"], summary["refused"]) == (5, 1)
+    assert summary["found_of"] == {PLAIN.name: 1, NAMED.name: 0, PARTED.name: 0}
     assert summary["reasons"] == {f"{PLAIN.name}: EmbedderFailed": 1, f"{PLAIN.name}: Timeout": 1}
 
 
@@ -63,7 +65,10 @@ def test_a_text_in_a_request_is_recorded_as_a_leak_with_how_long_its_row_had_bee
     ledger.write("1", State(MARKER, "ada", sensitive=True, deleted=False, began=3, confirmed=4))
     observer.sighted(MARKER, 7.0)
     assert observer.wrong == {"leak": [f"{MARKER} of {NAMED.name} to an embedder 3.0 s after it became sensitive"]}
-    assert observer.sightings == 2
+    observer.sighted("zq000000000000ff", 7.0)
+    summary = observer.summary()
+    assert summary["texts_seen_in_requests"] == {PLAIN.name: 0, NAMED.name: 2, PARTED.name: 0}
+    assert summary["written"] == {PLAIN.name: 0, NAMED.name: 2, PARTED.name: 0}
 
 
 def test_a_recall_is_late_if_its_budget_is_over_without_the_time_for_which_its_process_stood_still() -> None:
