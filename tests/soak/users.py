@@ -136,8 +136,9 @@ class Observer:
             still = f"for {recall.stood_still:.2f} s of them its loop stood still"
             used = f"it computed for {recall.computed:.2f} s and waited for a processor for {recall.queued:.2f} s"
             say(slow=f"a recall in {recall.store} took {seconds:.2f} s ({still}; {used}): {reason or 'answered'}")
-        if seconds - recall.stood_still > LONGEST_RECALL_SECONDS:
-            self.found("late", f"a recall in {recall.store} took {seconds - recall.stood_still:.2f} s of its process")
+        of_process = seconds - max(0.0, recall.stood_still - recall.computed)
+        if of_process > LONGEST_RECALL_SECONDS:
+            self.found("late", f"a recall in {recall.store} took {of_process:.2f} s of its process")
         outcome = "refused" if recall.error is not None else "answered" if recall.degraded is None else "degraded"
         self.recalls[recall.store][outcome] += 1
         if outcome == "answered":

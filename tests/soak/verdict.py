@@ -7,7 +7,7 @@ _WRONG = {
     "leaks": "texts, vectors or links of sensitive rows where they may not be",
     "stale": "answers or vectors of a former text",
     "lost": "confirmed writes that are gone",
-    "late": "recalls that took longer than their budget although their process went on",
+    "late": "recalls that took longer than their budget although their process went on or computed",
     "consent_exceeded": "times that something was done without consent",
     "other": "answers with deleted or removed rows, or with rows of somebody else or of nobody",
     "logged": "logs, objects or metrics with a text of a memory",
@@ -23,8 +23,8 @@ _RECALLS, _WRITES = 10.0, 40.0  # in each store, the least number in a minute
 def failures(figures: Mapping[str, Any]) -> list[str]:
     """Return why a run did not pass, one sentence for each reason; empty if it passed.
 
-    How long recalls take and how soon everything is Ready is not judged, since it depends on the machine. But a run in
-    which little happened, or little was asked, seen or compared, does not pass.
+    The longest recall is not judged, but late ones are. How soon everything is Ready is not judged, since it depends on
+    the machine. But a run in which little happened, or little was asked, seen or compared, does not pass.
     """
     details, users = figures["details"], figures["details"]["users"]
     found = [f"{figures[name]} {what}" for name, what in _WRONG.items() if figures[name]]

@@ -71,8 +71,11 @@ def test_a_text_in_a_request_is_recorded_as_a_leak_with_how_long_its_row_had_bee
     assert summary["written"] == {PLAIN.name: 0, NAMED.name: 2, PARTED.name: 0}
 
 
-def test_a_recall_is_late_if_its_budget_is_over_without_the_time_for_which_its_process_stood_still() -> None:
+def test_a_recall_is_late_if_its_budget_is_over_without_the_time_for_which_its_process_stood_still_and_did_nothing(
+) -> None:
     observer = Observer()
-    for stood_still in (1.0, 0.1):
-        observer.answered(Recall(PLAIN.name, "ada", 10.0, 13.0, None, None, (), stood_still=stood_still))
-    assert observer.wrong == {"late": [f"a recall in {PLAIN.name} took 2.90 s of its process"]}
+    for stood_still, computed in ((1.0, 0.0), (0.1, 0.0), (1.0, 0.5), (0.1, 0.5)):
+        clocks = {"stood_still": stood_still, "computed": computed}
+        observer.answered(Recall(PLAIN.name, "ada", 10.0, 13.0, None, None, (), **clocks))
+    took = [f"a recall in {PLAIN.name} took {seconds} s of its process" for seconds in ("2.90", "2.50", "3.00")]
+    assert observer.wrong == {"late": took}
