@@ -63,6 +63,7 @@ class State:
 class Recall:
     """One recall of `asker`: the markers in the answer, or the reason of a refusal in `error`, else None.
 
+    `owners` are the owners of all memories in the answer, also of those whose texts have no marker.
     `stood_still` are the seconds between `began` and `ended` in which the loop of its process did not go on. `computed`
     are those for which the process computed, and `queued` those for which it waited for a processor.
     """
@@ -74,6 +75,7 @@ class Recall:
     error: str | None
     degraded: str | None
     found: tuple[str, ...]
+    owners: tuple[str | None, ...] = ()
     stood_still: float = 0.0
     computed: float = 0.0
     queued: float = 0.0
@@ -127,10 +129,13 @@ def _described(one: State | Read) -> str:
 def faults_of_answer(ledger: Ledger, recall: Recall) -> Iterator[str]:
     """Yield what is wrong with an answer: `foreign`, `leak`, `deleted`, `stale` or `unknown`, each with the marker.
 
-    A row is right in an answer if there is one state, possible at a time of the recall, in which it is the asker's, is
+    A memory that is said to be somebody else's is `foreign` in any case. A row is right in an answer if there is one state, possible at a time of the recall, in which it is the asker's, is
     neither sensitive nor deleted nor removed, and has this text. Otherwise the fault is the worst of all possible
     states.
     """
+    for owner in recall.owners:
+        if owner != recall.asker:
+            yield f"foreign memory of {owner}"
     for marker in recall.found:
         row = ledger.row_of(marker)
         states = ledger.possible(row, recall.began, recall.ended) if row is not None else ()

@@ -127,11 +127,13 @@ async def recall_in(
     recall = HybridRecall(pool, embedder, RecallOptions(table=settings["table"]))
     while True:
         asker, question = await questions.get()
-        line: dict[str, Any] = {"store": name, "asker": asker, "error": None, "degraded": None, "found": []}
+        line: dict[str, Any] = {"store": name, "asker": asker, "error": None, "degraded": None}
+        line |= {"found": [], "owners": []}
         began = Clock.read(standstill)
         try:
             result = await recall.recall(RecallQuery(question, user_id=asker, limit=5))
             line["degraded"] = result.reason
+            line["owners"] = [one.owner for one in result.memories]
             line["found"] = [
                 found.decode() for one in result.memories for found in MARKER.findall(one.content.encode())
             ]

@@ -408,7 +408,9 @@ async def read_recalls(process: asyncio.subprocess.Process, observer: Observer) 
         if "samples" in message:
             say(**message)
             continue
-        observer.answered(Recall(**{**message, "found": tuple(message["found"])}))
+        for name in ("found", "owners"):
+            message[name] = tuple(message[name])
+        observer.answered(Recall(**message))
     raise RuntimeError("The process that recalls ended by itself; recalls.log has what it printed.")
 
 

@@ -78,6 +78,11 @@ def test_an_answer_is_wrong_if_it_was_right_in_no_single_state_of_its_row_during
     assert list(faults_of_answer(ledger(*states), asked)) == faults
 
 
+def test_a_memory_of_somebody_else_is_foreign_also_if_it_has_no_marker() -> None:
+    asked = replace(recall(FIRST), owners=("ada", "dan", None))
+    assert list(faults_of_answer(ledger(ONLY), asked)) == ["foreign memory of dan", "foreign memory of None"]
+
+
 EDITED = [ONLY, state(SECOND, 3, 4)]
 OLD, NEW = (
     Read("1", f"{marker} a text", "ada", sensitive=False, deleted=False, embedded=True) for marker in (FIRST, SECOND)
