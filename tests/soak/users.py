@@ -162,7 +162,8 @@ class Observer:
             self.sightings[name] += ledger.row_of(marker) is not None
             if is_leak(ledger, marker, began, LEAK_TOLERANCE_SECONDS):
                 row = ledger.row_of(marker)
-                since = max(state.confirmed or state.began for state in ledger.possible(str(row), began, began))
+                states = ledger.possible(str(row), began, began)  # none if the request began before the row was written
+                since = max((state.confirmed or state.began for state in states), default=began)
                 self.found("leak", f"{marker} of {name} to an embedder {began - since:.1f} s after it became sensitive")
 
 
@@ -414,6 +415,12 @@ async def read_recalls(process: asyncio.subprocess.Process, observer: Observer) 
     raise RuntimeError("The process that recalls ended by itself; recalls.log has what it printed.")
 
 
+async def judge_texts(sightings: "asyncio.Queue[tuple[str, float]]", observer: Observer) -> None:
+    """Judge the texts that were seen in requests, each with when its request began."""
+    while True:
+        observer.sighted(*await sightings.get())
+
+
 async def send_questions(process: asyncio.subprocess.Process, questions: "asyncio.Queue[list[str]]") -> None:
     """Hand questions to the process that recalls."""
     assert process.stdin is not None
@@ -478,11 +485,12 @@ async def main(order: dict[str, Any], log: BinaryIO) -> None:
     """Write, ask and observe until standard input says otherwise, and print the summary."""
     stores: dict[str, dict[str, Any]] = order["stores"]
     loop, observer = asyncio.get_running_loop(), Observer()
+    sightings: asyncio.Queue[tuple[str, float]] = asyncio.Queue()
     questions: asyncio.Queue[list[str]] = asyncio.Queue(maxsize=16)
     ended, checks, writers = asyncio.Event(), Checks(observer, stores), made_writers(order, observer)
 
     def sighted(marker: str, began: float) -> None:
-        loop.call_soon_threadsafe(observer.sighted, marker, began)
+        loop.call_soon_threadsafe(sightings.put_nowait, (marker, began))
 
     with Watch(_PORT, sighted) as watch:
         program = (sys.executable, "-m", "tests.soak.recalling", json.dumps(stores))
@@ -493,11 +501,12 @@ async def main(order: dict[str, Any], log: BinaryIO) -> None:
                 running.create_task(work)
                 for work in (read_recalls(process, observer), send_questions(process, questions))
             ]
+            judging = running.create_task(judge_texts(sightings, observer))
             checking = running.create_task(checks.run())
             await follow_commands(checks, observer, writing, ended)
             checking.cancel()
             compared = await final(checks)
-            for task in recalling:
+            for task in (*recalling, judging):
                 task.cancel()
             process.kill()
             ended.set()

@@ -71,6 +71,22 @@ def test_a_text_in_a_request_is_recorded_as_a_leak_with_how_long_its_row_had_bee
     assert summary["written"] == {PLAIN.name: 0, NAMED.name: 2, PARTED.name: 0}
 
 
+def test_a_text_whose_request_began_before_its_row_was_written_is_recorded_as_a_leak() -> None:
+    observer = Observer()
+    observer.ledgers[NAMED.name].write("1", State(MARKER, "ada", sensitive=True, deleted=False, began=1, confirmed=2))
+    observer.sighted(MARKER, 0.5)
+    assert observer.wrong == {"leak": [f"{MARKER} of {NAMED.name} to an embedder 0.0 s after it became sensitive"]}
+
+
+async def test_an_error_while_texts_in_requests_are_judged_ends_that_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    observer = Observer()
+    sightings: asyncio.Queue[tuple[str, float]] = asyncio.Queue()
+    sightings.put_nowait((MARKER, 1.0))
+    monkeypatch.setattr(observer, "ledgers", {NAMED.name: None})
+    with pytest.raises(AttributeError):
+        await users.judge_texts(sightings, observer)
+
+
 def test_a_recall_is_late_if_its_budget_is_over_without_the_time_for_which_its_process_stood_still_and_did_nothing(
 ) -> None:
     observer = Observer()
