@@ -77,10 +77,13 @@ class Postgres:
         secret = self.cluster.kubectl_json("-n", self.namespace, "get", "secret", f"{self.name}-app")
         return base64.b64decode(secret["data"]["uri"]).decode()
 
-    def psql(self, sql: str, database: str = "postgres", *, instance: str | None = None) -> str:
+    def psql(
+        self, sql: str, database: str = "postgres", *, instance: str | None = None, timeout: float | None = None
+    ) -> str:
         """Run SQL as superuser and return the rows as unaligned text.
 
-        `instance` is the pod that runs it; the default is the primary.
+        `instance` is the pod that runs it; the default is the primary. Without an answer within `timeout` seconds it
+        fails; the default is no limit.
 
         The SQL is passed on standard input, so that a password in it appears in no argument list.
         """
@@ -95,7 +98,7 @@ class Postgres:
         )
         pod = instance or self.primary()
         arguments = ("-n", self.namespace, "exec", "-i", pod, "-c", "postgres", "--", *command)
-        return self.cluster.kubectl(*arguments, input=sql).strip()
+        return self.cluster.kubectl(*arguments, input=sql, timeout=timeout).strip()
 
     def _add_namespace(self, namespace: str) -> bool:
         """Allow the namespace to use the Cluster; return False if another program changed the Cluster meanwhile."""

@@ -34,6 +34,9 @@ CONSENT_SECONDS = 60.0  # after which nothing may be done any more for whom cons
 _CONSENT_MARGIN = 5.0  # for what was under way
 _CONSENT_LONGEST = 180.0  # while the operator itself is hit by other faults
 _WATCHED_SECONDS, _LOOK_SECONDS = 25.0, 5.0  # how long nothing may come back, and how often it is looked at
+_ANSWER_SECONDS = 10.0  # that a look waits for the database
+_IDLE_LOOKS = 2  # in a row, after which a store counts as stopped
+_LOOKS_AFTER = 3  # that the database has to answer after that
 _LEASE = "memory-operator"
 EXCLUSIVE = frozenset({"switchover"})
 """Faults that happen while no other does."""
@@ -330,7 +333,7 @@ async def rotate_password(target: SoakCluster, dice: random.Random, seconds: flo
             await _sql(target, _PASSWORD.format(role=tenant.database, password=password))
         except Impossible:  # it may have been changed all the same
             former = _PASSWORD.format(role=tenant.database, password=tenant.password)
-            await until_done(lambda: target.postgres.psql(former))
+            await until_done(lambda: target.postgres.psql(former, timeout=_COMMAND_SECONDS))
             raise
         tenant.dsn = tenant.dsn.replace(tenant.password, password)
         target.write_dsn(tenant)
@@ -398,30 +401,43 @@ async def _withdraw(target: SoakCluster, tenant: Tenant, annotate: Callable[...,
 async def _watch(target: SoakCluster, tenant: Tenant, counting: str) -> None:
     """Look every 5 s, from 65 s after the withdrawal on, at what is still done for a store, and note what may not be.
 
-    The store counts as stopped at the first look that finds no connection and no pod of a worker, and in any case after
-    180 s, since the operator may itself be hit by other faults. At no look in the 25 s from then on may there be a
-    connection. Connections alone would not tell that it has stopped: they are also gone when the database has failed.
+    The store counts as stopped at the second of two looks in a row that find no connection and no pod of a worker, and
+    in any case after 180 s, since the operator may itself be hit by other faults. At no later look in the 25 s from
+    then on may there be a connection. Connections alone would not tell that it has stopped: they are also gone when the
+    database has failed.
 
     Raises:
-        Impossible: the database answered at no look after the store was stopped.
+        Impossible: the database answered at less than three looks after the store was stopped.
     """
     began = time.monotonic()
-    stopped, looked = began + _CONSENT_LONGEST, False
+    stopped, idle, looked = began + _CONSENT_LONGEST, 0, 0
     await asyncio.sleep(CONSENT_SECONDS + _CONSENT_MARGIN)
     while (now := time.monotonic()) < stopped + _WATCHED_SECONDS:
-        pods = await asyncio.to_thread(target.processes.pods)
-        workers = [pod for pod in pods if pod.namespace == tenant.name and pod.component in _WORKERS]
-        with suppress(Impossible):
-            connections = int(await _sql(target, counting))
-            if not connections and not workers:
-                stopped = min(stopped, now)
-            looked = looked or now >= stopped
+        try:
+            connections = int(await _sql(target, counting, _ANSWER_SECONDS))
+            looked += now >= stopped
             if connections and now >= stopped:
                 target.exceeded.append(f"{connections} connections for {tenant.name} after {now - began:.0f} s")
                 return
+            idle = 0 if connections or await _has_worker(target, tenant.name) else idle + 1
+        except Impossible:
+            idle = 0
+        if idle == _IDLE_LOOKS:
+            stopped = min(stopped, now)
         await asyncio.sleep(_LOOK_SECONDS)
-    if not looked:
-        raise Impossible("the database did not answer while the consent was withdrawn")
+    if looked < _LOOKS_AFTER:
+        raise Impossible(f"the database answered {looked} times after the store was stopped")
+
+
+async def _has_worker(target: SoakCluster, namespace: str) -> bool:
+    """Return whether a pod of a worker is there that has not ended, also one that does not run yet."""
+    path = f"/api/v1/namespaces/{namespace}/pods"
+    listed = await _attempted(lambda: target.cluster.read(path), "the pods cannot be read")
+    return any(
+        pod["status"].get("phase") not in {"Succeeded", "Failed"}
+        and pod["metadata"].get("labels", {}).get("app.kubernetes.io/component") in _WORKERS
+        for pod in listed["items"]
+    )
 
 
 def _consent_for(name: str) -> str:
@@ -493,8 +509,10 @@ FAULTS: dict[str, Fault] = {
 }
 
 
-async def _sql(target: SoakCluster, statement: str) -> str:
-    return await _attempted(lambda: target.postgres.psql(statement), "the database does not answer")
+async def _sql(target: SoakCluster, statement: str, seconds: float = _COMMAND_SECONDS) -> str:
+    return await _attempted(
+        lambda: target.postgres.psql(statement, timeout=seconds), "the database does not answer"
+    )
 
 
 async def _kubectl(target: SoakCluster, arguments: Sequence[str], given: str | None = None) -> str:
