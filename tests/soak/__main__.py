@@ -104,6 +104,7 @@ class Run:
         self._not_ready: list[str] = []
         self._incomplete: list[str] = []
         self._quiet = asyncio.Event()
+        self._again: dict[str, float] = {}
         self._began = 0.0
         self._pooler: Pooler | None = None
         self._logs = Logs(cluster.logs)
@@ -147,7 +148,7 @@ class Run:
         over = time.monotonic()
         await self._command(users, "quiet")
         await self._until_ready(target)
-        quiet = asyncio.wait_for(self._quiet.wait(), _LONGEST_WAIT)
+        quiet = asyncio.wait_for(self._quiet.wait(), 2 * _LONGEST_WAIT)  # the users themselves wait once so long
         await self._or_ended(quiet, reading, sampling, logging, reviving)
         ready = time.monotonic() - over
         for task in (sampling, reviving):  # no recall is made from here on
@@ -185,6 +186,7 @@ class Run:
                 "impossible": dict(sorted(self._impossible.items())),
                 "not_ready": self._not_ready,
                 "incomplete": self._incomplete,
+                "again": self._again,
                 "users": self._summary,
                 "exceeded": target.exceeded,
                 "pooler_ended": self._pooler.ended if self._pooler else 0,
@@ -443,6 +445,7 @@ class Run:
             elif "slow" in message:
                 self.say(message["slow"])
             elif "quiet" in message:
+                self._again = message["quiet"]
                 self._quiet.set()
             else:
                 self._summary = message["summary"]

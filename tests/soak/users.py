@@ -58,7 +58,7 @@ _CHECK_SECONDS = 5.0
 _ALIKE = 0.995  # the least cosine of a stored vector to that of the row's text
 _EMBED_SECONDS = 60.0
 _FINAL_SECONDS = 120.0
-_AGAIN_SECONDS = 60.0
+_AGAIN_SECONDS = 600.0  # for every store to answer again and for every row to get its vector
 OUTCOMES = ("answered", "degraded", "refused")
 """Of a recall: in full, without what its vectors would have found, or not at all."""
 _SHOWN = 10  # examples of each finding in the summary
@@ -149,10 +149,10 @@ class Observer:
         for fault in faults_of_answer(self.ledgers[recall.store], recall):
             self.found(fault.split()[0], f"{fault} in {recall.store}, asked by {recall.asker} at {recall.began:.1f}")
 
-    async def until_answered_again(self) -> None:
-        """Wait until each store has answered a recall that began after now in full, for a minute at most."""
+    async def until_answered_again(self, deadline: float) -> None:
+        """Wait until each store has answered a recall that began after now in full, until the deadline at most."""
         began = time.monotonic()
-        while len(self.answered_again) < len(STORES) and time.monotonic() - began < _AGAIN_SECONDS:
+        while len(self.answered_again) < len(STORES) and time.monotonic() < deadline:
             await asyncio.sleep(_RETRY_SECONDS)
             self.answered_again = [name for name, at in sorted(self.last_answered.items()) if at > began]
 
@@ -374,9 +374,8 @@ class Checks:
         still = {row for row, possible in states.items() if all(one.is_sensitive_or_removed for one in possible)}
         return sum(key in still for key in keys)
 
-    async def until_embedded(self) -> None:
-        """Wait until every row that may be embedded has its vector, for a minute at most."""
-        deadline = time.monotonic() + _AGAIN_SECONDS
+    async def until_embedded(self, deadline: float) -> None:
+        """Wait until every row that may be embedded has its vector, until the deadline at most."""
         for store in STORES:
             while time.monotonic() < deadline:
                 with suppress(*_LOST):
@@ -459,6 +458,19 @@ def made_writers(order: dict[str, Any], observer: Observer) -> list[Writer]:
     ]
 
 
+async def quieten(
+    checks: Checks, observer: Observer, writing: Sequence["asyncio.Task[None]"], ended: asyncio.Event
+) -> None:
+    """End the writes once every store has answered again, wait for all vectors, and say how many seconds each took."""
+    began = time.monotonic()
+    await observer.until_answered_again(began + _AGAIN_SECONDS)
+    answered = time.monotonic()
+    ended.set()
+    await asyncio.wait(writing)
+    await checks.until_embedded(began + _AGAIN_SECONDS)
+    say(quiet={"answered_s": round(answered - began, 1), "embedded_s": round(time.monotonic() - answered, 1)})
+
+
 async def follow_commands(
     checks: Checks, observer: Observer, writing: Sequence["asyncio.Task[None]"], ended: asyncio.Event
 ) -> None:
@@ -472,11 +484,7 @@ async def follow_commands(
         elif word == "swapped":
             checks.swapping.discard(store)
         elif word == "quiet":
-            await observer.until_answered_again()
-            ended.set()
-            await asyncio.wait(writing)
-            await checks.until_embedded()
-            say(quiet=True)
+            await quieten(checks, observer, writing, ended)
         else:
             return
 

@@ -1,7 +1,9 @@
 """What the observer counts of recalls and of texts in requests."""
 
 import asyncio
+import json
 import time
+from typing import Any
 
 import pytest
 
@@ -36,10 +38,9 @@ def test_recalls_of_each_store_are_counted_as_answered_in_full_degraded_or_refus
 
 
 async def test_a_store_has_answered_again_only_if_it_did_so_in_full(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(users, "_AGAIN_SECONDS", 0.2)
     monkeypatch.setattr(users, "_RETRY_SECONDS", 0.01)
     observer = Observer()
-    waiting = asyncio.create_task(observer.until_answered_again())
+    waiting = asyncio.create_task(observer.until_answered_again(time.monotonic() + 0.2))
     await asyncio.sleep(0)
     later = time.monotonic() + 1
     for store in STORES:
@@ -47,6 +48,26 @@ async def test_a_store_has_answered_again_only_if_it_did_so_in_full(monkeypatch:
         observer.answered(recall(store.name, degraded=degraded, began=later))
     await waiting
     assert observer.answered_again == sorted([PLAIN.name, NAMED.name])
+
+
+async def test_stores_and_vectors_have_one_time_to_be_there_again_and_it_is_said_how_long_each_took(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(users, "_AGAIN_SECONDS", 0.2)
+    monkeypatch.setattr(users, "_RETRY_SECONDS", 0.01)
+    left: list[float] = []
+
+    class Checked:
+        async def until_embedded(self, deadline: float) -> None:
+            left.append(deadline - time.monotonic())
+            await asyncio.sleep(0.1)
+
+    ended = asyncio.Event()
+    given: Any = (Checked(), Observer(), [asyncio.create_task(ended.wait())], ended)
+    await users.quieten(*given)
+    assert left[0] <= 0
+    said = json.loads(capsys.readouterr().out)["quiet"]
+    assert (said["answered_s"] >= 0.2, said["embedded_s"] >= 0.1) == (True, True)
 
 
 def test_an_answer_that_is_wrong_is_recorded_with_its_store_and_asker() -> None:
