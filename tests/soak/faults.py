@@ -44,7 +44,7 @@ _HEALED_SECONDS = 60.0  # for Postgres to be ready before and after a switchover
 _NOTICED_SECONDS = 2.0  # in which the instances have begun it
 _DISK_LEFT = 64 << 10
 _MEMORY_ROOM = 1.03  # of what is in use
-_COMMAND_SECONDS = 60.0
+COMMAND_SECONDS = 60.0  # that a command of kubectl, psql or nft may take
 _CONNECTIONS = """
 SELECT count(*) FROM pg_stat_activity WHERE datname = '{database}' AND application_name LIKE 'memory-%'
 AND application_name NOT IN ({others})
@@ -91,7 +91,7 @@ class SoakCluster:
 
     def kubectl(self, *arguments: str, input: str | None = None) -> str:  # noqa: A002 - the handle's own word
         """Run kubectl with a limit of time."""
-        return self.cluster.kubectl(*arguments, input=input, timeout=_COMMAND_SECONDS)
+        return self.cluster.kubectl(*arguments, input=input, timeout=COMMAND_SECONDS)
 
     def of(self, component: str) -> list[Pod]:
         """Return the pods of one of our components."""
@@ -333,7 +333,7 @@ async def rotate_password(target: SoakCluster, dice: random.Random, seconds: flo
             await _sql(target, _PASSWORD.format(role=tenant.database, password=password))
         except Impossible:  # it may have been changed all the same
             former = _PASSWORD.format(role=tenant.database, password=tenant.password)
-            await until_done(lambda: target.postgres.psql(former, timeout=_COMMAND_SECONDS))
+            await until_done(lambda: target.postgres.psql(former, timeout=COMMAND_SECONDS))
             raise
         tenant.dsn = tenant.dsn.replace(tenant.password, password)
         target.write_dsn(tenant)
@@ -509,10 +509,8 @@ FAULTS: dict[str, Fault] = {
 }
 
 
-async def _sql(target: SoakCluster, statement: str, seconds: float = _COMMAND_SECONDS) -> str:
-    return await _attempted(
-        lambda: target.postgres.psql(statement, timeout=seconds), "the database does not answer"
-    )
+async def _sql(target: SoakCluster, statement: str, seconds: float = COMMAND_SECONDS) -> str:
+    return await _attempted(lambda: target.postgres.psql(statement, timeout=seconds), "the database does not answer")
 
 
 async def _kubectl(target: SoakCluster, arguments: Sequence[str], given: str | None = None) -> str:
@@ -521,7 +519,7 @@ async def _kubectl(target: SoakCluster, arguments: Sequence[str], given: str | N
 
 async def _in_network(target: SoakCluster, command: Sequence[str], given: str | None = None) -> str:
     run = target.cluster.exec_in_network
-    return await _attempted(lambda: run(command, input=given, timeout=_COMMAND_SECONDS), f"{command[0]} failed")
+    return await _attempted(lambda: run(command, input=given, timeout=COMMAND_SECONDS), f"{command[0]} failed")
 
 
 async def _attempted(act: Callable[[], T], otherwise: str) -> T:

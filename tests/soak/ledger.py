@@ -129,9 +129,9 @@ def _described(one: State | Read) -> str:
 def faults_of_answer(ledger: Ledger, recall: Recall) -> Iterator[str]:
     """Yield what is wrong with an answer: `foreign`, `leak`, `deleted`, `stale` or `unknown`, each with the marker.
 
-    A memory that is said to be somebody else's is `foreign` in any case. A row is right in an answer if there is one state, possible at a time of the recall, in which it is the asker's, is
-    neither sensitive nor deleted nor removed, and has this text. Otherwise the fault is the worst of all possible
-    states.
+    A memory that is said to be somebody else's is `foreign` in any case. A row is right in an answer if there is one
+    state, possible at a time of the recall, in which it is the asker's, is neither sensitive nor deleted nor removed,
+    and has this text. Otherwise the fault is the worst of all possible states.
     """
     for owner in recall.owners:
         if owner != recall.asker:

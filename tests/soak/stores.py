@@ -16,7 +16,8 @@ class Store:
     """One store: its namespace, its table in SQL, and what its MemoryIndex says of it.
 
     `key` is the type of the key, and `conflict` the columns by which a row is known. `links` selects, among the
-    keys `$1`, those of which something is kept beside the table, once for each thing. With `pooled`, recalls go through a pooler.
+    keys `$1`, those of which something is kept beside the table, once for each thing. With `pooled`, recalls go through
+    a pooler.
     """
 
     name: str

@@ -349,7 +349,8 @@ class Checks:
             for row, found in lost_writes(ledger, reads, read_at, time.monotonic()):
                 self._lost(store, row, found, read_at)
             connections, dead, slots = await connection.fetchrow(_SAMPLES)
-            say(samples={f"connections {store.name}": connections, f"dead rows {store.name}": int(dead), "slots": slots})
+            held = {f"connections {store.name}": connections, f"dead rows {store.name}": int(dead), "slots": slots}
+            say(samples=held)
             sample = [tuple(row) for row in await connection.fetch(store.sample)] if self._settled(store) else []
         if sample:
             wrong = await unlike(self._embedder[store.name], sample)

@@ -137,9 +137,9 @@ class Tenant:
         """
         self.cluster.apply(database_object(self.postgres, self.database), manifest(self, changes))
 
-    def kubectl(self, *arguments: str, input: str | None = None) -> str:  # noqa: A002 - the handle's own word
-        """Run kubectl in the tenant's namespace."""
-        return self.cluster.kubectl("-n", self.name, *arguments, input=input)
+    def kubectl(self, *arguments: str, input: str | None = None, timeout: float | None = None) -> str:  # noqa: A002 - the handle's own word
+        """Run kubectl in the tenant's namespace, for `timeout` seconds at most."""
+        return self.cluster.kubectl("-n", self.name, *arguments, input=input, timeout=timeout)
 
     def memory(
         self, *arguments: str, stdin: str | None = None, settings: Mapping[str, str] | None = None
@@ -156,9 +156,9 @@ class Tenant:
         """Run a statement in the tenant's database as superuser, on the primary."""
         return self.postgres.psql(statement, self.database)
 
-    def as_owner(self, script: str) -> str:
-        """Run SQL as the role that owns the tenant's database."""
-        return self.postgres.psql(f"SET ROLE {self.database};\n{script}", self.database)
+    def as_owner(self, script: str, *, timeout: float | None = None) -> str:
+        """Run SQL as the role that owns the tenant's database, for `timeout` seconds at most."""
+        return self.postgres.psql(f"SET ROLE {self.database};\n{script}", self.database, timeout=timeout)
 
     # What a test reads
 

@@ -108,8 +108,7 @@ async def test_an_error_while_texts_in_requests_are_judged_ends_that_task(monkey
         await users.judge_texts(sightings, observer)
 
 
-def test_a_recall_is_late_if_its_budget_is_over_without_the_time_for_which_its_process_stood_still_and_did_nothing(
-) -> None:
+def test_a_recall_is_late_if_its_budget_is_over_without_the_time_for_which_its_process_stood_still_and_idle() -> None:
     observer = Observer()
     for stood_still, computed in ((1.0, 0.0), (0.1, 0.0), (1.0, 0.5), (0.1, 0.5)):
         clocks = {"stood_still": stood_still, "computed": computed}

@@ -1,0 +1,108 @@
+"""A run waits for what it has begun, and says what was not completed."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from devcluster.errors import DevclusterError
+from tests.soak import __main__ as soak
+from tests.soak import faults
+from tests.soak.__main__ import Run
+
+_REAL_SLEEP = asyncio.sleep
+
+
+class Clock:
+    """A clock that goes on when somebody sleeps."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    async def sleep(self, seconds: float) -> None:
+        """Let the time pass, and the others run."""
+        self.now += seconds
+        await _REAL_SLEEP(0)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    for module in (soak, faults):
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    monkeypatch.setattr(asyncio, "sleep", clock.sleep)
+    return clock
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    cluster: Any = SimpleNamespace(logs=tmp_path)
+    return Run(cluster, tmp_path, 60.0, 1)
+
+
+class Tenant:
+    """Stands in for a store with a backfill that has succeeded long ago, and gets another when `jobs` says so.
+
+    `jobs` gives of each further Job whether it has succeeded, for how often rows were stored and the time since then;
+    at every third look the API server does not answer.
+    """
+
+    name = "soak-parted"
+
+    def __init__(self, clock: Clock, jobs: Callable[[int, float], list[bool]]) -> None:
+        self._clock, self._jobs = clock, jobs
+        self.cluster = self
+        self.stored: list[str] = []
+        self._stored_at, self._looks = 0.0, 0
+
+    def as_owner(self, script: str, *, timeout: float) -> None:
+        """Note the first id of the rows."""
+        assert timeout == faults.COMMAND_SECONDS
+        self.stored.append(script.split("SELECT ")[1].split(maxsplit=1)[0])
+        self._stored_at = self._clock.now
+
+    def kubectl(self, *_arguments: str, timeout: float) -> None:
+        """Annotate the index."""
+        assert timeout == faults.COMMAND_SECONDS
+
+    def read(self, _path: str) -> Any:
+        """Return the Jobs of the store."""
+        self._looks += 1
+        if self._looks % 3 == 0:
+            raise DevclusterError("the API server does not answer")
+        jobs = {"mi-backfill-1": True, "mi-swap-1": True}
+        if self.stored:
+            for number, done in enumerate(self._jobs(len(self.stored), self._clock.now - self._stored_at)):
+                jobs[f"mi-backfill-{number + 2}"] = done
+        return {"items": [_job(name, done=done) for name, done in jobs.items()]}
+
+
+def _job(name: str, *, done: bool) -> dict[str, Any]:
+    labels = {"app.kubernetes.io/component": name.split("-")[1]}
+    return {
+        "metadata": {"name": name, "labels": labels},
+        "status": {"completionTime": "2026-11-30T16:00:00Z"} if done else {},
+    }
+
+
+@pytest.mark.parametrize(
+    ("jobs", "stored", "incomplete"),
+    [
+        (lambda _turn, since: [since > 100] if since > 10 else [], 1, []),
+        (lambda turn, since: [since > 100] if turn == 3 else [], 3, []),
+        (lambda _turn, _since: [], 3, ["a backfill of rows stored at once, 3 times"]),
+        (lambda _turn, _since: [False], 1, ["the backfill of rows stored at once, within 600 s"]),
+        (lambda _turn, since: [False, since > 300], 1, []),
+    ],
+    ids=["a Job", "rows that are gone twice", "no Job", "a Job without end", "a Job that failed"],
+)
+async def test_rows_are_stored_until_a_new_job_has_embedded_some(
+    clock: Clock, run: Run, jobs: Callable[[int, float], list[bool]], stored: int, incomplete: list[str]
+) -> None:
+    tenant: Any = Tenant(clock, jobs)
+    await run._import(tenant)
+    assert tenant.stored == ["1000000", "1002000", "1004000"][:stored]
+    assert run._incomplete == incomplete
