@@ -8,7 +8,7 @@ import tempfile
 import time
 from asyncio.subprocess import PIPE
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
@@ -316,21 +316,15 @@ class Run:
     async def _swap(
         self, target: SoakCluster, users: asyncio.subprocess.Process, spec: dict[str, Any], model: str
     ) -> None:
+        """Have the model of a store exchanged, and tell users of its end only once it is completed."""
         tenant, began = target.tenants[NAMED.name], time.monotonic()
         await self._command(users, f"swapping {NAMED.name}")
         await until_done(lambda: tenant.apply_index(**spec), _LONGEST_WAIT)
-        while True:
-            with suppress(DevclusterError, KeyError):
-                item = await asyncio.to_thread(tenant.index)
-                models = item["status"]["model"]
-                if models["active"] == model and "next" not in models and is_ready(item):
-                    break
-            if time.monotonic() - began > _LONGEST_WAIT:
-                self._incomplete.append(f"the swap to {model}, within {_LONGEST_WAIT:.0f} s")
-                break
-            await asyncio.sleep(2)
-        await self._command(users, f"swapped {NAMED.name}")
-        self.say(f"swapped to {model} in {time.monotonic() - began:.0f} s")
+        if await _seen(lambda: _is_served(tenant.index(), model)):
+            await self._command(users, f"swapped {NAMED.name}")
+            self.say(f"swapped to {model} in {time.monotonic() - began:.0f} s")
+        else:
+            self._incomplete.append(f"the swap to {model}, within {_LONGEST_WAIT:.0f} s")
 
     async def _import(self, tenant: Tenant) -> None:
         """Store 2,000 rows at once, and wait until a new Job has embedded rows.
@@ -481,6 +475,12 @@ class Run:
         with suppress(DevclusterError):
             if MARKER.search(self._cluster.kubectl(*command, timeout=_PACE_SECONDS).encode()):
                 self._shown.add(name)
+
+
+def _is_served(item: Mapping[str, Any], model: str) -> bool:
+    """Return whether a MemoryIndex is Ready, and its model is this one and is not being exchanged."""
+    models = item.get("status", {}).get("model", {})
+    return models.get("active") == model and "next" not in models and is_ready(item)
 
 
 def _backfills(tenant: Tenant) -> dict[str, bool]:

@@ -12,6 +12,7 @@ from devcluster.errors import DevclusterError
 from tests.soak import __main__ as soak
 from tests.soak import faults
 from tests.soak.__main__ import Run
+from tests.soak.stores import NAMED
 
 _REAL_SLEEP = asyncio.sleep
 
@@ -106,3 +107,27 @@ async def test_rows_are_stored_until_a_new_job_has_embedded_some(
     await run._import(tenant)
     assert tenant.stored == ["1000000", "1002000", "1004000"][:stored]
     assert run._incomplete == incomplete
+
+
+@pytest.mark.parametrize("swapped", [True, False])
+async def test_users_hear_of_the_end_of_a_swap_only_if_it_was_completed(clock: Clock, run: Run, swapped: bool) -> None:
+    began, commands = clock.now, []
+
+    def index() -> dict[str, Any]:
+        models = {"active": "new"} if swapped and clock.now > began + 30 else {"active": "old", "next": "new"}
+        ready = {"type": "Ready", "status": "True"}
+        return {
+            "metadata": {"generation": 1},
+            "status": {"observedGeneration": 1, "model": models, "conditions": [ready]},
+        }
+
+    async def drained() -> None:
+        pass
+
+    tenant = SimpleNamespace(index=index, apply_index=lambda: None)
+    users = SimpleNamespace(stdin=SimpleNamespace(write=commands.append, drain=drained))
+    given: Any = (SimpleNamespace(tenants={NAMED.name: tenant}), users, {}, "new")
+    await run._swap(*given)
+    swapping, ended = f"swapping {NAMED.name}\n".encode(), f"swapped {NAMED.name}\n".encode()
+    assert commands == ([swapping, ended] if swapped else [swapping])
+    assert run._incomplete == ([] if swapped else ["the swap to new, within 600 s"])
