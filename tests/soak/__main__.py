@@ -54,6 +54,8 @@ _SLACK = {
     "memory": 48.0, "files": 24.0, "threads": 12.0, "tasks": 12.0, "connections": 12.0, "dead rows": 1500.0,
     "slots": 1.0,
 }  # fmt: skip
+_COMPONENTS = ("operator", "embedder", "sync")
+_OBJECTS = "objects"
 _KINDS = "events,memoryindexes,pods,configmaps,jobs,leases"
 _MANY_ROWS = """
 INSERT INTO memories (id, content, user_id)
@@ -111,6 +113,7 @@ class Run:
         self._pooler: Pooler | None = None
         self._logs = Logs(cluster.logs)
         self._shown: set[str] = set()
+        self._looks = dict.fromkeys((_OBJECTS, *map(_metrics, _COMPONENTS)), 0)
         self._over = asyncio.Event()
         self._lock = SharedExclusiveLock()
 
@@ -138,26 +141,25 @@ class Run:
         users = await self._start_users()
         reading = asyncio.create_task(self._read_output(users))
         self._began = time.monotonic()
-        sampling = asyncio.create_task(self._sample(target))
-        logging = asyncio.create_task(self._read_logs())
-        reviving = asyncio.create_task(self._revive_pooler())
+        works = (self._sample(target), self._look(target), self._revive_pooler(), self._read_logs())
+        *busy, logging = [asyncio.create_task(work) for work in works]
         async with asyncio.TaskGroup() as running:
             for fault in planned:
                 running.create_task(self._happen(target, fault))
             running.create_task(self._change(target, users))
-            running.create_task(self._or_ended(self._until(1.0), reading, sampling, logging, reviving))
+            running.create_task(self._or_ended(self._until(1.0), reading, *busy, logging))
         self.say("the last fault is over")
         over = time.monotonic()
         await self._command(users, "quiet")
         await self._until_ready(target)
         quiet = asyncio.wait_for(self._quiet.wait(), 2 * _LONGEST_WAIT)  # the users themselves wait once so long
-        await self._or_ended(quiet, reading, sampling, logging, reviving)
+        await self._or_ended(quiet, reading, *busy, logging)
         ready = time.monotonic() - over
-        for task in (sampling, reviving):  # no recall is made from here on
+        for task in busy:  # no recall is made from here on
             task.cancel()
         await self._command(users, "judge")
         await asyncio.wait_for(reading, _LONGEST_WAIT)
-        await asyncio.to_thread(self._look_for_texts, target)
+        await until_done(lambda: self._look_for_texts(target))
         self._over.set()
         await logging
         return self._figures(target, planned, ready)
@@ -189,6 +191,7 @@ class Run:
                 "not_ready": self._not_ready,
                 "incomplete": self._incomplete,
                 "again": self._again,
+                "looks": self._looks,
                 "users": self._summary,
                 "exceeded": target.exceeded,
                 "pooler_ended": self._pooler.ended if self._pooler else 0,
@@ -395,17 +398,24 @@ class Run:
             await asyncio.sleep(1)
 
     async def _sample(self, target: SoakCluster) -> None:
-        looked = 0.0
         while True:
             await asyncio.to_thread(self._sample_once, target)
-            if time.monotonic() - looked > _TEXTS_SECONDS:
-                looked = time.monotonic()
-                await asyncio.to_thread(self._look_for_texts, target)
             await asyncio.sleep(_PACE_SECONDS)
+
+    async def _look(self, target: SoakCluster) -> None:
+        """Look for texts of memories in objects and metrics again and again; what cannot be read is read the next time.
+
+        A look at the end, at which all can be read, is not part of it.
+        """
+        while True:
+            for name, place, command in await asyncio.to_thread(_pages, target):
+                with suppress(DevclusterError):
+                    await asyncio.to_thread(self._look_into, name, place, *command)
+            await asyncio.sleep(_TEXTS_SECONDS)
 
     def _sample_once(self, target: SoakCluster) -> None:
         found: dict[str, float] = {}
-        for component in ("operator", "embedder", "sync"):
+        for component in _COMPONENTS:
             for pod in target.of(component):
                 usage = target.processes.usage(pod)
                 if usage:
@@ -456,12 +466,13 @@ class Run:
             raise DevclusterError("the users ended by themselves", remedy="read what they printed above")
 
     def _look_for_texts(self, target: SoakCluster) -> None:
-        """Look for texts of memories in objects and pages of metrics, as far as they can be read now."""
-        self._look_into("objects", "get", _KINDS, "-A", "-o", "json")
-        for component in ("operator", "embedder", "sync"):
-            for pod in target.of(component):
-                page = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}:{METRICS_PORT}/proxy/metrics"
-                self._look_into(f"metrics of {pod.name}", "get", "--raw", page)
+        """Look for texts of memories in objects and all pages of metrics.
+
+        Raises:
+            DevclusterError: one of them cannot be read now.
+        """
+        for name, place, command in _pages(target):
+            self._look_into(name, place, *command)
 
     async def _read_logs(self) -> None:
         """Read logs as they grow, so that little of one is left unread when its pod goes, and once more at the end."""
@@ -471,10 +482,25 @@ class Run:
                 await asyncio.wait_for(self._over.wait(), _LOGS_SECONDS)
         await asyncio.to_thread(self._logs.read)
 
-    def _look_into(self, name: str, *command: str) -> None:
-        with suppress(DevclusterError):
-            if MARKER.search(self._cluster.kubectl(*command, timeout=_PACE_SECONDS).encode()):
-                self._shown.add(name)
+    def _look_into(self, name: str, place: str, *command: str) -> None:
+        """Look for texts in what kubectl prints, and count the look by its name; `place` is where a text is found."""
+        if MARKER.search(self._cluster.kubectl(*command, timeout=_PACE_SECONDS).encode()):
+            self._shown.add(place)
+        self._looks[name] += 1
+
+
+def _pages(target: SoakCluster) -> list[tuple[str, str, tuple[str, ...]]]:
+    """Return of what is looked into for texts the name, the place, and the command of kubectl that prints it."""
+    found = [(_OBJECTS, _OBJECTS, ("get", _KINDS, "-A", "-o", "json"))]
+    for component in _COMPONENTS:
+        for pod in target.of(component):
+            page = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}:{METRICS_PORT}/proxy/metrics"
+            found.append((_metrics(component), _metrics(pod.name), ("get", "--raw", page)))
+    return found
+
+
+def _metrics(name: str) -> str:
+    return f"metrics of {name}"
 
 
 def _is_served(item: Mapping[str, Any], model: str) -> bool:

@@ -31,6 +31,7 @@ def failures(figures: Mapping[str, Any]) -> list[str]:
     found += [f"grows without end: {slope}" for slope in figures["slopes"]]
     found += [f"{name} did not become Ready again" for name in details["not_ready"]]
     found += [f"the change was not completed: {change}" for change in details["incomplete"]]
+    found += [f"there was no look for texts into {name}" for name, looks in details["looks"].items() if not looks]
     found += _missing_faults(details["planned"], details["happened"])
     for name in users["stores"]:
         found += _missing_looks(name, users, figures["minutes"])

@@ -12,6 +12,7 @@ from devcluster.errors import DevclusterError
 from tests.soak import __main__ as soak
 from tests.soak import faults
 from tests.soak.__main__ import Run
+from tests.soak.processes import Pod
 from tests.soak.stores import NAMED
 
 _REAL_SLEEP = asyncio.sleep
@@ -40,7 +41,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
-    cluster: Any = SimpleNamespace(logs=tmp_path)
+    cluster: Any = SimpleNamespace(logs=tmp_path, kubectl=None)
     return Run(cluster, tmp_path, 60.0, 1)
 
 
@@ -131,3 +132,32 @@ async def test_users_hear_of_the_end_of_a_swap_only_if_it_was_completed(clock: C
     swapping, ended = f"swapping {NAMED.name}\n".encode(), f"swapped {NAMED.name}\n".encode()
     assert commands == ([swapping, ended] if swapped else [swapping])
     assert run._incomplete == ([] if swapped else ["the swap to new, within 600 s"])
+
+
+PODS = [Pod("soak", name, name, "10.0.0.9", {"app.kubernetes.io/component": name}) for name in ("operator", "sync")]
+
+
+async def test_looks_for_texts_that_succeeded_are_counted_and_the_last_is_repeated_until_all_could_be_read(
+    clock: Clock, run: Run
+) -> None:
+    failing, printed = ["get --raw", "get --raw", "get --raw"], {"objects": "", "metrics": ""}
+
+    def kubectl(*command: str, timeout: float) -> str:
+        line = " ".join(command)
+        if failing and failing[0] in line:
+            failing.pop()
+            raise DevclusterError(f"no answer within {timeout} s")
+        return printed["metrics" if "metrics" in line else "objects"]
+
+    run._cluster.kubectl = kubectl  # type: ignore[method-assign]
+    target: Any = SimpleNamespace(of=lambda component: [pod for pod in PODS if pod.component == component])
+    looking = asyncio.create_task(run._look(target))
+    while len(failing) > 1:
+        await _REAL_SLEEP(0.001)
+    looking.cancel()
+    await asyncio.wait([looking])
+    assert run._looks == {"objects": 1, "metrics of operator": 0, "metrics of embedder": 0, "metrics of sync": 0}
+    printed["metrics"] = "zq00000000000001"
+    await faults.until_done(lambda: run._look_for_texts(target))
+    assert run._looks == {"objects": 3, "metrics of operator": 1, "metrics of embedder": 0, "metrics of sync": 1}
+    assert run._shown == {"metrics of operator", "metrics of sync"}

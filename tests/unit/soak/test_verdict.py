@@ -13,6 +13,7 @@ GOOD: dict[str, Any] = {
     "consent_exceeded": 0, "other": 0, "logged": 0, "slopes": [], "longest_recall_s": 60.0, "ready_after_s": 599.0,
     "details": {
         "not_ready": [], "incomplete": [], "planned": {"kill": 20, "pause": 4}, "happened": {"kill": 20, "pause": 2},
+        "looks": {"objects": 1, "metrics of sync": 1},
         "users": {
             "texts_seen_in_requests": {"plain": 9}, "packets_missed": 0, "checks": {"plain": 3},
             "recalls_of": {"plain": {"answered": 60, "degraded": 30, "refused": 10}}, "answered_again": ["plain"],
@@ -46,6 +47,7 @@ def test_a_run_in_which_all_was_seen_and_nothing_was_wrong_passes_however_long_i
         (("details", "users", "answered_again"), ["other"], "no recall in plain was answered by meaning once"),
         (("details", "not_ready"), ["soak-plain"], "soak-plain did not become Ready"),
         (("details", "incomplete"), ["swap to custom"], "swap to custom"),
+        (("details", "looks", "metrics of sync"), 0, "no look for texts into metrics of sync"),
         (("details", "users", "texts_seen_in_requests"), {"other": 9}, "no text of plain was seen"),
         (("details", "users", "found_of"), {"plain": 14, "other": 60}, "in plain less than a quarter"),
         (("details", "users", "recalls_of"), {"plain": {"answered": 9}}, "9 recalls in plain in 1 minutes"),
