@@ -41,10 +41,10 @@ def failures(figures: Mapping[str, Any]) -> list[str]:
 
 
 def _missing_faults(planned: Mapping[str, int], happened: Mapping[str, int]) -> Iterator[str]:
-    """Yield the kinds of which less than half happened, and whether too few did so in all."""
+    """Yield the kinds of which less than half, rounded down, happened, and whether too few did so in all."""
     for kind, count in planned.items():
         if happened.get(kind, 0) < count // 2:
-            yield f"only {happened.get(kind, 0)} of {count} happened: {kind}"
+            yield f"only {happened.get(kind, 0)} of {count} happened, less than half, rounded down: {kind}"
     if sum(happened.values()) < max(1, _HAPPENED * sum(planned.values())):
         yield f"only {sum(happened.values())} of {sum(planned.values())} faults happened"
 
