@@ -9,6 +9,7 @@ import time
 from asyncio.subprocess import PIPE
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
@@ -41,6 +42,7 @@ from tests.support.cluster.platform import Platform
 from tests.support.cluster.tenants import INDEX, Tenant
 
 _FAULTS_PER_MINUTE = 5.4
+_THREADS = 64
 _VOLUME_MIB = 640
 _PACE_SECONDS = 10.0
 _LOGS_SECONDS = 2.0
@@ -123,7 +125,11 @@ class Run:
         sys.stderr.write(f"{since}  {text}\n")
 
     async def run(self) -> dict[str, Any]:
-        """Prepare, run, and return the figures."""
+        """Prepare, run, and return the figures.
+
+        While the API server is stopped many commands wait for it, each in a thread, and others must not wait for them.
+        """
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(_THREADS))
         try:
             return await self._run()
         finally:

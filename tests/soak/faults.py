@@ -379,7 +379,8 @@ async def withdraw_embedder(target: SoakCluster, _dice: random.Random, _seconds:
 def share_embedder(tenants: Mapping[str, Tenant], *, allowed: bool) -> None:
     """Allow the partitioned store to use the embedder of the store that has it, or no longer."""
     change = f"{_SHARED}={PARTED.name}" if allowed else f"{_SHARED}-"
-    tenants[EMBEDDER_OF[PARTED.name]].kubectl("annotate", "memoryindex", INDEX, "--overwrite", change)
+    command = ("annotate", "memoryindex", INDEX, "--overwrite", change)
+    tenants[EMBEDDER_OF[PARTED.name]].kubectl(*command, timeout=COMMAND_SECONDS)
 
 
 async def _withdraw(target: SoakCluster, tenant: Tenant, annotate: Callable[..., object], others: str) -> None:

@@ -94,8 +94,9 @@ class Tenant:
         self.password = "former"
         self.commands: list[str] = []
 
-    def kubectl(self, *arguments: str) -> None:
+    def kubectl(self, *arguments: str, timeout: float) -> None:
         """Note the command."""
+        assert timeout == faults.COMMAND_SECONDS
         self.commands.append(" ".join(arguments))
 
     def write_secret(self, dsn: str) -> None:

@@ -1,6 +1,7 @@
 """A run waits for what it has begun, and says what was not completed."""
 
 import asyncio
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -137,8 +138,13 @@ async def test_users_hear_of_the_end_of_a_swap_only_if_it_was_completed(clock: C
 PODS = [Pod("soak", name, name, "10.0.0.9", {"app.kubernetes.io/component": name}) for name in ("operator", "sync")]
 
 
+async def interrupted(_seconds: float) -> None:
+    """End what would pause."""
+    raise InterruptedError
+
+
 async def test_looks_for_texts_that_succeeded_are_counted_and_the_last_is_repeated_until_all_could_be_read(
-    clock: Clock, run: Run
+    clock: Clock, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     failing, printed = ["get --raw", "get --raw", "get --raw"], {"objects": "", "metrics": ""}
 
@@ -151,13 +157,24 @@ async def test_looks_for_texts_that_succeeded_are_counted_and_the_last_is_repeat
 
     run._cluster.kubectl = kubectl  # type: ignore[method-assign]
     target: Any = SimpleNamespace(of=lambda component: [pod for pod in PODS if pod.component == component])
-    looking = asyncio.create_task(run._look(target))
-    while len(failing) > 1:
-        await _REAL_SLEEP(0.001)
-    looking.cancel()
-    await asyncio.wait([looking])
+    with monkeypatch.context() as pause, pytest.raises(InterruptedError):
+        pause.setattr(asyncio, "sleep", interrupted)
+        await run._look(target)
     assert run._looks == {"objects": 1, "metrics of operator": 0, "metrics of embedder": 0, "metrics of sync": 0}
     printed["metrics"] = "zq00000000000001"
     await faults.until_done(lambda: run._look_for_texts(target))
     assert run._looks == {"objects": 3, "metrics of operator": 1, "metrics of embedder": 0, "metrics of sync": 1}
     assert run._shown == {"metrics of operator", "metrics of sync"}
+
+
+async def test_many_commands_that_wait_in_threads_keep_no_other_from_beginning(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    together = threading.Barrier(40, timeout=5)
+
+    async def waiting() -> dict[str, Any]:
+        await asyncio.gather(*(asyncio.to_thread(together.wait) for _ in range(40)))
+        return {"faults": 0}
+
+    monkeypatch.setattr(run, "_run", waiting)
+    assert await run.run() == {"faults": 0}
