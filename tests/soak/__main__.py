@@ -50,6 +50,7 @@ _TEXTS_SECONDS = 30.0  # between two looks for texts of memories in objects and 
 # An instance that is stopped waits for its clients for three minutes by default, and refuses new ones meanwhile.
 _SHUTDOWN = {"smartShutdownTimeout": 5, "stopDelay": 60, "switchoverDelay": 60}
 _LONGEST_WAIT = 600.0
+_REVIVED_SECONDS = 60.0  # for PgBouncer to run again once it has ended
 _IMPORTS = 3  # at most, until the sync worker leaves rows to a Job
 _JOB_SECONDS = 60.0  # in which the operator creates a Job
 _SLACK = {
@@ -400,7 +401,7 @@ class Run:
 
     async def _revive_pooler(self) -> None:
         while self._pooler is not None:
-            await asyncio.to_thread(self._pooler.revive)
+            await until_done(self._pooler.revive, _REVIVED_SECONDS)
             await asyncio.sleep(1)
 
     async def _sample(self, target: SoakCluster) -> None:

@@ -31,7 +31,7 @@ _RUNNING = "process up"  # what it logs when it listens
 class Pooler:
     """One PgBouncer. It lets everybody in, and has the password of the database.
 
-    `ended` counts how often it ended by itself.
+    `ended` counts how often it ended by itself and was started again.
     """
 
     def __init__(self, cluster: NodeCluster, dsn: str) -> None:
@@ -52,10 +52,14 @@ class Pooler:
         return f"postgresql://{parts.username}@127.0.0.1:{PORT}{parts.path}"
 
     def revive(self) -> None:
-        """Start the pooler again if it has ended by itself, as its Deployment would."""
+        """Start the pooler again if it has ended by itself, as its Deployment would.
+
+        Raises:
+            DevclusterError: it does not run within 20 s; another call may try again.
+        """
         if self._process.poll() is not None:
-            self.ended += 1
             self._process = self._started()
+            self.ended += 1
 
     def follow(self, dsn: str) -> None:
         """Use another password from now on."""
@@ -84,7 +88,11 @@ class Pooler:
                 raise DevclusterError("PgBouncer ended at its start", detail=text[-1000:], remedy=f"see {self._file}")
             return _RUNNING in text
 
-        until("PgBouncer runs", runs, seconds=_START_SECONDS)
+        try:
+            until("PgBouncer runs", runs, seconds=_START_SECONDS)
+        except DevclusterError:
+            process.kill()
+            raise
         return process
 
     def _write(self, dsn: str) -> None:

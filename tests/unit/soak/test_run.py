@@ -13,6 +13,7 @@ from devcluster.errors import DevclusterError
 from tests.soak import __main__ as soak
 from tests.soak import faults
 from tests.soak.__main__ import Run
+from tests.soak.pooler import Pooler
 from tests.soak.processes import Pod
 from tests.soak.stores import NAMED
 
@@ -157,9 +158,10 @@ async def test_looks_for_texts_that_succeeded_are_counted_and_the_last_is_repeat
 
     run._cluster.kubectl = kubectl  # type: ignore[method-assign]
     target: Any = SimpleNamespace(of=lambda component: [pod for pod in PODS if pod.component == component])
-    with monkeypatch.context() as pause, pytest.raises(InterruptedError):
+    with monkeypatch.context() as pause:
         pause.setattr(asyncio, "sleep", interrupted)
-        await run._look(target)
+        with pytest.raises(InterruptedError):
+            await run._look(target)
     assert run._looks == {"objects": 1, "metrics of operator": 0, "metrics of embedder": 0, "metrics of sync": 0}
     printed["metrics"] = "zq00000000000001"
     await faults.until_done(lambda: run._look_for_texts(target))
@@ -178,3 +180,30 @@ async def test_many_commands_that_wait_in_threads_keep_no_other_from_beginning(
 
     monkeypatch.setattr(run, "_run", waiting)
     assert await run.run() == {"faults": 0}
+
+
+@pytest.mark.parametrize("failures", [2, 1000])
+async def test_a_pooler_that_does_not_start_is_tried_again_for_a_minute(
+    clock: Clock, run: Run, monkeypatch: pytest.MonkeyPatch, failures: int
+) -> None:
+    began, left = clock.now, failures
+    pooler: Any = object.__new__(Pooler)
+    pooler.ended, pooler._process = 0, SimpleNamespace(poll=lambda: 1)
+
+    def started() -> Any:
+        nonlocal left
+        left -= 1
+        if left >= 0:
+            raise DevclusterError("PgBouncer ended at its start")
+        run._pooler = None
+        return SimpleNamespace(poll=lambda: None)
+
+    monkeypatch.setattr(pooler, "_started", started)
+    run._pooler = pooler
+    if failures == 2:
+        await run._revive_pooler()
+    else:
+        with pytest.raises(DevclusterError, match="ended at its start"):
+            await run._revive_pooler()
+        assert clock.now > began + 60
+    assert pooler.ended == (1 if failures == 2 else 0)
