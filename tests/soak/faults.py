@@ -268,7 +268,7 @@ def disrupt(how: Disruption) -> Fault:
 
 
 async def _packets_met(target: SoakCluster, table: str) -> int | None:
-    """Return how many packets were dropped or answered with a reset, or None if that cannot be read."""
+    """Return how many packets have met the rules, of which SLOW lets some through; None if that cannot be read."""
     with suppress(Impossible):
         return sum([packets(await _in_network(target, command)) for command in listing(table)])
     return None
@@ -281,7 +281,10 @@ async def fill_disk(target: SoakCluster, dice: random.Random, seconds: float) ->
     """
     pod = _one(await asyncio.to_thread(target.instances), dice, "instance")
     where = ["-n", pod.namespace, "get", "pvc", pod.name, "-o", "jsonpath={.spec.volumeName}"]
-    volume = Layout(INSIDE).volumes / await _kubectl(target, where)
+    name = (await _kubectl(target, where)).strip()
+    if not name:  # or the file system of the machine would be filled
+        raise Impossible(f"the claim of {pod.name} has no volume yet")
+    volume = Layout(INSIDE).volumes / name
     filler = volume / "soak-filler"
     script = f"free=$(df --output=avail -B1 {volume} | tail -1); fallocate -l $((free - {_DISK_LEFT})) {filler}"
     with target.taking(f"the disk of {pod.name}"):

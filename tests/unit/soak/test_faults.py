@@ -114,7 +114,7 @@ class Machine:
 
     def __init__(self) -> None:
         self.commands: list[str] = []
-        self.failing, self.packets = "", "0"
+        self.failing, self.packets, self.volume = "", "0", "volume-7"
         self.workers: Callable[[], str | None] = lambda: ""
 
     def exec_in_network(self, command: list[str], *, input: str | None = None, timeout: float | None = None) -> str:  # noqa: A002
@@ -138,7 +138,7 @@ class Machine:
         if self.failing and self.failing in command:
             raise DevclusterError(f"it did not end within {timeout} s")
         if "jsonpath" in command:
-            return "volume-7"
+            return self.volume
         return f"counter packets {self.packets} bytes 7" if command.startswith("nft list table ip ") else ""
 
 
@@ -347,6 +347,13 @@ async def test_a_disk_has_room_again_also_if_the_command_that_fills_it_had_no_an
     target.cluster.failing = failing
     assert (await tried(target, faults.fill_disk, 1)).startswith("impossible: ") is bool(failing)
     assert _done(target.cluster.commands) == ["fallocate", "rm -f", "delete pod"]
+
+
+async def test_no_disk_is_filled_while_a_claim_has_no_volume(clock: Clock, target: Any) -> None:
+    target.processes.running = lambda: RUNNING[:1]
+    target.cluster.volume = ""
+    assert await tried(target, faults.fill_disk, 1) == "impossible: the claim of operator has no volume yet"
+    assert _done(target.cluster.commands) == []
 
 
 async def test_a_disk_is_filled_by_one_fault_at_a_time(clock: Clock, target: Any) -> None:
