@@ -14,27 +14,31 @@ class Logs:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._read: dict[Path, int] = {}
+        self._read: dict[tuple[Path, int], int] = {}  # by path and inode, since a file may be replaced
         self.found: set[str] = set()
 
-    def read(self) -> None:
-        """Read what was added since the last call. A file that became shorter is read from its beginning.
+    def read(self) -> set[str]:
+        """Read what was added since the last call, and return the files in which a marker was seen for the first time.
 
-        What vanishes meanwhile is left out.
+        A file that became shorter or was replaced is read from its beginning. What vanishes meanwhile is left out.
         """
+        before = set(self.found)
         for directory, _, names in os.walk(self._directory):
             for path in (Path(directory) / name for name in names):
                 with suppress(FileNotFoundError):
                     if path.is_file() and not path.is_symlink():
                         self._read_file(path)
+        return self.found - before
 
     def _read_file(self, path: Path) -> None:
-        size, begun = path.stat().st_size, self._read.get(path, 0)
-        if size == begun:
-            return
         with path.open("rb") as file:
+            status = os.fstat(file.fileno())
+            size, known = status.st_size, (path, status.st_ino)
+            begun = self._read.get(known, 0)
+            if size == begun:
+                return
             file.seek(max(0, begun - _CARRIED) if size > begun else 0)
             text = file.read()
-            self._read[path] = file.tell()
+            self._read[known] = file.tell()
         if MARKER.search(text):
             self.found.add(str(path.relative_to(self._directory)))

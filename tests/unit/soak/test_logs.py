@@ -51,6 +51,17 @@ def test_a_file_that_begins_anew_is_read_from_its_beginning(tmp_path: Path, log:
     assert logs.found == {"pods/0.log"}
 
 
+def test_a_file_that_was_replaced_by_a_longer_one_is_read_from_its_beginning(tmp_path: Path, log: Path) -> None:
+    logs = Logs(tmp_path)
+    log.write_text("a line\n" * 10)
+    assert logs.read() == set()
+    other = log.with_suffix(".partial")
+    other.write_text(f"{MARKER}\n" + "another line\n" * 10)
+    other.rename(log)
+    assert logs.read() == {"pods/0.log"}
+    assert logs.read() == set()
+
+
 def test_other_words_are_no_texts_of_memories(tmp_path: Path, log: Path) -> None:
     logs = Logs(tmp_path)
     log.write_text("zq123 zqzzzzzzzzzzzzzz zq 0000000000000001\n")
