@@ -125,6 +125,11 @@ class Run:
         since = f"{time.monotonic() - self._began:6.1f}" if self._began else "      "
         sys.stderr.write(f"{since}  {text}\n")
 
+    def _found(self, kind: str, what: str) -> None:
+        """Count something wrong, and say so."""
+        self.wrong[kind] += 1
+        self.say(f"WRONG {kind}: {what}")
+
     async def run(self) -> dict[str, Any]:
         """Prepare, run, and return the figures.
 
@@ -231,7 +236,7 @@ class Run:
             self._write_dsn(tenant)
             tenant.wait_ready()
             self.say(f"{tenant.name} is Ready")
-        return SoakCluster(platform, postgres, tenants, Processes(self._cluster), self._write_dsn)
+        return SoakCluster(platform, postgres, tenants, Processes(self._cluster), self._write_dsn, self._found)
 
     def _limit_volumes(self) -> None:
         """Give all volumes a size, so that they can be filled. Postgres gets some of them."""
@@ -460,8 +465,7 @@ class Run:
             if "samples" in message:
                 self._record(message["samples"])
             elif "wrong" in message:
-                self.wrong[message["wrong"]] += 1
-                self.say(f"WRONG {message['wrong']}: {message['what']} at {message['at'] - self._began:.1f}")
+                self._found(message["wrong"], f"{message['what']} at {message['at'] - self._began:.1f}")
             elif "slow" in message:
                 self.say(message["slow"])
             elif "quiet" in message:
@@ -483,16 +487,19 @@ class Run:
 
     async def _read_logs(self) -> None:
         """Read logs as they grow, so that little of one is left unread when its pod goes, and once more at the end."""
-        while not self._over.is_set():
-            await asyncio.to_thread(self._logs.read)
+        last = False
+        while not last:
+            last = self._over.is_set()
+            for name in await asyncio.to_thread(self._logs.read):
+                self._found("logged", name)
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._over.wait(), _LOGS_SECONDS)
-        await asyncio.to_thread(self._logs.read)
 
     def _look_into(self, name: str, place: str, *command: str) -> None:
         """Look for texts in what kubectl prints, and count the look by its name; `place` is where a text is found."""
-        if MARKER.search(self._cluster.kubectl(*command, timeout=_PACE_SECONDS).encode()):
+        if MARKER.search(self._cluster.kubectl(*command, timeout=_PACE_SECONDS).encode()) and place not in self._shown:
             self._shown.add(place)
+            self._found("logged", place)
         self._looks[name] += 1
 
 

@@ -66,7 +66,8 @@ class Impossible(Exception):  # noqa: N818 - the name is the reason
 
 @dataclass
 class SoakCluster:
-    """The cluster in use. `tenants` are by the name of the store; `write_dsn` gives users a tenant's new password.
+    """The cluster in use. `tenants` are by the name of the store; `write_dsn` gives users a tenant's new password,
+    and `found` is told at once the kind of what is wrong and what it is.
 
     `exceeded` collects what was done without consent, and `number` counts the disruptions of the network. `taken` names
     what a fault has changed and gives back, and `annotating` is held by whoever writes an annotation.
@@ -77,6 +78,7 @@ class SoakCluster:
     tenants: dict[str, Tenant]
     processes: Processes
     write_dsn: Callable[[Tenant], None]
+    found: Callable[[str, str], None]
     exceeded: list[str] = field(default_factory=list)
     number: int = 0
     taken: set[str] = field(default_factory=set)
@@ -106,6 +108,11 @@ class SoakCluster:
             and pod.labels.get("cnpg.io/podRole") == "instance"
             and (not role or pod.labels.get("cnpg.io/instanceRole") == role)
         ]
+
+    def exceed(self, what: str) -> None:
+        """Record something that was done without consent."""
+        self.exceeded.append(what)
+        self.found("consent exceeded", what)
 
     @contextmanager
     def taking(self, what: str) -> Iterator[None]:
@@ -421,7 +428,7 @@ async def _watch(target: SoakCluster, tenant: Tenant, counting: str) -> None:
             connections = int(await _sql(target, counting, _ANSWER_SECONDS))
             looked += now >= stopped
             if connections and now >= stopped:
-                target.exceeded.append(f"{connections} connections for {tenant.name} after {now - began:.0f} s")
+                target.exceed(f"{connections} connections for {tenant.name} after {now - began:.0f} s")
                 return
             idle = 0 if connections or await _has_worker(target, tenant.name) else idle + 1
         except Impossible:

@@ -178,9 +178,12 @@ def target(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     postgres = Postgres()
     tenants = {name: Tenant(name) for name in NAMES}
     monkeypatch.setattr(SoakCluster, "cluster", Machine())
-    given: Any = (SimpleNamespace(postgres=postgres), postgres, tenants, Processes(), lambda _tenant: None)
+    said: list[tuple[str, str]] = []
+    platform, found = SimpleNamespace(postgres=postgres), lambda *what: said.append(what)
+    given: Any = (platform, postgres, tenants, Processes(), lambda _tenant: None, found)
     made = SoakCluster(*given)
     yield made
+    assert said == [("consent exceeded", what) for what in made.exceeded]
     assert made.taken == set()
 
 

@@ -207,3 +207,16 @@ async def test_a_pooler_that_does_not_start_is_tried_again_for_a_minute(
             await run._revive_pooler()
         assert clock.now > began + 60
     assert pooler.ended == (1 if failures == 2 else 0)
+
+
+async def test_a_log_with_a_text_is_said_when_it_is_found(
+    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reading = asyncio.create_task(run._read_logs())
+    (tmp_path / "pod.log").write_text("the text zq00000000000001\n")
+    async with asyncio.timeout(5):
+        while not run.wrong:
+            await asyncio.sleep(0.02)
+    assert capsys.readouterr().err.strip() == "WRONG logged: pod.log"
+    run._over.set()
+    await reading
