@@ -265,7 +265,11 @@ class Writer:
         return self._store.upsert, (row, state.owner, text, state.sensitive, state.deleted)
 
     async def _connect(self) -> None:
-        """Connect, and end the former session on the server: what it was sent last could be executed after the next."""
+        """Connect, and end the former session on the server: what it was sent last could be executed after the next.
+
+        Raises:
+            TimeoutError: the former session has not ended.
+        """
         self._connection = await asyncpg.connect(
             self._dsn.read_text(encoding="utf-8").strip(),
             timeout=_CONNECT_SECONDS,
@@ -273,7 +277,9 @@ class Writer:
             server_settings={"application_name": "users"},
         )
         if self._session is not None:
-            await self._connection.execute(_END_SESSION, *self._session)
+            ended = await self._connection.fetchval(_END_SESSION, *self._session)
+            if ended is False:  # None if the server has no such session
+                raise TimeoutError("the former session has not ended")
         self._session = await self._connection.fetchrow(_OWN_SESSION)
 
 

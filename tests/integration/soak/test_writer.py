@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.conftest import Database
+from tests.soak import users
 from tests.soak.ledger import Ledger, Read, State, lost_writes
 from tests.soak.stores import PARTED, PLAIN, STORES, Store
 from tests.soak.users import OPERATIONS, Writer
@@ -44,6 +45,26 @@ async def test_a_writer_that_connects_anew_ends_the_session_that_it_has_left(
     async with database.connection() as reader:
         assert (await reader.fetchval("SELECT content FROM memories")).startswith("zq00000000000002")
     writer._connection.terminate()
+
+
+async def test_a_writer_writes_nothing_before_the_session_that_it_has_left_has_ended(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dsn = tmp_path / "dsn"
+    dsn.write_text(database.dsn)
+    writer = Writer(PLAIN, 0, dsn, Ledger(), random.Random(1))  # noqa: S311 - a fixed seed is wanted
+    await writer._connect()
+    left, session = writer._connection, writer._session
+    monkeypatch.setattr(users, "_END_SESSION", users._END_SESSION.replace("pg_terminate_backend(pid, 5000)", "false"))
+    with pytest.raises(TimeoutError):
+        await writer._connect()
+    assert writer._session == session
+    monkeypatch.undo()
+    writer._connection.terminate()
+    await writer._connect()
+    assert writer._session != session
+    for connection in (left, writer._connection):
+        connection.terminate()
 
 
 @pytest.mark.parametrize("store", STORES, ids=lambda store: store.name)
