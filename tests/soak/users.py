@@ -2,10 +2,10 @@
 
 It runs inside the cluster's network. Its argument is a JSON object with the seed and, for each store, what the process
 that recalls is given as well. Standard input tells it to go on to its next phase, one word a line: `quiet` ends the
-writes once every store has answered a recall in full again, and waits until every row has its vector; `judge` makes it
-compare everything once more, print its summary as JSON, and end. `swapping STORE` and `swapped STORE` tell when the
-model of a store is being exchanged, while vectors are of two models. Whatever is found wrong is printed at once, as a
-line of JSON with the key `wrong`.
+writes once every store has answered a recall in full again, waits until every row has its vector, and prints how long
+both took; `judge` makes it compare everything once more, print its summary as JSON, and end. `swapping STORE` and
+`swapped STORE` tell when the model of a store is being exchanged, while vectors are of two models. Whatever is found
+wrong is printed at once, as a line of JSON with the key `wrong`.
 """
 
 import asyncio

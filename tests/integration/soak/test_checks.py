@@ -178,7 +178,7 @@ async def test_a_vector_of_a_row_that_was_unmarked_just_before_it_was_looked_for
             await planted.change(f"\"isSecret\" = false, embedding = '{stored('whatever')}'", row)
         return await execute(connection, query, *given, **options)
 
-    execute = asyncpg.Connection._execute
+    execute = asyncpg.Connection._execute  # type: ignore[attr-defined]
     monkeypatch.setattr(asyncpg.Connection, "_execute", fetched)
     planted.checks.swapping.add(planted.store.name)  # so that it is not stale as well
     assert await planted.found() == {}

@@ -111,7 +111,7 @@ async def test_an_error_while_texts_in_requests_are_judged_ends_that_task(monkey
 def test_a_recall_is_late_if_its_budget_is_over_without_the_time_for_which_its_process_stood_still_and_idle() -> None:
     observer = Observer()
     for stood_still, computed in ((1.0, 0.0), (0.1, 0.0), (1.0, 0.5), (0.1, 0.5)):
-        clocks = {"stood_still": stood_still, "computed": computed}
-        observer.answered(Recall(PLAIN.name, "ada", 10.0, 13.0, None, None, (), **clocks))
+        asked = Recall(PLAIN.name, "ada", 10.0, 13.0, None, None, (), stood_still=stood_still, computed=computed)
+        observer.answered(asked)
     took = [f"a recall in {PLAIN.name} took {seconds} s of its process" for seconds in ("2.90", "2.50", "3.00")]
     assert observer.wrong == {"late": took}

@@ -114,7 +114,8 @@ async def test_rows_are_stored_until_a_new_job_has_embedded_some(
 
 @pytest.mark.parametrize("swapped", [True, False])
 async def test_users_hear_of_the_end_of_a_swap_only_if_it_was_completed(clock: Clock, run: Run, swapped: bool) -> None:
-    began, commands = clock.now, []
+    began = clock.now
+    commands: list[bytes] = []
 
     def index() -> dict[str, Any]:
         models = {"active": "new"} if swapped and clock.now > began + 30 else {"active": "old", "next": "new"}
@@ -156,7 +157,7 @@ async def test_looks_for_texts_that_succeeded_are_counted_and_the_last_is_repeat
             raise DevclusterError(f"no answer within {timeout} s")
         return printed["metrics" if "metrics" in line else "objects"]
 
-    run._cluster.kubectl = kubectl  # type: ignore[method-assign]
+    monkeypatch.setattr(run._cluster, "kubectl", kubectl)
     target: Any = SimpleNamespace(of=lambda component: [pod for pod in PODS if pod.component == component])
     with monkeypatch.context() as pause:
         pause.setattr(asyncio, "sleep", interrupted)
@@ -164,9 +165,12 @@ async def test_looks_for_texts_that_succeeded_are_counted_and_the_last_is_repeat
             await run._look(target)
     assert run._looks == {"objects": 1, "metrics of operator": 0, "metrics of embedder": 0, "metrics of sync": 0}
     printed["metrics"] = "zq00000000000001"
-    await faults.until_done(lambda: run._look_for_texts(target))
+    await run._look_at_last(target)
     assert run._looks == {"objects": 3, "metrics of operator": 1, "metrics of embedder": 0, "metrics of sync": 1}
-    assert run._shown == {"metrics of operator", "metrics of sync"}
+    assert (run._shown, run._incomplete) == ({"metrics of operator", "metrics of sync"}, [])
+    failing += ["get --raw"] * 1000
+    await run._look_at_last(target)
+    assert run._incomplete == ["the last look for texts: no answer within 10.0 s"]
 
 
 async def test_many_commands_that_wait_in_threads_keep_no_other_from_beginning(
@@ -215,7 +219,7 @@ async def test_a_log_with_a_text_is_said_when_it_is_found(
     reading = asyncio.create_task(run._read_logs())
     (tmp_path / "pod.log").write_text("the text zq00000000000001\n")
     async with asyncio.timeout(5):
-        while not run.wrong:
+        while not run.wrong:  # noqa: ASYNC110 - a thread reads
             await asyncio.sleep(0.02)
     assert capsys.readouterr().err.strip() == "WRONG logged: pod.log"
     run._over.set()
