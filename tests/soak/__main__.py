@@ -354,7 +354,7 @@ class Run:
             await self._reconcile(tenant, f"rows{number}")
             if await _seen(lambda: _backfills(tenant).keys() - before, seconds):
                 break
-            self.say("stored many rows at once, of which the sync worker left none to a backfill")
+            self.say(f"stored many rows at once, of which no backfill began within {seconds:.0f} s")
         else:
             self._incomplete.append(f"a backfill of rows stored at once, {len(_JOB_SECONDS)} times")
             return
