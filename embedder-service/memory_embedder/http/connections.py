@@ -41,7 +41,8 @@ _TICKS = 5  # of the server's tenths of a second between two looks at all connec
 class ConnectionLimits:
     """Limits of the connections to one port: their number, the seconds of each wait, and the size of a head.
 
-    The head of a request is its request line and its header fields. `refused` is the number of further connections that
+    The head of a request is its request line and its header fields; what stands between and behind the pieces of a
+    body may be as large. `refused` is the number of further connections that
     are answered by 429 at one time. `held_seconds` is how long a connection may wait for its client before it makes
     room for another. `unread_seconds` count from the moment at which the client stops reading its answer, or at
     which the server, which has written all of it, begins to close the connection. `pipelined` is the number of
@@ -126,8 +127,8 @@ class BoundedProtocol(HttpToolsProtocol):
         self._unread_since: float | None = None
         self._closing = False
         self.dropped = False
-        self._head_began = False
-        self._head_bytes = 0
+        self._went_on = False  # with the bytes that were received last, a head began, or a body began or went on
+        self._bytes_since = 0  # received after those
         self._field_bytes = 0
         self._body_bytes = 0
         self._body_pieces = 0
@@ -208,21 +209,24 @@ class BoundedProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Pass received bytes to the parser; close the connection if a request head becomes too large.
+        """Pass received bytes to the parser; close the connection if a head becomes too large, or what is not a body.
 
-        What a refused client sends is not read.
+        Between and behind the pieces of a chunked body stand their sizes and further fields, of which the parser keeps
+        an unfinished one however long it is. What a refused client sends is not read.
         """
         if self in self._refused:
             self._refuse()
             return
-        self._head_began = False
+        self._went_on = False
         if self._arriving is None:
             self._arriving = Step.HEAD
             data = without_upgrade(data)
         super().data_received(data)
-        if self._arriving is Step.HEAD and not self._head_began:
-            self._head_bytes += len(data)
-            if self._head_bytes > self._limits.head_bytes:
+        if self._went_on:
+            self._bytes_since = 0
+        elif self._arriving is not None:
+            self._bytes_since += len(data)
+            if self._bytes_since > self._limits.head_bytes:
                 self.drop()
         self._wait(again=self._arriving is Step.BODY)
 
@@ -230,7 +234,7 @@ class BoundedProtocol(HttpToolsProtocol):
         """Record that a request head begins."""
         super().on_message_begin()
         self._arriving = Step.HEAD
-        self._head_began, self._head_bytes, self._field_bytes = True, 0, 0
+        self._went_on, self._field_bytes = True, 0
 
     def on_url(self, url: bytes) -> None:
         """Record a part of the URL.
@@ -267,6 +271,7 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_headers_complete()
         self._answering = True
         self._arriving = Step.BODY
+        self._went_on = True
         self._body_bytes = self._body_pieces = 0
 
     def on_body(self, body: bytes) -> None:
@@ -275,6 +280,7 @@ class BoundedProtocol(HttpToolsProtocol):
         Raises:
             ValueError: the body has too many small pieces; the parser then reports a malformed request.
         """
+        self._went_on = True
         self._body_pieces += 1
         self._body_bytes += len(body)
         if self._body_pieces > max(self._limits.body_pieces, self._body_bytes // _SMALL_PIECE_BYTES):

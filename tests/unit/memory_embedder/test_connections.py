@@ -134,6 +134,13 @@ async def trickle(connection: socket.socket) -> None:
             await asyncio.sleep(0.05)
 
 
+async def pour(connection: socket.socket, size: int) -> None:
+    """Send so many bytes in pieces of 4 KiB, between which the server has its turn."""
+    for _ in range(size >> 12):
+        await asyncio.get_running_loop().sock_sendall(connection, b"y" * 4096)
+        await asyncio.sleep(0.001)
+
+
 UNFINISHED: dict[str, bytes] = {
     "nothing": b"",
     "a part of the first line": b"POST /",
@@ -261,14 +268,41 @@ async def test_a_head_that_is_too_large_ends_its_connection(application: Applica
         assert application.asked == 0
 
 
+CHUNKED = b"POST /body HTTP/1.1\r\nhost: x\r\nconnection: close\r\ntransfer-encoding: chunked\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    "begun",
+    [b"1\r\nx\r\n0\r\nx: ", b"0\r\n", b"1\r\nx\r\n1;x="],
+    ids=["a field behind the body", "its name", "the size of a piece"],
+)
+async def test_what_is_no_body_and_does_not_end_behind_a_piece_of_one_ends_its_connection(
+    application: Application, begun: bytes
+) -> None:
+    """The parser keeps an unfinished field, and copies all of it whenever something comes."""
+    async with serving(application, LONG_LIMITS) as running:
+        connection = await running.open(CHUNKED + begun)
+        with pytest.raises(ConnectionError):
+            await pour(connection, LONG_LIMITS.head_bytes * 16)
+        connection.close()
+
+
+async def test_a_body_in_pieces_of_a_hundred_thousand_bytes_with_a_field_behind_it_is_served(
+    application: Application,
+) -> None:
+    async with serving(application, LONG_LIMITS) as running:
+        connection = await running.open(CHUNKED + b"186a0\r\n" + b"x" * 100_000 + b"\r\n0\r\nx: y\r\n\r\n")
+        assert (await rest(connection)).startswith(b"HTTP/1.1 200 ")
+    assert len(application.body) == 100_000
+
+
 @pytest.mark.parametrize(("size", "pieces", "status"), [(1, 4096, 200), (1, 4200, 400), (100, 4200, 200)])
 async def test_a_body_of_very_many_small_pieces_is_refused(
     application: Application, size: int, pieces: int, status: int
 ) -> None:
-    head = b"POST /body HTTP/1.1\r\nhost: x\r\nconnection: close\r\ntransfer-encoding: chunked\r\n\r\n"
     piece = b"%x\r\n%b\r\n" % (size, b"x" * size)
     async with serving(application, LONG_LIMITS) as running:
-        connection = await running.open(head + piece * pieces + b"0\r\n\r\n")
+        connection = await running.open(CHUNKED + piece * pieces + b"0\r\n\r\n")
         assert (await rest(connection)).startswith(b"HTTP/1.1 %d " % status)
 
 
