@@ -28,56 +28,70 @@ _NOT_STRUCTURE = bytes(set(range(256)) - {*_NESTING, 0x2C})
 
 
 class MemoryBudget:
-    """A common limit for the bytes of large bodies and answers in memory. Only the event loop may use it."""
+    """A common limit for the bytes of large bodies and answers in memory. Only the event loop may use it.
+
+    A caller may always have one large request, if there is room. Further ones may hold, with it, half of what other
+    callers leave, or all of it where no key tells callers apart; and half of that while their bodies are still
+    arriving, since it is up to the client how long that takes.
+    """
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._counted = 0
+        self._large: set[MemoryShare] = set()
 
     @contextmanager
-    def share(self) -> "Iterator[MemoryShare]":
-        """Give one request a share of the budget for the time of the block."""
-        share = MemoryShare(self)
+    def share(self, caller: bytes | None = None) -> "Iterator[MemoryShare]":
+        """Give one request a share of the budget for the time of the block; `caller` is that of `Lanes.admit`."""
+        share = MemoryShare(self, caller)
         try:
             yield share
         finally:
-            self._counted -= share.counted
+            self._large.discard(share)
 
-    def count(self, size: int) -> None:
-        """Count `size` more bytes.
+    def count(self, share: "MemoryShare", size: int) -> None:
+        """Check that a large request may hold `size` bytes, and count it.
 
         Raises:
-            EmbedderError: `OVERLOADED` if the budget has no room for the bytes now.
+            EmbedderError: `OVERLOADED` if there is no room for the bytes now, or not for this caller.
         """
-        if self._counted + size > self._limit:
+        others = [one for one in self._large if one is not share]
+        own = [one for one in others if one.caller == share.caller]
+        room = self._limit - sum(one.counted for one in others)
+        held = sum(one.counted for one in own)
+        most = (room + held) // (1 if share.caller is None else 2)
+        arriving = size + sum(one.counted for one in own if one.arriving)
+        if size > room or (own and (held + size > most or (share.arriving and arriving > most // 2))):
             raise EmbedderError(
                 ErrorKind.OVERLOADED,
                 "Too many large requests at once; send the request again in 1 s.",
                 retry_after_seconds=1,
             )
-        self._counted += size
+        self._large.add(share)
 
 
 class MemoryShare:
-    """The bytes that one request has in memory.
+    """The bytes that one request has in memory; `arriving` says that more of its body will come.
 
     `counted` is the number of these bytes that are counted in the budget. It is 0 while the request is small.
     """
 
-    def __init__(self, budget: MemoryBudget) -> None:
+    def __init__(self, budget: MemoryBudget, caller: bytes | None) -> None:
         self._budget = budget
         self._size = 0
+        self.caller = caller
+        self.arriving = False
         self.counted = 0
 
-    def add(self, size: int) -> None:
-        """Add `size` bytes to the request.
+    def add(self, size: int, *, arriving: bool = False) -> None:
+        """Add `size` bytes to the request; `arriving` says that more of its body will come.
 
         Raises:
             EmbedderError: `OVERLOADED` if the request is large and the budget has no room for it now.
         """
         self._size += size
+        self.arriving = arriving
         if self._size > SMALL_BYTES:
-            self._budget.count(self._size - self.counted)
+            self._budget.count(self, self._size)
             self.counted = self._size
 
 
@@ -104,7 +118,7 @@ async def read_body(request: Request, share: MemoryShare, most_bytes: int, secon
                 size += len(chunk)
                 if size > most_bytes:
                     raise _too_large(most_bytes)
-                share.add(len(chunk))
+                share.add(len(chunk), arriving=more)
                 chunks.append(chunk)
     except TimeoutError:
         raise EmbedderError(ErrorKind.TIMEOUT, f"The body did not arrive within {seconds:.0f} s.") from None

@@ -39,12 +39,12 @@ def add_rerank(router: APIRouter, service: EmbeddingService, intake: Intake) -> 
     )
     async def rerank(request: Request) -> Response:
         started = time.monotonic()
-        intake.admit(request)
+        caller = intake.admit(request)
         served = service.reranker
         if served is None:
             raise no_reranker()
         with ExitStack() as held:
-            share = held.enter_context(intake.budget.share())
+            share = held.enter_context(intake.budget.share(caller))
             parsed, texts = await intake.read(request, share, lambda body: parse_and_check(body, served.name))
             if parsed.repeats_texts:
                 share.add(sum(len(text.encode()) for text in texts))

@@ -73,7 +73,7 @@ def _add_embeddings(router: APIRouter, service: EmbeddingService, intake: Intake
         started = time.monotonic()
         caller = intake.admit(request)
         with ExitStack() as held:
-            share = held.enter_context(intake.budget.share())
+            share = held.enter_context(intake.budget.share(caller))
             parsed, texts, faults = await intake.read(request, share, lambda body: parse_and_check(body, service))
             share.add(len(texts) * vector_bytes)
             lane = Lane.QUERY if parsed.is_query else Lane.DOCUMENT

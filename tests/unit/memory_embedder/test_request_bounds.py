@@ -7,6 +7,8 @@ import json
 import threading
 import tracemalloc
 from collections.abc import AsyncIterator, Callable
+from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -17,11 +19,11 @@ import pytest
 from memory_embedder.errors import EmbedderError, ErrorKind
 from memory_embedder.http import routes
 from memory_embedder.http.answers import EmbeddingAnswer, write_pieces
-from memory_embedder.http.bodies import MOST_VALUES, check_structure
+from memory_embedder.http.bodies import MOST_VALUES, MemoryBudget, check_structure
 from memory_embedder.scheduling.service import Embedded, EmbeddingService
 from memory_embedder.settings import Limits
 from tests.support.exhausting_bodies import EXHAUSTING, exhausting
-from tests.unit.memory_embedder.conftest import Connect, MakeService
+from tests.unit.memory_embedder.conftest import Connect, MakeService, until
 
 HEADERS = {"content-type": "application/json"}
 MANY_VALUES = {
@@ -213,3 +215,50 @@ async def test_what_an_answer_holds_counts_as_memory_until_it_is_sent(
         small = await client.post("/v1/embeddings", json={"input": "a"})
     assert [answer.status_code for answer in (first, again, too_much, small)] == [200, 200, 429, 200]
     service.close()
+
+
+@pytest.mark.promise("embedder-requests-bounded")
+async def test_bodies_of_one_caller_that_stop_arriving_take_no_room_from_another_callers(
+    make_service: MakeService, connect: Connect, tmp_path: Path
+) -> None:
+    (tmp_path / "keys").write_text("slow\nother")
+    service = make_service(limits=Limits(large_bytes=1_000_000, body_seconds=5), api_key_file=tmp_path / "keys")
+    service.load()
+    begun, may_go_on = 0, asyncio.Event()
+
+    async def stalling() -> AsyncIterator[bytes]:
+        nonlocal begun
+        yield b'{"input": "' + b"x" * 120_000
+        begun += 1
+        await may_go_on.wait()
+        yield b'"}'
+
+    async def ask(client: httpx.AsyncClient, key: str, content: Any) -> int:
+        headers = HEADERS | {"authorization": f"Bearer {key}"}
+        return (await client.post("/v1/embeddings", content=content, headers=headers)).status_code
+
+    async with connect(service) as client:
+        slow = [asyncio.create_task(ask(client, "slow", stalling())) for _ in range(9)]
+        await until(lambda: begun + sum(one.done() for one in slow) == 9)
+        other = await asyncio.gather(*(ask(client, "other", b'{"input": "%b"}' % (b"y" * 150_000)) for _ in range(2)))
+        may_go_on.set()
+        statuses = await asyncio.gather(*slow)
+    assert other == [200, 200]
+    assert (begun, statuses.count(200), statuses.count(429)) == (2, 2, 7)
+    service.close()
+
+
+def test_bodies_that_arrive_take_half_of_the_memory_so_that_a_complete_one_finds_room() -> None:
+    budget = MemoryBudget(1_000_000)
+    with ExitStack() as held:
+        for _ in range(5):
+            held.enter_context(budget.share()).add(100_000, arriving=True)
+        late = held.enter_context(budget.share())
+        with pytest.raises(EmbedderError):
+            late.add(100_000, arriving=True)
+        for _ in range(4):
+            held.enter_context(budget.share()).add(100_000)
+    with budget.share() as alone:
+        alone.add(1_000_000, arriving=True)
+        with budget.share() as small:
+            small.add(1000)
