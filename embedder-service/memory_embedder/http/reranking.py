@@ -54,6 +54,7 @@ def add_rerank(router: APIRouter, service: EmbeddingService, intake: Intake) -> 
                 truncate=truncates(parsed.truncate),
                 client_disconnected=disconnection(request),
                 field="texts" if parsed.documents is None else "documents",
+                caller=caller,
             )
             scores = result.vectors[:, 0]
             order = best_first(scores, parsed.top_n)

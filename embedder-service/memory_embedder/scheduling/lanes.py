@@ -11,11 +11,11 @@ passed in), so that its guarantees are tested in virtual time.
 * Documents are never starved: after `query_streak` query batches in a row, a general worker takes a document batch if
   one waits.
 * Queries are never starved: a general worker takes them first in all other cases, and a document batch is short.
-* No request holds up the queries of another request: requests in the query lane take turns, one text at a time, and a
-  single request may fill only a part of the lane.
-* No caller's documents hold up those of another caller: callers take turns by tokens, and each may fill its share of
-  the lane, whatever the others have there. The documents of one caller are computed in the order of its requests, so
-  that the oldest request is finished first. Callers without an API key count as one.
+* No caller holds up another one: in every lane callers take turns by tokens, and each may fill its share of the lane,
+  whatever the others have there. Callers without an API key count as one.
+* No request holds up the queries of another request of the same caller: its requests in the query lane take turns, one
+  text at a time, and a single request may fill only a part of the lane. Its documents are computed in the order of its
+  requests, so that the oldest request is finished first.
 * Pairs are computed by workers of their own, which have the reranker, so no other lane ever waits for them. Requests of
   pairs take turns as those of queries do.
 * A batch is filled up to a token budget: a batch that has begun cannot be interrupted, and attention over a whole batch
@@ -98,7 +98,7 @@ class _Line:
 
 @dataclass(slots=True)
 class _LaneState:
-    lines: dict[bytes | None, _Line] = field(default_factory=dict)  # by caller; one for other lanes than documents
+    lines: dict[bytes | None, _Line] = field(default_factory=dict)  # by caller
     queued: int = 0
     inflight: int = 0
 
@@ -134,8 +134,7 @@ class Lanes:
         largest = self._limits.request_tokens[lane]
         limit = self._limits.queued_tokens[lane]
         state = self._lanes[lane]
-        known = caller if lane is Lane.DOCUMENT else None
-        line = state.lines.get(known)
+        line = state.lines.get(caller)
         if tokens > largest:
             raise EmbedderError(
                 ErrorKind.TOO_LARGE,
@@ -153,7 +152,7 @@ class Lanes:
         if not offered:
             return
         if line is None:
-            line = state.lines[known] = _Line(min((other.turn for other in state.lines.values()), default=0))
+            line = state.lines[caller] = _Line(min((other.turn for other in state.lines.values()), default=0))
         for item in offered:
             line.waiting.setdefault(item.request, deque()).append(item)
         line.queued += tokens

@@ -208,7 +208,7 @@ class EmbeddingService:
         With `truncate` False, texts longer than the model's window are refused. With `skip`, a text that is refused or
         has no usable vector is skipped instead of failing the request. `client_disconnected` returns when the
         caller has disconnected; texts whose computation has not begun are then dropped. `caller` is the digest of the
-        caller's API key; without a key, queries are not cached, and all callers' documents have one turn.
+        caller's API key; without a key, queries are not cached, and all callers have one turn.
 
         Raises:
             EmbedderError: the service is not ready, a text is too long or has no usable vector, the lane is full, the
@@ -245,12 +245,19 @@ class EmbeddingService:
         return self._counted(lane, result, cached=len(texts) - len(missing))
 
     async def rerank(
-        self, query: str, texts: Sequence[str], *, truncate: bool, client_disconnected: Disconnected, field: str
+        self,
+        query: str,
+        texts: Sequence[str],
+        *,
+        truncate: bool,
+        client_disconnected: Disconnected,
+        field: str,
+        caller: bytes | None = None,
     ) -> Embedded:
         """Score the pairs of a query and each text with the reranker; the scores have the order of the texts.
 
-        With `truncate` False, pairs longer than the reranker's window are refused. `client_disconnected` is that of
-        `embed`; `field` is what the request calls the list of texts. No score is cached.
+        With `truncate` False, pairs longer than the reranker's window are refused. `client_disconnected` and `caller`
+        are those of `embed`; `field` is what the request calls the list of texts. No score is cached.
 
         Raises:
             EmbedderError: the service is not ready or has no reranker, a pair is too long or has no finite score, the
@@ -270,7 +277,7 @@ class EmbeddingService:
         if truncated and not truncate:
             raise too_long(f"The query with text {truncated[0]}", engine.facts.max_tokens, "query")
         with self.tracing.step("wait and compute"):
-            scores = await self._compute(Lane.RERANK, encoded, client_disconnected)
+            scores = await self._compute(Lane.RERANK, encoded, client_disconnected, caller)
         if unusable := unusable_rows(scores):
             raise unusable_texts(field, unusable)
         tokens = sum(len(pair.tokens) for pair in encoded)
@@ -411,7 +418,7 @@ class EmbeddingService:
         lane: Lane,
         encoded: list[EncodedText],
         client_disconnected: Disconnected,
-        caller: bytes | None = None,
+        caller: bytes | None,
     ) -> Vectors:
         dispatcher = self._dispatcher
         if dispatcher is None:

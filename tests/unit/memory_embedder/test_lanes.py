@@ -258,15 +258,30 @@ def test_a_caller_who_comes_while_another_fills_the_lane_is_served_at_once() -> 
     assert max(simulation.finished[2, index] for index in range(3)) - 1000 <= 4 * BATCH_TOKENS
 
 
-def test_a_caller_may_fill_its_share_of_a_full_lane_and_no_more() -> None:
-    lanes = make_lanes(document_limit=1000)
-    lanes.admit(Lane.DOCUMENT, items(1, Lane.DOCUMENT, [100] * 10), b"bulk")
+@pytest.mark.parametrize("lane", list(Lane))
+def test_a_caller_may_fill_its_share_of_a_full_lane_and_no_more(lane: Lane) -> None:
+    lanes = make_lanes(query_limit=1000, document_limit=1000)
+    lanes.admit(lane, items(1, lane, [100] * 10), b"bulk")
     with pytest.raises(EmbedderError, match="queue is full"):
-        lanes.admit(Lane.DOCUMENT, items(2, Lane.DOCUMENT, [100]), b"bulk")
-    lanes.admit(Lane.DOCUMENT, items(3, Lane.DOCUMENT, [100] * 5), b"other")
+        lanes.admit(lane, items(2, lane, [100]), b"bulk")
+    lanes.admit(lane, items(3, lane, [100] * 5), b"other")
     with pytest.raises(EmbedderError, match="queue is full"):
-        lanes.admit(Lane.DOCUMENT, items(4, Lane.DOCUMENT, [100]), b"other")
-    assert lanes.reading().queued[Lane.DOCUMENT] == 1500
+        lanes.admit(lane, items(4, lane, [100]), b"other")
+    assert lanes.reading().queued[lane] == 1500
+
+
+@pytest.mark.promise("embedder-requests-bounded")
+@pytest.mark.parametrize(("lane", "role"), [(Lane.QUERY, Role.EXPRESS), (Lane.RERANK, Role.RERANK)])
+def test_one_request_of_a_caller_is_in_the_next_batch_whatever_number_of_requests_another_one_has(
+    lane: Lane, role: Role
+) -> None:
+    simulation = Simulation(make_lanes(), [role])
+    for number in range(1, 501):
+        simulation.lanes.admit(lane, items(number, lane, [100]), b"many")
+    simulation.run_until(1000)
+    simulation.lanes.admit(lane, items(501, lane, [12]), b"other")
+    simulation.run_until(10**9)
+    assert simulation.begun[501, 0] - 1000 <= BATCH_TOKENS
 
 
 def test_one_request_cannot_fill_the_lane_of_queries() -> None:

@@ -223,6 +223,32 @@ async def test_the_key_of_embeddings_is_asked_for_here_too(
     await asyncio.to_thread(service.close)
 
 
+async def test_pairs_of_one_key_that_fill_the_lane_do_not_refuse_those_of_another(
+    make_service: MakeService, connect: Connect, tmp_path: Any, reranking_engine: Any
+) -> None:
+    (tmp_path / "keys").write_text("many\nother")
+    limits = Limits(queued_rerank_tokens=600, rerank_request_tokens=600)
+    service = make_service(api_key_file=tmp_path / "keys", limits=limits, **SETTINGS)
+    service.load()
+    reranking_engine.gate.clear()
+
+    async def ask(key: str, count: int) -> int:
+        body = {"query": "q", "texts": ["w " * 97] * count}
+        return (await http.post("/v1/rerank", json=body, headers={"Authorization": f"Bearer {key}"})).status_code
+
+    async with connect(service) as http, asyncio.TaskGroup() as asked:
+        computing = asked.create_task(ask("many", 1))
+        await until(lambda: service.reading().inflight[Lane.RERANK] == 100)
+        waiting = asked.create_task(ask("many", 6))
+        await until(lambda: service.reading().queued[Lane.RERANK] == 600)
+        assert await ask("many", 1) == 429
+        other = asked.create_task(ask("other", 1))
+        await until(lambda: other.done() or service.reading().queued[Lane.RERANK] == 700)
+        reranking_engine.gate.set()
+    assert [task.result() for task in (computing, waiting, other)] == [200, 200, 200]
+    assert await asyncio.to_thread(service.close)
+
+
 async def test_a_failed_batch_of_pairs_answers_its_request_and_the_next_gets_a_new_context(
     both: EmbeddingService, http: httpx.AsyncClient, reranking_engine: Any
 ) -> None:
