@@ -52,7 +52,7 @@ CAUSES: dict[ErrorKind, str] = {
     ErrorKind.INTERNAL: "A fault of the service.",
     ErrorKind.LOADING: "The model is being loaded.",
     ErrorKind.DRAINING: "The process has been told to stop.",
-    ErrorKind.ENGINE: "The engine failed on this batch.",
+    ErrorKind.ENGINE: "The engine failed on this batch, or every context has failed and none has been made anew yet.",
     ErrorKind.GPU_NOT_USED: "The GPU was asked for and is not used.",
     ErrorKind.CONFIGURATION: "The settings and the model's file do not agree.",
     ErrorKind.MODEL_NOT_FETCHED: "The model's file could not be fetched.",

@@ -125,6 +125,20 @@ def build_probes(service: EmbeddingService, certificate: ServingCertificate | No
     """
     router = APIRouter()
 
+    def require_ready() -> None:
+        service.require_ready()
+        if certificate is not None:
+            certificate.require_usable()
+
+    def ready() -> float:
+        try:
+            require_ready()
+        except EmbedderError:
+            return 0.0
+        return 1.0
+
+    service.metrics.ready.set_function(ready)
+
     @router.get("/healthz", responses={503: ERRORS[503]}, summary="Whether the process works at all")
     async def healthz() -> dict[str, str]:
         service.require_alive()
@@ -132,9 +146,7 @@ def build_probes(service: EmbeddingService, certificate: ServingCertificate | No
 
     @router.get("/readyz", responses={503: ERRORS[503]}, summary="Whether requests are served")
     async def readyz() -> dict[str, str]:
-        service.require_ready()
-        if certificate is not None:
-            certificate.require_usable()
+        require_ready()
         return {"status": "ready"}
 
     @router.get("/metrics", response_class=Response, summary="Prometheus metrics")

@@ -50,6 +50,7 @@ _Wanted = list[tuple[Item, Ticket]]  # the items of a batch whose callers still 
 class _Worker:
     role: Role
     threads: int
+    failed: bool = False  # until a new context is made
     busy_since: float | None = None
     threads_used: int = 1
     thread: threading.Thread | None = field(default=None, repr=False)
@@ -149,6 +150,11 @@ class Dispatcher:
         """Return for how many seconds the oldest unfinished batch has been computing, or 0 if there is none."""
         now = time.monotonic()
         return max((now - since for worker in self._workers if (since := worker.busy_since) is not None), default=0.0)
+
+    @property
+    def can_embed(self) -> bool:
+        """Whether a context of the model that embeds has not failed, or has a successor."""
+        return any(not worker.failed for worker in self._workers if worker.role is not Role.RERANK)
 
     def give_up(self) -> None:
         """Stop admission, and answer all requests that wait or are being computed with `DRAINING`."""
@@ -253,6 +259,7 @@ class Dispatcher:
         computed = 0 if vectors is None else sum(item.tokens for item, _ in wanted)
         with self._lock:
             self._lanes.finish(batch, computed=computed, now=time.monotonic())
+            worker.failed = failure is not None
             # Marked free before the caller is answered, so that the caller's next query is left to this worker.
             self._express_free |= worker.role is Role.EXPRESS and failure is None
             for row, (item, ticket) in enumerate(wanted):
@@ -297,7 +304,7 @@ class Dispatcher:
         ):
             with attempt:
                 computer = self._make_computer(worker.role, worker.threads)
-        worker.busy_since = None
+        worker.busy_since, worker.failed = None, False
         return computer
 
 

@@ -101,7 +101,7 @@ class EmbeddingService:
         self._engine: Engine | None = None
         self._reranking_engine: Engine | None = None
         self._dispatcher: Dispatcher | None = None
-        self._warm: list[WarmComputers] = []
+        self._longest_seconds = 0.0  # that a context's largest batch took at start
         self._cache = QueryCache(self.limits.cached_queries)
         self._tokenizers = TokenizingThreads()
         self._free_cores = FreeCores()
@@ -110,7 +110,6 @@ class EmbeddingService:
         self._refusal: EmbedderError | None = None
         self._state_lock = threading.Lock()
         self._logger = structlog.get_logger("memory_embedder.scheduling.service")
-        metrics.ready.set(0)
         metrics.observe_queues(self.reading)
 
     def load(self) -> None:
@@ -162,18 +161,23 @@ class EmbeddingService:
         """Check that a request can be served now, which is so until the service begins to drain.
 
         Raises:
-            EmbedderError: `LOADING`, `DRAINING`, or the error that was passed to `refuse`.
+            EmbedderError: an error of `require_ready`.
         """
         if self.state is not State.TERMINATING:
             self.require_ready()
 
     def require_ready(self) -> None:
-        """Check that new requests may be sent here: the model is loaded and no shutdown has begun.
+        """Check that new requests may be sent here: the model can compute and no shutdown has begun.
 
         Raises:
-            EmbedderError: `LOADING`, `DRAINING`, or the error that was passed to `refuse`.
+            EmbedderError: `LOADING`, `DRAINING`, the error that was passed to `refuse`, or `ENGINE` while every context
+                of the model that embeds has failed and has no successor yet.
         """
         if self.state is State.READY:
+            if self._dispatcher is not None and not self._dispatcher.can_embed:
+                raise EmbedderError(
+                    ErrorKind.ENGINE, "Every context has failed; send the request again.", retry_after_seconds=1
+                )
             return
         if self.state in {State.TERMINATING, State.DRAINING}:
             raise draining()
@@ -187,8 +191,7 @@ class EmbeddingService:
                 as the largest one took at start.
         """
         hung = self._dispatcher.longest_batch_seconds() if self._dispatcher else 0.0
-        largest = max((warm.longest_seconds for warm in self._warm), default=0.0)
-        if hung > max(self.limits.hang_seconds, _HANG_FACTOR * largest):
+        if hung > max(self.limits.hang_seconds, _HANG_FACTOR * self._longest_seconds):
             raise EmbedderError(
                 ErrorKind.ENGINE, f"A batch has been computing for {hung:.0f} s; this pod must be restarted."
             )
@@ -381,7 +384,6 @@ class EmbeddingService:
         )
         warm = WarmComputers(engine, plan.batch_tokens)
         reranking = self._reranking_engine and WarmComputers(self._reranking_engine, plan.batch_tokens)
-        self._warm = [warm, *([reranking] if reranking else [])]
 
         def make_computer(role: Role, threads: int) -> Computer:
             return reranking(threads) if reranking and role is Role.RERANK else warm(threads)
@@ -395,6 +397,7 @@ class EmbeddingService:
             free_cores=self._free_cores,
         )
         dispatcher.start(warm.tokens_per_second)
+        self._longest_seconds = max(each.longest_seconds for each in (warm, reranking) if each)
         self._dispatcher = dispatcher
 
     def _cache_keys(self, caller: bytes | None, texts: Sequence[str]) -> list[bytes]:
@@ -449,7 +452,6 @@ class EmbeddingService:
             if self.state is State.DRAINING:
                 return  # a load that finishes during shutdown must not make the service ready
             self.state = state
-        self.metrics.ready.set(1 if state is State.READY else 0)
 
 
 async def _result_unless_disconnected(ticket: Ticket, client_disconnected: Disconnected) -> Vectors:

@@ -134,7 +134,9 @@ async def test_a_service_without_a_usable_certificate_is_alive_but_not_ready(
         assert (await probe.get("/healthz")).status_code == 200
         refused = await probe.get("/readyz")
         assert (refused.status_code, refused.json()["error"]["code"]) == (503, "configuration")
-        assert f'{REFUSED}{{fault="missing"}} 1.0' in (await probe.get("/metrics")).text
+        metrics = (await probe.get("/metrics")).text
+        assert f'{REFUSED}{{fault="missing"}} 1.0' in metrics
+        assert "memory_embedder_ready 0.0" in metrics
         ServingFiles(tmp_path / "made").certificate.rename(tmp_path / "tls.crt")
         pair = Authority().server("localhost")
         (tmp_path / "tls.crt").unlink()
@@ -143,6 +145,7 @@ async def test_a_service_without_a_usable_certificate_is_alive_but_not_ready(
         (tmp_path / "tls.key").chmod(stat.S_IRUSR)
         served.refresh()
         assert (await probe.get("/readyz")).status_code == 200
+        assert "memory_embedder_ready 1.0" in (await probe.get("/metrics")).text
 
 
 @pytest.mark.parametrize("given", ["tls_certificate_file", "tls_key_file"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from typing import Any
 
 import httpx
@@ -122,8 +123,7 @@ async def test_a_batch_that_takes_as_long_as_the_largest_one_at_start_is_not_hun
     """A window of thousands of tokens on one thread takes minutes, and to end the pod would begin them anew."""
     service = make_service(limits=Limits(hang_seconds=0))
     service.load()
-    for warm in service._warm:
-        monkeypatch.setattr(warm, "longest_seconds", 1000.0)
+    monkeypatch.setattr(service, "_longest_seconds", 1000.0)
     engine.gate.clear()
     async with connect(service) as client, connect_probe(service) as probe:
         slow = asyncio.create_task(client.post("/v1/embeddings", json={"input": "x"}))
@@ -144,6 +144,50 @@ async def test_a_context_that_is_replaced_at_the_second_attempt_leaves_the_servi
         assert (await client.post("/v1/embeddings", json={"input": "first"})).status_code == 503
         while engine.refused_contexts or (await probe.get("/healthz")).status_code != 200:  # noqa: ASYNC110 -- another thread changes it
             await asyncio.sleep(0.01)
+    service.close()
+
+
+async def test_the_service_is_not_ready_and_refuses_requests_while_no_context_can_compute(
+    make_service: Make, engine: Any, connect: Connect, connect_probe: Connect
+) -> None:
+    service = make_service()  # an express context, and one for documents
+    service.load()
+    engine.failures, engine.refused_contexts = 2, 10**9
+    query = {"input": "q", "input_type": "query"}
+    async with connect(service) as client, connect_probe(service) as probe, asyncio.timeout(20):
+        assert (await client.post("/v1/embeddings", json=query)).status_code == 503
+        assert (await probe.get("/readyz")).status_code == 200  # the other one takes queries, too
+        assert (await client.post("/v1/embeddings", json=query)).status_code == 503
+        ready = await probe.get("/readyz")
+        assert (ready.status_code, ready.json()["error"]["code"]) == (503, "engine_failed")
+        assert "memory_embedder_ready 0.0" in (await probe.get("/metrics")).text
+        assert (await client.post("/v1/embeddings", json=query)).json()["error"]["code"] == "engine_failed"
+        engine.refused_contexts = 0
+        while (await probe.get("/readyz")).status_code != 200:  # noqa: ASYNC110 -- another thread changes it
+            await asyncio.sleep(0.01)
+        assert "memory_embedder_ready 1.0" in (await probe.get("/metrics")).text
+        assert (await client.post("/v1/embeddings", json=query)).status_code == 200
+    service.close()
+
+
+async def test_a_context_that_is_made_anew_does_not_change_how_long_a_batch_may_take(
+    make_service: Make, engine: Any, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service = make_service(limits=Limits(hang_seconds=0))
+    service.load()
+    at_start, make_computer = service._longest_seconds, engine.computer
+
+    def slow(threads: int) -> Any:
+        computer = make_computer(threads)
+        embed = computer.embed
+        computer.embed = lambda sequences: (time.sleep(0.05), embed(sequences))[1]
+        return computer
+
+    monkeypatch.setattr(engine, "computer", slow)
+    engine.failures = 1
+    async with connect(service) as client:
+        assert [(await client.post("/v1/embeddings", json={"input": "x"})).status_code for _ in range(2)] == [503, 200]
+    assert 0 < service._longest_seconds == at_start < 0.05
     service.close()
 
 
