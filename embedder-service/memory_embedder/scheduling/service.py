@@ -367,20 +367,23 @@ class EmbeddingService:
         check_offload(self.settings, engine.facts)
 
     def _start_lanes(self, plan: ComputePlan, engine: Engine) -> None:
+        most, window = self.limits, engine.facts.max_tokens
+        pair = self._reranking_engine.facts.max_tokens if self._reranking_engine else 0
+        # A text as long as the window has room in every lane, since its request cannot be split.
         limits = LaneLimits(
             batch_tokens=plan.batch_tokens,
             batch_sequences=engine.facts.max_sequences,
             queued_tokens={
-                Lane.QUERY: self.limits.queued_query_tokens,
-                Lane.DOCUMENT: self.limits.queued_document_tokens,
-                Lane.RERANK: self.limits.queued_rerank_tokens,
+                Lane.QUERY: max(most.queued_query_tokens, window),
+                Lane.DOCUMENT: max(most.queued_document_tokens, window),
+                Lane.RERANK: max(most.queued_rerank_tokens, pair),
             },
             request_tokens={
-                Lane.QUERY: self.limits.query_request_tokens,
-                Lane.DOCUMENT: self.limits.queued_document_tokens,
-                Lane.RERANK: self.limits.rerank_request_tokens,
+                Lane.QUERY: max(most.query_request_tokens, window),
+                Lane.DOCUMENT: max(most.queued_document_tokens, window),
+                Lane.RERANK: max(most.rerank_request_tokens, pair),
             },
-            query_streak=self.limits.query_streak,
+            query_streak=most.query_streak,
         )
         warm = WarmComputers(engine, plan.batch_tokens)
         reranking = self._reranking_engine and WarmComputers(self._reranking_engine, plan.batch_tokens)

@@ -262,3 +262,27 @@ def test_bodies_that_arrive_take_half_of_the_memory_so_that_a_complete_one_finds
         alone.add(1_000_000, arriving=True)
         with budget.share() as small:
             small.add(1000)
+
+
+async def test_one_text_as_long_as_the_window_is_answered_however_few_tokens_a_request_may_have(
+    make_service: MakeService, connect: Connect
+) -> None:
+    limits = Limits(
+        queued_query_tokens=100,
+        query_request_tokens=50,
+        queued_document_tokens=100,
+        queued_rerank_tokens=100,
+        rerank_request_tokens=50,
+    )
+    service = make_service(limits=limits, reranker="tiny", reranker_max_tokens=256)
+    service.load()
+    text = "w " * 250
+    async with connect(service) as client:
+        for lane in ("query", "document"):
+            answer = await client.post("/v1/embeddings", json={"input": text, "input_type": lane})
+            assert answer.status_code == 200
+            answer = await client.post("/v1/embeddings", json={"input": [text, text], "input_type": lane})
+            assert answer.status_code == 413
+        answer = await client.post("/v1/rerank", json={"query": "q", "texts": [text]})
+        assert answer.status_code == 200
+    await asyncio.to_thread(service.close)
