@@ -17,6 +17,7 @@ _SHOWN_INSTEAD = "\N{REPLACEMENT CHARACTER}"
 class ErrorKind(Enum):
     """Every failure that the service reports, each with its HTTP status, OpenAI error type and error code."""
 
+    MALFORMED_HTTP = (400, "invalid_request_error", "malformed_http")
     EMPTY_INPUT = (400, "invalid_request_error", "empty_input")
     UNAUTHORIZED = (401, "authentication_error", "invalid_api_key")
     UNKNOWN_MODEL = (404, "invalid_request_error", "model_not_found")

@@ -23,9 +23,14 @@ The requests that `memory-embedder serve` answers, from the OpenAPI description 
 ERRORS = """\
 Every error has one body, `{"error": {"message", "type", "param", "code"}}`, and never quotes the input. Each answer has
 an `x-request-id` (the caller's own, if it is up to 64 letters, digits, `.`, `_` or `-`), which the log line carries
-too. What is no HTTP, or breaks the limits of a request's head, is answered 400 in plain text, and its connection is
-closed."""
+too, but for those whose request could not be read: a 400 `malformed_http`, and a 429 where all connections are taken.
+Both close their connection. A malformed request behind one that is still being answered gets no answer of its own, and
+the connection closes after that one."""
 CAUSES: dict[ErrorKind, str] = {
+    ErrorKind.MALFORMED_HTTP: (
+        "What came is no HTTP, its head is over 64 KiB or has over 100 fields, or its body comes in over 4,096 pieces "
+        "of fewer than 64 bytes on the average."
+    ),
     ErrorKind.EMPTY_INPUT: "An empty list, or a text of nothing but white space.",
     ErrorKind.UNAUTHORIZED: "`--api-key-file` is set, and the key is missing or wrong.",
     ErrorKind.UNKNOWN_MODEL: "Another model than the one that is served.",

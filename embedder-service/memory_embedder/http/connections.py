@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Any
 
 import uvicorn
@@ -230,6 +231,23 @@ class BoundedProtocol(HttpToolsProtocol):
                 self.drop()
         self._wait(again=self._arriving is Step.BODY)
 
+    def send_400_response(self, _msg: str) -> None:
+        """Answer a malformed request in the envelope of all errors, and close the connection.
+
+        Nothing is written where an answer has begun or is due before: the client would take it for a part of that, or
+        for the answer to another request. The connection is then closed behind that answer.
+        """
+        if self._arriving is not Step.BODY:
+            refused = not self._answering
+        else:
+            refused = self._answered is self.cycle and not self.cycle.response_started
+        if not refused:
+            self.shutdown()
+            return
+        self._tell_of_disconnection()
+        self.transport.write(_MALFORMED)
+        self.transport.close()
+
     def on_message_begin(self) -> None:
         """Record that a request head begins."""
         super().on_message_begin()
@@ -373,19 +391,24 @@ class BoundedProtocol(HttpToolsProtocol):
             self._step = step
 
 
-def _refusal() -> bytes:
-    error = EmbedderError(
-        ErrorKind.OVERLOADED, f"All connections are taken; send the request again in {_RETRY_SECONDS} s."
-    )
+def _answer(error: EmbedderError) -> bytes:
     body = json.dumps(error.envelope()).encode()
-    head = (
-        f"HTTP/1.1 429 Too Many Requests\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n"
-        f"retry-after: {_RETRY_SECONDS}\r\nconnection: close\r\n\r\n"
+    status, seconds = HTTPStatus(error.kind.status), error.retry_after_seconds
+    head = f"HTTP/1.1 {status.value} {status.phrase}\r\ncontent-type: application/json\r\n"
+    head += f"content-length: {len(body)}\r\n" + (f"retry-after: {seconds}\r\n" if seconds else "")
+    return f"{head}connection: close\r\n\r\n".encode() + body
+
+
+_REFUSAL = _answer(
+    EmbedderError(
+        ErrorKind.OVERLOADED,
+        f"All connections are taken; send the request again in {_RETRY_SECONDS} s.",
+        retry_after_seconds=_RETRY_SECONDS,
     )
-    return head.encode() + body
-
-
-_REFUSAL = _refusal()
+)
+_MALFORMED = _answer(
+    EmbedderError(ErrorKind.MALFORMED_HTTP, "This is no HTTP, or its head is too large, or it has too many pieces.")
+)
 
 
 def without_upgrade(data: bytes) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
 import time
 from collections.abc import AsyncIterator
@@ -106,14 +107,14 @@ async def serving(application: Application, limits: ConnectionLimits) -> AsyncIt
 
 async def rest(connection: socket.socket) -> bytes:
     """Read until the server ends the connection."""
-    received = b""
+    received = bytearray()
     loop = asyncio.get_running_loop()
     async with asyncio.timeout(20):
         with suppress(ConnectionError):
             while data := await loop.sock_recv(connection, 1 << 16):
                 received += data
     connection.close()
-    return received
+    return bytes(received)
 
 
 def _is_closed(connection: socket.socket) -> bool:
@@ -304,6 +305,53 @@ async def test_a_body_of_very_many_small_pieces_is_refused(
     async with serving(application, LONG_LIMITS) as running:
         connection = await running.open(CHUNKED + piece * pieces + b"0\r\n\r\n")
         assert (await rest(connection)).startswith(b"HTTP/1.1 %d " % status)
+
+
+MALFORMED = {
+    "no HTTP": b"nonsense\r\n\r\n",
+    "no size of a piece": CHUNKED + b"y\r\n",
+    "a long field behind a body": CHUNKED + b"0\r\nx: " + b"y" * (65 << 10) + b"\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("data", MALFORMED.values(), ids=MALFORMED.keys())
+async def test_a_malformed_request_is_answered_in_the_envelope_of_all_errors(
+    application: Application, data: bytes
+) -> None:
+    async with serving(application, LONG_LIMITS) as running:
+        head, _, body = (await rest(await running.open(data))).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\n")
+    assert b"content-length: %d\r\n" % len(body) in head
+    assert json.loads(body)["error"]["code"] == "malformed_http"
+
+
+async def test_a_malformed_request_behind_another_is_not_answered_before_it_nor_in_its_place(
+    application: Application,
+) -> None:
+    application.may_answer.clear()
+    async with serving(application, LONG_LIMITS) as running:
+        connection = await running.open(GET + b"nonsense\r\n\r\n")
+        await until(lambda: application.asked == 1)
+        await asyncio.get_running_loop().sock_sendall(connection, b"more of it")
+        application.may_answer.set()
+        answer = await rest(connection)
+    assert answer.startswith(b"HTTP/1.1 200 ")
+    assert answer.endswith(b"ok\r\n0\r\n\r\n")
+    assert b" 400 " not in answer
+
+
+async def test_a_malformed_request_writes_nothing_into_an_answer_that_is_being_written(
+    application: Application,
+) -> None:
+    async with serving(application, LONG_LIMITS) as running:
+        connection = await running.open(b"GET /large HTTP/1.1\r\nhost: x\r\n\r\n")
+        loop = asyncio.get_running_loop()
+        begun = await loop.sock_recv(connection, 1 << 10)
+        await loop.sock_sendall(connection, b"nonsense\r\n\r\n")
+        await asyncio.sleep(0.05)
+        answer = begun + await rest(connection)
+    assert answer.count(b"\0") == LARGE
+    assert answer.endswith(b"ok\r\n0\r\n\r\n")
 
 
 OFFER = b"POST /body HTTP/1.1\r\nhost: x\r\nconnection: Upgrade, close\r\nUpgrade: h2c\r\ncontent-length: 10\r\n\r\n"
