@@ -7,7 +7,8 @@ values are therefore counted before the text is parsed, by operations on bytes t
 
 import asyncio
 import re
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from fastapi import Request
@@ -93,6 +94,15 @@ class MemoryShare:
         if self._size > SMALL_BYTES:
             self._budget.count(self, self._size)
             self.counted = self._size
+
+
+def surplus_bytes(texts: Iterable[str]) -> int:
+    """Return how many bytes texts take in memory beyond one a character.
+
+    Python holds each character of a text as widely as the widest one needs: an emoji in a text of English makes it four
+    times as large as it is in UTF-8.
+    """
+    return sum(sys.getsizeof(text) - len(text) for text in texts)
 
 
 async def read_body(request: Request, share: MemoryShare, most_bytes: int, seconds: float) -> bytes:

@@ -16,6 +16,7 @@ from fastapi import APIRouter, Request, Response
 from memory_embedder.engine.protocol import Vectors
 from memory_embedder.errors import EmbedderError, ErrorKind, no_reranker
 from memory_embedder.http.answers import HeldAnswer
+from memory_embedder.http.bodies import surplus_bytes
 from memory_embedder.http.intake import ERRORS, Intake, check_model, check_text, disconnection, request_body
 from memory_embedder.http.schemas import RerankedText, RerankRequest, RerankResponse, parse_request, truncates
 from memory_embedder.scheduling.lanes import Lane
@@ -46,6 +47,7 @@ def add_rerank(router: APIRouter, service: EmbeddingService, intake: Intake) -> 
         with ExitStack() as held:
             share = held.enter_context(intake.budget.share(caller))
             parsed, texts = await intake.read(request, share, lambda body: parse_and_check(body, served.name))
+            share.add(surplus_bytes([parsed.query, *texts]))
             if parsed.repeats_texts:
                 share.add(sum(len(text.encode()) for text in texts))
             result = await service.rerank(

@@ -12,6 +12,7 @@ from fastapi import APIRouter, Request, Response
 
 from memory_embedder.errors import EmbedderError, ErrorKind, loading
 from memory_embedder.http.answers import EmbeddingAnswer
+from memory_embedder.http.bodies import surplus_bytes
 from memory_embedder.http.certificate import ServingCertificate
 from memory_embedder.http.guards import ApiKeys
 from memory_embedder.http.intake import (
@@ -75,7 +76,7 @@ def _add_embeddings(router: APIRouter, service: EmbeddingService, intake: Intake
         with ExitStack() as held:
             share = held.enter_context(intake.budget.share(caller))
             parsed, texts, faults = await intake.read(request, share, lambda body: parse_and_check(body, service))
-            share.add(len(texts) * vector_bytes)
+            share.add(surplus_bytes(parsed.texts) + len(texts) * vector_bytes)
             lane = Lane.QUERY if parsed.is_query else Lane.DOCUMENT
             truncate = truncates(parsed.truncate)
             result = await service.embed(
@@ -186,7 +187,7 @@ def check_request(request: EmbeddingRequest, service: EmbeddingService) -> tuple
             f"This model yields {expected} dimensions; send that number or none.",
             param="dimensions",
         )
-    texts = [request.input] if isinstance(request.input, str) else request.input
+    texts = request.texts
     if not texts:
         raise EmbedderError(ErrorKind.EMPTY_INPUT, "'input' is an empty list; send at least one text.", param="input")
     if request.on_error == "skip":

@@ -88,6 +88,11 @@ class EmbeddingRequest(BaseModel):
         """Whether the texts are queries."""
         return self.input_type in {"query", "search_query"}
 
+    @property
+    def texts(self) -> list[str]:
+        """The texts to embed."""
+        return [self.input] if isinstance(self.input, str) else self.input
+
 
 class EmbeddingItem(BaseModel):
     """The vector of one text."""

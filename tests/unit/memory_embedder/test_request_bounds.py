@@ -206,7 +206,7 @@ async def test_what_an_answer_holds_counts_as_memory_until_it_is_sent(
     make_service: MakeService, connect: Connect
 ) -> None:
     answer_bytes = 1000 * 384 * 4
-    service = make_service(limits=Limits(large_bytes=answer_bytes + 50_000))
+    service = make_service(limits=Limits(large_bytes=answer_bytes + 100_000))
     service.load()
     async with connect(service) as client:
         first = await client.post("/v1/embeddings", json={"input": ["a"] * 1000})
@@ -285,4 +285,21 @@ async def test_one_text_as_long_as_the_window_is_answered_however_few_tokens_a_r
             assert answer.status_code == 413
         answer = await client.post("/v1/rerank", json={"query": "q", "texts": [text]})
         assert answer.status_code == 200
+    await asyncio.to_thread(service.close)
+
+
+async def test_texts_count_as_memory_as_wide_as_their_widest_character_makes_them(
+    make_service: MakeService, connect: Connect
+) -> None:
+    service = make_service(limits=Limits(large_bytes=300_000), reranker="tiny", reranker_max_tokens=256)
+    service.load()
+    narrow, wide = "x" * 100_000, "x" * 100_000 + "\U0001f680"
+    async with connect(service) as client:
+        for text, status in ((narrow, 200), (wide, 429)):
+            for path, body in (
+                ("/v1/embeddings", {"input": text}),
+                ("/v1/embeddings", {"input": ["a", text], "on_error": "skip"}),
+                ("/v1/rerank", {"query": "q", "documents": [{"text": text}]}),
+            ):
+                assert (await client.post(path, json=body)).status_code == status
     await asyncio.to_thread(service.close)
