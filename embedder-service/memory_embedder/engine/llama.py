@@ -18,7 +18,7 @@ from memory_embedder.engine.backends import Backends, GpuDevice, load_backends
 from memory_embedder.engine.memory_estimate import MemoryNeed, estimate_memory, largest_fitting, largest_within
 from memory_embedder.engine.native_batch import NativeBatch
 from memory_embedder.engine.native_log import NativeLog, native_log
-from memory_embedder.engine.profile_check import check_profile
+from memory_embedder.engine.profile_check import check_profile, check_special_tokens
 from memory_embedder.engine.protocol import EncodedText, EngineFacts, EngineOptions, TokenIds, Vectors
 from memory_embedder.engine.tokenizer import Tokenizer
 from memory_embedder.engine.vectors import cut_vectors, finite_scores, unit_vectors, unusable_rows
@@ -71,10 +71,13 @@ class LlamaEngine:
         with self._log.loading():
             plain_buffers = avoid_amx and backends.amx
             self._model: Any = _load_model(options, file, plain_buffers=plain_buffers, normalizes=header.strips_accents)
-        file.check_unchanged()
-        self._check_widths(options)
-        vocabulary = native.llama_model_get_vocab(self._model)
-        self._tokenizer = Tokenizer(vocabulary, options.profile.max_tokens, normalizes=header.strips_accents)
+        try:
+            file.check_unchanged()
+            self._check_widths(options)
+            self._tokenizer = self._checked_tokenizer(options, normalizes=header.strips_accents)
+        except EmbedderError:
+            self.close()
+            raise
         served = digest if options.profile.pooling is Pooling.RANK else served_digest(options.profile, digest)
         self._facts = _engine_facts(options.profile, header, backends, self._log, need, digest=served)
 
@@ -83,11 +86,16 @@ class LlamaEngine:
         rank = options.profile.pooling is Pooling.RANK
         width = (native.llama_model_n_cls_out if rank else native.llama_model_n_embd_out)(self._model)
         if width != options.profile.width:
-            self.close()
             raise configuration_error(
                 f"llama.cpp gives out {width} numbers for a text with {options.path}, not the "
                 f"{options.profile.width} of {options.profile.name}; serve another file.",
             )
+
+    def _checked_tokenizer(self, options: EngineOptions, *, normalizes: bool) -> Tokenizer:
+        vocabulary = native.llama_model_get_vocab(self._model)
+        tokenizer = Tokenizer(vocabulary, options.profile.max_tokens, normalizes=normalizes)
+        check_special_tokens(options.profile, options.path, begins=tokenizer.begins, ends=tokenizer.ends)
+        return tokenizer
 
     @property
     def facts(self) -> EngineFacts:

@@ -1,4 +1,4 @@
-"""Checks that a model file is what its profile says, before llama.cpp loads it."""
+"""Checks that a model file is what its profile says: its header before llama.cpp loads it, its tokens afterwards."""
 
 from pathlib import Path
 
@@ -66,4 +66,26 @@ def check_reranker(header: GgufFacts, path: Path) -> None:
     if reason is not None:
         raise configuration_error(
             f"{path} {reason}. Give --reranker-file the GGUF file of a cross-encoder such as bge-reranker-base.",
+        )
+
+
+def check_special_tokens(profile: ModelProfile, path: Path, *, begins: bool, ends: bool) -> None:
+    """Check that the special tokens are there whose states the model pools, or by which it tells pairs apart.
+
+    `begins` and `ends` say whether the tokens of a text begin and end with a special token. Without it, a vector would
+    be the state of a word.
+
+    Raises:
+        EmbedderError: the model has CLS pooling and texts do not begin with one, it has last pooling and they do not
+            end with one, or it is a reranker and one of the two is missing.
+    """
+    missing = []
+    if not begins and profile.pooling in {Pooling.CLS, Pooling.RANK}:
+        missing.append("tokenizer.ggml.add_bos_token")
+    if not ends and profile.pooling in {Pooling.LAST, Pooling.RANK}:
+        missing.append("tokenizer.ggml.add_eos_token")
+    if missing:
+        raise configuration_error(
+            f"{path} does not set {' and '.join(missing)}, so its texts lack a special token that {profile.name} was "
+            f"trained with; {profile.pooling} pooling needs it. Convert the model again with a newer llama.cpp.",
         )

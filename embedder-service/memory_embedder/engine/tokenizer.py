@@ -20,6 +20,8 @@ class Tokenizer:
     """A model's tokenizer; `vocabulary` is llama.cpp's pointer, `max_tokens` the model's window. Thread-safe.
 
     With `normalizes`, texts are stripped of accents here, and llama.cpp must have been told not to do so itself.
+    `begins` and `ends` say whether a text's tokens begin and end with the special token of the vocabulary; files are in
+    circulation that lack the metadata for it.
     """
 
     def __init__(self, vocabulary: Any, max_tokens: int, *, normalizes: bool) -> None:  # noqa: ANN401 -- a pointer of an untyped library
@@ -28,12 +30,18 @@ class Tokenizer:
         self._normalizes = normalizes
         if normalizes:
             normalizing_rules()  # while the model loads, so that no text waits for them
-        self._doubles_separator = native.llama_vocab_get_add_eos(vocabulary) and native.llama_vocab_get_add_sep(
-            vocabulary
+        tokens = self._tokenize("a")
+        eos, sep = native.llama_vocab_eos(vocabulary), native.llama_vocab_sep(vocabulary)
+        self.begins = int(tokens[0]) == native.llama_vocab_bos(vocabulary)
+        self.ends = int(tokens[-1]) in {eos, sep}
+        # Every network with a Unigram vocabulary is one of XLM-RoBERTa's; older files do not say what that means.
+        doubles = native.llama_vocab_get_add_sep(vocabulary) or (
+            native.llama_vocab_type(vocabulary) == native.LLAMA_VOCAB_TYPE_UGM
         )
+        self._doubles_separator = doubles and native.llama_vocab_get_add_eos(vocabulary)
 
     def encode(self, text: str) -> EncodedText:
-        """Tokenise a text; a text longer than the model's window loses its end but keeps the final separator token."""
+        """Tokenise a text; a text longer than the model's window loses its end but keeps the final special token."""
         return self._encode(text, self._max_tokens)
 
     def encode_pairs(self, query: str, texts: Sequence[str]) -> list[EncodedText]:
@@ -67,6 +75,8 @@ class Tokenizer:
             tokens = self._tokenize(text[:length])
         if length >= len(text) and len(tokens) <= limit:
             return EncodedText(tokens, truncated=False)
+        if not self.ends:
+            return EncodedText(tokens[:limit], truncated=True)
         return EncodedText(np.append(tokens[:-1][: limit - 1], tokens[-1:]), truncated=True)
 
     def _tokenize(self, text: str) -> TokenIds:

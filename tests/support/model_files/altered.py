@@ -12,21 +12,28 @@ _WORD_START = "\u2581"
 
 
 def write_altered(
-    source: Path, target: Path, *, poisoned_word: str | None = None, numbers: Mapping[str, int] | None = None
+    source: Path,
+    target: Path,
+    *,
+    poisoned_word: str | None = None,
+    numbers: Mapping[str, int] | None = None,
+    values: Mapping[str, object] | None = None,
 ) -> None:
     """Copy the GGUF file `source` to `target`.
 
     The weights of `poisoned_word` become infinite, so that no text with this word has a finite vector. `numbers` are
-    added to the metadata, each below the name of the architecture.
+    added to the metadata, each below the name of the architecture. `values` take the places of those that the file has;
+    a value of None is left out.
     """
     reader = gguf.GGUFReader(source)
     architecture = reader.fields["general.architecture"].contents()
     writer = gguf.GGUFWriter(target, architecture)
     for key, found in reader.fields.items():
-        if not key.startswith("GGUF.") and key != "general.architecture":
+        value = (values or {}).get(key, found.contents())
+        if value is not None and not key.startswith("GGUF.") and key != "general.architecture":
             kind = found.types[0]
             more = {"sub_type": found.types[-1]} if kind == gguf.GGUFValueType.ARRAY else {}
-            writer.add_key_value(key, found.contents(), kind, **more)
+            writer.add_key_value(key, value, kind, **more)
     for key, value in (numbers or {}).items():
         writer.add_uint32(f"{architecture}.{key}", value)
     for tensor in reader.tensors:
