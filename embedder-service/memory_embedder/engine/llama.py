@@ -137,6 +137,7 @@ class LlamaComputer:
             self.close()
             raise configuration_error("llama.cpp did not take the model's pooling; the file is no embedder.")
         self._memory = native.llama_get_memory(self._context)  # encoders have none: that is what tells the two apart
+        self._spoiled = False  # whether numbers that are not finite may have stayed in it
         self._batch = NativeBatch(native.llama_batch, facts.batch_capacity, facts.max_sequences)
 
     def embed(self, sequences: Sequence[TokenIds]) -> Vectors:
@@ -154,7 +155,8 @@ class LlamaComputer:
     def _vectors(self, sequences: Sequence[TokenIds]) -> Vectors:
         self._batch.fill(sequences)
         if self._memory:
-            native.llama_memory_clear(self._memory, True)  # noqa: FBT003 -- the same
+            # Its numbers, up to gigabytes, are overwritten with zeros only where a masked one could spoil a vector.
+            native.llama_memory_clear(self._memory, self._spoiled)
             status = native.llama_decode(self._context, self._batch.native)
         else:
             status = native.llama_encode(self._context, self._batch.native)
@@ -162,7 +164,11 @@ class LlamaComputer:
             raise EmbedderError(
                 ErrorKind.ENGINE, f"llama.cpp failed on a batch (status {status}); send the request again."
             )
-        rows = self._read(len(sequences))
+        vectors = self._scaled(self._read(len(sequences)))
+        self._spoiled = bool(unusable_rows(vectors))
+        return vectors
+
+    def _scaled(self, rows: Vectors) -> Vectors:
         if self._facts.pooling is Pooling.RANK:
             return finite_scores(rows)
         if self._facts.width is not None:
