@@ -1,8 +1,8 @@
 """Reads the few facts of a GGUF file that decide how to load it, without mapping it or reading its weights.
 
 The kernels, the pooling and the needed memory are determined before llama.cpp opens the file, because llama.cpp aborts
-the process in cases in which this service reports an error. Arrays, such as the vocabulary, are skipped, so that
-reading takes milliseconds; the reader of the `gguf` library takes seconds.
+the process in cases in which this service reports an error. Of the arrays the vocabulary alone is read, which takes
+tenths of a second; the reader of the `gguf` library takes seconds.
 
 Each number must be within the range that a model can have. The estimate of memory is computed from these numbers, and
 llama.cpp's buffers are read by them.
@@ -10,22 +10,28 @@ llama.cpp's buffers are read by them.
 
 import math
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
 from memory_embedder.errors import configuration_error
 from memory_embedder.models.model_file import ModelFile
 from memory_embedder.models.profiles import Pooling
+from memory_embedder.models.sound_vocabulary import LARGEST_MAP, LONGEST_PIECE, MOST_PIECES, is_sound, repeated
 
 STRIPS_ACCENTS = "tokenizer.ggml.normalizer.strip_accents"
 
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
+_BYTES = {0, 1}  # whole numbers of 8 bits
 _STRING = 8
 _ARRAY = 9
 _POOLINGS = {1: Pooling.MEAN, 2: Pooling.CLS, 3: Pooling.LAST, 4: Pooling.RANK}
 _WORDS = "token_embd.weight"  # a row of the network's width for each word of the vocabulary
 _CLASSIFIERS = ("cls.output.weight", "cls.weight")  # the first that a file has computes its output
+_TOKENIZER = "tokenizer.ggml.model"
+_UNIGRAM = "t5"  # llama.cpp's name of the tokenizer
+_PIECES = "tokenizer.ggml.tokens"
+_CHARACTER_MAP = "tokenizer.ggml.precompiled_charsmap"
 _UNQUANTISED = frozenset({0, 1, *range(24, 29), 30})  # types of tensors: F32, F16, integers, F64, BF16
 _LONGEST_STRING = 64 << 20
 _MOST_DIMENSIONS = 4  # of a tensor
@@ -34,6 +40,14 @@ _MOST_LAYERS = 4096
 _LONGEST_WINDOW = 1 << 24
 
 Scalar = int | float | bool | str
+
+
+@dataclass(slots=True)
+class _Arrays:
+    """The arrays that are read: the vocabulary's pieces, and the compiled map of characters, which may be empty."""
+
+    pieces: list[bytes] = field(default_factory=list)
+    character_map: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,13 +98,29 @@ def read_header(file: ModelFile) -> GgufFacts:
     """
     try:
         start = file.from_start()
-        tensors, values = _read_values(start)
+        tensors, values, arrays = _read_values(start)
         elements, quantised = _read_tensors(start, tensors)
     except (OSError, struct.error, UnicodeDecodeError, ValueError) as error:
         raise configuration_error(
             f"{file.path} is not a readable GGUF model file; fetch it again and check its digest.",
         ) from error
+    _check_vocabulary(file, arrays, unigram=values.get(_TOKENIZER) == _UNIGRAM)
     return _facts(file, values, elements, quantised=quantised)
+
+
+def _check_vocabulary(file: ModelFile, arrays: _Arrays, *, unigram: bool) -> None:
+    twice = repeated(arrays.pieces)
+    reason = None
+    if twice is not None:
+        reason = f"the piece {twice[:100].decode(errors='replace')!a} twice in its vocabulary"
+    elif unigram and max(map(len, arrays.pieces), default=0) > 4 * LONGEST_PIECE:
+        reason = f"a piece of more than {4 * LONGEST_PIECE} bytes in its vocabulary"
+    elif unigram and arrays.character_map and not is_sound(arrays.character_map):
+        reason = "a damaged map of characters"
+    if reason is not None:
+        raise configuration_error(
+            f"{file.path} has {reason}, by which llama.cpp would end the process; fetch or convert the model again.",
+        )
 
 
 def _facts(file: ModelFile, values: dict[str, Scalar], elements: dict[str, int], *, quantised: bool) -> GgufFacts:
@@ -141,26 +171,31 @@ def _stated(values: dict[str, Scalar], key: str) -> str | None:
 
 
 def _strips_accents(values: dict[str, Scalar]) -> bool:
-    if values.get("tokenizer.ggml.model") != "bert":
+    if values.get(_TOKENIZER) != "bert":
         return False
     lowercase = values.get("tokenizer.ggml.normalizer.lowercase", True)
     return bool(values.get(STRIPS_ACCENTS, lowercase))
 
 
-def _read_values(file: BinaryIO) -> tuple[int, dict[str, Scalar]]:
-    """Return the number of tensors and the metadata; the tensors' descriptions follow in the file."""
+def _read_values(file: BinaryIO) -> tuple[int, dict[str, Scalar], _Arrays]:
+    """Return the number of tensors, the metadata and its arrays; the tensors' descriptions follow in the file."""
     magic, version, tensors, pairs = struct.unpack("<4sIQQ", file.read(24))
     if magic != b"GGUF" or version not in {2, 3}:
         raise ValueError
     values: dict[str, Scalar] = {}
+    arrays = _Arrays()
     for _ in range(pairs):
         key = _read_string(file)
         (kind,) = struct.unpack("<I", file.read(4))
-        if kind == _ARRAY:
+        if kind == _ARRAY and key == _PIECES:
+            arrays.pieces = _read_pieces(file)
+        elif kind == _ARRAY and key == _CHARACTER_MAP:
+            arrays.character_map = _read_character_map(file)
+        elif kind == _ARRAY:
             _skip_array(file)
         else:
             values[key] = _read_string(file) if kind == _STRING else _read_scalar(file, kind)
-    return tensors, values
+    return tensors, values, arrays
 
 
 def _read_tensors(file: BinaryIO, tensors: int) -> tuple[dict[str, int], bool]:
@@ -196,6 +231,28 @@ def _read_string(file: BinaryIO) -> str:
     if length > _LONGEST_STRING:
         raise ValueError
     return file.read(length).decode("utf-8")
+
+
+def _read_pieces(file: BinaryIO) -> list[bytes]:
+    kind, count = struct.unpack("<IQ", file.read(12))
+    if kind != _STRING or count > MOST_PIECES:
+        raise ValueError
+    pieces: list[bytes] = []
+    left = _LONGEST_STRING  # of all together
+    for _ in range(count):
+        (length,) = struct.unpack("<Q", file.read(8))
+        left -= length
+        if left < 0:
+            raise ValueError
+        pieces.append(file.read(length))
+    return pieces
+
+
+def _read_character_map(file: BinaryIO) -> bytes:
+    kind, count = struct.unpack("<IQ", file.read(12))
+    if kind not in _BYTES or count > LARGEST_MAP:
+        raise ValueError
+    return file.read(count)
 
 
 def _skip_array(file: BinaryIO) -> None:

@@ -32,7 +32,8 @@ def write_altered(
         value = (values or {}).get(key, found.contents())
         if value is not None and not key.startswith("GGUF.") and key != "general.architecture":
             kind = found.types[0]
-            more = {"sub_type": found.types[-1]} if kind == gguf.GGUFValueType.ARRAY else {}
+            kept = key not in (values or {}) and kind == gguf.GGUFValueType.ARRAY
+            more = {"sub_type": found.types[-1]} if kept else {}
             writer.add_key_value(key, value, kind, **more)
     for key, value in (numbers or {}).items():
         writer.add_uint32(f"{architecture}.{key}", value)

@@ -14,8 +14,9 @@ from safetensors.numpy import load_file, save_file
 
 from memory_embedder.errors import EmbedderError
 from memory_embedder.models.convert.bert import convert_bert
-from memory_embedder.models.convert.character_map import is_sound
 from memory_embedder.models.gguf_header import read_facts
+from memory_embedder.models.sound_vocabulary import is_sound
+from tests.support.model_files.altered import write_altered
 from tests.unit.memory_embedder.tiny_bert import POSITIONS, change_configuration
 from tests.unit.memory_embedder.tiny_unigram import (
     PIECES,
@@ -213,6 +214,44 @@ def test_a_malformed_tokenizer_is_refused_by_one_sentence(tmp_path: Path, damage
     with pytest.raises(EmbedderError, match=r"again|" + WRONG_TOKENS):
         convert_bert(directory, tmp_path / "out.gguf")
     assert not list(tmp_path.glob("out.gguf*"))
+
+
+UNSOUND: dict[str, tuple[str, Callable[[list[Any]], object], str]] = {
+    "a piece twice": ("tokens", lambda tokens: [*tokens[:-1], tokens[5]], "the piece .* twice"),
+    "pieces that are equal up to a NUL": (
+        "tokens",
+        lambda tokens: [*tokens[:-2], "a\0b", "a\0c"],
+        "the piece .* twice",
+    ),
+    "an empty piece's name": ("tokens", lambda tokens: [*tokens[:-2], "", f"[EMPTY_{len(tokens) - 2}]"], "twice"),
+    "a piece of a million bytes": ("tokens", lambda tokens: [*tokens[:-1], "x" * 10**6], "more than 4096 bytes"),
+    "a damaged map": ("precompiled_charsmap", lambda numbers: bytes(numbers[:-1]) + b"x", "damaged map"),
+    "a map of wider numbers": ("precompiled_charsmap", lambda _: [1 << 20] * 9, "not a readable GGUF"),
+    "pieces that are numbers": ("tokens", lambda tokens: [1] * len(tokens), "not a readable GGUF"),
+}
+
+
+@pytest.mark.promise("model-widths-compared")
+@pytest.mark.parametrize("name", UNSOUND)
+def test_a_file_by_whose_vocabulary_llama_cpp_would_end_the_process_is_refused_before_it_is_loaded(
+    tmp_path: Path, name: str
+) -> None:
+    """Whoever has converted it. Such a file is otherwise a pod that restarts for ever, and says nothing of it."""
+    key, damage, message = UNSOUND[name]
+    convert_bert(write_tiny_unigram(tmp_path), tmp_path / "whole.gguf")
+    read_facts(tmp_path / "whole.gguf")
+    key = f"tokenizer.ggml.{key}"
+    before = gguf.GGUFReader(tmp_path / "whole.gguf").fields[key].contents()
+    write_altered(tmp_path / "whole.gguf", tmp_path / "tiny.gguf", values={key: damage(before)})
+    with pytest.raises(EmbedderError, match=message):
+        read_facts(tmp_path / "tiny.gguf")
+
+
+def test_empty_pieces_are_no_equal_ones_since_llama_cpp_names_them_by_their_numbers(tmp_path: Path) -> None:
+    convert_bert(write_tiny_unigram(tmp_path), tmp_path / "whole.gguf")
+    pieces = [*(piece for piece, _ in VOCABULARY[:-2]), "", ""]
+    write_altered(tmp_path / "whole.gguf", tmp_path / "tiny.gguf", values={"tokenizer.ggml.tokens": pieces})
+    assert read_facts(tmp_path / "tiny.gguf").vocabulary == len(VOCABULARY)
 
 
 Entries = np.ndarray[Any, np.dtype[np.uint32]]

@@ -14,16 +14,15 @@ from typing import Any, ClassVar
 import gguf
 
 from memory_embedder.errors import EmbedderError, configuration_error
-from memory_embedder.models.convert.character_map import is_sound
 from memory_embedder.models.convert.sentencepiece import parse_model
 from memory_embedder.models.convert.vocabulary import (
-    MOST_PIECES,
     TokenizerFiles,
     Vocabulary,
     gap,
     read_bytes,
     too_many_pieces,
 )
+from memory_embedder.models.sound_vocabulary import LONGEST_PIECE, MOST_PIECES, is_sound
 
 MODEL_FILE = "sentencepiece.bpe.model"
 _NORMAL, _UNKNOWN, _CONTROL = int(gguf.TokenType.NORMAL), int(gguf.TokenType.UNKNOWN), int(gguf.TokenType.CONTROL)
@@ -33,7 +32,6 @@ _FIRST_OF_MODEL_FILE = ("<unk>", "<s>", "</s>")
 _NORMALIZERS = frozenset({"Precompiled", "Replace", "Strip"})  # what llama.cpp's tokenizer does
 _SPLITTERS = frozenset({"Metaspace", "WhitespaceSplit"})
 _RUN_OF_SPACES = {"Regex": " {2,}"}
-_LONGEST_PIECE = 1024  # characters: llama.cpp descends one call for each byte
 _NEVER = -10_000.0  # the score of a token that no text is to have
 _MOST_SCORE = 1e6  # a score is the logarithm of a probability
 
@@ -91,9 +89,9 @@ def unigram_of(files: TokenizerFiles) -> Unigram:
             a special token is missing.
     """
     vocabulary = _of_json(files) if files.tokenizer else _of_model_file(files)
-    if max(map(len, vocabulary.pieces)) > _LONGEST_PIECE:
+    if max(map(len, vocabulary.pieces)) > LONGEST_PIECE:
         raise configuration_error(
-            f"The vocabulary in {files.directory} has a piece of more than {_LONGEST_PIECE} characters; download the "
+            f"The vocabulary in {files.directory} has a piece of more than {LONGEST_PIECE} characters; download the "
             "model again.",
         )
     if vocabulary.character_map and not is_sound(vocabulary.character_map):

@@ -9,7 +9,6 @@ of that size. llama.cpp ends the process where two tokens are the same, so such 
 
 import json
 from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,9 +17,9 @@ from typing import Any, ClassVar, Self
 import gguf
 
 from memory_embedder.errors import EmbedderError, configuration_error
+from memory_embedder.models.sound_vocabulary import MOST_PIECES, repeated
 
 WORD_START = "\u2581"
-MOST_PIECES = 1 << 20  # several times those of the largest model of the BERT family
 _LARGEST_FILE = 64 << 20  # bytes
 
 
@@ -85,18 +84,17 @@ class Vocabulary(ABC):
 
 
 def _check_tokens(tokens: list[str]) -> None:
-    token, times = Counter(tokens).most_common(1)[0]
-    if times > 1:
-        raise configuration_error(
-            f"The vocabulary has the piece {token!a} {times} times, which llama.cpp does not load; download the model "
-            "again.",
-        )
     try:
-        "".join(tokens).encode()
+        twice = repeated(token.encode() for token in tokens)
     except UnicodeEncodeError as error:
         raise configuration_error(
             "The vocabulary has a piece with half a character; download the model again."
         ) from error
+    if twice is not None:
+        raise configuration_error(
+            f"The vocabulary has the piece {twice.decode()!a} twice, which llama.cpp does not load; download the model "
+            "again.",
+        )
 
 
 def gap(index: int) -> str:

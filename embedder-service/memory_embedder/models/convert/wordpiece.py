@@ -12,7 +12,6 @@ import gguf
 
 from memory_embedder.errors import configuration_error
 from memory_embedder.models.convert.vocabulary import (
-    MOST_PIECES,
     WORD_START,
     TokenizerFiles,
     Vocabulary,
@@ -20,6 +19,7 @@ from memory_embedder.models.convert.vocabulary import (
     read_bytes,
     too_many_pieces,
 )
+from memory_embedder.models.sound_vocabulary import MOST_PIECES
 
 CONTINUATION = "##"
 

@@ -1,13 +1,18 @@
-"""Checks the compiled map of characters of a SentencePiece tokenizer.
+"""Checks what llama.cpp ends the process by: equal pieces, pieces that are too long, and damaged maps of characters.
 
-Such a map is a double array, in which a text is followed from entry to entry, byte by byte, and the replacements that
-its entries point to. llama.cpp ends the process, while it tokenises a text, where an entry leads outside.
+The compiled map of characters of a SentencePiece tokenizer is a double array, in which a text is followed from entry to
+entry, byte by byte, and the replacements that its entries point to. llama.cpp ends the process, while it tokenises a
+text, where an entry leads outside.
 """
+
+from collections.abc import Iterable
 
 import numpy as np
 import numpy.typing as npt
 
-_LARGEST = 4 << 20  # bytes; that of SentencePiece's own rules has a quarter of one MiB
+MOST_PIECES = 1 << 20  # several times those of the largest model of the BERT family
+LONGEST_PIECE = 1024  # characters of a Unigram piece: llama.cpp descends one call for each byte
+LARGEST_MAP = 4 << 20  # bytes; that of SentencePiece's own rules has a quarter of one MiB
 _HEAD = 4  # bytes that say how many the array has
 _BLOCK = 256  # entries, one for each byte that may follow
 _AT_ONCE = 4096  # places that are followed at a time
@@ -16,11 +21,25 @@ Entries = npt.NDArray[np.uint32]
 Places = npt.NDArray[np.int64]
 
 
+def repeated(pieces: Iterable[bytes]) -> bytes | None:
+    """Return a piece that llama.cpp takes for the same as an earlier one; None if there is none.
+
+    It reads each piece up to its first NUL, and gives an empty one a name by its number.
+    """
+    seen: set[bytes] = set()
+    for index, piece in enumerate(pieces):
+        read = piece.partition(b"\0")[0] or f"[EMPTY_{index}]".encode()
+        if read in seen:
+            return piece
+        seen.add(read)
+    return None
+
+
 def is_sound(character_map: bytes) -> bool:
     """Return whether every text leads through entries of the map alone, and every replacement has an end."""
     size = int.from_bytes(character_map[:_HEAD], "little")
     replacements = character_map[_HEAD + size :]
-    if len(character_map) > _LARGEST or size < 4 or size % 4 or not replacements.endswith(b"\0"):
+    if len(character_map) > LARGEST_MAP or size < 4 or size % 4 or not replacements.endswith(b"\0"):
         return False
     return _stays_inside(np.frombuffer(character_map, "<u4", size // 4, _HEAD), len(replacements))
 
