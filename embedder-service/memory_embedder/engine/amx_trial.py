@@ -20,7 +20,8 @@ def compute_once(path: Path) -> None:
     """Load the model file, and compute one text with it."""
     facts = read_facts(path)
     window = min(_TOKENS, facts.context_length)
-    profile = ModelProfile(path.stem, facts.dimensions, window, facts.pooling or Pooling.MEAN)
+    pooling = facts.pooling or Pooling.MEAN
+    profile = ModelProfile(path.stem, 1 if pooling is Pooling.RANK else facts.dimensions, window, pooling)
     engine = LlamaEngine(EngineOptions(path, profile, batch_tokens=_TOKENS, contexts=1, try_amx=False))
     require_usable(engine.computer(1).embed([engine.encode("word " * _TOKENS).tokens]))
 

@@ -10,6 +10,7 @@ import httpx
 import numpy as np
 import pytest
 
+from memory_embedder.engine.amx_trial import compute_once
 from memory_embedder.engine.llama import LlamaEngine
 from memory_embedder.engine.protocol import EngineOptions
 from memory_embedder.errors import EmbedderError
@@ -76,6 +77,11 @@ def test_a_reranker_with_token_types_is_refused_since_llama_cpp_leaves_them_out(
     other = make_cross_encoder(model_directory, reference, tmp_path / "two-types.gguf", token_types=2)
     with pytest.raises(EmbedderError, match=r"two-types\.gguf tells texts apart by 2 token types"):
         LlamaEngine(options(other.path))
+
+
+def test_the_trial_of_amx_kernels_computes_a_reranker_too(cross_encoder: CrossEncoder) -> None:
+    """It fails for every quantised one otherwise, which is then computed without AMX wherever there is any."""
+    compute_once(cross_encoder.path)
 
 
 def test_a_reranker_is_refused_as_an_embedding_model(cross_encoder: CrossEncoder) -> None:
