@@ -35,6 +35,7 @@ _POOLINGS = {
 }
 _FLASH_ATTENTION = 1
 _SEQUENCES = 64  # must divide the batch: llama.cpp aborts while it reserves a mean-pooling graph otherwise
+_GROUP = 8  # the root of `_SEQUENCES`, which makes the fewest computations where one text spoils a full batch
 
 
 class LlamaEngine:
@@ -147,9 +148,13 @@ class LlamaComputer:
             EmbedderError: llama.cpp failed on the batch.
         """
         vectors = self._vectors(sequences)
-        if len(sequences) > 1:  # another text of the batch may have spoiled a row, depending on the kernels
-            for place in unusable_rows(vectors):
-                vectors[place] = self._vectors([sequences[place]])[0]
+        # One text may spoil all rows of its batch, depending on the kernels. Whether it has is known of a text alone;
+        # most others are found to be usable by groups.
+        for size in (_GROUP, 1):
+            unusable = unusable_rows(vectors) if size < len(sequences) else []
+            for start in range(0, len(unusable), size):
+                places = unusable[start : start + size]
+                vectors[places] = self._vectors([sequences[place] for place in places])
         return vectors
 
     def _vectors(self, sequences: Sequence[TokenIds]) -> Vectors:

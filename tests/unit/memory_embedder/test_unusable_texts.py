@@ -10,6 +10,7 @@ import httpx
 import numpy as np
 import pytest
 
+from memory_embedder.engine.llama import LlamaComputer
 from memory_embedder.errors import EmbedderError
 from memory_embedder.models.profiles import RERANKERS
 from memory_embedder.scheduling.service import EmbeddingService
@@ -127,6 +128,24 @@ async def test_a_pair_without_a_finite_score_is_named_too(
         assert (answer.status_code, answer.json()["error"]["param"]) == (422, f"{name}[1]")
         assert (await client.post("/v1/rerank", json={"query": "q", name: ["one"]})).status_code == 200
     service.close()
+
+
+@pytest.mark.parametrize(("poisoned", "most"), [({40}, 17), ({3, 40}, 25), (set(range(64)), 73)], ids=["1", "2", "64"])
+def test_a_text_that_spoils_its_batch_is_found_without_computing_every_other_one_alone(
+    monkeypatch: pytest.MonkeyPatch, poisoned: set[int], most: int
+) -> None:
+    """As some kernels do: with them, no row of a batch is usable in which one text is not."""
+    sizes: list[int] = []
+
+    def spoiled(_: LlamaComputer, sequences: list[int]) -> np.ndarray[Any, Any]:
+        sizes.append(len(sequences))
+        usable = [[float(number), 1.0] for number in sequences]
+        return np.full((len(sequences), 2), np.nan) if poisoned & set(sequences) else np.array(usable)
+
+    monkeypatch.setattr(LlamaComputer, "_vectors", spoiled)
+    vectors = LlamaComputer.__new__(LlamaComputer).embed(list(range(64)))  # type: ignore[arg-type]  # numbers for texts
+    assert {place for place in range(64) if vectors[place, 0] != place} == poisoned
+    assert len(sizes) <= most
 
 
 @pytest.mark.finding("embedder 1")
