@@ -69,6 +69,16 @@ def load_backends(*, avoid_amx: bool, gpu: bool) -> Backends:
     return Backends(kernels=registry.load_cpu(avoid_amx=avoid_amx), gpus=_gpus(_ggml()))
 
 
+def find_gpus() -> tuple[GpuDevice, ...]:
+    """Load the GPU backend, unless this process has loaded it already, and return the GPUs that it finds.
+
+    Raises:
+        EmbedderError: llama.cpp's libraries cannot be loaded.
+    """
+    _registry().load_gpu()
+    return _gpus(_ggml())
+
+
 def gpu_backend_files() -> list[Path]:
     """Return the libraries of the wheel that compute on GPUs; a wheel for CPUs has none."""
     directory = _plugin_directory()

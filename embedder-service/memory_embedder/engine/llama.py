@@ -14,7 +14,7 @@ import structlog
 from llama_cpp import llama_cpp as native
 
 from memory_embedder.engine.amx import amx_works
-from memory_embedder.engine.backends import Backends, GpuDevice, load_backends
+from memory_embedder.engine.backends import Backends, GpuDevice, find_gpus, load_backends
 from memory_embedder.engine.memory_estimate import MemoryNeed, estimate_memory, largest_fitting, largest_within
 from memory_embedder.engine.native_batch import NativeBatch
 from memory_embedder.engine.native_log import NativeLog, native_log
@@ -50,6 +50,8 @@ class LlamaEngine:
         self._log = native_log()
         with ModelFile(options.path) as file:
             digest = file.verified_digest(options.digest)  # before anything of the file is interpreted
+            if options.on_cpu is not None and not find_gpus():
+                options = options.on_cpu
             self._load(options, file, digest)
 
     def _load(self, options: EngineOptions, file: ModelFile, digest: str) -> None:
@@ -104,7 +106,7 @@ class LlamaEngine:
         return self._facts
 
     def encode(self, text: str) -> EncodedText:
-        """Tokenise a text; a text longer than the model's window loses its end but keeps the final separator token."""
+        """Tokenise a text; a text longer than the model's window loses its end but keeps the final special token."""
         return self._tokenizer.encode(text)
 
     def encode_pairs(self, query: str, texts: Sequence[str]) -> list[EncodedText]:

@@ -33,6 +33,8 @@ class EngineOptions:
     `reserved` is None for the first model of a process. For a second one it is the number of bytes of a GPU's memory
     that the contexts of the first will still take; what CUDA or the process itself takes was counted for the first.
 
+    `on_cpu` are the options that take the place of these where a GPU is asked for and there is none.
+
     `digest` is the digest that the file must have, or None to accept any file. With `try_amx` True, AMX kernels compute
     quantised weights only if a test in a child process succeeds; with `try_amx` False, they are used without this test.
     """
@@ -48,6 +50,7 @@ class EngineOptions:
     gpu_memory_limit: int | None = None
     try_amx: bool = True
     digest: str | None = None
+    on_cpu: "EngineOptions | None" = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +113,7 @@ class Engine(Protocol):
         ...
 
     def encode(self, text: str) -> EncodedText:
-        """Tokenise a text; a text longer than the model's window loses its end but keeps the final separator token.
+        """Tokenise a text; a text longer than the model's window loses its end but keeps the final special token.
 
         The method is thread-safe.
         """

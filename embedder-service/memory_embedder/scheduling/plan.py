@@ -41,17 +41,21 @@ class ComputePlan:
 class LoadPlan:
     """How to load a model, and plans for computing batches with it.
 
-    The first of the `candidates` is the default; measurements at the start compare the others with it.
+    The first of the `candidates` is the default; measurements at the start compare the others with it. `on_cpu` is the
+    plan where a GPU is asked for, a CPU will do, and the former is absent.
     """
 
     options: EngineOptions
     candidates: tuple[ComputePlan, ...]
     cores: int
+    on_cpu: "LoadPlan | None" = None
 
-    def fitting(self, most_contexts: int) -> tuple[ComputePlan, ...]:
-        """Return the candidates, with no more contexts than there may be at once."""
+    def fitting(self, facts: EngineFacts) -> tuple[ComputePlan, ...]:
+        """Return the candidates for where the layers are, with no more contexts than there may be at once."""
+        if self.on_cpu is not None and facts.layers_offloaded == 0:
+            return self.on_cpu.fitting(facts)
         fewer = (
-            ComputePlan(one.batch_tokens, _workers(self.cores, min(one.workers.general, most_contexts - 1)))
+            ComputePlan(one.batch_tokens, _workers(self.cores, min(one.workers.general, facts.most_contexts - 1)))
             for one in self.candidates
         )
         return tuple(dict.fromkeys(fewer))
@@ -65,8 +69,9 @@ def plan_load(settings: EmbedderSettings, profile: ModelProfile, cores: int, mem
         )
     )
     limit = settings.gpu_memory_limit
-    # Where a GPU was asked for and is absent, that is what has to be reported, and not the memory that is short.
-    on_cpu = settings.gpu_layers == 0 or settings.allow_cpu
+    on_cpu = None
+    if settings.gpu_layers != 0 and settings.allow_cpu:
+        on_cpu = plan_load(settings.model_copy(update={"gpu_layers": 0}), profile, cores, memory)
     options = EngineOptions(
         path=settings.file(),
         digest=settings.digest,
@@ -74,11 +79,13 @@ def plan_load(settings: EmbedderSettings, profile: ModelProfile, cores: int, mem
         batch_tokens=max(candidate.batch_tokens for candidate in candidates),
         contexts=max(map(_with_express, candidates)),
         least_contexts=min(map(_with_express, candidates)),
-        memory=memory if on_cpu else None,
+        # Where a GPU was asked for and is absent, that is what has to be reported, and not the memory that is short.
+        memory=memory if settings.gpu_layers == 0 else None,
+        on_cpu=None if on_cpu is None else on_cpu.options,
         gpu_layers=settings.gpu_layers,
         gpu_memory_limit=None if limit is None else limit << 20,
     )
-    return LoadPlan(options, candidates, cores)
+    return LoadPlan(options, candidates, cores, on_cpu)
 
 
 def plan_reranker_load(
@@ -90,8 +97,8 @@ def plan_reranker_load(
 ) -> EngineOptions:
     """Plan how to load the reranker beside the embedding model, whose facts `embedder` are, in `memory` bytes for both.
 
-    It is computed as documents are: with as many contexts, threads and tokens in a batch, which `compute` gives. Where
-    memory is too small, it has fewer contexts.
+    It is computed as documents are: with as many contexts, threads and tokens in a batch, which `compute` gives, and
+    where the embedding model is. Where memory is too small, it has fewer contexts.
     """
     limit = settings.gpu_memory_limit
     return EngineOptions(
@@ -103,7 +110,7 @@ def plan_reranker_load(
         least_contexts=1,
         memory=None if memory is None else max(0, memory - embedder.memory_estimate_bytes),
         reserved=embedder.contexts_estimate_bytes,
-        gpu_layers=settings.gpu_layers,
+        gpu_layers=settings.gpu_layers if embedder.layers_offloaded else 0,
         gpu_memory_limit=None if limit is None else max(0, (limit << 20) - embedder.memory_estimate_bytes),
     )
 

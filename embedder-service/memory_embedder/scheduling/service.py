@@ -135,7 +135,7 @@ class EmbeddingService:
         self.metrics.model_info.labels(model=self.model.name, digest=facts.digest, pooling=facts.pooling).set(1)
         self._log_loaded(plan.options, facts, started)
         check_offload(self.settings, facts)
-        compute = tune(engine, plan.fitting(facts.most_contexts), self.limits.tuning_seconds)
+        compute = tune(engine, plan.fitting(facts), self.limits.tuning_seconds)
         compute = tune_query_threads(engine, compute, self.limits.tuning_seconds, self._free_cores)
         self.metrics.batch_limit.set(compute.batch_tokens)
         self.metrics.query_threads.set(compute.workers.express_threads)

@@ -104,3 +104,16 @@ def test_a_file_of_another_digest_is_refused_before_its_header_is_read(tmp_path:
         LlamaEngine(options(path))
     with pytest.raises(EmbedderError, match="not a readable GGUF"):
         LlamaEngine(options(path, digest=None))
+
+
+@pytest.mark.parametrize(("found", "used"), [((), 64), (("a GPU",), 128)], ids=["absent", "present"])
+def test_a_model_is_loaded_as_for_a_cpu_where_that_is_allowed_and_there_is_no_gpu(
+    model: Path, monkeypatch: pytest.MonkeyPatch, found: tuple[str, ...], used: int
+) -> None:
+    """With what is planned for a GPU, AMX would not be tried, and there would be two contexts of large batches."""
+    seen: list[int] = []
+    monkeypatch.setattr(llama, "find_gpus", lambda: found)
+    monkeypatch.setattr(LlamaEngine, "_load", lambda _, chosen, *__: seen.append(chosen.batch_tokens))
+    on_cpu = replace(options(model), batch_tokens=64)
+    LlamaEngine(replace(options(model), batch_tokens=128, gpu_layers=-1, on_cpu=on_cpu))
+    assert seen == [used]

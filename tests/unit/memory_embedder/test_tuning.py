@@ -60,8 +60,26 @@ def test_a_gpu_is_tried_with_nothing_that_needs_more_memory_than_its_default() -
 def test_a_gpu_whose_memory_is_short_of_the_default_is_left_the_plans_of_one_context() -> None:
     plan = plan_load(EmbedderSettings(gpu_layers=-1), PROFILE, 4)
     assert plan.options.least_contexts == 2
-    assert plan.fitting(3) == plan.candidates
-    assert [(one.workers.general, one.batch_tokens) for one in plan.fitting(2)] == [(1, 2048), (1, 1024), (1, 512)]
+    assert plan.fitting(replace(FACTS, most_contexts=3)) == plan.candidates
+    fewer = plan.fitting(replace(FACTS, most_contexts=2))
+    assert [(one.workers.general, one.batch_tokens) for one in fewer] == [(1, 2048), (1, 1024), (1, 512)]
+
+
+def test_where_the_gpu_that_was_asked_for_is_absent_a_cpu_is_planned_as_if_it_had_been_asked_for() -> None:
+    """Its batches would have 2,048 tokens otherwise, for which a query waits a second, in two contexts."""
+    allowed, cpu = EmbedderSettings(gpu_layers=-1, allow_cpu=True), EmbedderSettings()
+    plan, expected = (plan_load(one, PROFILE, 4, 1 << 30) for one in (allowed, cpu))
+    assert plan.options.on_cpu == expected.options
+    assert plan.fitting(FACTS) == expected.candidates
+    assert plan.fitting(replace(FACTS, layers_offloaded=7)) == plan.candidates != expected.candidates
+
+
+@pytest.mark.parametrize(("offloaded", "layers"), [(0, 0), (7, -1)])
+def test_a_reranker_is_where_the_model_beside_it_is(offloaded: int, layers: int) -> None:
+    compute = ComputePlan(2048, WorkerPlan(general=2, threads=2, express_threads=4))
+    settings = EmbedderSettings(gpu_layers=-1, allow_cpu=True, reranker="bge-reranker-base")
+    facts = replace(FACTS, layers_offloaded=offloaded)
+    assert plan_reranker_load(settings, PROFILE, compute, facts).gpu_layers == layers
 
 
 def test_a_reranker_has_no_context_for_queries() -> None:
