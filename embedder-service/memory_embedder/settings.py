@@ -4,6 +4,7 @@ They are command-line options alone. Bounds that no deployment has had to change
 """
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -136,13 +137,15 @@ class EmbedderSettings(BaseModel):
         """Return the profile of the configured model.
 
         The profile of a known model is changed by the facts that the settings give. An unknown model's profile consists
-        of the settings and, where they lack a fact, of what the file states; its header is read then.
+        of the settings and, where they lack a fact, of what the file states; its header is read then, once, after its
+        digest has been compared.
 
         Raises:
-            EmbedderError: the model is unknown and there is no file, the file cannot be read or does not state its
-                pooling, vectors of the known model may not be cut to `dimensions`, or `pooling` is that of a reranker.
+            EmbedderError: the model is unknown and there is no file, the file has another digest, cannot be read or
+                does not state its pooling, vectors of the known model may not be cut to `dimensions`, or `pooling` is
+                that of a reranker.
         """
-        known = self._described()
+        known = self._described
         if self.pooling is Pooling.RANK:
             raise configuration_error(
                 "--pooling rank is that of a reranker, which yields no vectors; name its file by --reranker-file, "
@@ -203,12 +206,13 @@ class EmbedderSettings(BaseModel):
             )
         return ModelProfile(self.reranker, 1, self.reranker_max_tokens, Pooling.RANK)
 
+    @cached_property  # to compare a digest takes as long as reading the file
     def _described(self) -> ModelProfile:
         if self.model_file is None or self.model in PROFILES:
             return find_profile(self.model or DEFAULT_MODEL)
         if self.model and self.dimensions and self.pooling and self.max_tokens:
             return ModelProfile(self.model, self.dimensions, self.max_tokens, self.pooling)
-        facts = read_facts(self.model_file)
+        facts = read_facts(self.model_file, self.digest)
         known = known_as(facts.name) if self.model is None and facts.name else None
         if known is not None:
             return known

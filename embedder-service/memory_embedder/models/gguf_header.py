@@ -5,7 +5,7 @@ the process in cases in which this service reports an error. Of the arrays the v
 tenths of a second; the reader of the `gguf` library takes seconds.
 
 Each number must be within the range that a model can have. The estimate of memory is computed from these numbers, and
-llama.cpp's buffers are read by them.
+llama.cpp's buffers are read by them. What is kept while a file is read has a bound, whatever the file is.
 """
 
 import math
@@ -33,7 +33,14 @@ _UNIGRAM = "t5"  # llama.cpp's name of the tokenizer
 _PIECES = "tokenizer.ggml.tokens"
 _CHARACTER_MAP = "tokenizer.ggml.precompiled_charsmap"
 _UNQUANTISED = frozenset({0, 1, *range(24, 29), 30})  # types of tensors: F32, F16, integers, F64, BF16
-_LONGEST_STRING = 64 << 20
+_TEXTS = frozenset({"general.architecture", "general.name", _TOKENIZER})  # that are kept; other texts count as empty
+_LONGEST_TEXT = 1 << 20  # bytes
+_LONGEST_NAME = 1024  # bytes, of a key or a tensor: ten times what they have
+_MOST_PAIRS = 4096
+_MOST_TENSORS = 1 << 16
+_MOST_STRINGS = 1 << 22  # of an array that is skipped
+_MOST_BYTES = 1 << 40  # that are skipped at a time
+_LONGEST_VOCABULARY = 64 << 20  # bytes of all pieces
 _MOST_DIMENSIONS = 4  # of a tensor
 _MOST = 1 << 20  # of a width, a number of heads or any other number that multiplies another
 _MOST_LAYERS = 4096
@@ -80,13 +87,16 @@ class GgufFacts:
     file_bytes: int
 
 
-def read_facts(path: Path) -> GgufFacts:
-    """Open a model file and read its facts.
+def read_facts(path: Path, digest: str | None = None) -> GgufFacts:
+    """Open a model file and read its facts, after comparing its digest with `digest` unless that is None.
 
     Raises:
-        EmbedderError: the file cannot be opened, is not a readable GGUF file, or is not an embedding model.
+        EmbedderError: the file cannot be opened, has another digest, is not a readable GGUF file, or is not an
+            embedding model.
     """
     with ModelFile(path) as file:
+        if digest is not None:
+            file.verified_digest(digest)
         return read_header(file)
 
 
@@ -180,12 +190,12 @@ def _strips_accents(values: dict[str, Scalar]) -> bool:
 def _read_values(file: BinaryIO) -> tuple[int, dict[str, Scalar], _Arrays]:
     """Return the number of tensors, the metadata and its arrays; the tensors' descriptions follow in the file."""
     magic, version, tensors, pairs = struct.unpack("<4sIQQ", file.read(24))
-    if magic != b"GGUF" or version not in {2, 3}:
+    if magic != b"GGUF" or version not in {2, 3} or pairs > _MOST_PAIRS or tensors > _MOST_TENSORS:
         raise ValueError
     values: dict[str, Scalar] = {}
     arrays = _Arrays()
     for _ in range(pairs):
-        key = _read_string(file)
+        key = _read_string(file, _LONGEST_NAME)
         (kind,) = struct.unpack("<I", file.read(4))
         if kind == _ARRAY and key == _PIECES:
             arrays.pieces = _read_pieces(file)
@@ -193,8 +203,13 @@ def _read_values(file: BinaryIO) -> tuple[int, dict[str, Scalar], _Arrays]:
             arrays.character_map = _read_character_map(file)
         elif kind == _ARRAY:
             _skip_array(file)
+        elif kind == _STRING and key in _TEXTS:
+            values[key] = _read_string(file, _LONGEST_TEXT)
+        elif kind == _STRING:
+            _skip_string(file)
+            values[key] = ""
         else:
-            values[key] = _read_string(file) if kind == _STRING else _read_scalar(file, kind)
+            values[key] = _read_scalar(file, kind)
     return tensors, values, arrays
 
 
@@ -206,7 +221,7 @@ def _read_tensors(file: BinaryIO, tensors: int) -> tuple[dict[str, int], bool]:
     found: dict[str, int] = {}
     quantised = False
     for _ in range(tensors):
-        name = _read_string(file)
+        name = _read_string(file, _LONGEST_NAME)
         (dimensions,) = struct.unpack("<I", file.read(4))
         if dimensions > _MOST_DIMENSIONS:
             raise ValueError
@@ -226,9 +241,9 @@ def _read_scalar(file: BinaryIO, kind: int) -> Scalar:
     return value  # type: ignore[no-any-return]
 
 
-def _read_string(file: BinaryIO) -> str:
+def _read_string(file: BinaryIO, longest: int) -> str:
     (length,) = struct.unpack("<Q", file.read(8))
-    if length > _LONGEST_STRING:
+    if length > longest:
         raise ValueError
     return file.read(length).decode("utf-8")
 
@@ -238,7 +253,7 @@ def _read_pieces(file: BinaryIO) -> list[bytes]:
     if kind != _STRING or count > MOST_PIECES:
         raise ValueError
     pieces: list[bytes] = []
-    left = _LONGEST_STRING  # of all together
+    left = _LONGEST_VOCABULARY
     for _ in range(count):
         (length,) = struct.unpack("<Q", file.read(8))
         left -= length
@@ -257,11 +272,21 @@ def _read_character_map(file: BinaryIO) -> bytes:
 
 def _skip_array(file: BinaryIO) -> None:
     kind, count = struct.unpack("<IQ", file.read(12))
-    if kind == _STRING:
+    if kind == _STRING and count <= _MOST_STRINGS:
         for _ in range(count):
-            (length,) = struct.unpack("<Q", file.read(8))
-            file.seek(length, 1)
+            _skip_string(file)
     elif kind in _SCALARS:
-        file.seek(struct.calcsize("<" + _SCALARS[kind]) * count, 1)
+        _skip(file, struct.calcsize("<" + _SCALARS[kind]) * count)
     else:
         raise ValueError
+
+
+def _skip_string(file: BinaryIO) -> None:
+    (length,) = struct.unpack("<Q", file.read(8))
+    _skip(file, length)
+
+
+def _skip(file: BinaryIO, size: int) -> None:
+    if size > _MOST_BYTES:
+        raise ValueError
+    file.seek(size, 1)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import shutil
 import struct
+import tracemalloc
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -308,6 +310,57 @@ def test_a_file_that_names_another_model_is_not_served_as_a_known_one(tmp_path: 
 def test_a_name_that_a_file_states_is_short_and_printable(tmp_path: Path) -> None:
     assert read_facts(gguf_file(tmp_path / "m.gguf", "e5\x1b[2J\n" + "x" * 1000)).name == "e5[2J" + "x" * 193
     assert read_facts(gguf_file(tmp_path / "m.gguf", "\n")).name is None
+
+
+@pytest.mark.promise("model-digest-compared")
+def test_the_digest_of_a_file_is_compared_before_its_facts_are_taken_from_its_header(tmp_path: Path) -> None:
+    """Also where the settings are completed by it, before anything is loaded."""
+    path = tmp_path / "broken.gguf"
+    path.write_bytes(b"GGUF" + b"\xff" * 100)
+    with pytest.raises(EmbedderError, match="damaged or another model"):
+        EmbedderSettings(model_file=path, digest="0" * 64).profile()
+    digest = hashlib.sha256(gguf_file(path).read_bytes()).hexdigest()
+    assert EmbedderSettings(model_file=path, digest=digest).profile().dimensions == 384
+
+
+def pair(key: bytes, kind: int, value: bytes) -> bytes:
+    return text(key) + struct.pack("<I", kind) + value
+
+
+def sized(*numbers: int) -> bytes:
+    return struct.pack(f"<{len(numbers)}Q", *numbers)
+
+
+BOUNDLESS: dict[str, tuple[int, int, list[bytes]]] = {
+    "pairs": (0, 5000, [pair(b"a.%d" % number, 10, sized(1)) for number in range(5000)]),
+    "tensors": (70_000, 0, [text(b"t%d" % number) + struct.pack("<IIQ", 0, 0, 0) for number in range(70_000)]),
+    "a key": (0, 1, [pair(b"x" * 2000, 10, sized(1))]),
+    "a name": (0, 1, [pair(b"general.name", 8, text(b"x" * (2 << 20)))]),
+    "a skipped text": (0, 1, [pair(b"tokenizer.chat_template", 8, sized(2**64 - 1))]),
+    "skipped numbers": (0, 1, [pair(b"a.b", 9, struct.pack("<IQ", 10, 2**61))]),
+    "skipped strings": (0, 1, [pair(b"a.b", 9, struct.pack("<IQ", 8, 2**23) + bytes(8 << 23))]),
+}
+
+
+@pytest.mark.parametrize("name", BOUNDLESS)
+def test_what_a_header_has_more_of_than_any_model_is_refused_without_reading_on(tmp_path: Path, name: str) -> None:
+    tensors, pairs, parts = BOUNDLESS[name]
+    path = tmp_path / "m.gguf"
+    path.write_bytes(b"GGUF" + struct.pack("<IQQ", 3, tensors, pairs) + b"".join(parts))
+    with pytest.raises(EmbedderError, match="not a readable GGUF"):
+        read_facts(path)
+
+
+def test_texts_of_a_header_that_are_not_used_are_not_kept(tmp_path: Path) -> None:
+    """A file may have a thousand of them, of any length; a chat template is one."""
+    path, numbers = tmp_path / "m.gguf", gguf_file(tmp_path / "n.gguf").read_bytes()
+    long = [pair(b"a.%d" % number, 8, text(bytes(1 << 20))) for number in range(16)]
+    (count,) = struct.unpack_from("<Q", numbers, 16)
+    path.write_bytes(numbers[:16] + sized(count + len(long)) + numbers[24:] + b"".join(long))
+    tracemalloc.start()
+    assert read_facts(path).dimensions == 384
+    assert tracemalloc.get_traced_memory()[1] < 4 << 20
+    tracemalloc.stop()
 
 
 def test_what_a_file_states_need_not_be_said_again(tmp_path: Path) -> None:
