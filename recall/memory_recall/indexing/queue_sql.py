@@ -52,7 +52,7 @@ class PendingRow:
 
     @classmethod
     def read(cls, record: Any) -> Self:  # noqa: ANN401  (a record of the driver)
-        """Make the row of a record with the columns `id`, `content`, as `_beginning` gives it, and `hash`."""
+        """Make the row of a record with the columns `id`, `content`, as `beginning` gives it, and `hash`."""
         text = record["content"]
         return cls(record["id"], text[:_LONGEST_TEXT], record["hash"], is_cut=len(text) > _LONGEST_TEXT)
 
@@ -380,14 +380,14 @@ def _bounded(table: MemoryTable, rows: str) -> str:
     """
     size = "octet_length(r.content)"
     return (
-        f"SELECT {table.key.shown('p.key')} AS id, {_beginning('p.content')} AS content, "
+        f"SELECT {table.key.shown('p.key')} AS id, {beginning('p.content')} AS content, "
         f"{table.own('memory_index_text_hash')}(p.content) AS hash FROM (SELECT r.*, {size} AS size, "
         f"coalesce(sum({size}) OVER (ORDER BY r.key ROWS UNBOUNDED PRECEDING), 0) AS bytes FROM ({rows}) r) p "
         f"WHERE p.bytes <= {_PAGE_BYTES} OR p.bytes = p.size ORDER BY p.key"
     )
 
 
-def _beginning(content: str) -> str:
+def beginning(content: str) -> str:
     """Return SQL for as much of a text as is read of it, and one character more where there is more.
 
     Nothing is lost by it that a model would have read. The whole of a text of hundreds of megabytes would end a worker
@@ -427,7 +427,7 @@ async def _with_text(connection: Connection, table: MemoryTable, limit: int, *, 
     row = table.row("m")
     with translated("reading texts"):
         records = await connection.fetch(
-            f"SELECT {table.key.shown(row.id)} AS id, {_beginning(row.content)} AS content, "
+            f"SELECT {table.key.shown(row.id)} AS id, {beginning(row.content)} AS content, "
             f"{table.own('memory_index_text_hash')}({row.content}) AS hash FROM {table.qualified} m "
             f"WHERE {table.shareable('m')} AND btrim({row.content}) <> '' ORDER BY {order} LIMIT $1",
             limit,

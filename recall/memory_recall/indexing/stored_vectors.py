@@ -21,7 +21,7 @@ from memory_recall.schema.models_sql import RecordedModel, replace_digest
 from memory_recall.schema.table import ACTIVE, MemoryTable, VectorColumn
 
 _ROWS = 4
-_LONGEST = 400  # characters; two servers may truncate longer texts in different places
+_SHORT = 400  # characters; two servers may truncate longer texts in different places
 
 
 async def compare_with_stored(  # noqa: PLR0917  (the column is said by name where it is another)
@@ -35,8 +35,8 @@ async def compare_with_stored(  # noqa: PLR0917  (the column is said by name whe
     """Compare a few stored vectors with those of the embedder, if digest and canary cannot be compared.
 
     If they are alike, or none is stored, what the embedder says is recorded in place of the former digest. `run` runs
-    statements on a connection, and `column` has the vectors of the model. Each row is looked up once more before its
-    text is sent; if none may be sent, nothing is compared and nothing recorded.
+    statements on a connection, and `column` has the vectors of the model. Where no text is short, the shortest one is
+    compared. Each row is looked up once more before its text is sent; if none may be sent any more, others are read.
 
     Raises:
         ModelMismatch: a text has another vector than the one that is stored.
@@ -44,12 +44,12 @@ async def compare_with_stored(  # noqa: PLR0917  (the column is said by name whe
     """
     if served.digest is None or not are_of_different_kinds(model.digest, served.digest):
         return
-    stored = await run(partial(read_stored_vectors, table=table, column=column, longest=_LONGEST, limit=_ROWS))
-    if stored:
-        sendable = SendableRows(run, partial(still_shareable, table=table))
-        sent, given = await _embedded([one.row for one in stored], embedder, sendable)
+    sendable = SendableRows(run, partial(still_shareable, table=table))
+    while stored := await run(partial(read_stored_vectors, table=table, column=column, limit=_ROWS)):
+        compared = [one.row for one in stored if len(one.row.text) <= _SHORT] or [stored[0].row]
+        sent, given = await _embedded(compared, embedder, sendable)
         if given is None:
-            return
+            continue
         vectors = {one.row: one.vector for one in stored}
         kept = np.array([vectors[row] for row in sent], dtype=np.float32)
         cosines = (given * kept).sum(axis=1) / (np.linalg.norm(given, axis=1) * np.linalg.norm(kept, axis=1))
@@ -59,6 +59,7 @@ async def compare_with_stored(  # noqa: PLR0917  (the column is said by name whe
                 f"{cosines.min():.3f}): it is another model, or has another pooling, prefix or precision.",
                 "Serve the same weights in the same way, or swap models.",
             )
+        break
     await run(partial(replace_digest, table=table, model_id=model.id, former=model.digest, digest=served.digest))
 
 

@@ -3,10 +3,12 @@
 
 from dataclasses import dataclass
 
-from memory_recall.indexing.queue_sql import PendingRow
+from memory_recall.indexing.queue_sql import PendingRow, beginning
 from memory_recall.postgres.connection import Connection
 from memory_recall.postgres.driver_errors import translated
 from memory_recall.schema.table import MemoryTable, VectorColumn
+
+_SAMPLE = 1000  # rows, so that the texts of a large table are not all read
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,18 +20,17 @@ class StoredVector:
 
 
 async def read_stored_vectors(
-    connection: Connection, table: MemoryTable, column: VectorColumn, longest: int, limit: int
+    connection: Connection, table: MemoryTable, column: VectorColumn, limit: int
 ) -> list[StoredVector]:
-    """Read some rows with their vectors of a column: at most `limit`, with texts of at most `longest` characters."""
+    """Read the `limit` rows that have the shortest texts among some that have a vector in the column, in that order."""
     row, vector = table.row("m"), f"m.{table.vector_name(column)}"
-    content = row.content
     with translated("reading stored vectors"):
-        rows = await connection.fetch(
-            f"SELECT {table.key.shown(row.id)} AS id, {content} AS content, {vector}::real[] AS vector, "
-            f"{table.own('memory_index_text_hash')}({content}) AS hash FROM {table.qualified} m "
-            f"WHERE {vector} IS NOT NULL AND {table.shareable('m')} AND btrim({content}) <> '' "
-            f"AND char_length({content}) <= $1 LIMIT $2",
-            longest,
+        records = await connection.fetch(
+            f"SELECT {table.key.shown('s.key')} AS id, {beginning('s.content')} AS content, s.vector::real[] AS vector,"
+            f" {table.own('memory_index_text_hash')}(s.content) AS hash "
+            f"FROM (SELECT {row.id} AS key, {row.content} AS content, {vector} AS vector FROM {table.qualified} m "
+            f"WHERE {vector} IS NOT NULL AND {table.shareable('m')} AND btrim({row.content}) <> '' LIMIT {_SAMPLE}) s "
+            "ORDER BY octet_length(s.content) LIMIT $1",
             limit,
         )
-    return [StoredVector(PendingRow(one["id"], one["content"], one["hash"]), one["vector"]) for one in rows]
+    return [StoredVector(PendingRow.read(record), record["vector"]) for record in records]

@@ -208,7 +208,7 @@ async def test_a_stored_row_that_becomes_sensitive_is_not_compared_with_a_hosted
     async with hosted(bench) as embedder:
         connection = await asyncpg.connect(bench.database.dsn)
         table = await describe(connection, "memories")
-        stored = await read_stored_vectors(connection, table, ACTIVE, 400, 4)
+        stored = await read_stored_vectors(connection, table, ACTIVE, 4)
         await bench.execute("UPDATE memories SET is_sensitive = true")
         provider(bench).heard = b""
         assert await embedder.embed_rows([one.row for one in stored]) == ([], None)

@@ -22,8 +22,10 @@ from memory_recall import (
 )
 from memory_recall.embedding import external_client
 from memory_recall.errors import ModelMismatch
+from memory_recall.indexing import stored_vectors
 from memory_recall.indexing.backfill import backfill
 from memory_recall.indexing.embedders import EmbedderDirectory
+from memory_recall.indexing.stored_vectors_sql import StoredVector
 from memory_recall.indexing.sync import sync
 from memory_recall.postgres.connection import DsnText
 from memory_recall.schema.migrate import MigrationRequest, migrate
@@ -144,23 +146,53 @@ async def test_a_model_that_is_exchanged_while_a_worker_runs_is_noticed_within_t
 
 
 @pytest.mark.parametrize("salt", ["", "other: "], ids=["the same model", "another model"])
+@pytest.mark.parametrize(
+    "texts", [("one", "two", "x" * 2000), ("x" * 401, "y" * 500, "z" * 600)], ids=["short texts", "long texts"]
+)
 async def test_rows_that_a_memory_embedder_embedded_are_compared_before_another_make_embeds_more(
-    bench: Workbench, salt: str
+    bench: Workbench, texts: tuple[str, ...], salt: str
 ) -> None:
-    """A file's digest and a canary cannot be compared, so that a few stored vectors are."""
-    await bench.insert("one", "two", "x" * 2000)
+    """A file's digest and a canary cannot be compared, so that a few stored vectors are, or that of the shortest."""
+    await bench.insert(*texts)
     assert (await command(bench, "backfill"))[0] == 0
     await bench.execute("UPDATE memory_index_models SET digest = 'sha256:aa'")
     await bench.insert("three")
     server_of(bench).salt = salt
+    server_of(bench).received.clear()
     code, report = await command(bench, "backfill")
     recorded = await bench.value("SELECT digest FROM memory_index_models")
     if salt:
         assert (code, report["reason"], "cosine" in report["message"]) == (4, "ModelMismatch", True)
         assert (await bench.embedded(), recorded) == (3, "sha256:aa")
+        assert DOCUMENT + texts[-1] not in server_of(bench).received, "servers may truncate it in different places"
     else:
         assert (code, await bench.embedded()) == (0, 4)
         assert recorded.startswith("canary:"), "from now on the canary is compared"
+
+
+async def test_where_the_rows_to_compare_may_not_be_sent_any_more_others_are_compared(
+    bench: Workbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await bench.insert("one", "two", "x" * 500)
+    assert (await command(bench, "backfill"))[0] == 0
+    await bench.execute("UPDATE memory_index_models SET digest = 'sha256:aa'")
+    read = stored_vectors.read_stored_vectors
+
+    async def read_and_mark(*arguments: Any, **options: Any) -> list[StoredVector]:
+        found = await read(*arguments, **options)
+        await bench.execute("UPDATE memories SET is_sensitive = true WHERE content IN ('one', 'two')")
+        return found
+
+    monkeypatch.setattr(stored_vectors, "read_stored_vectors", read_and_mark)
+    server = server_of(bench)
+    server.salt = "other: "
+    server.received.clear()
+    async with ExternalEmbedder(
+        server.url, MODEL, options=EmbedderOptions(EmbedderApi.OPENAI, served_as=SERVED_AS)
+    ) as embedder:
+        with pytest.raises(ModelMismatch, match="cosine"):
+            await backfill(DsnText(bench.database.dsn), embedder, bench.plan, progress=bench.ear, stop=bench.stop)
+    assert (server.received[f"{DOCUMENT}one"], server.received[DOCUMENT + "x" * 500]) == (0, 1)
 
 
 async def test_a_table_without_vectors_takes_whatever_make_serves_its_model(bench: Workbench) -> None:
