@@ -43,8 +43,8 @@ def _directed(embedded: "EmbeddedQuery | None") -> "EmbeddedQuery | None":
 class EmbeddedQuery:
     """A query's vector, the name of the model that made it, and the digest of that model's file.
 
-    The dense leg takes part only if the table's vectors come from the same file of the same model. With `model` None,
-    neither is checked; with `digest` None, or if the database records no digest, only the model is.
+    The dense leg takes part only if the table's vectors come from the same file of the same model. What is None is not
+    compared, and the digest is compared only if the database records one; so with neither given, nothing is compared.
     """
 
     vector: list[float]

@@ -114,13 +114,14 @@ def _may_take_part(plan: RecallPlan, dense: DenseLeg, arguments: Arguments) -> s
     elif dense.iterative_scan:
         settings["hnsw.iterative_scan"] = "relaxed_order" if partitions > 1 else "off"
     terms = [f"set_config('{name}', '{value}', true) IS NOT NULL" for name, value in settings.items()]
-    if dense.embedded.model is not None:
-        terms.append(f"k.name IS NOT DISTINCT FROM {arguments.add(dense.embedded.model, 'text')}")
-        if dense.embedded.digest is not None:
-            given = arguments.add(dense.embedded.digest, "text")
-            terms.append(f"coalesce(k.digest = {given} OR k.digest LIKE '{CANARY_PREFIX}%', true)")
-        if dense.column is ACTIVE:
-            terms.append(f"k.id IS NOT DISTINCT FROM {plan.table.own(COLUMN_MODEL)}()")
+    model, digest = dense.embedded.model, dense.embedded.digest
+    if model is not None:
+        terms.append(f"k.name IS NOT DISTINCT FROM {arguments.add(model, 'text')}")
+    if digest is not None:
+        given = arguments.add(digest, "text")
+        terms.append(f"coalesce(k.digest = {given} OR k.digest LIKE '{CANARY_PREFIX}%', true)")
+    if dense.column is ACTIVE and (model, digest) != (None, None):
+        terms.append(f"k.id IS NOT DISTINCT FROM {plan.table.own(COLUMN_MODEL)}()")
     return " AND ".join(terms)
 
 

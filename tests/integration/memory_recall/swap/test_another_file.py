@@ -3,6 +3,7 @@
 import pytest
 from pgvector.asyncpg import register_vector
 
+from memory_recall import HybridRecall, RecallOptions, create_pool
 from memory_recall.embedding.client import EmbedderClient
 from memory_recall.embedding.profiles import served_digest
 from memory_recall.errors import ModelMismatch, SwapInProgress
@@ -29,6 +30,20 @@ async def test_a_query_of_another_file_is_not_compared_with_the_vectors(swaps: S
         assert all(memory.evidence.dense_score is None for memory in result.memories)
         swaps.work.embedder.digest = None  # an embedder of another make, which puts no prefix before the query
         assert (await recall.recall(make_query("text 7"))).reason is Degraded.EMBEDDER_FAILED
+
+
+async def test_a_client_that_names_no_model_is_told_from_the_active_one_by_its_file(swaps: SwapBench) -> None:
+    """Before a swap its vectors are compared with those of the table, and not after it."""
+    pool = await create_pool(swaps.source)
+    async with EmbedderClient(swaps.work.embedder.url) as embedder:
+        recall = HybridRecall(pool, embedder, RecallOptions(embedding_budget=5.0, time_budget=60.0))
+        try:
+            assert (await recall.recall(make_query("text 7"))).reason is None
+            await swaps.swap()
+            assert (await recall.recall(make_query("text 7"))).reason is Degraded.MODEL_MISMATCH
+        finally:
+            await recall.close()
+            await pool.close()
 
 
 async def test_no_vector_of_another_file_is_stored_although_no_request_failed(swaps: SwapBench) -> None:
