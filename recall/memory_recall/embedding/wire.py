@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from memory_recall.embedding.bounded_answer import Answer, Bounds, Request, UnusableAnswerError
+from memory_recall.embedding.canary import may_be_same_file
 from memory_recall.embedding.direction import has_direction
 from memory_recall.embedding.served_model import ServedModel
 from memory_recall.embedding.whole_text import whole
@@ -75,20 +76,25 @@ class EmbeddedBatch:
 
 
 def joined(answers: Sequence[EmbeddedBatch]) -> EmbeddedBatch:
-    """Join the answers of at least one request, in their order. None of them may have skipped texts."""
+    """Join the answers of at least one request, in their order. None of them may have skipped texts.
+
+    Raises:
+        ModelMismatch: the answers come from different files, as while the embedder is rolled out.
+    """
     truncated: set[int] = set()
     before = 0
+    digest: str | None = None
     for answer in answers:
+        if not may_be_same_file(digest, answer.digest):
+            raise ModelMismatch(
+                "The answers to one batch come from different files of the embedder's model.",
+                "Start again once the embedder is rolled out.",
+            )
+        digest = answer.digest or digest
         truncated |= {before + place for place in answer.truncated}
         before += len(answer.vectors)
     vectors = np.concatenate([answer.vectors for answer in answers])
-    digests = {answer.digest for answer in answers}
-    return EmbeddedBatch(
-        vectors,
-        sum(answer.tokens for answer in answers),
-        digest=digests.pop() if len(digests) == 1 else None,
-        truncated=frozenset(truncated),
-    )
+    return EmbeddedBatch(vectors, sum(answer.tokens for answer in answers), digest, frozenset(truncated))
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 
 from memory_recall.embedding.canary import CANARY_PREFIX, Canary, is_same_file, may_be_same_file
+from memory_recall.embedding.wire import EmbeddedBatch, joined
+from memory_recall.errors import ModelMismatch
 
 pytestmark = pytest.mark.finding("mission 4.3")
 
@@ -74,3 +76,28 @@ def test_digests_of_files_are_compared_as_they_are(one: str | None, other: str, 
 @pytest.mark.parametrize("text", ["", SHA, "canary", "canary:!", "canary:é", "canary:AAA"])
 def test_what_is_no_canary_is_read_as_none(text: str) -> None:
     assert Canary.parse(text) is None
+
+
+def answer(digest: str | None) -> EmbeddedBatch:
+    return EmbeddedBatch(np.ones((1, 8), dtype=np.float32), 1, digest)
+
+
+@pytest.mark.parametrize("digests", [(SHA, "sha256:bb"), (RECORDED, noisy(0.1)), (SHA, None, "sha256:bb")])
+def test_answers_of_two_files_are_not_joined_to_a_batch_of_an_unknown_one(digests: tuple[str | None, ...]) -> None:
+    with pytest.raises(ModelMismatch, match="different files"):
+        joined(list(map(answer, digests)))
+
+
+@pytest.mark.parametrize(
+    ("digests", "told"),
+    [
+        ((SHA, SHA), SHA),
+        ((RECORDED, noisy(0.0005)), noisy(0.0005)),  # measured once more between two requests
+        ((SHA, None), SHA),
+        ((None, None), None),
+    ],
+)
+def test_a_batch_of_several_answers_is_of_the_file_that_they_tell(
+    digests: tuple[str | None, ...], told: str | None
+) -> None:
+    assert joined(list(map(answer, digests))).digest == told
