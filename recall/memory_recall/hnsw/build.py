@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from memory_recall.postgres.connection import Connection
 from memory_recall.postgres.driver_errors import translated
-from memory_recall.schema.table import ACTIVE, MemoryTable
+from memory_recall.schema.table import ACTIVE, MemoryTable, VectorColumn
 
 _KIB = 1024
 _WORKER_KIB = 32 * _KIB  # Postgres starts no more parallel workers than have this much each
@@ -72,15 +72,24 @@ async def read_resources(connection: Connection) -> ServerResources:
 
 
 async def prepare_build(
-    connection: Connection, table: MemoryTable, *, m: int, memory: str | None, serving: bool
+    connection: Connection,
+    table: MemoryTable,
+    column: VectorColumn = ACTIVE,
+    *,
+    m: int,
+    memory: str | None,
+    serving: bool,
 ) -> None:
-    """Set memory and parallel workers of this session for the build. If `memory` is given, it is used unchanged."""
+    """Set memory and parallel workers of this session for the build of the index of a column.
+
+    If `memory` is given, it is used unchanged.
+    """
     with translated("counting vectors"):
         rows = await connection.fetchval(
-            f"SELECT count(*) FROM {table.qualified} WHERE {table.vector_name(ACTIVE)} IS NOT NULL"
+            f"SELECT count(*) FROM {table.qualified} WHERE {table.vector_name(column)} IS NOT NULL"
         )
     server = await read_resources(connection)
-    chosen = build_settings(server, rows=rows, dimensions=table.embedding_dimensions or 0, m=m, serving=serving)
+    chosen = build_settings(server, rows=rows, dimensions=table.dimensions(column) or 0, m=m, serving=serving)
     await _set(connection, memory or f"{chosen.maintenance_work_mem}kB", chosen.maintenance_workers)
 
 

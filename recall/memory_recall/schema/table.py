@@ -279,6 +279,10 @@ class MemoryTable:
         """Return the name of a vector column in this table; it needs no quotes."""
         return self.names.embedding if column is ACTIVE else f"{self.names.embedding}_standby"
 
+    def dimensions(self, column: VectorColumn) -> int | None:
+        """Return the number of dimensions of a vector column; None if the table does not have it."""
+        return self.embedding_dimensions if column is ACTIVE else self.standby_dimensions
+
     def pending(self, row: str = "", column: VectorColumn = ACTIVE) -> str:
         """Return an SQL expression for whether a row may have a vector and has none.
 

@@ -362,7 +362,7 @@ async def build_standby_index(
         await drop_invalid(connection, table, STANDBY)
         await create_index(changes, hnsw_name(table, STANDBY), parameters, STANDBY)
 
-    await prepare_build(connection, table, m=parameters.m, memory=parameters.memory, serving=True)
+    await prepare_build(connection, table, STANDBY, m=parameters.m, memory=parameters.memory, serving=True)
     await with_less_memory(connection, work)
 
 

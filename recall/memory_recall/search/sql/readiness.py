@@ -45,7 +45,7 @@ class Readiness:
     @property
     def dimensions(self) -> int | None:
         """The dimensions of the column that is searched, or None if there is no such column."""
-        return self.table.embedding_dimensions if self.column is ACTIVE else self.table.standby_dimensions
+        return self.table.dimensions(self.column)
 
     @property
     def iterative_scan(self) -> bool:

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from memory_recall.errors import ModelMismatch, NoSwap, SchemaUnsupported, SwapInProgress
-from memory_recall.hnsw import repair
+from memory_recall.hnsw import build, repair
+from memory_recall.hnsw.build import BuildSettings, ServerResources, build_settings
 from memory_recall.hnsw.definition import inspect_index
 from memory_recall.hnsw.repair import IndexParameters
 from memory_recall.indexing.pipeline import BatchLimits
@@ -60,6 +61,23 @@ async def test_the_next_model_s_usual_cosine_is_known_before_the_flip(swaps: Swa
     assert active == pytest.approx(nearest_in_the_median(texts), abs=2e-3)
     assert following == pytest.approx(nearest_in_the_median(texts, swaps.following.salt), abs=2e-3)
     assert abs(active - following) > 5e-3
+
+
+async def test_the_next_model_s_index_gets_the_memory_that_its_own_vectors_need(
+    swaps: SwapBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The active model has shorter vectors, and fewer of them."""
+    chosen: list[dict[str, Any]] = []
+
+    def choose(server: ServerResources, **needs: Any) -> BuildSettings:
+        chosen.append(needs)
+        return build_settings(server, **needs)
+
+    monkeypatch.setattr(build, "build_settings", choose)
+    await swaps.work.execute("UPDATE memories SET embedding = NULL WHERE id % 2 = 0")
+    swaps.following.dimensions = 12
+    await swaps.swap(flip=False)
+    assert [(needs["rows"], needs["dimensions"]) for needs in chosen] == [(40, 12)]
 
 
 async def test_a_model_of_other_dimensions_becomes_active(swaps: SwapBench) -> None:
