@@ -114,7 +114,14 @@ class ProtocolViolation(MemoryIndexError):
 
 
 class LockNotAvailable(MemoryIndexError):
-    """The operation needs a lock that another session holds, and waiting longer would block further sessions."""
+    """The operation needs a lock that another session holds, and waiting longer would block further sessions.
+
+    `waited` says whether it was tried again for as long as is wanted, so that nobody is to try any longer.
+    """
+
+    def __init__(self, message: str, remedy: str = "", *, waited: bool = False) -> None:
+        super().__init__(message, remedy)
+        self.waited = waited
 
 
 class PoolerRefused(MemoryIndexError):

@@ -17,7 +17,7 @@ from memory_recall.postgres.connection import Connection, DsnSource, connect
 from memory_recall.postgres.connection_uri import parse
 from memory_recall.postgres.pooled_hosts import refuse_pooled_hosts
 from memory_recall.postgres.session_sql import apply_settings, require_session
-from memory_recall.retrying import Awaited, Backoff, OutageListener, caused_by, retry_outage
+from memory_recall.retrying import Awaited, Backoff, OutageListener, retry_outage
 
 T = TypeVar("T")
 _RECONNECT = Backoff(first=0.1, longest=3.0)
@@ -106,13 +106,14 @@ class Session:
         Several tasks take turns.
 
         Raises:
-            DatabaseUnreachable, LockNotAvailable: the outage lasted longer than `outage_timeout`.
+            DatabaseUnreachable, LockNotAvailable: the outage lasted longer than `outage_timeout`, or `work` itself has
+                tried to get a lock for as long as is wanted.
         """
         return await retry_outage(
             partial(self._attempt, work),
             Awaited.DATABASE,
             self._listener,
-            on=caused_by(DatabaseUnreachable, LockNotAvailable),
+            on=_may_end,
             give_up_after=self._outage_timeout,
             backoff=_RECONNECT,
         )
@@ -141,3 +142,8 @@ class Session:
             raise
         self._connection = connection
         return connection
+
+
+def _may_end(error: BaseException) -> bool:
+    """Return whether an error is that of an outage, whose end is waited for."""
+    return isinstance(error, DatabaseUnreachable) or (isinstance(error, LockNotAvailable) and not error.waited)

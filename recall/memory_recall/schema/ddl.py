@@ -63,6 +63,7 @@ class TableChanges:
             raise LockNotAvailable(
                 f"Table {self.table.name} stayed locked by other sessions for {self.lock_seconds:.0f} s.",
                 "Look for a long transaction in pg_stat_activity, end it, and run this again.",
+                waited=True,
             ) from None
 
     async def run_together(self, statements: list[str]) -> None:

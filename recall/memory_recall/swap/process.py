@@ -52,8 +52,8 @@ class SwapRequest:
     """The request for a swap.
 
     If `target` is None, the swap returns to the previous model. If `flip` is False, the swap stops before the flip.
-    Adding the column and flipping need a lock on the table for a moment; `lock_seconds` limits how long the swap tries
-    to get that lock.
+    Adding the column, flipping and dropping the column of an earlier swap need a lock on the table for a moment;
+    `lock_seconds` limits how long each of them tries to get that lock.
     """
 
     target: ServedModel | None
@@ -107,6 +107,7 @@ class SwapProcess:
             ModelMismatch: the requested model is active already.
             NoSwap: a return to the previous model was requested, but there is none.
             EmbedderUnavailable: an embedder was unavailable for longer than the worker's limit.
+            LockNotAvailable: other sessions used the table for longer than `lock_seconds`. Another run goes on.
         """
         session = worker_session(
             self._source,

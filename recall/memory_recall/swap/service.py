@@ -95,6 +95,7 @@ async def start(settings: Settings, following: NextEmbedder, *, gate: Gate | Non
         SwapUndecided: the questions are too few to tell whether the next model is worse than tolerated.
         ModelMismatch: an embedder serves another model file than the one that made the vectors of its column.
         EmbedderUnavailable: an embedder was away for longer than a worker waits.
+        LockNotAvailable: other sessions used the table for longer than a swap waits.
     """
     questions = gate.questions() if gate else None
     async with following.connect(settings) as client:

@@ -189,6 +189,7 @@ async def _with_table_lock(transaction: Callable[[], Awaitable[None]], give_up_a
         raise LockNotAvailable(
             f"The table of memories stayed in use by other sessions for {give_up_after:.0f} s.",
             "Look for a long transaction, an index build or a vacuum of it in pg_stat_activity, and try again.",
+            waited=True,
         ) from None
 
 

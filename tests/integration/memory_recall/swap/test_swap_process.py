@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from memory_recall.errors import ModelMismatch, NoSwap, SchemaUnsupported, SwapInProgress
+from memory_recall.errors import LockNotAvailable, ModelMismatch, NoSwap, SchemaUnsupported, SwapInProgress
 from memory_recall.hnsw import build, repair
 from memory_recall.hnsw.build import BuildSettings, ServerResources, build_settings
 from memory_recall.hnsw.definition import inspect_index
@@ -341,6 +341,20 @@ async def test_readers_are_not_blocked_while_the_flip_waits_for_a_vacuum(swaps: 
         assert not flip.done()
         await vacuum.execute("COMMIT")
         assert (await flip).stage == "flipped"
+
+
+@pytest.mark.parametrize("change", ["adding the column", "the flip"])
+async def test_a_swap_waits_no_longer_for_its_lock_than_it_may(swaps: SwapBench, change: str) -> None:
+    """And another run goes on from there."""
+    if change == "the flip":
+        await swaps.swap(flip=False)
+    async with swaps.work.database.connection() as long:
+        await long.execute("BEGIN")
+        await long.fetchval("SELECT count(*) FROM memories")
+        with pytest.raises(LockNotAvailable, match="stayed in use"):
+            await asyncio.wait_for(swaps.swap(lock_seconds=0.1), timeout=15)
+        await long.execute("COMMIT")
+    assert (await swaps.swap()).stage == "flipped"
 
 
 @pytest.mark.parametrize("requests", [0, 1, 4])
