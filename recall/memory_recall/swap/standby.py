@@ -7,7 +7,8 @@ import asyncio
 from dataclasses import dataclass
 from functools import partial
 
-from memory_recall.errors import MemoryIndexError
+from memory_recall.embedding.canary import are_of_different_kinds
+from memory_recall.errors import MemoryIndexError, ModelMismatch
 from memory_recall.indexing import leases_sql, quarantine_sql
 from memory_recall.indexing.embedders import EmbedderDirectory
 from memory_recall.indexing.pipeline import BACKGROUND, Pipeline, sleep_unless
@@ -57,7 +58,8 @@ async def fill_standby(
     """Whenever a swap is open, embed the rows that have no vector in the standby column. Return once `stop` is set.
 
     Raises:
-        ModelMismatch, DimensionMismatch: the next model's embedder serves another model.
+        ModelMismatch, DimensionMismatch: the next model's embedder serves another model, or is of another make than the
+            one that the swap was started with.
         DatabaseUnreachable, EmbedderUnavailable: an outage lasted longer than the limit.
     """
     reader = worker_session(source, plan, progress, name="memory-standby")
@@ -147,7 +149,13 @@ class _Filler:
         wanted = (model.id, indexed)
         if self.pipeline is None or self.pipeline[0] != wanted:
             embedder = await self.directory.serving(model)
-            model.require_same(await wait_until_served(embedder, self.progress, self.plan.outage_timeout))
+            served = await wait_until_served(embedder, self.progress, self.plan.outage_timeout)
+            model.require_same(served)
+            if are_of_different_kinds(model.digest, served.digest):
+                raise ModelMismatch(
+                    f"The embedder of {model.name} is of another make than the one that the swap was started with.",
+                    "Start the swap again with the embedder that it was started with, which fills the column.",
+                )
             await self.reader.run(lambda connection: quarantine_sql.forget_settled(connection, table, STANDBY))
             pipeline = build_pipeline(
                 context,

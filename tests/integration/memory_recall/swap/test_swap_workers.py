@@ -2,9 +2,17 @@
 
 import asyncio
 
+import numpy as np
+import pytest
+
+from memory_recall.embedding.canary import Canary
+from memory_recall.embedding.client import EmbedderClient
+from memory_recall.errors import ModelMismatch
+from memory_recall.indexing.embedders import EmbedderDirectory
 from memory_recall.schema.revisions import require_schema
 from memory_recall.schema.table import describe
 from memory_recall.swap import standby_sql
+from memory_recall.swap.standby import fill_standby
 from tests.integration.memory_recall.swap.conftest import SwapBench
 
 
@@ -25,3 +33,20 @@ async def test_a_worker_that_looks_at_the_rules_while_a_swap_is_aborted_finds_th
         assert not found.done()
         await transaction.commit()
         assert (await found).exists
+
+
+async def test_the_next_model_s_column_takes_no_vectors_of_an_embedder_of_another_make(swaps: SwapBench) -> None:
+    """A file's digest and a canary cannot be compared, so that nobody knows whether its vectors are of that model."""
+    await swaps.swap(flip=False)
+    canary = Canary.of(np.eye(3, 8).tolist())
+    await swaps.work.execute(f"UPDATE memory_index_models SET digest = '{canary}' WHERE name = 'small'")
+    await swaps.work.execute("UPDATE memories SET content = 'edited ' || id")
+    client = EmbedderClient(swaps.following.url, "small")
+    directory = EmbedderDirectory(client, lambda _url, _model: client, model="small", url=client.base_url)
+    filling = fill_standby(
+        swaps.source, directory, swaps.work.plan, idle_seconds=0.1, progress=swaps.work.ear, stop=swaps.stop
+    )
+    async with client:
+        with pytest.raises(ModelMismatch, match="another make"):
+            await asyncio.wait_for(filling, timeout=10)
+    assert await swaps.work.value("SELECT count(embedding_standby) FROM memories") == 0
