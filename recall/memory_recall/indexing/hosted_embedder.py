@@ -33,7 +33,7 @@ _IDENTIFYING_REQUESTS = 2  # one with documents and one with a query
 
 @dataclass(frozen=True)
 class RateLimits:
-    """The numbers of requests and tokens that the provider's account allows in a minute."""
+    """The numbers of requests and tokens that one worker sends in a minute at most, beside which others may send."""
 
     requests: int
     tokens: int

@@ -100,8 +100,9 @@ def gate(plan: RecallPlan, arguments: Arguments) -> str:
 def _may_take_part(plan: RecallPlan, dense: DenseLeg, arguments: Arguments) -> str:
     """Return SQL for whether the query's vector and the column's vectors come from the same file of the same model.
 
-    The active model must also be the model that the SQL function `memory_index_column_model` returns for its column,
-    because this function is right even in a transaction with an old snapshot.
+    Of the two, only what the query names is compared. If it names either, the active model must also be the model that
+    the SQL function `memory_index_column_model` returns for its column, because this function is right even in a
+    transaction with an old snapshot.
 
     Evaluating the SQL also sets the parameters of the index scan.
     """
