@@ -7,21 +7,31 @@ background, since Postgres may no longer answer.
 
 A server that does not answer may have been replaced by another one, and may answer again before it has learned of that.
 Its memories are then those of before. Therefore the idle connections of the pool, which still lead to it, are replaced
-once a recall has failed. Where recalls are rare none may be asked meanwhile, so after some seconds without any an idle
-connection is tried, again and again.
+once a recall has got no answer from it, or its last word. A server that has answered in another way, be it that it has
+no connection to spare or has ended a statement, is there: then no connection is given up, since it may not be possible
+to open another one. The same holds if a recall has only waited for a connection. Where recalls are rare none may be
+asked meanwhile, so after some seconds without any an idle connection is tried, again and again.
 """
 
 import asyncio
 import math
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakSet
 
 from memory_recall.background import BackgroundTasks
-from memory_recall.errors import DatabaseUnreachable, InvalidInput, MemoryIndexError, ReplicaRefused
+from memory_recall.errors import (
+    AuthenticationFailed,
+    DatabaseUnreachable,
+    InvalidInput,
+    MemoryIndexError,
+    ReplicaRefused,
+    ServerNotVerified,
+)
 from memory_recall.postgres.connection import AnyConnection, Pool, borrowed
 from memory_recall.postgres.session_sql import try_connection
 from memory_recall.search.options import RecallOptions
@@ -35,6 +45,10 @@ _RENEWAL_SECONDS = 5.0  # between two renewals of a pool, lest a server that is 
 _QUIET_SECONDS = 5.0  # without a recall, after which an idle connection is tried; a failover takes longer
 _TRIAL_SECONDS = 2.0
 CLEANUP_SECONDS = 1.0  # how long a cancelled statement may take to end before its connection is cut
+_LAST_WORDS = frozenset({"57P01", "57P02", "57P03"})  # the SQLSTATEs of a server that stops, or does not serve yet
+_ANSWERED = (ReplicaRefused, ServerNotVerified, AuthenticationFailed)
+
+_holding: WeakSet[asyncio.Task[Any]] = WeakSet()  # the tasks of recalls that have a connection at the moment
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,9 +128,17 @@ class Recall(ABC):
     async def answer(self, request: Request) -> Recalled:
         """Answer a query. Only a recall that wraps this one calls it, and keeps the time budget."""
 
-    def _borrowed(self, pool: Pool) -> AbstractAsyncContextManager[AnyConnection]:
+    @asynccontextmanager
+    async def _borrowed(self, pool: Pool) -> AsyncIterator[AnyConnection]:
         """Take a connection from a pool for a block; it is closed if the block lasts longer than the time budget."""
-        return borrowed(pool, self.options.time_budget + CLEANUP_SECONDS)
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101  (a coroutine runs in a task)
+        try:
+            async with borrowed(pool, self.options.time_budget + CLEANUP_SECONDS) as connection:
+                _holding.add(task)
+                yield connection
+        finally:
+            _holding.discard(task)
 
     async def _within_budget(self, query: RecallQuery, *, own_columns: bool) -> Recalled:
         budget = self.options.time_budget
@@ -126,19 +148,20 @@ class Recall(ABC):
         try:
             await asyncio.wait({answering}, timeout=budget)
         finally:
+            held = answering in _holding
             answering.cancel()  # does nothing to a task that has ended
         if not answering.done():
-            await self._renew_connections()
+            if held:
+                await self._renew_connections()
             raise DatabaseUnreachable(
                 f"The recall was not answered within its {budget:g} seconds.",
                 "Check that the database answers and that the pool has connections to spare, or raise `time_budget`.",
             )
         try:
             answer = answering.result()
-        except ReplicaRefused:
-            raise
-        except DatabaseUnreachable:
-            await self._renew_connections()
+        except DatabaseUnreachable as error:
+            if _may_be_gone(error):
+                await self._renew_connections()
             raise
         self._answered = time.monotonic()
         recalled = _fitted(answer, query.max_tokens)
@@ -179,9 +202,18 @@ class Recall(ABC):
         try:
             async with asyncio.timeout(_TRIAL_SECONDS), borrowed(pool, _TRIAL_SECONDS) as connection:
                 await try_connection(connection)
-        except (MemoryIndexError, TimeoutError):
+        except TimeoutError:
             return False
+        except MemoryIndexError as error:
+            return not _may_be_gone(error)
         return True
+
+
+def _may_be_gone(error: MemoryIndexError) -> bool:
+    """Return whether the server may have been replaced: it has given no answer, or its last one."""
+    if not isinstance(error, DatabaseUnreachable) or isinstance(error, _ANSWERED):
+        return False
+    return not error.sqlstate or error.sqlstate in _LAST_WORDS
 
 
 def _fitted(recalled: Recalled, max_tokens: int | None) -> Recalled:
