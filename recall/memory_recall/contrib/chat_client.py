@@ -16,7 +16,7 @@ import httpx
 
 from memory_recall.embedding.address_policy import check_egress, is_beyond_cluster
 from memory_recall.embedding.api_key import ApiKey, BearerKey
-from memory_recall.embedding.bounded_answer import Answer, Bounds, Request, UnusableAnswerError
+from memory_recall.embedding.bounded_answer import Answer, BeforeSending, Bounds, Request, UnusableAnswerError
 from memory_recall.embedding.http_client import HttpClient, direct_transport
 from memory_recall.embedding.whole_text import whole
 from memory_recall.errors import (
@@ -85,12 +85,18 @@ class ChatClient(HttpClient):
         return await self._complete(messages, {"max_tokens": most_tokens}, _content)
 
     async def first_token(
-        self, instruction: str, examples: Sequence[tuple[str, str]], text: str
+        self,
+        instruction: str,
+        examples: Sequence[tuple[str, str]],
+        text: str,
+        *,
+        before_sending: BeforeSending | None = None,
     ) -> Mapping[str, float]:
         """Return the likeliest first tokens of the model's answer to a text, and how likely each is (0 to 1).
 
         `examples` are texts with the answers that they should get. The caller makes sure that the text is not
-        sensitive.
+        sensitive: `before_sending` is awaited once there is a connection, before anything is written to it but the
+        headers, and what it raises is raised.
 
         Raises:
             EmbedderUnauthorized: the API key is refused, or its file is missing or empty.
@@ -103,12 +109,17 @@ class ChatClient(HttpClient):
             messages += [_turn("user", asked), _turn("assistant", answered)]
         messages.append(_turn("user", text))
         wanted = {"max_tokens": 1, "logprobs": True, "top_logprobs": _TOKENS}
-        return await self._complete(messages, wanted, _first_token)
+        return await self._complete(messages, wanted, _first_token, before_sending)
 
     async def _complete(
-        self, messages: Sequence[Mapping[str, str]], wanted: Mapping[str, Any], read: Callable[[Any], T]
+        self,
+        messages: Sequence[Mapping[str, str]],
+        wanted: Mapping[str, Any],
+        read: Callable[[Any], T],
+        before_sending: BeforeSending | None = None,
     ) -> T:
         body = {"model": self.model, "messages": messages, "temperature": 0, **wanted}
+        request = Request("POST", _PATH, _BOUNDS, _TIMEOUT, body, before_sending)
 
         def read_answer(answer: Answer) -> T:
             if answer.status != 200:
@@ -116,7 +127,7 @@ class ChatClient(HttpClient):
             return read(answer.json())
 
         try:
-            return await self._exchange(self._http, Request("POST", _PATH, _BOUNDS, _TIMEOUT, body), read_answer)
+            return await self._exchange(self._http, request, read_answer)
         except UnusableAnswerError as error:
             raise _broken(str(error)) from None
         except (httpx.HTTPError, httpx.InvalidURL, TimeoutError) as error:

@@ -6,6 +6,7 @@ busy cluster, some nodes still direct new connections to the stopped pod, so sev
 answered before, it is taken to be missing, and the request fails at once.
 """
 
+import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -156,11 +157,22 @@ class EmbedderClient(AsyncEmbedder):
         """Return the reranker's score of each text, in the order of the texts; a higher score is better.
 
         Sensitive texts must not be given to a hosted service. The reranker is the one that is served beside the model.
+        A call that is cancelled while there is no connection yet sends nothing of the texts any more.
         """
         if not texts:
             return []
-        request = self._wire.reranking(query, texts, self._query_timeout)
-        return await self._request(request, lambda wire, payload: wire.scores(payload, len(texts)))
+        cancelled = False
+
+        async def require_caller() -> None:
+            if cancelled:  # the request goes on nevertheless, and a text may be marked sensitive by now
+                raise EmbedderUnavailable("Nobody waits for the answer of the reranker any more.")
+
+        request = replace(self._wire.reranking(query, texts, self._query_timeout), before_sending=require_caller)
+        try:
+            return await self._request(request, lambda wire, payload: wire.scores(payload, len(texts)))
+        except asyncio.CancelledError:
+            cancelled = True
+            raise
 
     async def model_info(self) -> ServedModel:
         """Ask the service for its model. If `dimensions` was None, later vectors must have this model's dimensions."""

@@ -58,6 +58,18 @@ async def test_a_request_for_the_first_token_holds_the_examples_as_turns_before_
     ]  # fmt: skip
 
 
+async def test_nothing_of_the_texts_is_sent_once_what_is_awaited_on_the_connection_refuses(server: ChatServer) -> None:
+    """It is awaited when the server has the headers, however long the connection took."""
+
+    async def refuse() -> None:
+        raise KeyError("withheld")
+
+    async with ChatClient(server.url, "tiny-chat") as client:
+        with pytest.raises(KeyError, match="withheld"):
+            await client.first_token("Say Yes or No.", [], CANARY, before_sending=refuse)
+    assert CANARY.encode() not in server.heard
+
+
 @pytest.mark.parametrize(
     "given", ["null", '{"content": []}', '{"content": [{"token": "copy"}]}', "NaN", '"copy"', "-1e999"]
 )

@@ -21,6 +21,7 @@ from memory_recall.contrib.curation.judging import (
     log_odds_of_yes,
     question_about,
 )
+from memory_recall.embedding.bounded_answer import BeforeSending
 from memory_recall.errors import EmbedderBroken, EmbedderRejected, EmbedderUnauthorized, EmbedderUnavailable
 from memory_recall.retrying import Backoff
 
@@ -57,8 +58,9 @@ class Model:
         self.at_once = self.most_at_once = 0
 
     async def first_token(
-        self, instruction: str, examples: Sequence[tuple[str, str]], text: str
+        self, instruction: str, examples: Sequence[tuple[str, str]], text: str, *, before_sending: BeforeSending
     ) -> Mapping[str, float]:
+        await before_sending()
         assert "unnecessary" in instruction
         assert list(examples) == judging.examples()
         newer = text.partition("NEWER NOTE (")[2].partition("): ")[2]

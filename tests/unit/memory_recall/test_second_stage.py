@@ -194,6 +194,25 @@ async def test_an_answer_without_one_finite_score_for_each_text_is_refused(resul
             await http.rerank("q", ["a", "b"])
 
 
+async def test_a_call_that_is_cancelled_before_there_is_a_connection_sends_no_text_once_there_is_one() -> None:
+    """A memory may have become sensitive by then; the request itself runs on, for the sake of its connection."""
+    connected, bodies = asyncio.Event(), list[bytes]()
+
+    class Slow(httpx.AsyncBaseTransport):
+        async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+            await connected.wait()
+            bodies.append(await request.aread())
+            return httpx.Response(200, json={"results": [{"index": 0, "relevance_score": 1}]})
+
+    async with EmbedderClient("http://embedder", transport=Slow()) as http:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.01):
+                await http.rerank("q", ["CANARY"])
+        connected.set()
+        assert await http.rerank("q", ["kept"]) == [1.0]
+    assert [b"CANARY" in body for body in bodies] == [False]
+
+
 async def test_an_embedder_without_a_reranker_is_named_and_no_text_is() -> None:
     async with client(404, {"error": {"code": "no_reranker", "message": "CANARY"}}) as http:
         with pytest.raises(ModelMismatch, match="no_reranker") as refusal:

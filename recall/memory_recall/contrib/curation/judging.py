@@ -10,7 +10,8 @@ it is of a pair than on average (batch calibration: H. Zhou et al., Batch Calibr
 In-Context Learning and Prompt Engineering, ICLR 2024).
 
 Answers take minutes, and a memory may become sensitive meanwhile. So both memories of a pair are looked up again each
-time before their texts are sent, and all proposed pairs once more at the end.
+time before their texts are sent, once there is a connection to send them on, and all proposed pairs once more at the
+end.
 """
 
 import asyncio
@@ -25,6 +26,7 @@ from typing import Protocol
 
 from memory_recall.contrib.curation.decisions import Decider, Judgement, choose
 from memory_recall.contrib.curation.features import Frequencies, Pair
+from memory_recall.embedding.bounded_answer import BeforeSending
 from memory_recall.errors import EmbedderBroken, EmbedderRejected, EmbedderUnavailable, first_of
 from memory_recall.retrying import Backoff, retry
 from memory_recall.schema.columns.keys import MemoryId
@@ -73,9 +75,12 @@ class JudgingModel(Protocol):
     """A language model that says how likely its answers are, such as `ChatClient`."""
 
     async def first_token(
-        self, instruction: str, examples: Sequence[tuple[str, str]], text: str
+        self, instruction: str, examples: Sequence[tuple[str, str]], text: str, *, before_sending: BeforeSending
     ) -> Mapping[str, float]:
-        """Return the likeliest first tokens of the answer, and how likely each is (0 to 1)."""
+        """Return the likeliest first tokens of the answer, and how likely each is (0 to 1).
+
+        `before_sending` is awaited just before the text is sent, and what it raises is raised: the text is not sent.
+        """
         ...
 
 
@@ -187,6 +192,10 @@ def examples() -> list[tuple[str, str]]:
     return [(_question(one["older_day"], one["older"], one["newer_day"], one["newer"]), one["answer"]) for one in found]
 
 
+class _ChangedError(Exception):
+    """A memory of a pair has changed since it was read, or has become sensitive."""
+
+
 class _Questions:
     """Asks about pairs, some at a time, and keeps the log-odds of each answer."""
 
@@ -231,10 +240,19 @@ class _Questions:
 
     async def _ask_about(self, pair: Pair) -> None:
         """Ask the model about a pair, unless a memory of it has changed since it was read, or has become sensitive."""
-        if not await self._lookup([pair]):
+
+        async def require_unchanged() -> None:
+            if not await self._lookup([pair]):
+                raise _ChangedError
+
+        try:
+            tokens = await self._model.first_token(
+                INSTRUCTION, self._examples, question_about(pair), before_sending=require_unchanged
+            )
+        except _ChangedError:
             self.gone.add(pair.ids)
             return
-        answer = log_odds_of_yes(await self._model.first_token(INSTRUCTION, self._examples, question_about(pair)))
+        answer = log_odds_of_yes(tokens)
         self._refusals = 0
         if answer is None:
             self.unusable.add(pair.ids)
