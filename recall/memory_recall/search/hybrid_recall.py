@@ -4,8 +4,9 @@ A recall reads from the catalog whether a dense search is possible, and gets the
 holds no database connection. Normally the recall then executes one SQL statement that runs its legs and their fusion.
 In a large table, the recall instead runs its legs at the same time on two connections, unless other recalls are
 running. If the answer of the database says that another model has become active, the recall changes to this model's
-embedder and tries once more. If the dense leg cannot take part (no embedder, no extension, another model), the result
-has the lexical order and states the reason. Only an invalid query or a database that cannot be searched fails it.
+embedder and tries once more, and keeps the answer that it has if that fails or takes too long. If the dense leg cannot
+take part (no embedder, no extension, another model), the result has the lexical order and states the reason. Only an
+invalid query or a database that cannot be searched fails it.
 
 A replica may lag behind, and would then give away a text whose memory has just become sensitive. Therefore what a
 replica has found is made a result only after it was read again on the primary, and is refused otherwise.
@@ -49,6 +50,7 @@ T = TypeVar("T")
 _READINESS_SECONDS = 10.0
 _STATISTICS_SECONDS = 300.0
 _MEASURING_SHARE = 0.5  # of the time budget, after which the recall goes on without what was to be measured
+_ANSWER_SECONDS = 0.1  # of the time budget, which a repetition leaves for what comes after it
 _UNAVAILABLE = frozenset({Degraded.EMBEDDER_FAILED, Degraded.EMBEDDER_TIMEOUT, Degraded.CIRCUIT_OPEN})
 
 
@@ -117,10 +119,7 @@ class HybridRecall(Recall):
         query, temporal, began = request.query, self.options.temporal, time.perf_counter()
         period = temporal(query.text, query.now or datetime.now(UTC)) if temporal else None
         finding = await self._attempt(request, period, began)
-        if self._follow(finding):
-            again = await self._attempt(request, period, began)
-            finding = replace(again, embedding_seconds=finding.embedding_seconds + again.embedding_seconds)
-        return finding
+        return await self._repeated(finding, request, period) if self._follow(finding) else finding
 
     async def shown(self, finding: Finding, read_again: Sequence[Mapping[str, Any]] | None = None) -> Recalled:
         """Make the result of a finding. `read_again` are its rows as they are on the primary, if a replica found them.
@@ -189,6 +188,21 @@ class HybridRecall(Recall):
             further=await request.further() if request.further else None,
         )
         return Finding(plan, await self._execute(plan), embedder, began, embedding_seconds)
+
+    async def _repeated(self, first: Finding, request: Request, period: Period | None) -> Finding:
+        """Attempt a recall once more; return what was found first if the attempt fails or would take too long."""
+        attempt = self._tasks.start(self._attempt(request, period, first.began))
+        try:
+            await asyncio.wait({attempt}, timeout=max(0.0, request.seconds_left - _ANSWER_SECONDS))
+        finally:
+            attempt.cancel()  # does nothing to a task that has ended
+        if not attempt.done():
+            return first
+        try:
+            again = attempt.result()
+        except MemoryIndexError:
+            return first
+        return replace(again, embedding_seconds=first.embedding_seconds + again.embedding_seconds)
 
     async def _embed(self, query: RecallQuery, readiness: Readiness) -> EmbeddedQuery | Degraded | None:
         """Return the query's vector, or the reason why there is none, or None if the dense leg was not requested."""
