@@ -5,7 +5,7 @@ texts of sensitive memories are never sent to it, so these memories keep their p
 themselves. Whatever goes wrong, the recall has the order of its fusion, and its result says why.
 
 After a failure or a time-out, recalls are not reranked for a few seconds. Otherwise a reranker that is too slow would
-delay every recall for nothing.
+delay every recall for nothing. One that a recall has too little time left for is not asked, and does not fail by that.
 """
 
 import asyncio
@@ -30,6 +30,7 @@ DEPTH = 30
 _MOST_DEPTH = 100
 _PAUSE_SECONDS = 5.0
 _ANSWER_SECONDS = 0.05  # of the recall's time budget, which are left for the answer
+_LEAST_SHARE = 0.5  # of its budget that a reranker is given; with less it is not asked
 _MOST_CHARACTERS = 4096  # of the query and of each text; a reranker reads some 512 tokens
 _REASONS = (
     (EmbedderUnauthorized, Reranking.UNAUTHORIZED),
@@ -106,9 +107,11 @@ class SecondStage(WrappingRecall):
             return fused, Reranking.SENSITIVE_QUERY
         if time.monotonic() < self._paused_until:
             return fused, Reranking.PAUSED
+        if seconds_left < self._budget * _LEAST_SHARE:
+            return fused, Reranking.TIMEOUT
         texts = [memories[place].content[:_MOST_CHARACTERS] for place in places]
         try:
-            async with asyncio.timeout(min(self._budget, max(0.0, seconds_left))):
+            async with asyncio.timeout(min(self._budget, seconds_left)):
                 scores = list(await self._reranker.rerank(query.text[:_MOST_CHARACTERS], texts))
             return reordered(memories, places, scores), Reranking.DONE
         except Exception as error:  # noqa: BLE001  (a recall never fails because a reranker of any make did)

@@ -112,7 +112,16 @@ async def test_a_failure_leaves_the_fused_order_and_says_why_and_then_there_is_a
     assert len(reranker.sent) == 1
 
 
-@pytest.mark.parametrize(("budget", "left"), [(0.01, 1.5), (1.0, 0.06), (1.0, -1.0)])
+@pytest.mark.parametrize("left", [0.3, 0.0, -1.0])
+async def test_a_reranker_that_is_not_asked_for_want_of_time_is_asked_by_the_next_recall(left: float) -> None:
+    reranker = FakeReranker()
+    stage = SecondStage(FakeRecall(memories("a", "aaa")), reranker, budget=1.0)
+    recalled = await stage.answer(Request(query(), own_columns=False, due=time.monotonic() + left))
+    assert (recalled.result.ids, recalled.result.reranking, reranker.sent) == ([0, 1], Reranking.TIMEOUT, [])
+    assert (await stage.recall(query())).reranking is Reranking.DONE
+
+
+@pytest.mark.parametrize(("budget", "left"), [(0.01, 1.5), (0.1, 0.11)])
 async def test_a_reranker_that_does_not_answer_in_its_budget_or_the_recalls_leaves_the_fused_order(
     budget: float, left: float
 ) -> None:
