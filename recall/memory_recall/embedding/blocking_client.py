@@ -48,7 +48,7 @@ class HttpEmbedder:
         self.hosted = is_beyond_cluster(base_url)
         self._wire = WireFormat(base_url.rstrip("/"), model, dimensions)
         self._timeout = httpx.Timeout(timeout)
-        verify, options = EmbedderTls.of(ca_file), direct_socket_options(base_url)
+        verify, options = EmbedderTls.of(ca_file, base_url), direct_socket_options(base_url)
         if transport is None and options is not None:
             transport = httpx.HTTPTransport(verify=verify, trust_env=False, socket_options=options)
         self._http = httpx.Client(

@@ -140,7 +140,7 @@ class EmbedderClient(AsyncEmbedder):
         )
         self._auth = BearerKey(api_key) if api_key else None
         self._transport = transport
-        self._verify = EmbedderTls.of(ca_file)
+        self._verify = EmbedderTls.of(ca_file, base_url)
         wire = WireFormat(base_url.rstrip("/"), model, dimensions)
         super().__init__(wire, self._connect(wire.base_url), batch=_BATCH, query_egress=query_egress)
 

@@ -83,7 +83,7 @@ class ExternalEmbedder(AsyncEmbedder):
         self._canary: str | None = None
         self._measured_at = -math.inf
         self._timeout = httpx.Timeout(timeout)
-        verify = EmbedderTls.of(ca_file)
+        verify = EmbedderTls.of(ca_file, base_url)
         http = httpx.AsyncClient(
             base_url=wire.base_url,
             auth=key,

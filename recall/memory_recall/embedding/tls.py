@@ -1,4 +1,4 @@
-"""TLS to embedders whose certificates an authority of one's own has signed."""
+"""TLS to embedders, also to those whose certificates an authority of one's own has signed."""
 
 import contextlib
 import ssl
@@ -7,6 +7,7 @@ from typing import Any
 
 import httpx
 
+from memory_recall.embedding.address_policy import is_beyond_cluster
 from memory_recall.errors import InvalidConfiguration
 
 MOST_CHARACTERS = 1 << 20  # of all files together, as of a Secret; the public authorities take some 220 KiB
@@ -29,16 +30,19 @@ class EmbedderTls(ssl.SSLContext):
     _present: ssl.SSLContext
 
     @classmethod
-    def of(cls, path: Path | None) -> "EmbedderTls | bool":
-        """Return the argument `verify` of an httpx client that trusts the authorities at a path.
+    def of(cls, path: Path | None, base_url: str) -> ssl.SSLContext:
+        """Return the settings for all connections to an address, which trust the authorities at a path.
 
-        Without a path it is True, by which httpx trusts the public authorities alone.
+        Without a path, they trust the public authorities alone. An address without TLS gets settings that trust none,
+        since reading the public authorities takes some 30 ms, in the event loop of an API.
 
         Raises:
             InvalidConfiguration: there is no certificate at the path.
         """
         if path is None:
-            return True
+            if not base_url.lower().startswith("https:"):
+                return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            return httpx.create_ssl_context(trust_env=is_beyond_cluster(base_url))
         made = cls(ssl.PROTOCOL_TLS_CLIENT)
         made._path = path
         try:

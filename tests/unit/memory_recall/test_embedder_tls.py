@@ -14,7 +14,7 @@ import pytest
 from devcluster.node.pki import Authority
 from memory_recall import EmbedderApi, EmbedderClient, EmbedderOptions, ExternalEmbedder, HttpEmbedder
 from memory_recall.embedding.following import FollowingEmbedder
-from memory_recall.embedding.tls import MOST_CHARACTERS
+from memory_recall.embedding.tls import MOST_CHARACTERS, EmbedderTls
 from memory_recall.errors import EmbedderUnavailable, InvalidConfiguration
 
 VECTOR = {"index": 0, "embedding": base64.b64encode(np.array([0.6, 0.8], dtype="<f4").tobytes()).decode()}
@@ -151,3 +151,23 @@ async def test_more_than_certificates_can_take_is_refused_and_does_not_replace_t
         await client.embed_query("q")
         file.write_bytes(Authority().certificate + b"\n" * MOST_CHARACTERS)
         assert await client.embed_query("q") == pytest.approx([0.6, 0.8])
+
+
+@pytest.mark.parametrize(("scheme", "times"), [("http", 0), ("https", 1)])
+def test_the_public_authorities_are_read_once_for_all_connections_of_a_client_and_not_without_tls(
+    monkeypatch: pytest.MonkeyPatch, scheme: str, times: int
+) -> None:
+    """Reading them takes long, and a request that is sent again on a new connection is sent by an API's event loop."""
+    read: list[object] = []
+    made = ssl.create_default_context
+    monkeypatch.setattr(ssl, "create_default_context", lambda **options: (read.append(options), made(**options))[1])
+    client = EmbedderClient(f"{scheme}://embedder:8080")
+    for _ in range(3):
+        client._connect(client.base_url)
+    assert len(read) == times
+
+
+def test_a_client_of_an_address_without_tls_trusts_no_server_with_it() -> None:
+    """Whatever leads it to one."""
+    assert EmbedderTls.of(None, "http://embedder:8080").verify_mode is ssl.CERT_REQUIRED
+    assert EmbedderTls.of(None, "http://embedder:8080").get_ca_certs() == []
