@@ -49,6 +49,7 @@ T = TypeVar("T")
 
 _READINESS_SECONDS = 10.0
 _STATISTICS_SECONDS = 300.0
+_OTHER_SIZE = 4.0  # times as many rows, or as few, as when it was measured: what is known of the table is forgotten
 _MEASURING_SHARE = 0.5  # of the time budget, after which the recall goes on without what was to be measured
 _ANSWER_SECONDS = 0.1  # of the time budget, which a repetition leaves for what comes after it
 _UNAVAILABLE = frozenset({Degraded.EMBEDDER_FAILED, Degraded.EMBEDDER_TIMEOUT, Degraded.CIRCUIT_OPEN})
@@ -89,6 +90,7 @@ class HybridRecall(Recall):
             _READINESS_SECONDS,
         )
         self._statistics = CachedValue(self._measure, _STATISTICS_SECONDS)
+        self._measured_rows = 0.0  # of the table when its statistics were measured
 
     async def close(self) -> None:
         """End the work in the background. The pool and the embedder stay open, since they belong to the caller."""
@@ -272,17 +274,24 @@ class HybridRecall(Recall):
                 return await action(connection)
 
     async def _measure(self) -> CollectionStatistics:
-        table = (await self._readiness.get()).table
+        readiness = await self._readiness.get()
+        self._measured_rows = readiness.rows
         return await self._read(
-            self._pool, lambda connection: measure_collection(connection, table), share=_MEASURING_SHARE
+            self._pool, lambda connection: measure_collection(connection, readiness.table), share=_MEASURING_SHARE
         )
 
     async def _known_of(self, readiness: Readiness) -> CollectionStatistics:
         """Return the statistics of the table, or what is assumed of it if it could not be measured in time.
 
+        They are measured anew at once where an import or a deletion has made another table of it. By those of an empty
+        table, each row that contains a term of the query would be scored.
+
         A database that is away is noticed by the statement of the recall. `ts_rank`, which needs no statistics, takes
         seconds in a large table.
         """
+        fewer, more = sorted(max(rows, 1.0) for rows in (self._measured_rows, readiness.rows))
+        if more > fewer * _OTHER_SIZE:
+            self._statistics.forget()
         try:
             return await self._statistics.get()
         except MemoryIndexError:
