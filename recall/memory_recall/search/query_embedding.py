@@ -22,7 +22,14 @@ from memory_recall.background import BackgroundTasks
 from memory_recall.embedding.direction import has_direction
 from memory_recall.embedding.following import FollowingEmbedder
 from memory_recall.embedding.wire import EmbeddedBatch
-from memory_recall.errors import EmbedderBroken, EmbedderBusy, EmbedderRejected, EmbedderUnauthorized, ModelMismatch
+from memory_recall.errors import (
+    DimensionMismatch,
+    EmbedderBroken,
+    EmbedderBusy,
+    EmbedderRejected,
+    EmbedderUnauthorized,
+    ModelMismatch,
+)
 from memory_recall.schema.models_sql import RecordedModel
 from memory_recall.search.concurrency_limit import Begun, ConcurrencyLimit
 from memory_recall.search.query import EmbeddedQuery
@@ -36,6 +43,7 @@ _FAILURES = frozenset(
 )
 _REASONS = (
     (ModelMismatch, Degraded.MODEL_MISMATCH),  # it serves another model by now
+    (DimensionMismatch, Degraded.DIMENSION_MISMATCH),  # the same, of a client that knows the dimensions
     (EmbedderRejected, Degraded.EMBEDDER_REFUSED),  # the fault lies with this query; the next one may pass
     (EmbedderUnauthorized, Degraded.EMBEDDER_UNAUTHORIZED),
     (EmbedderBusy, Degraded.EMBEDDER_BUSY),

@@ -9,7 +9,15 @@ import pytest
 
 from memory_recall import EmbedderClient, FollowingEmbedder
 from memory_recall.embedding.wire import EmbeddedBatch
-from memory_recall.errors import EmbedderBusy, EmbedderRejected, EmbedderUnauthorized, EmbedderUnavailable
+from memory_recall.errors import (
+    DimensionMismatch,
+    EmbedderBusy,
+    EmbedderRejected,
+    EmbedderUnauthorized,
+    EmbedderUnavailable,
+    MemoryIndexError,
+    ModelMismatch,
+)
 from memory_recall.schema.models_sql import RecordedModel
 from memory_recall.search.query import EmbeddedQuery
 from memory_recall.search.query_embedding import BudgetedQueryEmbedder
@@ -163,6 +171,16 @@ async def test_a_refused_query_does_not_open_the_circuit() -> None:
     semantics = BudgetedQueryEmbedder(Scripted(EmbedderRejected("too long"), [1.0]))
     assert await semantics.embed("bad") is Degraded.EMBEDDER_REFUSED
     assert isinstance(await semantics.embed("good"), EmbeddedQuery)
+
+
+@pytest.mark.parametrize("error", [ModelMismatch("another"), DimensionMismatch("longer")])
+async def test_an_embedder_of_another_model_gives_its_own_reason_and_does_not_open_the_circuit(
+    error: MemoryIndexError,
+) -> None:
+    """It works; by the reason a recall turns to the embedder of the active model."""
+    semantics = BudgetedQueryEmbedder(Scripted(error, [1.0]), probe_delays=(3600.0,))
+    assert (await semantics.embed("asked")) == type(error).reason
+    assert isinstance(await semantics.embed("asked again"), EmbeddedQuery)
 
 
 async def test_a_late_answer_while_others_are_answered_does_not_open_the_circuit(clock: Clock) -> None:
