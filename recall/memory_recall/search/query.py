@@ -21,6 +21,7 @@ Mode = Literal["hybrid", "lexical", "dense"]
 Lexical = Literal["bm25", "ts_rank"]
 
 MAX_LIMIT = 10_000
+_MAX_OFFSET = 1_000_000_000  # more than any table has rows, and no more than Postgres and SQLite can count to
 MAX_QUERY_CHARACTERS = 50_000  # Postgres refuses texts of a megabyte; nobody's question is that long
 
 
@@ -70,12 +71,13 @@ class RecallQuery:
     `text` is the query; NUL, lone surrogates and everything after 50,000 characters are removed. `user_id` is the user
     whose memories are searched. `EVERYONE` searches the memories of all users; if a user asks, give
     `Everyone(reader=...)` instead. The result is a page of at most `limit` memories (1 to 10,000) after the first
-    `offset` (0 or more). A page may hold fewer memories: each leg returns 50 rows, or as many as the page needs but at
-    most 1,000, so both legs together find at most 2,000 memories. A `sensitive` query is never sent to a hosted
-    embedder; if there is no other embedder, only the lexical leg answers the query. Expressions such as "last week" are
-    relative to `now`; None stands for the present. `vector` is the query's embedding if the caller has computed it
-    already. `fusion` replaces that of the recall's options. With `explain` True, the time of each leg is measured. With
-    `expand` True, a `QueryExpansion` asks its language model for further words, unless the query is `sensitive`.
+    `offset` (0 to 1,000,000,000). A page may hold fewer memories: each leg returns 50 rows, or as many as the page
+    needs but at most 1,000, so both legs together find at most 2,000 memories. A `sensitive` query is never sent to a
+    hosted embedder; if there is no other embedder, only the lexical leg answers the query. Expressions such as "last
+    week" are relative to `now`; None stands for the present. `vector` is the query's embedding if the caller has
+    computed it already. `fusion` replaces that of the recall's options. With `explain` True, the time of each leg is
+    measured. With `expand` True, a `QueryExpansion` asks its language model for further words, unless the query is
+    `sensitive`.
 
     `least_relevance` is a level or a number from 0 to 1. Unless it is `everything`, each memory of the page has a
     relevance, and those with less are held back, so that a page may be empty. Nothing is held back where relevance is
@@ -95,7 +97,7 @@ class RecallQuery:
     user_id: Owner
     filters: Filters = NO_FILTERS
     limit: Annotated[int, Field(ge=1, le=MAX_LIMIT)] = 10
-    offset: Annotated[int, Field(ge=0)] = 0
+    offset: Annotated[int, Field(ge=0, le=_MAX_OFFSET)] = 0
     mode: Mode = "hybrid"
     sort_by: Annotated[SortBy, Field(strict=False)] = SortBy.RELEVANCE
     sensitive: bool = False

@@ -39,6 +39,7 @@ CANARY = "zebra-7731"
         {"limit": "1"},
         {"limit": True},
         {"offset": -1},
+        {"offset": 10**19},
         {"now": NAIVE},
         {"now": CANARY},
         {"filters": {"category": CANARY}},
