@@ -25,6 +25,7 @@ _NAMES = {
         "LockNotAvailable",
         "MemoryIndexError",
         "MissingExtra",
+        "ReplicaRefused",
         "SchemaUnsupported",
     ),
     "memory_recall.postgres.client_certificate": ("ClientCertificate",),

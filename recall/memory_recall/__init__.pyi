@@ -12,6 +12,7 @@ from memory_recall.errors import InvalidInput as InvalidInput
 from memory_recall.errors import LockNotAvailable as LockNotAvailable
 from memory_recall.errors import MemoryIndexError as MemoryIndexError
 from memory_recall.errors import MissingExtra as MissingExtra
+from memory_recall.errors import ReplicaRefused as ReplicaRefused
 from memory_recall.errors import SchemaUnsupported as SchemaUnsupported
 from memory_recall.postgres.client_certificate import ClientCertificate as ClientCertificate
 from memory_recall.postgres.connection import DsnFile as DsnFile

@@ -8,6 +8,7 @@ import tomllib
 from pathlib import Path
 
 import memory_recall
+from memory_recall import errors
 
 
 def test_each_public_name_is_found_where_type_checkers_find_it() -> None:
@@ -23,6 +24,14 @@ def test_each_public_name_can_be_imported_and_is_listed() -> None:
     for name in memory_recall.__all__:
         assert getattr(memory_recall, name) is not None, name
     assert set(memory_recall.__all__) <= set(dir(memory_recall))
+
+
+def test_each_error_that_a_recall_says_it_raises_is_a_public_name() -> None:
+    said = {
+        name for name in re.findall(r"[A-Z]\w+", memory_recall.Recall.recall.__doc__ or "") if hasattr(errors, name)
+    }
+    assert "ReplicaRefused" in said
+    assert said <= set(memory_recall.__all__)
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:
