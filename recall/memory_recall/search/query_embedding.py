@@ -53,7 +53,11 @@ _CURED_BY_FOLLOWING = _FAILURES | {Degraded.MODEL_MISMATCH, Degraded.DIMENSION_M
 
 
 class QueryEmbedder(Protocol):
-    """An embedder of queries. Its optional attribute `model` is compared with the model of the table's vectors."""
+    """An embedder of queries, with two optional attributes.
+
+    `model` (a text) is compared with the model of the table's vectors. `hosted` (a bool) says whether texts leave the
+    cluster. If it is true, the embedder gets no query that is marked `sensitive`; without the attribute it gets all.
+    """
 
     async def embed_query(self, text: str, /) -> Iterable[float]:
         """Embed one query."""

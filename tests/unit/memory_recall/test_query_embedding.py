@@ -1,13 +1,17 @@
 """A failing embedder costs recalls one time budget; then they are degraded at once until it recovers."""
 
 import asyncio
+import inspect
+import re
 from collections.abc import Sequence
+from types import ModuleType
 
 import httpx
 import numpy as np
 import pytest
 
 from memory_recall import EmbedderClient, FollowingEmbedder
+from memory_recall.contrib import second_stage
 from memory_recall.embedding.wire import EmbeddedBatch
 from memory_recall.errors import (
     DimensionMismatch,
@@ -19,6 +23,7 @@ from memory_recall.errors import (
     ModelMismatch,
 )
 from memory_recall.schema.models_sql import RecordedModel
+from memory_recall.search import query_embedding
 from memory_recall.search.query import EmbeddedQuery
 from memory_recall.search.query_embedding import BudgetedQueryEmbedder
 from memory_recall.search.result import Degraded
@@ -97,6 +102,18 @@ async def test_a_vector_carries_the_file_of_the_model_where_the_embedder_names_i
 
     embedded = await BudgetedQueryEmbedder(Naming([1.0, 0.0])).embed("q")
     assert embedded == EmbeddedQuery([1.0, 0.0], "tiny", "sha256:aa")
+
+
+@pytest.mark.parametrize(
+    ("module", "protocol"), [(query_embedding, query_embedding.QueryEmbedder), (second_stage, second_stage.Reranker)]
+)
+def test_each_attribute_that_is_read_of_a_caller_s_object_is_named_to_whoever_writes_it(
+    module: ModuleType, protocol: type
+) -> None:
+    """One that keeps sensitive queries from leaving the cluster, above all."""
+    read = set(re.findall(r'getattr\([\w.]+, "(\w+)"', inspect.getsource(module)))
+    assert "hosted" in read
+    assert all(f"`{name}`" in (protocol.__doc__ or "") for name in read)
 
 
 async def test_without_an_embedder_there_is_a_reason_and_no_error() -> None:
