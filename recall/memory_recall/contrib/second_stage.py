@@ -21,7 +21,8 @@ from memory_recall.schema.columns.keys import MemoryId
 from memory_recall.search.fusion import SortBy
 from memory_recall.search.query import MAX_LIMIT, RecallQuery
 from memory_recall.search.recall import Recall, Recalled, Request, WrappingRecall
-from memory_recall.search.result import RecalledMemory, Reranking
+from memory_recall.search.relevance import least_relevance_of
+from memory_recall.search.result import RecalledMemory, RecallResult, Reranking
 
 Memories = Sequence[RecalledMemory]
 
@@ -78,17 +79,24 @@ class SecondStage(WrappingRecall):
         if skipped is not None:
             recalled = await self._inner.answer(request)
             return replace(recalled, result=replace(recalled.result, reranking=skipped))
-        # All results that have to be known before the page of the query is.
-        widened = replace(query, limit=min(MAX_LIMIT, max(query.offset + query.limit, self._depth)), offset=0)
+        # All results that have to be known before the page of the query is. Nothing of them is held back by relevance
+        # yet, but the number 0 has it computed.
+        widened = replace(
+            query,
+            limit=min(MAX_LIMIT, max(query.offset + query.limit, self._depth)),
+            offset=0,
+            least_relevance="everything" if query.least_relevance == "everything" else 0.0,
+        )
         recalled = await self._inner.answer(replace(request, query=widened))
         began, found = time.perf_counter(), recalled.result
         order, outcome = await self._ordered(query, found.memories, request.seconds_left - _ANSWER_SECONDS)
         milliseconds = (time.perf_counter() - began) * 1e3
         page = order[query.offset : query.offset + query.limit]
+        kept = [place for place in page if _is_relevant(found, place, query)]
         timings = replace(found.timings, total=found.timings.total + milliseconds, reranking=milliseconds)
-        memories = tuple(found.memories[place] for place in page)
-        result = replace(found, memories=memories, timings=timings, reranking=outcome)
-        return Recalled(result, [recalled.rows[place] for place in page] if request.own_columns else ())
+        memories = tuple(found.memories[place] for place in kept)
+        result = replace(found, memories=memories, timings=timings, reranking=outcome, held_back=len(page) - len(kept))
+        return Recalled(result, [recalled.rows[place] for place in kept] if request.own_columns else ())
 
     def _skips(self, query: RecallQuery) -> Reranking | None:
         if not query.ranked or query.sort_by is not SortBy.RELEVANCE:
@@ -117,6 +125,14 @@ class SecondStage(WrappingRecall):
         except Exception as error:  # noqa: BLE001  (a recall never fails because a reranker of any make did)
             self._paused_until = time.monotonic() + _PAUSE_SECONDS
             return fused, next((reason for kind, reason in _REASONS if isinstance(error, kind)), Reranking.FAILED)
+
+
+def _is_relevant(found: RecallResult, place: int, query: RecallQuery) -> bool:
+    """Return whether a memory is as relevant as the query demands, or that is not known."""
+    least, scale, memory = least_relevance_of(query.least_relevance), found.relevance_scale, found.memories[place]
+    if least is None or scale is None or memory.relevance is None:
+        return True
+    return least.met_by(memory.relevance, by_words=scale.by_words(memory.evidence.dense_score))
 
 
 def sendable(memories: Memories) -> list[int]:

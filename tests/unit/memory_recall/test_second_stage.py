@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -13,7 +14,8 @@ from memory_recall.embedding.client import EmbedderClient
 from memory_recall.errors import EmbedderBroken, EmbedderRejected, EmbedderUnauthorized, InvalidInput, ModelMismatch
 from memory_recall.search.fusion import SortBy
 from memory_recall.search.query import RecallQuery
-from memory_recall.search.recall import Request
+from memory_recall.search.recall import Recalled, Request
+from memory_recall.search.relevance import RelevanceScale, least_relevance_of
 from memory_recall.search.result import RecalledMemory, Reranking
 from memory_recall.search.sql.visibility import EVERYONE
 from tests.unit.memory_recall.fake_recall import FakeRecall, memory
@@ -69,6 +71,33 @@ async def test_pages_are_cut_from_one_order_and_a_page_beyond_the_depth_is_left_
     await stage.recall(query(limit=10_000, offset=1))
     assert within.requests[-2].query == query(limit=2, offset=3)
     assert within.requests[-1].query.limit == 10_000
+
+
+class RelevantRecall(FakeRecall):
+    """Finds memories of given relevance, and holds back what the query it is asked demands."""
+
+    async def answer(self, request: Request) -> Recalled:
+        recalled, least = await super().answer(request), least_relevance_of(request.query.least_relevance)
+        found = recalled.result.memories
+        kept = [one for one in found if least is None or least.met_by(one.relevance or 0.0, by_words=True)]
+        rows = [{"id": one.id} for one in kept] if request.own_columns else ()
+        scale = RelevanceScale(None, None, None)
+        result = replace(recalled.result, memories=tuple(kept), held_back=len(found) - len(kept), relevance_scale=scale)
+        return Recalled(result, rows)
+
+
+async def test_what_is_too_little_relevant_is_held_back_of_the_page_alone() -> None:
+    """The page is that of the new order, and what the query demands does not change which memories are on it."""
+    found = [
+        replace(one, relevance=relevance)
+        for one, relevance in zip(memories("a", "aaa", "aa", "aaaaa", "aaaa"), (0.9, 0.05, 0.9, 0.9, 0.05), strict=True)
+    ]
+    stage = SecondStage(RelevantRecall(found), FakeReranker())
+    everything = await stage.recall(query(limit=2))
+    likely = await stage.recall(query(limit=2, least_relevance="likely"))
+    assert (everything.ids, everything.held_back) == ([3, 4], 0)
+    assert (likely.ids, likely.held_back) == ([3], 1)
+    assert await stage.recall_rows(query(limit=2, offset=1, least_relevance="likely")) == []
 
 
 async def test_sensitive_memories_keep_their_places_and_their_texts_are_not_sent() -> None:
