@@ -19,9 +19,9 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from contextvars import ContextVar, copy_context
 from dataclasses import dataclass
 from typing import Any
-from weakref import WeakSet
 
 from memory_recall.background import BackgroundTasks
 from memory_recall.errors import (
@@ -48,7 +48,7 @@ CLEANUP_SECONDS = 1.0  # how long a cancelled statement may take to end before i
 _LAST_WORDS = frozenset({"57P01", "57P02", "57P03"})  # the SQLSTATEs of a server that stops, or does not serve yet
 _ANSWERED = (ReplicaRefused, ServerNotVerified, AuthenticationFailed)
 
-_holding: WeakSet[asyncio.Task[Any]] = WeakSet()  # the tasks of recalls that have a connection at the moment
+_taken: ContextVar[list[AnyConnection]] = ContextVar("the connections that a recall has at the moment")
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,24 +131,26 @@ class Recall(ABC):
     @asynccontextmanager
     async def _borrowed(self, pool: Pool) -> AsyncIterator[AnyConnection]:
         """Take a connection from a pool for a block; it is closed if the block lasts longer than the time budget."""
-        task = asyncio.current_task()
-        assert task is not None  # noqa: S101  (a coroutine runs in a task)
-        try:
-            async with borrowed(pool, self.options.time_budget + CLEANUP_SECONDS) as connection:
-                _holding.add(task)
+        taken = _taken.get([])
+        async with borrowed(pool, self.options.time_budget + CLEANUP_SECONDS) as connection:
+            taken.append(connection)
+            try:
                 yield connection
-        finally:
-            _holding.discard(task)
+            finally:
+                taken.remove(connection)
 
     async def _within_budget(self, query: RecallQuery, *, own_columns: bool) -> Recalled:
         budget = self.options.time_budget
         request = Request(require_query(query), own_columns, due=time.monotonic() + budget)
         self._keep_watching()
-        answering = self._tasks.start(self.answer(request))
+        taken: list[AnyConnection] = []
+        context = copy_context()
+        context.run(_taken.set, taken)
+        answering = context.run(self._tasks.start, self.answer(request))
         try:
             await asyncio.wait({answering}, timeout=budget)
         finally:
-            held = answering in _holding
+            held = bool(taken)
             answering.cancel()  # does nothing to a task that has ended
         if not answering.done():
             if held:
