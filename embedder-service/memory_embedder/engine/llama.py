@@ -19,7 +19,7 @@ from memory_embedder.engine.memory_estimate import MemoryNeed, estimate_memory, 
 from memory_embedder.engine.native_batch import NativeBatch
 from memory_embedder.engine.native_log import NativeLog, native_log
 from memory_embedder.engine.profile_check import check_profile, check_special_tokens
-from memory_embedder.engine.protocol import EncodedText, EngineFacts, EngineOptions, TokenIds, Vectors
+from memory_embedder.engine.protocol import EncodedText, EngineFacts, EngineOptions, PairEncoder, TokenIds, Vectors
 from memory_embedder.engine.tokenizer import Tokenizer
 from memory_embedder.engine.vectors import cut_vectors, finite_scores, unit_vectors, unusable_rows
 from memory_embedder.errors import EmbedderError, ErrorKind, configuration_error
@@ -109,9 +109,9 @@ class LlamaEngine:
         """Tokenise a text; a text longer than the model's window loses its end but keeps the final special token."""
         return self._tokenizer.encode(text)
 
-    def encode_pairs(self, query: str, texts: Sequence[str]) -> list[EncodedText]:
-        """Tokenise the pairs of a query and each text for a reranker."""
-        return self._tokenizer.encode_pairs(query, texts)
+    def pair_encoder(self, query: str) -> PairEncoder:
+        """Return what tokenises the pairs of a query and each of some texts for a reranker."""
+        return self._tokenizer.pair_encoder(query)
 
     def computer(self, threads: int) -> "LlamaComputer":
         """Make a llama.cpp context of the model that computes with `threads` threads."""

@@ -1,6 +1,6 @@
 """The interface between the service and llama.cpp. Tests can replace the engine behind it by a fake."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -12,6 +12,7 @@ from memory_embedder.models.profiles import ModelProfile, Pooling
 
 TokenIds = npt.NDArray[np.int32]
 Vectors = npt.NDArray[np.float32]
+PairEncoder = Callable[[Sequence[str]], list["EncodedText"]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,10 +120,11 @@ class Engine(Protocol):
         """
         ...
 
-    def encode_pairs(self, query: str, texts: Sequence[str]) -> list[EncodedText]:
-        """Tokenise the pairs of a query and each text for a reranker; the method is thread-safe.
+    def pair_encoder(self, query: str) -> PairEncoder:
+        """Return what tokenises the pairs of a query and each of some texts for a reranker; one thread at a time.
 
-        Of a pair that is longer than the model's window, the query keeps half of the window and the text gets the rest.
+        The query is tokenised by the first call alone. Of a pair that is longer than the model's window, the query
+        keeps half of the window and the text gets the rest.
         """
         ...
 

@@ -2,13 +2,14 @@
 
 import ctypes
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
 from llama_cpp import llama_cpp as native
 
 from memory_embedder.engine.normalizing import normalize, normalizing_rules
-from memory_embedder.engine.protocol import EncodedText, TokenIds
+from memory_embedder.engine.protocol import EncodedText, PairEncoder, TokenIds
 from memory_embedder.errors import EmbedderError, ErrorKind
 
 _CHARACTERS_PER_TOKEN = 24  # of the prefix that is tokenised first
@@ -44,20 +45,24 @@ class Tokenizer:
         """Tokenise a text; a text longer than the model's window loses its end but keeps the final special token."""
         return self._encode(text, self._max_tokens)
 
-    def encode_pairs(self, query: str, texts: Sequence[str]) -> list[EncodedText]:
-        """Tokenise the pairs of a query and each text, as cross-encoders of the BERT family are trained on them.
+    def pair_encoder(self, query: str) -> PairEncoder:
+        """Return what tokenises the pairs of a query and each text, as cross-encoders of the BERT family are trained.
 
         These are `[CLS] query [SEP] text [SEP]`, and `<s> query </s></s> text </s>` for RoBERTa. The query may take
-        half of the window; the text gets the rest.
+        half of the window; the text gets the rest. The first call tokenises the query.
         """
-        first = self._encode(query, self._max_tokens // 2)
-        between = first.tokens[-1:] if self._doubles_separator else first.tokens[:0]
-        start = np.concatenate([first.tokens, between])
-        seconds = [self._encode(text, self._max_tokens - len(start) + 1) for text in texts]
-        return [
-            EncodedText(np.concatenate([start, second.tokens[1:]]), truncated=first.truncated or second.truncated)
-            for second in seconds
-        ]
+        first = cache(lambda: self._encode(query, self._max_tokens // 2))
+
+        def encode(texts: Sequence[str]) -> list[EncodedText]:
+            between = first().tokens[-1:] if self._doubles_separator else first().tokens[:0]
+            start = np.concatenate([first().tokens, between])
+            seconds = [self._encode(text, self._max_tokens - len(start) + 1) for text in texts]
+            return [
+                EncodedText(np.concatenate([start, second.tokens[1:]]), truncated=first().truncated or second.truncated)
+                for second in seconds
+            ]
+
+        return encode
 
     def _encode(self, text: str, limit: int) -> EncodedText:
         """Tokenise a text to at most `limit` tokens.

@@ -54,7 +54,8 @@ class QueryCache:
 def merge(computed: Vectors, missing: Sequence[int], found: Sequence[CachedQuery | None]) -> Vectors:
     """Return the vectors of all texts in their order, as an array of shape (texts, dimensions).
 
-    `computed` has the vectors of the texts at the indices `missing`; `found` has the others.
+    `computed` has the vectors of the texts at the indices `missing`, and `found` others. The rows of texts that neither
+    has are to be dropped.
     """
     vectors = np.empty((len(found), computed.shape[1]), dtype=np.float32)
     vectors[missing] = computed

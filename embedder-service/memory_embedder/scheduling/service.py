@@ -227,23 +227,24 @@ class EmbeddingService:
         truncated += [i for i, entry in enumerate(found) if entry is not None and entry[2]]
         if truncated and not (truncate or skip):
             raise too_long(f"Input {min(truncated)}", self.profile.max_tokens, "input")
+        skipped = {} if truncate else dict.fromkeys(truncated, ErrorKind.TOO_LONG)
+        wanted = {index: text for index, text in zip(missing, encoded, strict=True) if index not in skipped}
         vectors = np.empty((0, self.profile.dimensions), dtype=np.float32)
-        if missing:
+        if wanted:
             with self.tracing.step("wait and compute"):
-                vectors = await self._compute(lane, encoded, client_disconnected, caller)
-        unusable = [missing[row] for row in unusable_rows(vectors)]
+                vectors = await self._compute(lane, list(wanted.values()), client_disconnected, caller)
+        unusable = [list(wanted)[row] for row in unusable_rows(vectors)]
         if unusable and not skip:
             raise unusable_texts("input", unusable)
-        if len(missing) < len(texts):
-            vectors = merge(vectors, missing, found)
+        if len(wanted) < len(texts):
+            vectors = merge(vectors, list(wanted), found)
         if keys:
-            self._remember(keys, missing, encoded, vectors)
-        skipped = dict.fromkeys(unusable, ErrorKind.UNUSABLE_VECTOR)
-        if not truncate:
-            skipped |= dict.fromkeys(truncated, ErrorKind.TOO_LONG)
+            self._remember(keys, len(missing), wanted, vectors)
+        tokens = sum(len(text.tokens) for text in wanted.values())
+        tokens += sum(entry[1] for i, entry in enumerate(found) if entry is not None and i not in skipped)
+        skipped |= dict.fromkeys(unusable, ErrorKind.UNUSABLE_VECTOR)
         if skipped:
             vectors = np.delete(vectors, list(skipped), axis=0)
-        tokens = sum(len(text.tokens) for text in encoded) + sum(entry[1] for entry in found if entry is not None)
         result = Embedded(vectors, tokens, frozenset(truncated) - skipped.keys(), skipped)
         return self._counted(lane, result, cached=len(texts) - len(missing))
 
@@ -270,12 +271,8 @@ class EmbeddingService:
         engine = self._reranking_engine
         if engine is None:
             raise no_reranker()
-
-        def encode(part: list[str]) -> list[EncodedText]:
-            return engine.encode_pairs(query, part)
-
         with self.tracing.step("tokenise"):
-            encoded = await self._tokenizers.encode(list(texts), encode, query=query)
+            encoded = await self._tokenizers.encode(list(texts), engine.pair_encoder(query), query=query)
         truncated = [index for index, pair in enumerate(encoded) if pair.truncated]
         if truncated and not truncate:
             raise too_long(f"The query with text {truncated[0]}", engine.facts.max_tokens, "query")
@@ -442,10 +439,10 @@ class EmbeddingService:
         self.tracing.describe(size | {"truncated": len(result.truncated), "cached": cached})
         return result
 
-    def _remember(self, keys: list[bytes], missing: list[int], encoded: list[EncodedText], vectors: Vectors) -> None:
-        self.metrics.cache_hits.inc(len(keys) - len(missing))
-        self.metrics.cache_misses.inc(len(missing))
-        for index, text in zip(missing, encoded, strict=True):
+    def _remember(self, keys: list[bytes], misses: int, wanted: Mapping[int, EncodedText], vectors: Vectors) -> None:
+        self.metrics.cache_hits.inc(len(keys) - misses)
+        self.metrics.cache_misses.inc(misses)
+        for index, text in wanted.items():
             if np.isnan(vectors[index, 0]):
                 continue  # the model cannot embed it
             self._cache.put(keys[index], vectors[index], len(text.tokens), truncated=text.truncated)

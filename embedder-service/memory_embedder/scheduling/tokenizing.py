@@ -23,7 +23,7 @@ class TokenizingThreads:
         self._threads = ThreadPoolExecutor(max_workers=2, thread_name_prefix="tokenizer")
 
     async def encode(self, texts: list[str], encode: Encode, *, query: str = "") -> list[EncodedText]:
-        """Tokenise texts with the function `encode`, which reads the text `query` as well at each call."""
+        """Tokenise texts with the function `encode`, which reads the text `query` as well at the first call."""
         if are_few(texts) and len(query) <= _INLINE_CHARACTERS:
             return encode(texts)
         loop = asyncio.get_running_loop()

@@ -45,7 +45,7 @@ def options(path: Path, profile: ModelProfile = PROFILE) -> EngineOptions:
 def test_a_pairs_tokens_and_score_are_those_of_a_plain_forward_pass(
     reranker: LlamaEngine, cross_encoder: CrossEncoder, query: str, text: str
 ) -> None:
-    (pair,) = reranker.encode_pairs(query, [text])
+    (pair,) = reranker.pair_encoder(query)([text])
     assert pair.tokens.tolist() == cross_encoder.tokens(query, text)
     assert pair.truncated == (query != QUERY or text == TEXTS["beyond the window"])
     computer = reranker.computer(1)
@@ -60,10 +60,31 @@ def test_the_scores_of_a_batch_are_those_of_its_pairs_alone_and_differ(
 ) -> None:
     texts = [TEXTS[name] for name in ("a sentence", "a word", "special tokens", "other scripts")]
     computer = reranker.computer(1)
-    scores = computer.embed([pair.tokens for pair in reranker.encode_pairs(QUERY, texts)])[:, 0]
+    scores = computer.embed([pair.tokens for pair in reranker.pair_encoder(QUERY)(texts)])[:, 0]
     computer.close()
     assert scores == pytest.approx([cross_encoder.score(QUERY, text) for text in texts], abs=2e-3)
     assert np.ptp(scores) > 0.1
+
+
+def test_a_query_is_tokenised_once_for_all_parts_of_a_request(
+    reranker: LlamaEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A request of 256 long texts has a part for each; its query may be as long as half of the window."""
+    read: list[str] = []
+    tokenize = reranker._tokenizer._tokenize
+
+    def observed(text: str) -> Any:
+        read.append(text)
+        return tokenize(text)
+
+    monkeypatch.setattr(reranker._tokenizer, "_tokenize", observed)
+    encode = reranker.pair_encoder(QUERY)
+    assert read == []
+    parts = [*encode(["a", "b"]), *encode(["c"])]
+    assert read == [QUERY, "a", "b", "c"]
+    assert [part.tokens.tolist() for part in parts] == [
+        pair.tokens.tolist() for pair in reranker.pair_encoder(QUERY)(["a", "b", "c"])
+    ]
 
 
 def test_a_file_without_a_classifier_is_refused_as_a_reranker_by_its_name(f16_file: Path) -> None:

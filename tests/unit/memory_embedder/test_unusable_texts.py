@@ -86,6 +86,20 @@ async def test_texts_that_cannot_be_embedded_are_skipped_where_the_caller_asks_f
     assert "skipped" not in (await post(client, ["one"], on_error="skip")).json()
 
 
+@pytest.mark.parametrize("input_type", ["query", "document"])
+async def test_a_text_that_is_skipped_because_it_is_too_long_is_not_computed(
+    client: httpx.AsyncClient, engine: FakeEngine, input_type: str
+) -> None:
+    long = "word " * 300
+    engine.seen.clear()
+    asked = {"input_type": input_type, "on_error": "skip", "truncate": False}
+    answer = (await post(client, [long, "one", long], **asked)).json()
+    assert [item["index"] for item in answer["data"]] == [1]
+    assert answer["usage"]["prompt_tokens"] == 3
+    assert (await post(client, [long], **asked)).json()["skipped"] == [{"index": 0, "code": "input_too_long"}]
+    assert engine.seen == [[3]]
+
+
 @pytest.mark.finding("embedder 1")
 @pytest.mark.parametrize("texts", [[""], [POISONED], ["", POISONED]], ids=ascii)
 async def test_a_request_of_which_every_text_is_skipped_is_answered(
