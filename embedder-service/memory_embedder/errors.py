@@ -5,8 +5,11 @@ OpenAI's error format; nothing else in the package chooses a status. Messages ar
 never contain a caller's text. They may quote a model file, so each is cut and loses what a terminal would obey.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
+from pathlib import Path
 
 _MOST_NAMED = 10  # texts in a message
 _LONGEST_MESSAGE = 1000  # characters; Kubernetes keeps 4096 bytes of a termination message
@@ -106,6 +109,21 @@ def _shortened(message: str) -> str:
 def configuration_error(message: str) -> EmbedderError:
     """Return the error for settings, or a file, with which the service cannot serve."""
     return EmbedderError(ErrorKind.CONFIGURATION, message)
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Say in one sentence why the file `path` cannot be written within the block.
+
+    Raises:
+        EmbedderError: the system refuses to write it, for example because its volume is full or read-only.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise configuration_error(
+            f"{path} cannot be written ({error.strerror}); check its folder and volume."
+        ) from error
 
 
 def no_reranker() -> EmbedderError:

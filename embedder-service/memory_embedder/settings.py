@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from memory_embedder.errors import configuration_error
 from memory_embedder.models.gguf_header import read_facts
+from memory_embedder.models.model_file import DIGEST_PATTERN
 from memory_embedder.models.profiles import (
     DEFAULT_MODEL,
     PROFILES,
@@ -20,8 +21,6 @@ from memory_embedder.models.profiles import (
     find_profile,
     known_as,
 )
-
-_DIGEST = r"^(sha256:)?[0-9a-f]{64}$"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +58,9 @@ class EmbedderSettings(BaseModel):
         default=None, max_length=16, description="Repeatable: a further name that clients may use for the model."
     )
     model_file: Path | None = Field(default=None, description="The GGUF file; default: /models/<model>.gguf.")
-    digest: str | None = Field(default=None, pattern=_DIGEST, description="sha256:<hex> that the file must have.")
+    digest: str | None = Field(
+        default=None, pattern=DIGEST_PATTERN, description="sha256:<hex> that the file must have."
+    )
     dimensions: int | None = Field(
         default=None,
         ge=1,
@@ -87,7 +88,7 @@ class EmbedderSettings(BaseModel):
         default=None, description="The reranker's GGUF file; default: /models/<reranker>.gguf."
     )
     reranker_digest: str | None = Field(
-        default=None, pattern=_DIGEST, description="sha256:<hex> that the reranker's file must have."
+        default=None, pattern=DIGEST_PATTERN, description="sha256:<hex> that the reranker's file must have."
     )
     reranker_max_tokens: int | None = Field(
         default=None, ge=16, description="The longest pair of query and text in tokens; default: the known reranker's."

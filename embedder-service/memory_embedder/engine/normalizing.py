@@ -16,9 +16,10 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import groupby
 
+from memory_embedder.models.sound_vocabulary import WORD_START
+
 _LONGEST_WORD = 100  # characters, `max_input_chars_per_word` of the published tokenizers
 _UNKNOWN = "\U00010000"  # a syllable of Linear B, which no vocabulary has
-_WORD_START = "\u2581"  # llama.cpp's mark of the start of a word, which a text may hold
 _PIECE = 64  # characters that are decomposed at a time
 _NO_SPACES = re.compile(r"[\x0b\x0c\x85]+")  # controls that llama.cpp takes for spaces; others are dropped by both
 _DROPPED = {"Cc", "Cf", "Co"}  # controls, formats and private use, but not what Unicode has no character for
@@ -45,7 +46,7 @@ def normalize(text: str) -> str:
     """
     if not text.isascii():
         text = normalizing_rules().accents.sub("", _decompose(text))
-    text = _NO_SPACES.sub("", text).replace(_WORD_START, _UNKNOWN)
+    text = _NO_SPACES.sub("", text).replace(WORD_START, _UNKNOWN)
     if max(map(len, text.split()), default=0) > _LONGEST_WORD:
         rules = normalizing_rules()
         text = rules.long_words.sub(f" {_UNKNOWN} ", rules.dropped.sub("", text))

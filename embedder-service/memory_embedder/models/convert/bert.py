@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from safetensors import SafetensorError, safe_open
 
-from memory_embedder.errors import configuration_error
+from memory_embedder.errors import configuration_error, writing
 from memory_embedder.models.convert.unigram import MODEL_FILE, unigram_of
 from memory_embedder.models.convert.vocabulary import TokenizerFiles, Vocabulary, read_json
 from memory_embedder.models.convert.wordpiece import wordpiece_of
@@ -80,13 +80,12 @@ def convert_bert(directory: Path, out: Path, *, weights: WeightType = WeightType
     """Convert a Hugging Face directory and write `out` atomically, so that a partial file never has this name.
 
     Raises:
-        EmbedderError: the directory holds another kind of model, or one of its files is missing or malformed.
+        EmbedderError: the directory holds another kind of model, one of its files is missing or malformed, or `out`
+            cannot be written.
     """
     shape = read_shape(directory)
     vocabulary = read_vocabulary(directory)
-    partial = out.with_name(out.name + ".partial")
-    out.parent.mkdir(parents=True, exist_ok=True)
-    writer = gguf.GGUFWriter(str(partial), gguf.MODEL_ARCH_NAMES[gguf.MODEL_ARCH.BERT])
+    writer = gguf.GGUFWriter(None, gguf.MODEL_ARCH_NAMES[gguf.MODEL_ARCH.BERT])
     for tensor_name, data in _tensors(directory, shape):
         if tensor_name == _WORDS:
             vocabulary = vocabulary.padded(len(data))
@@ -105,11 +104,22 @@ def convert_bert(directory: Path, out: Path, *, weights: WeightType = WeightType
                 f"{directory} holds the tensor '{tensor_name}' twice; leave one set of weights in it.",
             ) from error
     _write_metadata(writer, shape, vocabulary, name or directory.name, weights)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    partial.replace(out)
+    with writing(out):
+        _write(writer, out)
+
+
+def _write(writer: gguf.GGUFWriter, out: Path) -> None:
+    partial = out.with_name(out.name + ".partial")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        writer.write_header_to_file(partial)
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
+        writer.close()
+        partial.replace(out)
+    except OSError:
+        partial.unlink(missing_ok=True)
+        raise
 
 
 def read_shape(directory: Path) -> BertShape:
@@ -264,9 +274,20 @@ def _stored(path: Path) -> Iterator[tuple[str, npt.NDArray[Any]]]:
     try:
         with safe_open(path, framework="numpy") as weights:
             for key in weights.keys():  # noqa: SIM118 -- not a dictionary
-                yield key, weights.get_tensor(key)
-    except (OSError, SafetensorError, TypeError, ValueError) as error:  # two of numbers that NumPy does not have
+                yield key, _read(path, weights, key)
+    except (OSError, SafetensorError, ValueError) as error:
         raise configuration_error(f"{path} is not a readable .safetensors file; download the model again.") from error
+
+
+def _read(path: Path, weights: Any, key: str) -> npt.NDArray[Any]:  # noqa: ANN401 -- of an untyped library
+    try:
+        return weights.get_tensor(key)  # type: ignore[no-any-return]
+    except (TypeError, AttributeError) as error:  # NumPy does not have such numbers
+        kind = weights.get_slice(key).get_dtype()
+        raise configuration_error(
+            f"{path} holds the tensor '{key}' in the number format {kind}, which this converter does not read; convert "
+            "the weights to F16 or F32 first.",
+        ) from error
 
 
 def _plain_name(key: str) -> str:

