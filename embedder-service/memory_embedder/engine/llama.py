@@ -20,7 +20,7 @@ from memory_embedder.engine.native_batch import NativeBatch
 from memory_embedder.engine.native_log import NativeLog, native_log
 from memory_embedder.engine.profile_check import check_profile, check_special_tokens
 from memory_embedder.engine.protocol import EncodedText, EngineFacts, EngineOptions, PairEncoder, TokenIds, Vectors
-from memory_embedder.engine.tokenizer import Tokenizer
+from memory_embedder.engine.tokenizer import Tokenizer, missing_special_token
 from memory_embedder.engine.vectors import cut_vectors, finite_scores, unit_vectors, unusable_rows
 from memory_embedder.errors import EmbedderError, ErrorKind, configuration_error
 from memory_embedder.models.gguf_header import STRIPS_ACCENTS, GgufFacts, read_header
@@ -96,6 +96,12 @@ class LlamaEngine:
 
     def _checked_tokenizer(self, options: EngineOptions, *, normalizes: bool) -> Tokenizer:
         vocabulary = native.llama_model_get_vocab(self._model)
+        missing = missing_special_token(vocabulary)
+        if missing is not None:
+            raise configuration_error(
+                f"{options.path} does not name by {missing} a token that its tokenizer puts into every text; fetch or "
+                "convert the model again.",
+            )
         tokenizer = Tokenizer(vocabulary, options.profile.max_tokens, normalizes=normalizes)
         check_special_tokens(options.profile, options.path, begins=tokenizer.begins, ends=tokenizer.ends)
         return tokenizer

@@ -17,9 +17,25 @@ _MOST_CHARACTERS_PER_TOKEN = 384  # of the longer one that is tokenised if the f
 _MOST_CHARACTERS = 262_144  # of that prefix in a long window: each takes about a hundred bytes and a microsecond
 
 
+def missing_special_token(vocabulary: Any) -> str | None:  # noqa: ANN401 -- a pointer of an untyped library
+    """Return the metadata of a special token that the tokenizer puts into every text but the file does not name.
+
+    llama.cpp ends the process as soon as it tokenises with such a vocabulary.
+    """
+    word_piece = native.llama_vocab_type(vocabulary) == native.LLAMA_VOCAB_TYPE_WPM
+    needed = {
+        "bos": (word_piece or native.llama_vocab_get_add_bos(vocabulary), native.llama_vocab_bos),
+        "seperator": (word_piece, native.llama_vocab_sep),
+        "eos": (not word_piece and native.llama_vocab_get_add_eos(vocabulary), native.llama_vocab_eos),
+    }
+    missing = (name for name, (puts, token) in needed.items() if puts and token(vocabulary) < 0)
+    return next((f"tokenizer.ggml.{name}_token_id" for name in missing), None)
+
+
 class Tokenizer:
     """A model's tokenizer; `vocabulary` is llama.cpp's pointer, `max_tokens` the model's window. Thread-safe.
 
+    No special token of the vocabulary may be missing (`missing_special_token`).
     With `normalizes`, texts are stripped of accents here, and llama.cpp must have been told not to do so itself.
     `begins` and `ends` say whether a text's tokens begin and end with the special token of the vocabulary; files are in
     circulation that lack the metadata for it.

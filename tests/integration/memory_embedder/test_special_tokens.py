@@ -15,7 +15,7 @@ from memory_embedder.models.profiles import ModelProfile, Pooling
 from tests.support.model_files.altered import write_altered
 from tests.support.model_files.causal import END, write_causal
 from tests.support.model_files.causal import WIDTH as CAUSAL_WIDTH
-from tests.unit.memory_embedder.tiny_bert import POSITIONS, WIDTH
+from tests.unit.memory_embedder.tiny_bert import POSITIONS, WIDTH, write_tiny_bert
 from tests.unit.memory_embedder.tiny_unigram import write_tiny_unigram
 
 FLAGS = {"bos": "tokenizer.ggml.add_bos_token", "eos": "tokenizer.ggml.add_eos_token"}
@@ -42,6 +42,27 @@ def test_a_model_that_pools_the_first_token_is_refused_if_its_texts_begin_with_a
     path = write_unigram(tmp_path, Pooling.CLS, {FLAGS["bos"]: flag})
     with pytest.raises(EmbedderError, match=r"tiny\.gguf does not set tokenizer\.ggml\.add_bos_token"):
         load(path, Pooling.CLS)
+
+
+@pytest.mark.parametrize(
+    ("kind", "key", "value"),
+    [
+        ("WordPiece", "bos", None),
+        ("WordPiece", "seperator", None),
+        ("Unigram", "bos", None),
+        ("Unigram", "bos", 4000),
+    ],
+)
+def test_a_vocabulary_without_a_token_that_is_put_into_every_text_is_refused_before_it_tokenises_one(
+    tmp_path: Path, kind: str, key: str, value: int | None
+) -> None:
+    """llama.cpp would end the process; a number beyond the vocabulary counts as none."""
+    directory = write_tiny_bert(tmp_path) if kind == "WordPiece" else write_tiny_unigram(tmp_path)
+    convert_bert(directory, tmp_path / "whole.gguf")
+    name = f"tokenizer.ggml.{key}_token_id"
+    write_altered(tmp_path / "whole.gguf", tmp_path / "tiny.gguf", values={name: value})
+    with pytest.raises(EmbedderError, match=rf"tiny\.gguf does not name by {name}"):
+        load(tmp_path / "tiny.gguf", Pooling.CLS)
 
 
 def test_a_model_that_pools_the_last_token_is_refused_if_its_texts_end_with_a_word(tmp_path: Path) -> None:
