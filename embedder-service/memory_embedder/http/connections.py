@@ -127,6 +127,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._answered: RequestResponseCycle | None = None
         self._unread_since: float | None = None
         self._closing = False
+        self._malformed = False
         self.dropped = False
         self._went_on = False  # with the bytes that were received last, a head began, or a body began or went on
         self._bytes_since = 0  # received after those
@@ -213,10 +214,12 @@ class BoundedProtocol(HttpToolsProtocol):
         """Pass received bytes to the parser; close the connection if a head becomes too large, or what is not a body.
 
         Between and behind the pieces of a chunked body stand their sizes and further fields, of which the parser keeps
-        an unfinished one however long it is. What a refused client sends is not read.
+        an unfinished one however long it is. What a refused client sends is not read, nor what comes behind a malformed
+        request.
         """
         if self in self._refused:
             self._refuse()
+        if self in self._refused or self._malformed:
             return
         self._went_on = False
         if self._arriving is None:
@@ -237,6 +240,7 @@ class BoundedProtocol(HttpToolsProtocol):
         Nothing is written where an answer has begun or is due before: the client would take it for a part of that, or
         for the answer to another request. The connection is then closed behind that answer.
         """
+        self._malformed = True
         if self._arriving is not Step.BODY:
             refused = not self._answering
         else:

@@ -326,18 +326,19 @@ async def test_a_malformed_request_is_answered_in_the_envelope_of_all_errors(
 
 
 async def test_a_malformed_request_behind_another_is_not_answered_before_it_nor_in_its_place(
-    application: Application,
+    application: Application, caplog: pytest.LogCaptureFixture
 ) -> None:
     application.may_answer.clear()
     async with serving(application, LONG_LIMITS) as running:
         connection = await running.open(GET + b"nonsense\r\n\r\n")
         await until(lambda: application.asked == 1)
-        await asyncio.get_running_loop().sock_sendall(connection, b"more of it")
+        await pour(connection, 16 << 10)
         application.may_answer.set()
         answer = await rest(connection)
     assert answer.startswith(b"HTTP/1.1 200 ")
     assert answer.endswith(b"ok\r\n0\r\n\r\n")
     assert b" 400 " not in answer
+    assert [record.message for record in caplog.records] == ["Invalid HTTP request received."]
 
 
 async def test_a_malformed_request_writes_nothing_into_an_answer_that_is_being_written(
