@@ -193,16 +193,12 @@ class HybridRecall(Recall):
 
     async def _repeated(self, first: Finding, request: Request, period: Period | None) -> Finding:
         """Attempt a recall once more; return what was found first if the attempt fails or would take too long."""
-        attempt = self._tasks.start(self._attempt(request, period, first.began))
+        seconds = max(0.0, request.seconds_left - _ANSWER_SECONDS)
         try:
-            await asyncio.wait({attempt}, timeout=max(0.0, request.seconds_left - _ANSWER_SECONDS))
-        finally:
-            attempt.cancel()  # does nothing to a task that has ended
-        if not attempt.done():
-            return first
-        try:
-            again = attempt.result()
+            again = await self._within(seconds, self._attempt(request, period, first.began))
         except MemoryIndexError:
+            return first
+        if again is None:
             return first
         return replace(again, embedding_seconds=first.embedding_seconds + again.embedding_seconds)
 

@@ -17,11 +17,11 @@ import asyncio
 import math
 import time
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from contextvars import ContextVar, copy_context
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from memory_recall.background import BackgroundTasks
 from memory_recall.errors import (
@@ -40,6 +40,7 @@ from memory_recall.search.result import RecallResult
 from memory_recall.search.token_budget import only, places_that_fit
 
 Rows = list[dict[str, Any]]
+T = TypeVar("T")
 
 _RENEWAL_SECONDS = 5.0  # between two renewals of a pool, lest a server that is only slow has to take connections, too
 _QUIET_SECONDS = 5.0  # without a recall, after which an idle connection is tried; a failover takes longer
@@ -143,33 +144,42 @@ class Recall(ABC):
         budget = self.options.time_budget
         request = Request(require_query(query), own_columns, due=time.monotonic() + budget)
         self._keep_watching()
-        taken: list[AnyConnection] = []
-        context = copy_context()
-        context.run(_taken.set, taken)
-        answering = context.run(self._tasks.start, self.answer(request))
-        try:
-            await asyncio.wait({answering}, timeout=budget)
-        finally:
-            held = bool(taken)
-            answering.cancel()  # does nothing to a task that has ended
-        if not answering.done():
-            if held:
-                await self._renew_connections()
+        answer = await self._within(budget, self.answer(request))
+        if answer is None:
             raise DatabaseUnreachable(
                 f"The recall was not answered within its {budget:g} seconds.",
                 "Check that the database answers and that the pool has connections to spare, or raise `time_budget`.",
             )
-        try:
-            answer = answering.result()
-        except DatabaseUnreachable as error:
-            if _may_be_gone(error):
-                await self._renew_connections()
-            raise
         self._answered = time.monotonic()
         recalled = _fitted(answer, query.max_tokens)
         if self.options.observe is not None:
             self.options.observe(recalled.result)
         return recalled
+
+    async def _within(self, seconds: float, finding: Coroutine[Any, Any, T]) -> T | None:
+        """Return what is found within so many seconds, or None if nothing is; it is cancelled then.
+
+        If the server may have been replaced, the connections of the pools are.
+        """
+        taken: list[AnyConnection] = []
+        context = copy_context()
+        context.run(_taken.set, taken)
+        task = context.run(self._tasks.start, finding)
+        try:
+            await asyncio.wait({task}, timeout=seconds)
+        finally:
+            held = bool(taken)
+            task.cancel()  # does nothing to a task that has ended
+        if not task.done():
+            if held:
+                await self._renew_connections()
+            return None
+        try:
+            return task.result()
+        except DatabaseUnreachable as error:
+            if _may_be_gone(error):
+                await self._renew_connections()
+            raise
 
     async def _renew_connections(self) -> None:
         """Have each connection of the pools replaced when it is taken next."""

@@ -41,9 +41,11 @@ class FakePool:
 class FailingRecall(FakeRecall):
     """Fails with an error on a connection of its pool, or never ends if it is given none."""
 
+    pools: Any = ()
+
     def __init__(self, pool: Any, error: BaseException | None) -> None:
         super().__init__(time_budget=0.2)
-        self.pools = (pool,)  # type: ignore[assignment]
+        self.pools = (pool,)
         self._error = error
 
     async def answer(self, request: Request) -> Recalled:
@@ -64,7 +66,7 @@ async def given_up(pool: FakePool, error: BaseException | None) -> int:
 
 def postgres(sqlstate: str) -> MemoryIndexError:
     error = asyncpg.PostgresError("refused")
-    error.sqlstate = sqlstate
+    setattr(error, "sqlstate", sqlstate)  # noqa: B010  (its type is that of a class)
     return translate(error, "recalling")
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 
@@ -25,8 +26,8 @@ class Following(HybridRecall):
     """Always turns to another embedder. An attempt finds something, fails, or never ends (None)."""
 
     def __init__(self, *outcomes: Outcome) -> None:
-        pool: Any = None
-        super().__init__(pool)
+        self.pool = AsyncMock()
+        super().__init__(self.pool)
         self.outcomes = list(outcomes)
 
     async def _attempt(self, *_: Any) -> Finding:
@@ -53,7 +54,9 @@ async def found(recall: HybridRecall) -> Finding:
 @pytest.mark.parametrize("outcome", [DatabaseUnreachable("gone"), None], ids=["fails", "is late"])
 async def test_the_first_answer_is_kept_if_its_repetition_fails_or_is_late(outcome: Outcome) -> None:
     first = finding(0.1)
-    assert await found(Following(first, outcome)) is first
+    recall = Following(first, outcome)
+    assert await found(recall) is first
+    assert recall.pool.expire_connections.await_count == (0 if outcome is None else 1), "the server may be gone"
 
 
 async def test_a_repetition_in_time_replaces_the_first_answer_and_counts_the_embedding_of_both() -> None:
