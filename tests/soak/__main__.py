@@ -41,7 +41,7 @@ from tests.support.cluster.conditions import is_ready
 from tests.support.cluster.platform import Platform
 from tests.support.cluster.tenants import INDEX, Tenant
 
-_FAULTS_PER_MINUTE = 5.4
+_FAULTS_PER_MINUTE = 6.0
 _THREADS = 64
 _VOLUME_MIB = 640
 _PACE_SECONDS = 10.0

@@ -40,7 +40,7 @@ _LOOKS_AFTER = 3  # that the database has to answer after that
 _LEASE = "memory-operator"
 EXCLUSIVE = frozenset({"switchover"})
 """Faults that happen while no other does."""
-_HEALED_SECONDS = 60.0  # for Postgres to be ready before and after a switchover
+_HEALED_SECONDS = 120.0  # for Postgres to be ready before and after a switchover
 _NOTICED_SECONDS = 2.0  # in which the instances have begun it
 _DISK_LEFT = 64 << 10
 _MEMORY_ROOM = 1.03  # of what is in use

@@ -12,7 +12,8 @@ GOOD: dict[str, Any] = {
     "minutes": 1.0, "faults": 10, "recalls": 100, "refused": 20, "leaks": 0, "stale": 0, "lost": 0, "late": 0,
     "consent_exceeded": 0, "other": 0, "logged": 0, "slopes": [], "longest_recall_s": 60.0, "ready_after_s": 599.0,
     "details": {
-        "not_ready": [], "incomplete": [], "planned": {"kill": 20, "pause": 4}, "happened": {"kill": 20, "pause": 2},
+        "not_ready": [], "incomplete": [], "planned": {"kill": 20, "pause": 4, "switchover": 4},
+        "happened": {"kill": 20, "pause": 2, "switchover": 1},
         "looks": {"objects": 1, "metrics of sync": 1},
         "users": {
             "texts_seen_in_requests": {"plain": 9}, "packets_missed": 0, "checks": {"plain": 3},
@@ -39,8 +40,17 @@ def test_a_run_in_which_all_was_seen_and_nothing_was_wrong_passes_however_long_i
         (("other",), 1, "somebody else"),
         (("logged",), 1, "logs"),
         (("slopes",), ["memory of operator: 1, 2, 3"], "memory of operator"),
-        (("details", "happened"), {"kill": 20, "pause": 1}, "less than half, rounded down: pause"),
-        (("details", "happened"), {"kill": 15, "pause": 3}, "only 18 of 24 faults"),
+        (
+            ("details", "happened"),
+            {"kill": 20, "pause": 1, "switchover": 2},
+            "only 1 of 4 happened, where at least 2 have to: pause",
+        ),
+        (
+            ("details", "happened"),
+            {"kill": 20, "pause": 4},
+            "only 0 of 4 happened, where at least 1 have to: switchover",
+        ),
+        (("details", "happened"), {"kill": 15, "pause": 3, "switchover": 4}, "only 22 of 28 faults"),
         (("details", "users", "recalls_of"), {"plain": {"answered": 5, "degraded": 5}}, "plain no more than half"),
         (("details", "users", "recalls_of"), {"plain": {"answered": 5, "degraded": 9}}, "plain no more than half"),
         (("details", "users", "recalls_of"), {"plain": {"answered": 5, "refused": 9}}, "plain no more than half"),
