@@ -180,7 +180,12 @@ async def test_a_context_that_is_made_anew_does_not_change_how_long_a_batch_may_
     def slow(threads: int) -> Any:
         computer = make_computer(threads)
         embed = computer.embed
-        computer.embed = lambda sequences: (time.sleep(0.05), embed(sequences))[1]
+
+        def embed_slowly(sequences: Any) -> Any:
+            time.sleep(0.05)
+            return embed(sequences)
+
+        computer.embed = embed_slowly
         return computer
 
     monkeypatch.setattr(engine, "computer", slow)

@@ -234,9 +234,9 @@ async def test_pairs_of_one_key_that_fill_the_lane_do_not_refuse_those_of_anothe
 
     async def ask(key: str, count: int) -> int:
         body = {"query": "q", "texts": ["w " * 97] * count}
-        return (await http.post("/v1/rerank", json=body, headers={"Authorization": f"Bearer {key}"})).status_code
+        return (await client.post("/v1/rerank", json=body, headers={"Authorization": f"Bearer {key}"})).status_code
 
-    async with connect(service) as http, asyncio.TaskGroup() as asked:
+    async with connect(service) as client, asyncio.TaskGroup() as asked:
         computing = asked.create_task(ask("many", 1))
         await until(lambda: service.reading().inflight[Lane.RERANK] == 100)
         waiting = asked.create_task(ask("many", 6))
