@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from llama_cpp import llama_cpp as native
 
-from memory_embedder.engine.llama import LlamaComputer, LlamaEngine, native
+from memory_embedder.engine.llama import LlamaComputer, LlamaEngine
 from memory_embedder.engine.protocol import EngineOptions
 from memory_embedder.engine.vectors import unusable_rows
 from memory_embedder.models.profiles import ModelProfile, Pooling
