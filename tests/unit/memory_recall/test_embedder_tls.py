@@ -7,6 +7,7 @@ import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -160,7 +161,12 @@ def test_the_public_authorities_are_read_once_for_all_connections_of_a_client_an
     """Reading them takes long, and a request that is sent again on a new connection is sent by an API's event loop."""
     read: list[object] = []
     made = ssl.create_default_context
-    monkeypatch.setattr(ssl, "create_default_context", lambda **options: (read.append(options), made(**options))[1])
+
+    def count(**options: Any) -> ssl.SSLContext:
+        read.append(options)
+        return made(**options)
+
+    monkeypatch.setattr(ssl, "create_default_context", count)
     client = EmbedderClient(f"{scheme}://embedder:8080")
     for _ in range(3):
         client._connect(client.base_url)
