@@ -18,7 +18,9 @@ from pathlib import Path
 import numpy as np
 from memory_embedder.engine.llama import LlamaEngine
 from memory_embedder.engine.protocol import EngineOptions
+from memory_embedder.hardening import return_large_blocks
 from memory_embedder.models.profiles import ModelProfile, Pooling
+return_large_blocks()  # as `serve` does, so that contexts take nothing that was only read while the model was loaded
 path, dimensions, window, pooling, contexts = Path(sys.argv[1]), *map(int, sys.argv[2:4]), sys.argv[4], int(sys.argv[5])
 def taken():
     return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("RssAnon")) << 10
