@@ -67,7 +67,12 @@ async def test_the_readme_s_examples_recall_from_postgres_and_sqlite(bench: Any,
     create_schema(cache)
     cache.execute("INSERT INTO memories (content) VALUES ('a zigbee dongle in a cache')")
     cache.commit()
-    names = {"DATABASE_URL": bench.database.dsn, "EMBEDDER_URL": bench.embedder.url, "CACHE_FILE": str(file)}
+    names = {
+        "DATABASE_URL": bench.database.dsn,
+        "EMBEDDER_URL": bench.embedder.url,
+        "MODEL": bench.embedder.model,
+        "CACHE_FILE": str(file),
+    }
     given = "".join(f"{name} = {value!r}\n" for name, value in names.items())
     shown = await run(given + blocks(README), {})
     assert TEXT in shown
