@@ -53,7 +53,7 @@ class SwapPlayer(Player):
     def __init__(self, users: list[Any], swapper: Any, queue: PendingQueue) -> None:
         super().__init__(users, queue)
         self._swapper = swapper
-        self._read: dict[VectorColumn, tuple[PendingQueue, str, list[PendingRow]]] = {}
+        self._pages: dict[VectorColumn, tuple[PendingQueue, str, list[PendingRow]]] = {}
 
     async def _now(self) -> tuple[Any, Any, Any]:
         table = await describe(self._swapper, "memories")
@@ -93,11 +93,11 @@ class SwapPlayer(Player):
         column, model = (STANDBY, roles.next) if standby else (ACTIVE, roles.active)
         if model is not None and (not standby or table.standby_dimensions is not None):
             queue = PendingQueue(table, model.id, column)
-            self._read[column] = (queue, model.name, (await queue.page(self._swapper, 0, WorkerShare(), 100)).rows)
+            self._pages[column] = (queue, model.name, (await queue.page(self._swapper, 0, WorkerShare(), 100)).rows)
 
     async def _worker_write(self, _c: Any, standby: bool) -> None:
         """Perhaps long after the read: the model may be in the other column by now, or nowhere."""
-        queue, model, rows = self._read.get(STANDBY if standby else ACTIVE, (None, "", []))
+        queue, model, rows = self._pages.get(STANDBY if standby else ACTIVE, (None, "", []))
         if queue is not None and rows:
             vectors = np.stack([vector_of(SALTS[model] + row.text, DIMENSIONS) for row in rows])
             await queue.write(self._swapper, rows, vectors)
