@@ -29,6 +29,8 @@ _POOLINGS = {
 }
 _FAMILIES = ("bert", "xlm-roberta")
 _SKIPPED = ("embeddings.position_ids", "pooler.", "cls.predictions", "cls.seq_relationship", "lm_head.")
+# NumPy has no others by itself, and some once another package has been imported.
+_FORMATS = frozenset({"F64", "F32", "F16", "I64", "I32", "I16", "I8", "U64", "U32", "U16", "U8", "BOOL"})
 _ALWAYS_F32 = ("position_embd", "token_types")
 _WORDS = "token_embd.weight"
 _POSITIONS = "position_embd.weight"
@@ -280,14 +282,13 @@ def _stored(path: Path) -> Iterator[tuple[str, npt.NDArray[Any]]]:
 
 
 def _read(path: Path, weights: Any, key: str) -> npt.NDArray[Any]:  # noqa: ANN401 -- of an untyped library
-    try:
-        return weights.get_tensor(key)  # type: ignore[no-any-return]
-    except (TypeError, AttributeError) as error:  # NumPy does not have such numbers
-        kind = weights.get_slice(key).get_dtype()
+    kind = weights.get_slice(key).get_dtype()
+    if kind not in _FORMATS:
         raise configuration_error(
             f"{path} holds the tensor '{key}' in the number format {kind}, which this converter does not read; convert "
             "the weights to F16 or F32 first.",
-        ) from error
+        )
+    return weights.get_tensor(key)  # type: ignore[no-any-return]
 
 
 def _plain_name(key: str) -> str:
