@@ -324,7 +324,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._wait(again=True)
 
     def pause_writing(self) -> None:
-        """Stop writing an answer that the client does not read."""
+        """Stop writing an answer, because the client does not read it."""
         super().pause_writing()
         if self._unread_since is None:
             self._unread_since = time.monotonic()

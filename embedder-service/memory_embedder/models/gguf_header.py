@@ -62,11 +62,11 @@ class GgufFacts:
     """Facts from the header of a model file.
 
     `name` is the model's own name, as the file states it. `dimensions` is the width of the network; `output_width` is
-    how many numbers it gives out for a text, which a few files state apart. `strips_accents` says whether the tokenizer
-    is a WordPiece one that strips accents. `key_value_width` is the number of floats that an attention cache holds for
-    the keys of one token in one layer; the values take as many. `token_types` is the number of kinds of text that the
-    model tells apart by an embedding of their tokens. `classifier_outputs` is the number of outputs of the classifier,
-    or 0 if the file has none. `vocabulary` is the number of tokens that the model knows.
+    the number of values in its output for a text, which differs from `dimensions` in a few files. `strips_accents` says
+    whether the tokenizer is WordPiece and strips accents. `key_value_width` is the number of floats that an attention
+    cache holds for the keys of one token in one layer; the values take as many. `token_types` is the number of kinds
+    of text that the model tells apart by an embedding of their tokens. `classifier_outputs` is the number of outputs of
+    the classifier, or 0 if the file has none. `vocabulary` is the number of tokens that the model knows.
     """
 
     architecture: str

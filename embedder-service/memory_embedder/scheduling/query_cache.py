@@ -54,10 +54,10 @@ class QueryCache:
 def merge(computed: Vectors, missing: Sequence[int], found: Sequence[CachedQuery | None]) -> Vectors:
     """Return the vectors of all texts in their order, as an array of shape (texts, dimensions).
 
-    `computed` has the vectors of the texts at the indices `missing`, and `found` others. The rows of texts that neither
-    has are to be dropped.
+    `computed` has the vectors of the texts at the indices `missing`, and `found` those that were cached. A text with
+    neither, because it was skipped, has a row of zeros, which the caller drops.
     """
-    vectors = np.empty((len(found), computed.shape[1]), dtype=np.float32)
+    vectors = np.zeros((len(found), computed.shape[1]), dtype=np.float32)
     vectors[missing] = computed
     for index, entry in enumerate(found):
         if entry is not None:

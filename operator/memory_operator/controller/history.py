@@ -99,7 +99,7 @@ class ObjectHistory:
         return longest * (0.5 + self.random() / 2)
 
     def failure_lasts(self, at: datetime) -> bool:
-        """Return whether reconciles have failed so long or so often that the status must report the failure."""
+        """Return whether reconciles have failed for so long, or so many times in a row, that the status must say so."""
         long = self.failing_since is not None and at - self.failing_since >= FAILING_TO_REPORT
         return long or self.failures >= FAILURES_TO_REPORT
 

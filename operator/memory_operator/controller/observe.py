@@ -440,7 +440,7 @@ class Observer:
     async def _former_key_problem(
         self, index: MemoryIndex, secrets: SecretReader, sync: Manifest | None
     ) -> Problem | None:
-        """Return why the API key that the sync worker still mounts may not be used, if the object names another one."""
+        """Return why the API key that the sync worker mounts may not be used, if the object now names another."""
         found = configured_embedder(sync) if sync else None
         if found is None or found.key is None or found.key == index.embedder_key:
             return None

@@ -184,7 +184,7 @@ def _paused(step: Step, paused: Verdict) -> Step:
 
 
 def outage_delay(unreachable_since: datetime | None, now: datetime) -> float:
-    """Return the seconds to wait until a database is connected to again: as long as it has not answered, at most 30."""
+    """Return the seconds until the next connection attempt: as many as the database has been away, at most 30."""
     if unreachable_since is None:
         return 0.0
     return min(LONGEST_REQUEUE_SECONDS, (now - unreachable_since).total_seconds())

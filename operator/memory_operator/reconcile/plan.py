@@ -67,7 +67,7 @@ class Patch:
 
     @property
     def stops(self) -> bool:
-        """Whether it ends pods: it scales a Deployment to zero, or suspends a Job."""
+        """Whether this change stops pods: it scales a Deployment to zero or suspends a Job."""
         return self.changes["spec"].get("replicas") == 0 or self.changes["spec"].get("suspend") is True
 
 
@@ -125,10 +125,10 @@ def manifests(steps: Iterable[Step]) -> tuple[Manifest, ...]:
 
 
 def with_admissions(steps: Mapping[ConditionType, Step], observed: Observed) -> dict[ConditionType, Step]:
-    """Return the steps with a note on each condition of whose objects admission has changed a field that we set.
+    """Return the steps; a condition gets a note if an admission webhook or policy has changed a field of its objects.
 
-    The status of the condition stays: what counts is whether the pods serve. Its reason becomes `ChangedByAdmission`
-    if it holds and leaves nobody anything to do.
+    The note names the fields. The status of the condition stays, because only the pods decide it. Its reason becomes
+    `ChangedByAdmission` if the condition holds and nobody has to act.
     """
     notes: dict[ConditionType, list[str]] = {}
     for (kind, name), admission in sorted(observed.admissions.items()):

@@ -42,7 +42,10 @@ _REASONS = (
 
 
 class Reranker(Protocol):
-    """A reranker, such as `EmbedderClient`. One with an attribute `hosted` that is true gets no sensitive query."""
+    """A reranker, such as `EmbedderClient`.
+
+    Its optional attribute `hosted` (a bool) says whether texts leave the cluster; if so, it gets no sensitive query.
+    """
 
     async def rerank(self, query: str, texts: Sequence[str], /) -> Sequence[float]:
         """Return the score of each text, in the order of the texts; a higher score is better."""

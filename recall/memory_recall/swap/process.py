@@ -317,7 +317,7 @@ def _require_same(found: SwapRecord, target: ServedModel | None) -> None:
 
 
 class SwapProgress(ShownBar, LogProgress):
-    """Reports a swap's progress in log events and metrics and, on a terminal, in a bar that names the stage."""
+    """Reports a swap's progress in log events and metrics, and on a terminal also in a progress bar with the stage."""
 
     def __init__(self, metrics: WorkerMetrics) -> None:
         super().__init__(metrics, worker="swap")

@@ -110,7 +110,7 @@ def too_many_pieces(directory: Path) -> EmbedderError:
 
 @dataclass(frozen=True, slots=True)
 class TokenizerFiles:
-    """What `tokenizer.json` and `tokenizer_config.json` of a Hugging Face directory hold; an absent file is empty."""
+    """The contents of `tokenizer.json` and `tokenizer_config.json`; a missing file counts as empty."""
 
     directory: Path
     tokenizer: dict[str, Any]

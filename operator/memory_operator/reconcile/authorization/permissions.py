@@ -46,7 +46,7 @@ def with_consent(permitted: Permitted, hosts: Iterable[str]) -> Permitted:
 
 
 def check_permissions(index: MemoryIndex, permitted: Permitted) -> Verdict | None:
-    """Return a failing verdict about the first choice that is not permitted; None if all choices are permitted."""
+    """Return a failing verdict about the first choice of the author that the chart does not permit, or None."""
     refused = first_refused(choices_of(index), permitted)
     return check_external(index, permitted) or (
         _refusal(refused.field, refused.value, how_to_permit(refused)) if refused else None
