@@ -257,8 +257,8 @@ class Inspection:
 class Peer:
     """What a MemoryIndex says about its table, as far as it decides to which of several objects the table belongs.
 
-    One is kept in memory for each object, so it is small. `named_table`, `cluster`, `system_identifier` and
-    `cluster_name` are those of `MemoryIndex`. `table_schema` is the schema in which the table was found; None if it was
+    One is kept in memory for each object, so it is small. `named_table`, `cluster` and `system_identifier` are those of
+    `MemoryIndex`. `table_schema` is the schema in which the table was found; None if it was
     never read.
     """
 
@@ -270,7 +270,6 @@ class Peer:
     named_table: tuple[str, str]
     cluster: tuple[str, str] | None
     system_identifier: str
-    cluster_name: str | None
     table_schema: str | None
 
     @classmethod
@@ -285,7 +284,6 @@ class Peer:
             named_table=index.named_table,
             cluster=index.cluster,
             system_identifier=index.system_identifier,
-            cluster_name=index.cluster_name,
             table_schema=mapping_in(index.status, "database").get("tableSchema"),
         )
 

@@ -4,8 +4,8 @@ The claim in the database decides, whichever namespace or Kubernetes cluster the
 migration Job writes the claim while it holds the migration lock. Therefore two MemoryIndex objects never both work on
 one table, even if their operators cannot see both objects. A claim ends when its MemoryIndex is deleted. After that,
 only a MemoryIndex that was created later than the deleted one can take the table over. Before the first claim, the
-table belongs to the oldest MemoryIndex that names it and may use its server: one whose server is unknown, or that its
-Cluster does not allow, keeps nobody from a table.
+table belongs to the oldest MemoryIndex that names it in the same Cluster, among those whose namespaces that Cluster
+allows. Without a Cluster there is nobody to ask for consent, so age decides nothing there: the first claim does.
 
 A MemoryIndex that is missing among the observed objects need not be deleted: its watch may not have listed it yet, or
 this operator may be unable to parse it. Therefore a claim has ended only if the Kubernetes API server was asked for its
@@ -84,29 +84,14 @@ def _exists(claim: TableClaim, observed: Observed) -> bool | None:
 
 
 def _precedes(peer: Peer, index: MemoryIndex, facts: DatabaseFacts, cluster: ClusterFacts | Problem | None) -> bool:
-    """Return whether `peer` is older than `index` and, as far as is known, names the same table."""
+    """Return whether `peer` is older than `index`, may use the same Cluster, and names the same table there."""
     if peer.deleted or (peer.created_at, peer.uid) >= (index.created_at, index.uid):
         return False
-    if peer.named_table != index.named_table:
+    if not isinstance(cluster, ClusterFacts) or (peer.cluster, peer.named_table) != (index.cluster, index.named_table):
         return False
-    if not _uses_this_server(peer, index, facts) or not _is_allowed(peer, index, cluster):
-        return False
-    return peer.table_schema in {None, facts.table_schema}
-
-
-def _uses_this_server(peer: Peer, index: MemoryIndex, facts: DatabaseFacts) -> bool:
-    """Return whether, as far as is known, `peer` uses the server of `index`, and not a physical copy of it."""
-    if peer.cluster and index.cluster:
-        return peer.cluster == index.cluster and peer.system_identifier in {"", facts.system_identifier}
-    recorded = peer.cluster_name in {None, facts.cluster_name}
-    return recorded and bool(peer.system_identifier) and peer.system_identifier == facts.system_identifier
-
-
-def _is_allowed(peer: Peer, index: MemoryIndex, cluster: ClusterFacts | Problem | None) -> bool:
-    """Return whether the Cluster of `index` allows `peer`, if it names that Cluster, too."""
-    if not isinstance(cluster, ClusterFacts) or peer.cluster != index.cluster:
-        return True
-    return peer.namespace in {cluster.namespace, *cluster.allowed_namespaces}
+    allowed = peer.namespace in {cluster.namespace, *cluster.allowed_namespaces}
+    here = peer.system_identifier in {"", facts.system_identifier}
+    return allowed and here and peer.table_schema in {None, facts.table_schema}
 
 
 def _is_of_this_server(index: MemoryIndex, claim: TableClaim, facts: DatabaseFacts) -> bool:
