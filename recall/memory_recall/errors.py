@@ -116,7 +116,7 @@ class ProtocolViolation(MemoryIndexError):
 class LockNotAvailable(MemoryIndexError):
     """The operation needs a lock that another session holds, and waiting longer would block further sessions.
 
-    `waited` says whether it was tried again for as long as is wanted, so that nobody is to try any longer.
+    `waited` is true if the lock was tried again until the time limit; callers must not try it again.
     """
 
     def __init__(self, message: str, remedy: str = "", *, waited: bool = False) -> None:

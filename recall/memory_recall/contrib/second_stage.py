@@ -82,8 +82,8 @@ class SecondStage(WrappingRecall):
         if skipped is not None:
             recalled = await self._inner.answer(request)
             return replace(recalled, result=replace(recalled.result, reranking=skipped))
-        # All results that have to be known before the page of the query is. Nothing of them is held back by relevance
-        # yet, but the number 0 has it computed.
+        # All results that have to be known before the page of the query is. A least relevance of 0 has the inner recall
+        # compute relevance without holding anything back.
         widened = replace(
             query,
             limit=min(MAX_LIMIT, max(query.offset + query.limit, self._depth)),
@@ -126,12 +126,13 @@ class SecondStage(WrappingRecall):
                 scores = list(await self._reranker.rerank(query.text[:_MOST_CHARACTERS], texts))
             return reordered(memories, places, scores), Reranking.DONE
         except Exception as error:  # noqa: BLE001  (a recall never fails because a reranker of any make did)
-            self._paused_until = time.monotonic() + _PAUSE_SECONDS
+            if seconds_left >= self._budget or not isinstance(error, TimeoutError):
+                self._paused_until = time.monotonic() + _PAUSE_SECONDS
             return fused, next((reason for kind, reason in _REASONS if isinstance(error, kind)), Reranking.FAILED)
 
 
 def _is_relevant(found: RecallResult, place: int, query: RecallQuery) -> bool:
-    """Return whether a memory is as relevant as the query demands, or that is not known."""
+    """Return False only if the relevance of a memory is known and below what the query demands."""
     least, scale, memory = least_relevance_of(query.least_relevance), found.relevance_scale, found.memories[place]
     if least is None or scale is None or memory.relevance is None:
         return True

@@ -33,7 +33,7 @@ _IDENTIFYING_REQUESTS = 2  # one with documents and one with a query
 
 @dataclass(frozen=True)
 class RateLimits:
-    """The numbers of requests and tokens that one worker sends in a minute at most, beside which others may send."""
+    """The limits of requests and tokens a minute for one worker; n workers together send up to n times as many."""
 
     requests: int
     tokens: int

@@ -22,7 +22,7 @@ class StoredVector:
 async def read_stored_vectors(
     connection: Connection, table: MemoryTable, column: VectorColumn, limit: int
 ) -> list[StoredVector]:
-    """Read the `limit` rows that have the shortest texts among some that have a vector in the column, in that order."""
+    """Read, of 1,000 arbitrary rows with a vector in the column, the `limit` with the shortest texts, these first."""
     row, vector = table.row("m"), f"m.{table.vector_name(column)}"
     with translated("reading stored vectors"):
         records = await connection.fetch(

@@ -106,14 +106,14 @@ class Session:
         Several tasks take turns.
 
         Raises:
-            DatabaseUnreachable, LockNotAvailable: the outage lasted longer than `outage_timeout`, or `work` itself has
-                tried to get a lock for as long as is wanted.
+            DatabaseUnreachable, LockNotAvailable: the outage lasted longer than `outage_timeout`, or `work` raised a
+                `LockNotAvailable` with `waited`.
         """
         return await retry_outage(
             partial(self._attempt, work),
             Awaited.DATABASE,
             self._listener,
-            on=_may_end,
+            on=_is_outage,
             give_up_after=self._outage_timeout,
             backoff=_RECONNECT,
         )
@@ -144,6 +144,6 @@ class Session:
         return connection
 
 
-def _may_end(error: BaseException) -> bool:
-    """Return whether an error is that of an outage, whose end is waited for."""
+def _is_outage(error: BaseException) -> bool:
+    """Return whether to try again after this error."""
     return isinstance(error, DatabaseUnreachable) or (isinstance(error, LockNotAvailable) and not error.waited)

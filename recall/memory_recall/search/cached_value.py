@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from contextvars import Context
 from copy import copy
 from typing import Generic, TypeVar
 
@@ -43,7 +44,7 @@ class CachedValue(Generic[T]):
         if measured is None:
             return await self._first(self._failure)
         if self._clock() > measured[1] and (self._renewal is None or self._renewal.done()):
-            self._renewal = self._tasks.start(self._renew())
+            self._renewal = Context().run(self._tasks.start, self._renew())  # it belongs to no recall
         return measured[0]
 
     def assume(self, value: T) -> T:

@@ -49,7 +49,7 @@ T = TypeVar("T")
 
 _READINESS_SECONDS = 10.0
 _STATISTICS_SECONDS = 300.0
-_OTHER_SIZE = 4.0  # times as many rows, or as few, as when it was measured: what is known of the table is forgotten
+_REMEASURE_FACTOR = 4.0  # a table that has grown or shrunk by more than this is measured again at once
 _MEASURING_SHARE = 0.5  # of the time budget, after which the recall goes on without what was to be measured
 _ANSWER_SECONDS = 0.1  # of the time budget, which a repetition leaves for what comes after it
 _UNAVAILABLE = frozenset({Degraded.EMBEDDER_FAILED, Degraded.EMBEDDER_TIMEOUT, Degraded.CIRCUIT_OPEN})
@@ -271,24 +271,26 @@ class HybridRecall(Recall):
 
     async def _measure(self) -> CollectionStatistics:
         readiness = await self._readiness.get()
-        self._measured_rows = readiness.rows
-        return await self._read(
+        measured = await self._read(
             self._pool, lambda connection: measure_collection(connection, readiness.table), share=_MEASURING_SHARE
         )
+        self._measured_rows = readiness.rows
+        return measured
 
     async def _known_of(self, readiness: Readiness) -> CollectionStatistics:
         """Return the statistics of the table, or what is assumed of it if it could not be measured in time.
 
-        They are measured anew at once where an import or a deletion has made another table of it. By those of an empty
-        table, each row that contains a term of the query would be scored.
+        They are measured anew at once where an import or a deletion has changed its number of rows by more than a
+        factor of four. By those of an empty table, each row that contains a term of the query would be scored.
 
         A database that is away is noticed by the statement of the recall. `ts_rank`, which needs no statistics, takes
         seconds in a large table.
         """
         fewer, more = sorted(max(rows, 1.0) for rows in (self._measured_rows, readiness.rows))
-        if more > fewer * _OTHER_SIZE:
+        if more > fewer * _REMEASURE_FACTOR:
             self._statistics.forget()
         try:
             return await self._statistics.get()
         except MemoryIndexError:
+            self._measured_rows = readiness.rows
             return self._statistics.assume(assumed_collection(readiness.rows))

@@ -21,7 +21,7 @@ Mode = Literal["hybrid", "lexical", "dense"]
 Lexical = Literal["bm25", "ts_rank"]
 
 MAX_LIMIT = 10_000
-_MAX_OFFSET = 1_000_000_000  # more than any table has rows, and no more than Postgres and SQLite can count to
+_MAX_OFFSET = 1_000_000_000  # well below the limit of OFFSET in Postgres and SQLite
 MAX_QUERY_CHARACTERS = 50_000  # Postgres refuses texts of a megabyte; nobody's question is that long
 
 
@@ -46,6 +46,7 @@ class EmbeddedQuery:
 
     The dense leg takes part only if the table's vectors come from the same file of the same model. What is None is not
     compared, and the digest is compared only if the database records one; so with neither given, nothing is compared.
+    Where the database records a canary in place of a digest, the model has to be given with the digest.
     """
 
     vector: list[float]

@@ -122,7 +122,7 @@ class BudgetedQueryEmbedder:
         call = self._tasks.start(self._call(embedder, text))
         call.add_done_callback(lambda _: limit.end())
         outcome = await self._within_budget(call)
-        if isinstance(outcome, EmbeddedQuery) or outcome not in _FAILURES | {Degraded.EMBEDDER_BUSY}:
+        if _has_answered(outcome):
             limit.answered(time.monotonic() - began)
             self._failed.clear()
         elif not _is_overload(outcome, limit, begun):
@@ -183,12 +183,17 @@ class BudgetedQueryEmbedder:
             await asyncio.sleep(delay)
             text = f"ping {number} {time.monotonic()}"  # the vector of a text that was asked before may be in a cache
             outcome = await self._within_budget(self._tasks.start(self._call(self.current, text)))
-            if isinstance(outcome, EmbeddedQuery):
+            if _has_answered(outcome):
                 self._failed.clear()
                 self._limit = self._limit.anew()
                 return
             self._note_failure(outcome)
             delay = next(delays, delay)
+
+
+def _has_answered(outcome: EmbeddedQuery | Degraded) -> bool:
+    """Return whether the embedder has answered, be it that its vector cannot be used."""
+    return isinstance(outcome, EmbeddedQuery) or outcome not in _FAILURES | {Degraded.EMBEDDER_BUSY}
 
 
 def _is_overload(outcome: Degraded, limit: ConcurrencyLimit, begun: Begun) -> bool:

@@ -7,10 +7,11 @@ background, since Postgres may no longer answer.
 
 A server that does not answer may have been replaced by another one, and may answer again before it has learned of that.
 Its memories are then those of before. Therefore the idle connections of the pool, which still lead to it, are replaced
-once a recall has got no answer from it, or its last word. A server that has answered in another way, be it that it has
-no connection to spare or has ended a statement, is there: then no connection is given up, since it may not be possible
-to open another one. The same holds if a recall has only waited for a connection. Where recalls are rare none may be
-asked meanwhile, so after some seconds without any an idle connection is tried, again and again.
+once a recall has got no answer from it, or an error by which it says that it stops or starts. A server that has
+answered in another way, be it that it has no connection to spare or has ended a statement, is there: then no connection
+is given up, since it may not be possible to open another one. The same holds if a recall has only waited for a
+connection. Where recalls are rare none may be asked meanwhile, so after some seconds without any an idle connection is
+tried, again and again.
 """
 
 import asyncio
@@ -46,10 +47,10 @@ _RENEWAL_SECONDS = 5.0  # between two renewals of a pool, lest a server that is 
 _QUIET_SECONDS = 5.0  # without a recall, after which an idle connection is tried; a failover takes longer
 _TRIAL_SECONDS = 2.0
 CLEANUP_SECONDS = 1.0  # how long a cancelled statement may take to end before its connection is cut
-_LAST_WORDS = frozenset({"57P01", "57P02", "57P03"})  # the SQLSTATEs of a server that stops, or does not serve yet
-_ANSWERED = (ReplicaRefused, ServerNotVerified, AuthenticationFailed)
+_SHUTDOWN_SQLSTATES = frozenset({"57P01", "57P02", "57P03"})  # of a server that stops, or does not serve yet
+_REFUSALS = (ReplicaRefused, ServerNotVerified, AuthenticationFailed)  # of a server that is there
 
-_taken: ContextVar[list[AnyConnection]] = ContextVar("the connections that a recall has at the moment")
+_held: ContextVar[list[object]] = ContextVar("an object for each connection that a recall has at the moment")
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,13 +133,14 @@ class Recall(ABC):
     @asynccontextmanager
     async def _borrowed(self, pool: Pool) -> AsyncIterator[AnyConnection]:
         """Take a connection from a pool for a block; it is closed if the block lasts longer than the time budget."""
-        taken = _taken.get([])
-        async with borrowed(pool, self.options.time_budget + CLEANUP_SECONDS) as connection:
-            taken.append(connection)
-            try:
+        held, mark = _held.get([]), object()
+        try:
+            async with borrowed(pool, self.options.time_budget + CLEANUP_SECONDS) as connection:
+                held.append(mark)
                 yield connection
-            finally:
-                taken.remove(connection)
+        finally:  # giving it back may wait for the server, too
+            if mark in held:
+                held.remove(mark)
 
     async def _within_budget(self, query: RecallQuery, *, own_columns: bool) -> Recalled:
         budget = self.options.time_budget
@@ -156,22 +158,22 @@ class Recall(ABC):
             self.options.observe(recalled.result)
         return recalled
 
-    async def _within(self, seconds: float, finding: Coroutine[Any, Any, T]) -> T | None:
-        """Return what is found within so many seconds, or None if nothing is; it is cancelled then.
+    async def _within(self, seconds: float, work: Coroutine[Any, Any, T]) -> T | None:
+        """Await a part of a recall for at most `seconds`; return its result, or None after cancelling it.
 
-        If the server may have been replaced, the connections of the pools are.
+        If the server may have been replaced, the pools connect anew.
         """
-        taken: list[AnyConnection] = []
+        held: list[object] = []
         context = copy_context()
-        context.run(_taken.set, taken)
-        task = context.run(self._tasks.start, finding)
+        context.run(_held.set, held)
+        task = context.run(self._tasks.start, work)
         try:
             await asyncio.wait({task}, timeout=seconds)
         finally:
-            held = bool(taken)
+            waits_for_server = bool(held)
             task.cancel()  # does nothing to a task that has ended
         if not task.done():
-            if held:
+            if waits_for_server:
                 await self._renew_connections()
             return None
         try:
@@ -222,10 +224,10 @@ class Recall(ABC):
 
 
 def _may_be_gone(error: MemoryIndexError) -> bool:
-    """Return whether the server may have been replaced: it has given no answer, or its last one."""
-    if not isinstance(error, DatabaseUnreachable) or isinstance(error, _ANSWERED):
+    """Return whether the server may have been replaced: it did not answer, or said that it stops or starts."""
+    if not isinstance(error, DatabaseUnreachable) or isinstance(error, _REFUSALS):
         return False
-    return not error.sqlstate or error.sqlstate in _LAST_WORDS
+    return not error.sqlstate or error.sqlstate in _SHUTDOWN_SQLSTATES
 
 
 def _fitted(recalled: Recalled, max_tokens: int | None) -> Recalled:

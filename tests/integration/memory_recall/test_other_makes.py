@@ -239,6 +239,9 @@ async def test_a_query_of_our_embedder_is_compared_with_vectors_of_a_model_that_
         for digest in ("sha256:aa", None):
             result = await recall.recall(make_query("what", mode="dense", vector=EmbeddedQuery(vector, MODEL, digest)))
             assert (result.reason, len(result.ids)) == (None, 1), digest
+        unnamed = EmbeddedQuery(vector, None, "sha256:aa")  # of which nothing could be compared
+        found = await recall.recall(make_query("what", mode="dense", vector=unnamed))
+        assert found.reason == "ModelMismatch"
     finally:
         await recall.close()
         await pool.close()

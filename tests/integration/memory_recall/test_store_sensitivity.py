@@ -108,7 +108,7 @@ class Player:
                     await connection.execute("ROLLBACK")
         for connection in self._connections:
             if connection.is_in_transaction():
-                with suppress(asyncpg.PostgresError):  # a conflict of snapshots, or a lock; the transaction has ended
+                with suppress(asyncpg.SerializationError, asyncpg.DeadlockDetectedError, asyncpg.LockNotAvailableError):
                     await connection.execute("COMMIT")
         for connection in self._replicating:
             await connection.execute("RESET session_replication_role")

@@ -200,6 +200,17 @@ async def test_an_embedder_of_another_model_gives_its_own_reason_and_does_not_op
     assert isinstance(await semantics.embed("asked again"), EmbeddedQuery)
 
 
+async def test_an_embedder_that_comes_back_with_another_model_closes_the_circuit_and_gives_that_reason() -> None:
+    embedder = Scripted(EmbedderUnavailable("gone"), DimensionMismatch("longer"), DimensionMismatch("longer"))
+    semantics = BudgetedQueryEmbedder(embedder, probe_delays=(0.01, 3600.0))
+    assert await semantics.embed("asked") is Degraded.EMBEDDER_FAILED
+    async with asyncio.timeout(20):
+        while semantics.circuit_open:  # noqa: ASYNC110  (the probe closes it)
+            await asyncio.sleep(0.01)
+    assert await semantics.embed("asked again") is Degraded.DIMENSION_MISMATCH
+    await semantics.close()
+
+
 async def test_a_late_answer_while_others_are_answered_does_not_open_the_circuit(clock: Clock) -> None:
     """The embedder is asked more than it answers, so what fits is still asked."""
     embedder = Scripted(None, [1.0])

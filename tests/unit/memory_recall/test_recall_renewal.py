@@ -1,6 +1,7 @@
 """Which failures of a recall make it give up the connections of its pool."""
 
 import asyncio
+import math
 from typing import Any
 
 import asyncpg
@@ -8,6 +9,7 @@ import pytest
 
 from memory_recall.errors import AuthenticationFailed, MemoryIndexError, ReplicaRefused, ServerNotVerified
 from memory_recall.postgres.driver_errors import translate
+from memory_recall.search.cached_value import CachedValue
 from memory_recall.search.query import RecallQuery
 from memory_recall.search.recall import Recalled, Request
 from memory_recall.search.sql.visibility import EVERYONE
@@ -56,6 +58,26 @@ class FailingRecall(FakeRecall):
         return await super().answer(request)
 
 
+class TwoRecalls(FakeRecall):
+    """The first takes the only connection of its pool and keeps it, the second waits for one."""
+
+    pools: Any = ()
+
+    def __init__(self) -> None:
+        super().__init__(time_budget=0.2)
+        self.only = FakePool()
+        self.pools = (self.only,)
+        self.asked = 0
+
+    async def answer(self, request: Request) -> Recalled:
+        self.asked += 1
+        if self.asked > 1:
+            await asyncio.Event().wait()
+        async with self._borrowed(self.only):
+            await asyncio.Event().wait()
+        return await super().answer(request)
+
+
 async def given_up(pool: FakePool, error: BaseException | None) -> int:
     recall = FailingRecall(pool, error)
     with pytest.raises(MemoryIndexError):
@@ -96,3 +118,37 @@ async def test_all_connections_are_given_up_once_a_recall_had_no_answer_on_one()
 async def test_a_recall_that_has_waited_for_a_connection_in_vain_costs_the_pool_none() -> None:
     """Others use them, so the server answers; more connections than these it may not take."""
     assert await given_up(FakePool(exhausted=True), None) == 0
+
+
+async def test_of_two_recalls_that_are_late_only_the_one_with_a_connection_has_them_given_up() -> None:
+    recall = TwoRecalls()
+    holding = asyncio.create_task(recall.recall(QUERY))
+    await asyncio.sleep(0)
+    waiting = asyncio.create_task(recall.recall(QUERY))
+    with pytest.raises(MemoryIndexError):
+        await holding
+    assert (recall.only.given_up, recall.asked) == (1, 2)
+    recall._renewed = -math.inf
+    with pytest.raises(MemoryIndexError):
+        await waiting
+    assert recall.only.given_up == 1
+    await recall.close()
+
+
+async def test_a_measurement_in_the_background_is_no_connection_of_the_recall_that_began_it() -> None:
+    recall = TwoRecalls()
+
+    async def measure() -> int:
+        async with recall._borrowed(recall.only):
+            await asyncio.Event().wait()
+        return 0
+
+    async def ask() -> None:
+        value = CachedValue(measure, 0.0, clock=iter([0.0, 1.0, 2.0, 3.0]).__next__)
+        value.assume(1)
+        await value.get()
+        await asyncio.Event().wait()
+
+    assert await recall._within(0.1, ask()) is None
+    assert recall.only.given_up == 0
+    await recall.close()

@@ -157,6 +157,8 @@ async def test_a_reranker_that_does_not_answer_in_its_budget_or_the_recalls_leav
     stage = SecondStage(FakeRecall(memories("a", "aaa")), FakeReranker(silent=True), budget=budget)
     recalled = await stage.answer(Request(query(), own_columns=False, due=time.monotonic() + left))
     assert (recalled.result.ids, recalled.result.reranking) == ([0, 1], Reranking.TIMEOUT)
+    again = await stage.answer(Request(query(), own_columns=False, due=time.monotonic() + left))
+    assert (again.result.reranking is Reranking.PAUSED) is (budget < left - 0.05), "only if it had its whole budget"
 
 
 async def test_what_a_reranker_cannot_order_is_not_sent_and_the_result_says_why() -> None:

@@ -100,9 +100,10 @@ def gate(plan: RecallPlan, arguments: Arguments) -> str:
 def _may_take_part(plan: RecallPlan, dense: DenseLeg, arguments: Arguments) -> str:
     """Return SQL for whether the query's vector and the column's vectors come from the same file of the same model.
 
-    Of the two, only what the query names is compared. If it names either, the active model must also be the model that
-    the SQL function `memory_index_column_model` returns for its column, because this function is right even in a
-    transaction with an old snapshot.
+    Model name and file digest are each compared only if the query gives them. A digest cannot be compared with a
+    recorded canary, so the name has to be given there. If the query gives either, the active model must also be the
+    model that the SQL function `memory_index_column_model` returns for its column, because this function is right even
+    in a transaction with an old snapshot.
 
     Evaluating the SQL also sets the parameters of the index scan.
     """
@@ -120,7 +121,8 @@ def _may_take_part(plan: RecallPlan, dense: DenseLeg, arguments: Arguments) -> s
         terms.append(f"k.name IS NOT DISTINCT FROM {arguments.add(model, 'text')}")
     if digest is not None:
         given = arguments.add(digest, "text")
-        terms.append(f"coalesce(k.digest = {given} OR k.digest LIKE '{CANARY_PREFIX}%', true)")
+        otherwise = "" if model is None else f" OR k.digest LIKE '{CANARY_PREFIX}%'"
+        terms.append(f"coalesce(k.digest = {given}{otherwise}, true)")
     if dense.column is ACTIVE and (model, digest) != (None, None):
         terms.append(f"k.id IS NOT DISTINCT FROM {plan.table.own(COLUMN_MODEL)}()")
     return " AND ".join(terms)
