@@ -122,7 +122,7 @@ def writing(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise configuration_error(
-            f"{path} cannot be written ({error.strerror}); check its folder and volume."
+            f"{path} cannot be written ({error.strerror or error}); check its folder and volume."
         ) from error
 
 

@@ -146,7 +146,7 @@ class LlamaComputer:
             self.close()
             raise configuration_error("llama.cpp did not take the model's pooling; the file is no embedder.")
         self._memory = native.llama_get_memory(self._context)  # encoders have none: that is what tells the two apart
-        self._spoiled = False  # whether numbers that are not finite may have stayed in it
+        self._spoiled = False  # whether it may hold NaN or infinity
         self._batch = NativeBatch(native.llama_batch, facts.batch_capacity, facts.max_sequences)
 
     def embed(self, sequences: Sequence[TokenIds]) -> Vectors:
@@ -156,8 +156,8 @@ class LlamaComputer:
             EmbedderError: llama.cpp failed on the batch.
         """
         vectors = self._vectors(sequences)
-        # One text may spoil all rows of its batch, depending on the kernels. Whether it has is known of a text alone;
-        # most others are found to be usable by groups.
+        # One text may spoil all rows of its batch, depending on the kernels. Computing each text alone would tell which
+        # one; computing groups first clears most of the others in fewer batches.
         for size in (_GROUP, 1):
             unusable = unusable_rows(vectors) if size < len(sequences) else []
             for start in range(0, len(unusable), size):
@@ -168,7 +168,8 @@ class LlamaComputer:
     def _vectors(self, sequences: Sequence[TokenIds]) -> Vectors:
         self._batch.fill(sequences)
         if self._memory:
-            # Its numbers, up to gigabytes, are overwritten with zeros only where a masked one could spoil a vector.
+            # To overwrite it with zeros takes writes of up to gigabytes. That is needed only after NaN or infinity: a
+            # masked entry has the weight 0, and 0 times NaN is NaN.
             native.llama_memory_clear(self._memory, self._spoiled)
             status = native.llama_decode(self._context, self._batch.native)
         else:

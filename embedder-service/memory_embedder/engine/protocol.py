@@ -34,7 +34,7 @@ class EngineOptions:
     `reserved` is None for the first model of a process. For a second one it is the number of bytes of a GPU's memory
     that the contexts of the first will still take; what CUDA or the process itself takes was counted for the first.
 
-    `on_cpu` are the options that take the place of these where a GPU is asked for and there is none.
+    `on_cpu` are the options that are used instead where a GPU is requested and none is found.
 
     `digest` is the digest that the file must have, or None to accept any file. With `try_amx` True, AMX kernels compute
     quantised weights only if a test in a child process succeeds; with `try_amx` False, they are used without this test.

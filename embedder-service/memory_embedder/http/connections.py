@@ -42,8 +42,8 @@ _TICKS = 5  # of the server's tenths of a second between two looks at all connec
 class ConnectionLimits:
     """Limits of the connections to one port: their number, the seconds of each wait, and the size of a head.
 
-    The head of a request is its request line and its header fields; what stands between and behind the pieces of a
-    body may be as large. `refused` is the number of further connections that
+    The head of a request is its request line and its header fields; the chunk sizes, extensions and trailers of a
+    chunked body have the same limit. `refused` is the number of further connections that
     are answered by 429 at one time. `held_seconds` is how long a connection may wait for its client before it makes
     room for another. `unread_seconds` count from the moment at which the client stops reading its answer, or at
     which the server, which has written all of it, begins to close the connection. `pipelined` is the number of
@@ -211,10 +211,10 @@ class BoundedProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Pass received bytes to the parser; close the connection if a head becomes too large, or what is not a body.
+        """Pass received bytes to the parser; close the connection if a head or the framing of a body becomes too large.
 
-        Between and behind the pieces of a chunked body stand their sizes and further fields, of which the parser keeps
-        an unfinished one however long it is. What a refused client sends is not read, nor what comes behind a malformed
+        The framing of a chunked body are its chunk sizes, extensions and trailers, of which the parser keeps an
+        unfinished one however long it is. What a refused client sends is not read, nor what comes behind a malformed
         request.
         """
         if self in self._refused:
@@ -246,6 +246,9 @@ class BoundedProtocol(HttpToolsProtocol):
         else:
             refused = self._answered is self.cycle and not self.cycle.response_started
         if not refused:
+            if self.pipeline and self.pipeline[0][0] is self.cycle:  # it waits behind the answer, and is never complete
+                self.pipeline.popleft()
+                self.cycle = self.pipeline[0][0] if self.pipeline else self._answered
             self.shutdown()
             return
         self._tell_of_disconnection()
@@ -411,7 +414,10 @@ _REFUSAL = _answer(
     )
 )
 _MALFORMED = _answer(
-    EmbedderError(ErrorKind.MALFORMED_HTTP, "This is no HTTP, or its head is too large, or it has too many pieces.")
+    EmbedderError(
+        ErrorKind.MALFORMED_HTTP,
+        "The request is not valid HTTP, its head is too large, or its body has too many small chunks.",
+    )
 )
 
 

@@ -1,4 +1,4 @@
-"""Checks what llama.cpp ends the process by: equal pieces, pieces that are too long, and damaged maps of characters.
+"""Finds what llama.cpp would end the process for: equal pieces, pieces that are too long, damaged maps of characters.
 
 The compiled map of characters of a SentencePiece tokenizer is a double array, in which a text is followed from entry to
 entry, byte by byte, and the replacements that its entries point to. llama.cpp ends the process, while it tokenises a

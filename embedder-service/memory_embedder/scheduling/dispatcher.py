@@ -153,7 +153,7 @@ class Dispatcher:
 
     @property
     def can_embed(self) -> bool:
-        """Whether a context of the model that embeds has not failed, or has a successor."""
+        """Whether at least one context of the model that embeds works."""
         return any(not worker.failed for worker in self._workers if worker.role is not Role.RERANK)
 
     def give_up(self) -> None:

@@ -42,7 +42,7 @@ class LoadPlan:
     """How to load a model, and plans for computing batches with it.
 
     The first of the `candidates` is the default; measurements at the start compare the others with it. `on_cpu` is the
-    plan where a GPU is asked for, a CPU will do, and the former is absent.
+    plan that is used instead where a GPU is requested, the CPU is allowed, and no GPU is found.
     """
 
     options: EngineOptions
@@ -51,7 +51,7 @@ class LoadPlan:
     on_cpu: "LoadPlan | None" = None
 
     def fitting(self, facts: EngineFacts) -> tuple[ComputePlan, ...]:
-        """Return the candidates for where the layers are, with no more contexts than there may be at once."""
+        """Return the candidates for the device that has the layers, with no more contexts than there may be at once."""
         if self.on_cpu is not None and facts.layers_offloaded == 0:
             return self.on_cpu.fitting(facts)
         fewer = (

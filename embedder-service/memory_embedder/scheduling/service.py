@@ -161,10 +161,15 @@ class EmbeddingService:
         """Check that a request can be served now, which is so until the service begins to drain.
 
         Raises:
-            EmbedderError: an error of `require_ready`.
+            EmbedderError: `LOADING`, `DRAINING` or the error that was passed to `refuse`.
         """
-        if self.state is not State.TERMINATING:
+        if self.state not in {State.READY, State.TERMINATING}:
             self.require_ready()
+
+    def _require_context(self) -> None:
+        if self._dispatcher is not None and not self._dispatcher.can_embed:
+            message = "Every context of the embedding model has failed; send the request again in 1 s."
+            raise EmbedderError(ErrorKind.ENGINE, message, retry_after_seconds=1)
 
     def require_ready(self) -> None:
         """Check that new requests may be sent here: the model can compute and no shutdown has begun.
@@ -174,10 +179,7 @@ class EmbeddingService:
                 of the model that embeds has failed and has no successor yet.
         """
         if self.state is State.READY:
-            if self._dispatcher is not None and not self._dispatcher.can_embed:
-                raise EmbedderError(
-                    ErrorKind.ENGINE, "Every context has failed; send the request again.", retry_after_seconds=1
-                )
+            self._require_context()
             return
         if self.state in {State.TERMINATING, State.DRAINING}:
             raise draining()
@@ -230,14 +232,16 @@ class EmbeddingService:
         skipped = {} if truncate else dict.fromkeys(truncated, ErrorKind.TOO_LONG)
         wanted = {index: text for index, text in zip(missing, encoded, strict=True) if index not in skipped}
         vectors = np.empty((0, self.profile.dimensions), dtype=np.float32)
+        places = list(wanted)
         if wanted:
+            self._require_context()
             with self.tracing.step("wait and compute"):
                 vectors = await self._compute(lane, list(wanted.values()), client_disconnected, caller)
-        unusable = [list(wanted)[row] for row in unusable_rows(vectors)]
+        unusable = [places[row] for row in unusable_rows(vectors)]
         if unusable and not skip:
             raise unusable_texts("input", unusable)
         if len(wanted) < len(texts):
-            vectors = merge(vectors, list(wanted), found)
+            vectors = merge(vectors, places, found)
         if keys:
             self._remember(keys, len(missing), wanted, vectors)
         tokens = sum(len(text.tokens) for text in wanted.values())

@@ -341,6 +341,21 @@ async def test_a_malformed_request_behind_another_is_not_answered_before_it_nor_
     assert [record.message for record in caplog.records] == ["Invalid HTTP request received."]
 
 
+async def test_a_malformed_body_behind_another_request_ends_the_connection_with_that_ones_answer(
+    application: Application,
+) -> None:
+    """Else it would wait for the rest of its body, which is not read."""
+    application.may_answer.clear()
+    async with serving(application, LONG_LIMITS) as running:
+        connection = await running.open(GET + CHUNKED + b"y\r\n")
+        await until(lambda: application.asked == 1)
+        await asyncio.sleep(0.05)
+        application.may_answer.set()
+        async with asyncio.timeout(5):
+            answer = await rest(connection)
+    assert (answer.count(b"HTTP/1.1 "), application.asked) == (1, 1)
+
+
 async def test_a_malformed_request_writes_nothing_into_an_answer_that_is_being_written(
     application: Application,
 ) -> None:

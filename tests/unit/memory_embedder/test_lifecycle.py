@@ -160,6 +160,7 @@ async def test_the_service_is_not_ready_and_refuses_requests_while_no_context_ca
         assert (await client.post("/v1/embeddings", json=query)).status_code == 503
         ready = await probe.get("/readyz")
         assert (ready.status_code, ready.json()["error"]["code"]) == (503, "engine_failed")
+        service.require_serving()  # a reranker has contexts of its own, and cached vectors need none
         assert "memory_embedder_ready 0.0" in (await probe.get("/metrics")).text
         assert (await client.post("/v1/embeddings", json=query)).json()["error"]["code"] == "engine_failed"
         engine.refused_contexts = 0

@@ -29,7 +29,7 @@ _POOLINGS = {
 }
 _FAMILIES = ("bert", "xlm-roberta")
 _SKIPPED = ("embeddings.position_ids", "pooler.", "cls.predictions", "cls.seq_relationship", "lm_head.")
-# NumPy has no others by itself, and some once another package has been imported.
+# What NumPy has by itself. Packages such as ml_dtypes add bfloat16, so what it reads depends on what is imported.
 _FORMATS = frozenset({"F64", "F32", "F16", "I64", "I32", "I16", "I8", "U64", "U32", "U16", "U8", "BOOL"})
 _ALWAYS_F32 = ("position_embd", "token_types")
 _WORDS = "token_embd.weight"
