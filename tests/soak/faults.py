@@ -414,8 +414,8 @@ async def _watch(target: SoakCluster, tenant: Tenant, counting: str) -> None:
 
     The store counts as stopped at the second of two looks in a row that find no connection and no pod of a worker, and
     in any case after 180 s, since the operator may itself be hit by other faults. At no later look in the 25 s from
-    then on may there be a connection. Connections alone would not tell that it has stopped: they are also gone when the
-    database has failed.
+    then on may there be a connection or such a pod. Connections alone would not tell that it has stopped: they are also
+    gone when the database has failed.
 
     Raises:
         Impossible: the database answered at less than three looks after the store was stopped.
@@ -430,7 +430,11 @@ async def _watch(target: SoakCluster, tenant: Tenant, counting: str) -> None:
             if connections and now >= stopped:
                 target.exceed(f"{connections} connections for {tenant.name} after {now - began:.0f} s")
                 return
-            idle = 0 if connections or await _has_worker(target, tenant.name) else idle + 1
+            worker = await _has_worker(target, tenant.name)
+            if worker and now >= stopped:
+                target.exceed(f"a worker of {tenant.name} after {now - began:.0f} s")
+                return
+            idle = 0 if connections or worker else idle + 1
         except Impossible:
             idle = 0
         if idle == _IDLE_LOOKS:
@@ -485,7 +489,10 @@ async def switch_over(target: SoakCluster, dice: random.Random, _seconds: float)
     where = ["-n", target.postgres.namespace, "patch", "clusters.postgresql.cnpg.io", target.postgres.name]
     await _kubectl(target, [*where, "--subresource=status", "--type=merge", "-p", json.dumps({"status": status})])
     await asyncio.sleep(_NOTICED_SECONDS)
-    await _until_ready(target)
+    try:
+        await _until_ready(target)
+    except Impossible:  # to begin it was possible
+        return f"{replica.name}, after which Postgres was not ready for {_HEALED_SECONDS:.0f} s"
     return replica.name
 
 

@@ -44,7 +44,7 @@ def failures(figures: Mapping[str, Any]) -> list[str]:
 def _missing_faults(planned: Mapping[str, int], happened: Mapping[str, int]) -> Iterator[str]:
     """Yield the kinds of which less than half, rounded down, happened, and whether too few did so in all.
 
-    Of what needs all instances of Postgres to be ready, which others hit all the time, one is enough.
+    One switchover is enough, because it needs all instances of Postgres to be ready, and other faults hit them.
     """
     for kind, count in planned.items():
         least = min(1, count // 2) if kind in _NEEDS_ALL_READY else count // 2

@@ -37,7 +37,7 @@ class Platform:
     def install(self, *settings: str) -> None:
         """Install the operator, or change its settings; each setting is a value of the chart, as `name=value`.
 
-        Authors may name a broken image, and the operator's own, of which that of embedders holds a model file.
+        Authors may use a broken image, the operator's image, and the embedder's, which contains a model file.
         """
         images = f"permitted.imagePrefixes={{{BROKEN_IMAGE},{self.image},{self.embedder_image}}}"
         install_operator(

@@ -226,6 +226,7 @@ async def test_withdrawals_that_overlap_are_of_different_stores_and_undo_nothing
         ([(0, 30), (83, 88)], [(0, 30)], "2 connections for {name} after 85 s"),
         ([(0, 70), (90, 120)], [(0, 120)], ""),  # the operator was hit, and the database failed for a while
         ([(0, 65), (68, 78)], [(0, 65)], ""),  # at one look alone there was nothing
+        ([(0, 30)], [(0, 1000)], "a worker of {name} after 180 s"),
     ],
 )
 async def test_a_store_is_stopped_within_three_minutes_of_a_withdrawal_and_nothing_comes_back(
