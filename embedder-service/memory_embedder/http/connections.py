@@ -248,7 +248,10 @@ class BoundedProtocol(HttpToolsProtocol):
         if not refused:
             if self.pipeline and self.pipeline[0][0] is self.cycle:  # it waits behind the answer, and is never complete
                 self.pipeline.popleft()
-                self.cycle = self.pipeline[0][0] if self.pipeline else self._answered
+                if self.pipeline:
+                    self.cycle = self.pipeline[0][0]
+                elif self._answered is not None:
+                    self.cycle = self._answered
             self.shutdown()
             return
         self._tell_of_disconnection()

@@ -16,7 +16,7 @@ import asyncio
 import time
 from collections.abc import Iterable, Sequence
 from itertools import chain, count
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypeGuard, runtime_checkable
 
 from memory_recall.background import BackgroundTasks
 from memory_recall.embedding.direction import has_direction
@@ -122,7 +122,7 @@ class BudgetedQueryEmbedder:
         call = self._tasks.start(self._call(embedder, text))
         call.add_done_callback(lambda _: limit.end())
         outcome = await self._within_budget(call)
-        if _has_answered(outcome):
+        if not _is_failure(outcome):
             limit.answered(time.monotonic() - began)
             self._failed.clear()
         elif not _is_overload(outcome, limit, begun):
@@ -183,7 +183,7 @@ class BudgetedQueryEmbedder:
             await asyncio.sleep(delay)
             text = f"ping {number} {time.monotonic()}"  # the vector of a text that was asked before may be in a cache
             outcome = await self._within_budget(self._tasks.start(self._call(self.current, text)))
-            if _has_answered(outcome):
+            if not _is_failure(outcome):
                 self._failed.clear()
                 self._limit = self._limit.anew()
                 return
@@ -191,9 +191,9 @@ class BudgetedQueryEmbedder:
             delay = next(delays, delay)
 
 
-def _has_answered(outcome: EmbeddedQuery | Degraded) -> bool:
-    """Return whether the embedder has answered, be it that its vector cannot be used."""
-    return isinstance(outcome, EmbeddedQuery) or outcome not in _FAILURES | {Degraded.EMBEDDER_BUSY}
+def _is_failure(outcome: EmbeddedQuery | Degraded) -> TypeGuard[Degraded]:
+    """Return whether the embedder has not answered; an answer whose vector cannot be used is one."""
+    return isinstance(outcome, Degraded) and outcome in _FAILURES | {Degraded.EMBEDDER_BUSY}
 
 
 def _is_overload(outcome: Degraded, limit: ConcurrencyLimit, begun: Begun) -> bool:
