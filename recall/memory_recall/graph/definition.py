@@ -46,11 +46,14 @@ def owner(table: MemoryTable, row: str) -> str:
 
 
 def tables(table: MemoryTable) -> list[str]:
-    """Return statements that create the graph's tables and index, each only if it is missing."""
+    """Return statements that create the graph's tables and index, each only if it is missing.
+
+    Each table has a primary key, without which Postgres refuses to update the tables of a publication.
+    """
     concepts, key = table.own(CONCEPTS), table.key.stored
     return [
         (
-            f"CREATE TABLE IF NOT EXISTS {table.own(GRAPH)} (extraction integer NOT NULL, "
+            f"CREATE TABLE IF NOT EXISTS {table.own(GRAPH)} (extraction integer PRIMARY KEY, "
             "enabled_at timestamptz NOT NULL DEFAULT now(), filled_at timestamptz)"
         ),
         f"CREATE TABLE IF NOT EXISTS {concepts} (memory_id {key}, concept bigint, PRIMARY KEY (memory_id, concept))",

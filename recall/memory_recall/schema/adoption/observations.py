@@ -39,7 +39,8 @@ class TableObservation:
     their long values, `index_bytes` those of all indexes. `primary_key` names its columns in order, `unique` those
     that a valid unique index keeps unique alone. `widths` are mean lengths of texts in bytes, by column. `updates` of
     rows are counted since `counting_since`, a date, or None where the counters were never reset; `hot_updates` of them
-    touched no index. `fillfactor` is the greatest of the table's or its partitions', in percent.
+    touched no index. `fillfactor` is the greatest of the table's or its partitions', in percent. `publications` are
+    those for logical replication that have the table with whatever columns it has.
     """
 
     rows: int = 0
@@ -55,6 +56,7 @@ class TableObservation:
     hot_updates: int = 0
     fillfactor: int = FULL_PAGES
     counting_since: str | None = None
+    publications: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ from memory_recall.schema.columns.names import used_column
 from memory_recall.schema.columns.text_search import READ_FOLDS_CASE
 from memory_recall.schema.columns.used import INTEGERS, TEXTS
 from memory_recall.schema.ddl import literal
+from memory_recall.schema.requirements.publications import read_publications
 from memory_recall.schema.table import ORDINARY_COLLATION, MemoryTable, quoted
 
 SAMPLED_ROWS = 1000
@@ -71,7 +72,7 @@ SELECT d.datname AS name, split_part(current_setting('server_version'), ' ', 1) 
        current_setting('max_prepared_transactions')::integer AS prepared_transactions
   FROM pg_database d WHERE d.datname = current_database()
 """
-_CATALOG = """
+_CATALOG = f"""
 WITH leaves AS (
   SELECT c.oid, c.reloptions FROM pg_class c WHERE c.oid = to_regclass($1) AND c.relkind = 'r'
    UNION ALL
@@ -92,7 +93,9 @@ SELECT coalesce(sum(pg_table_size(l.oid)), 0)::bigint AS table_bytes,
        (SELECT coalesce(jsonb_agg(DISTINCT a.attname), '[]') FROM pg_index x
           JOIN pg_attribute a ON a.attrelid = x.indrelid AND a.attnum = x.indkey[0]
          WHERE x.indrelid = to_regclass($1) AND x.indisunique AND x.indnkeyatts = 1 AND x.indpred IS NULL
-           AND x.indimmediate AND x.indisvalid)::text AS unique
+           AND x.indimmediate AND x.indisvalid)::text AS unique,
+       coalesce((SELECT {read_publications()} FROM pg_class c WHERE c.oid = to_regclass($1)), '[]')::text
+         AS publications
   FROM leaves l LEFT JOIN pg_stat_user_tables s ON s.relid = l.oid
 """
 
@@ -123,8 +126,8 @@ async def observe_database(connection: AnyConnection) -> DatabaseObservation:
 async def observe_table(connection: AnyConnection, table: MemoryTable) -> TableObservation:
     """Read the catalog, and measure a sample of the rows. Of a view or a foreign table the catalog alone is read."""
     found = await _row(connection, _CATALOG, table.qualified)
-    primary_key, unique = (tuple(json.loads(found.pop(name))) for name in ("primary_key", "unique"))
-    catalog = TableObservation(**found, primary_key=primary_key, unique=unique)
+    found |= {name: tuple(json.loads(found[name])) for name in ("primary_key", "unique", "publications")}
+    catalog = TableObservation(**found)
     if table.kind not in {"r", "p"}:
         return catalog
     counted = catalog.table_bytes <= _SMALL_TABLE
@@ -134,8 +137,6 @@ async def observe_table(connection: AnyConnection, table: MemoryTable) -> TableO
     widths, ranges = await _measures(connection, table, sample)
     return TableObservation(
         **found,
-        primary_key=primary_key,
-        unique=unique,
         counted=counted,
         widths=widths,
         ranges=ranges,

@@ -75,6 +75,7 @@ def adoption_object(plan: AdoptionPlan) -> dict[str, Any]:
         ],
         "faults": [{"message": one.message, "remedy": one.remedy} for one in plan.faults],
         "existing_vectors": list(_vectors(plan)),
+        "publications": list(plan.seen.publications),
         "texts": dataclasses.asdict(plan.texts),
         "costs": dataclasses.asdict(plan.costs),
         "updates": dataclasses.asdict(plan.updates),
@@ -220,6 +221,13 @@ def _costs(plan: AdoptionPlan) -> Iterator[str]:
         yield (
             "Two-phase commit: the server allows it, and PREPARE TRANSACTION will fail after a text was written or "
             "edited whose row may have a vector, since a trigger of ours has notified in that transaction."
+        )
+    if plan.seen.publications:
+        yield (
+            f"Publications: {', '.join(map(quoted_if_needed, plan.seen.publications))} will have the added columns, "
+            "too, and a subscriber that lacks them stops at the next change of a row, while the server keeps the "
+            "write-ahead log for it. Before the migration, let the publication name the columns of the table that it "
+            "has now, or add ours to the subscriber."
         )
 
 

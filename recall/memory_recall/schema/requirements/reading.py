@@ -11,6 +11,7 @@ from memory_recall.postgres.driver_errors import translated
 from memory_recall.schema.columns.used import Need
 from memory_recall.schema.graph_relations import GRAPH_TABLES
 from memory_recall.schema.requirements.faults import Fault, require_none
+from memory_recall.schema.requirements.publications import publication_faults, read_unidentified
 from memory_recall.schema.requirements.row_security import hides_rows, row_security_faults
 from memory_recall.schema.requirements.server_version import server_faults
 from memory_recall.schema.requirements.unique_ids import IdIndex, id_faults, read_id_indexes
@@ -25,14 +26,15 @@ _OWN_TABLES = ("memory_index_state", "memory_index_models", ACTIVE.failures, STA
 async def table_faults(connection: AnyConnection, table: MemoryTable) -> list[Fault]:
     """Return what is wrong with a server and a table for those who write vectors; the table need not exist."""
     of_server = server_faults(connection.get_server_version().major)
-    row = await _read(connection, table, read_id_indexes(table), writes=True)
+    row = await _read(connection, table, f"{read_id_indexes(table)}, {read_unidentified()}", writes=True)
     if row is None:
         return of_server + await _place_faults(connection, table)
     indexes = IdIndex.all_from_json(row["id_indexes"])
     has_ids = table.kind == "r" and "id" in table.columns
     ids = id_faults(table.qualified, indexes, table.row().id) if has_ids else []
-    of_table = [*shape_faults(table), *column_faults(table, Need.ALWAYS), *ids, *_hidden(table, row, writes=True)]
-    return of_server + of_table
+    published = publication_faults(json.loads(row["unidentified"]))
+    of_table = [*shape_faults(table), *column_faults(table, Need.ALWAYS), *ids, *published]
+    return [*of_server, *of_table, *_hidden(table, row, writes=True)]
 
 
 async def require_every_row(connection: AnyConnection, table: MemoryTable, *, writes: bool = False) -> None:

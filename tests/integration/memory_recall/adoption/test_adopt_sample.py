@@ -145,6 +145,29 @@ async def test_it_is_said_that_writers_lose_two_phase_commit_where_the_server_al
             await connection.execute("PREPARE TRANSACTION 'one'")
 
 
+@pytest.mark.parametrize(
+    ("published", "named"),
+    [
+        ("FOR ALL TABLES", True),
+        ("FOR TABLES IN SCHEMA public", True),
+        ("FOR TABLE notes", True),
+        ("FOR TABLE notes (id, body)", False),
+    ],
+)
+async def test_the_publications_are_named_whose_subscribers_would_get_our_columns(
+    database: Database, adopt: Run, published: str, named: bool
+) -> None:
+    """A publication of named columns does not change by those that are added."""
+    async with database.connection() as connection:
+        await connection.execute(NOTES)
+    assert (await plan_of(adopt))["publications"] == []
+    superuser = await asyncpg.connect(database.superuser_dsn)
+    await superuser.execute(f'CREATE PUBLICATION "Read more" {published}')
+    await superuser.close()
+    assert (await plan_of(adopt))["publications"] == ["Read more"] * named
+    assert ('Publications: "Read more" ' in (await adopt("notes")).stdout) is named
+
+
 @pytest.mark.finding("database F3")
 async def test_status_says_how_many_texts_are_in_scripts_beyond_the_model(database: Database, adopt: Run) -> None:
     """Counts of scripts alone leave the database; a model for every script has no such line."""

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+import asyncpg
 import pytest
 
 from memory_recall.errors import LockNotAvailable, ModelMismatch, NoSwap, SchemaUnsupported, SwapInProgress
@@ -47,6 +48,14 @@ async def test_a_swap_replaces_every_vector_and_keeps_the_old_ones_for_a_rollbac
     connection.terminate()
     assert (facts.index.name, facts.index.valid) == ("idx_memories_embedding", True)
     assert not any("canary" in text for text in swaps.following.received)
+
+
+async def test_a_swap_ends_where_all_tables_are_published(swaps: SwapBench) -> None:
+    """Postgres refuses updates and deletions of a published table that has no replica identity."""
+    superuser = await asyncpg.connect(swaps.work.database.superuser_dsn)
+    await superuser.execute("CREATE PUBLICATION everything FOR ALL TABLES")
+    await superuser.close()
+    assert (await swaps.swap()).stage == "flipped"
 
 
 async def test_the_next_model_s_usual_cosine_is_known_before_the_flip(swaps: SwapBench) -> None:
