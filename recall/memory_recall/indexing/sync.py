@@ -33,6 +33,8 @@ from memory_recall.schema.table import NOTIFY_CHANNEL, describe
 
 _BACKFILL_POLL_SECONDS = 1.0
 _REST_SECONDS = 0.25  # after a pass in vain, so that a flood of notifications causes four passes a second at most
+_LONGEST_REST_SECONDS = 10.0
+_REST_FACTOR = 9.0  # so that reading in vain takes a tenth of the time at most, as beside many rows without a text
 
 Companion = Callable[[asyncio.Event], Coroutine[Any, Any, None]]
 
@@ -72,6 +74,15 @@ class Wakeup:
             for wait in waits:
                 wait.cancel()
         self.event.clear()
+
+
+def rest_after(read_seconds: float) -> float:
+    """Return how many seconds to rest after a pass that read nothing, for which the database took `read_seconds`.
+
+    Every pass looks at the rows that are pending and not due: those in quarantine and those without a text. Beside
+    hundreds of thousands of these, the notification of each edit would otherwise cost the database a second.
+    """
+    return min(max(_REST_SECONDS, _REST_FACTOR * read_seconds), _LONGEST_REST_SECONDS)
 
 
 async def sync(
@@ -167,7 +178,7 @@ class _Sync:
                 await prepared.usual_cosine.keep(self.tally.embedded)
                 due = state.seconds_until_due
                 seconds = poll_seconds if due is None else min(poll_seconds, max(due, 0.05))
-            await sleep_unless(self.stop, _REST_SECONDS)
+            await sleep_unless(self.stop, rest_after(pipeline.read_seconds))
             await self.wakeup.wait(seconds, self.stop)
 
     async def _prepared(self, reader: Session, writer: Session) -> _Prepared:

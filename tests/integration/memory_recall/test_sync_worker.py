@@ -122,6 +122,7 @@ class Rests:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.passes = 0
+        self.lasts = 0.0
         self._resting = asyncio.Event()
         self._over = asyncio.Event()
         run_pass = Pipeline.run_pass
@@ -130,7 +131,8 @@ class Rests:
             self.passes += 1
             return await run_pass(pipeline)
 
-        async def rest(stop: asyncio.Event, _seconds: float) -> None:
+        async def rest(stop: asyncio.Event, seconds: float) -> None:
+            self.lasts = seconds
             self._resting.set()
             over, stopped = (asyncio.ensure_future(event.wait()) for event in (self._over, stop))
             await asyncio.wait([over, stopped], return_when=asyncio.FIRST_COMPLETED)
@@ -177,6 +179,22 @@ async def test_a_flood_of_notifications_starts_one_pass_for_each_rest(
     await stranger.close()
     await admin.execute("DROP ROLE stranger")
     await admin.close()
+
+
+@pytest.mark.parametrize(("read", "rest"), [(0.0, 0.25), (0.02, 0.25), (0.5, 4.5), (30.0, 10.0)])
+def test_the_longer_a_pass_in_vain_reads_the_longer_the_worker_rests(read: float, rest: float) -> None:
+    """A vector waits for ten seconds at most, however many rows without a text lie about."""
+    assert sync_worker.rest_after(read) == rest
+
+
+async def test_the_rest_follows_from_what_the_pass_took_to_read(
+    bench: Workbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rests = Rests(monkeypatch)
+    monkeypatch.setattr(sync_worker, "rest_after", lambda seconds: seconds)
+    async with running(bench, poll_seconds=NEVER):
+        await rests.begun()
+        assert 0 < rests.lasts < 30
 
 
 async def test_a_notification_about_another_table_does_not_wake_the_worker(bench: Workbench) -> None:
