@@ -11,6 +11,7 @@ import asyncpg
 from tests.integration.conftest import Database
 
 _SECONDS = 60.0
+_COPIED = "SELECT count(*) > 0 AND bool_and(srsubstate = 'r') FROM pg_subscription_rel"
 _MARKER = "CREATE TABLE marker (number integer PRIMARY KEY)"
 
 
@@ -33,21 +34,30 @@ class Replication:
 
 
 @asynccontextmanager
-async def replicating(source: Database, target: Database, *tables: str) -> AsyncIterator[Replication]:
-    """Replicate the tables, which both databases have, for as long as the block lasts."""
+async def replicating(
+    source: Database, target: Database, *tables: str, everything: bool = False
+) -> AsyncIterator[Replication]:
+    """Replicate the tables, which both databases have, for as long as the block lasts; `everything` first copies all.
+
+    It stands for every table of the database.
+    """
     publisher, subscriber = await asyncpg.connect(source.superuser_dsn), await asyncpg.connect(target.superuser_dsn)
     name, at = f"of_{target.name}", urlsplit(source.superuser_dsn)
     address = f"host={at.hostname} port={at.port} user={at.username} password={at.password} dbname={source.name}"
     await publisher.execute(_MARKER)
     await subscriber.execute(_MARKER)
-    await publisher.execute(f"CREATE PUBLICATION {name} FOR TABLE {', '.join([*tables, 'marker'])}")
+    published = "ALL TABLES" if everything else f"TABLE {', '.join([*tables, 'marker'])}"
+    await publisher.execute(f"CREATE PUBLICATION {name} FOR {published}")
     await publisher.execute(f"SELECT pg_create_logical_replication_slot('{name}', 'pgoutput')")
     try:
         # A subscription to the server that it is in cannot create its slot itself.
         await subscriber.execute(
             f"CREATE SUBSCRIPTION {name} CONNECTION '{address}' PUBLICATION {name}"
-            f" WITH (create_slot = false, slot_name = '{name}', copy_data = false)"
+            f" WITH (create_slot = false, slot_name = '{name}', copy_data = {everything})"
         )
+        async with asyncio.timeout(_SECONDS):
+            while everything and not await subscriber.fetchval(_COPIED):  # noqa: ASYNC110  (it is the database that changes)
+                await asyncio.sleep(0.01)
         yield Replication(publisher, subscriber)
     finally:
         for statement in ("DISABLE", "SET (slot_name = NONE)"):

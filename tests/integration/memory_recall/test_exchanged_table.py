@@ -11,6 +11,7 @@ import pytest
 from pgvector.asyncpg import register_vector
 
 from memory_recall.errors import ExistingVectors, SchemaBehind
+from memory_recall.graph import disable, enable, graph_state
 from memory_recall.indexing.queue_sql import PendingQueue, WorkerShare
 from memory_recall.postgres.connection import DsnText, connect
 from memory_recall.schema.migrate import MigrationRequest, migrate
@@ -19,6 +20,8 @@ from memory_recall.schema.revisions import require_schema
 from memory_recall.status import inspect
 from tests.integration.conftest import Database
 from tests.integration.memory_recall.fake_embedder import vector_of
+from tests.integration.memory_recall.graph.workbench import enabled, expected, fill, links
+from tests.integration.memory_recall.logical_replication import replicating
 from tests.integration.memory_recall.partitioned import fill_partitions
 from tests.integration.memory_recall.test_sync_worker import running
 from tests.integration.memory_recall.workbench import DIMENSIONS, Workbench
@@ -242,6 +245,49 @@ async def test_a_dump_of_the_whole_database_is_restored_without_a_question(
     await migrate(DsnText(bare_database.dsn), request_for())
     restored = Workbench(bare_database, bench.embedder)
     assert (await restored.embedded(), await restored.problems()) == (len(TEXTS), [])
+
+
+async def test_a_database_that_logical_replication_has_moved_is_taken_over_without_a_question(
+    bench: Workbench, bare_database: Database, request_for: Requests, tmp_path: Path
+) -> None:
+    """So a server is upgraded without a pause: the schema is dumped, and every row and every change is replicated."""
+    await _embedded(bench)
+    await bench.execute("INSERT INTO memories (content, is_sensitive) VALUES ('a secret', true)")
+    _run(bench.database, "pg_dump", "--schema-only", "--format=custom", f"--file={tmp_path / 'dump'}")
+    _run(bare_database, "pg_restore", str(tmp_path / "dump"))
+    moved = Workbench(bare_database, bench.embedder)
+    async with replicating(bench.database, bare_database, everything=True) as replication:
+        await bench.execute("UPDATE memories SET content = 'edited' WHERE content = 'one'")
+        await bench.execute("UPDATE memories SET is_sensitive = true WHERE content = 'two'")
+        await bench.insert("written meanwhile", " ")
+        await bench.backfill()
+        await replication.catch_up()
+    await migrate(DsnText(bare_database.dsn), request_for())
+    assert (await moved.embedded(), await moved.problems()) == (3, await bench.problems())
+    assert await moved.value("SELECT count(*) FROM memory_embedding_failures") == 1
+    async with bare_database.connection() as connection:
+        facts = await inspect(connection, "memories")
+    assert (facts.schema_differences, facts.rows and facts.rows.pending) == ("", 0)
+
+
+async def test_a_graph_is_disabled_for_a_move_by_logical_replication_and_filled_after_it(
+    bench: Workbench, bare_database: Database, request_for: Requests, tmp_path: Path
+) -> None:
+    """The rules of both servers would append the same changes to one queue, which ends the subscription."""
+    table = await enabled(bench, "Marit restarted nas-01.", "Kestrel Lane floods.")
+    async with bench.database.connection() as connection:
+        await disable(connection, table)
+    _run(bench.database, "pg_dump", "--schema-only", "--format=custom", f"--file={tmp_path / 'dump'}")
+    _run(bare_database, "pg_restore", str(tmp_path / "dump"))
+    async with replicating(bench.database, bare_database, everything=True) as replication:
+        for text in ("Kestrel Lane is flooded.", "Kestrel Lane is dry."):
+            await bench.execute(f"UPDATE memories SET content = '{text}' WHERE id = 2")
+            await replication.catch_up()
+    async with bare_database.connection() as connection:
+        await enable(connection, table)
+        await fill(connection, table)
+        assert await links(connection) == await expected(connection)
+        assert (await graph_state(connection, table)).filled
 
 
 async def test_a_table_that_is_restored_alone_needs_a_decision(
