@@ -119,6 +119,8 @@ class LockNotAvailable(MemoryIndexError):
     `waited` is true if the lock was tried again until the time limit; callers must not try it again.
     """
 
+    exit_code = ExitCode.WAITING
+
     def __init__(self, message: str, remedy: str = "", *, waited: bool = False) -> None:
         super().__init__(message, remedy)
         self.waited = waited

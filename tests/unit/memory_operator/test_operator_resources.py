@@ -18,6 +18,7 @@ from memory_operator.api.embedder import CaConfigMap
 from memory_operator.resources import cnpg, embedder, model_fetch, workers
 from memory_operator.resources.embedder_ca import embedder_ca_config_map
 from memory_operator.resources.network_policies import embedder_policy, fetch_policy, worker_policy
+from memory_recall.errors import LockNotAvailable
 from tests.support.yaml_text import read_yaml
 from tests.unit.memory_operator.conftest import World, deep_update
 
@@ -95,6 +96,16 @@ def test_objects_equal_their_golden_files(world: World, name: str) -> None:
     if os.environ.get("UPDATE_GOLDEN"):
         path.write_text(yaml.safe_dump(plain, sort_keys=False, width=120), encoding="utf-8")
     assert plain == read_yaml(path.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("name", [name for name in BUILDERS if "-job" in name])
+def test_a_job_whose_pod_waited_for_a_lock_in_vain_fails_at_once(world: World, name: str) -> None:
+    """So its reason is reported, and the next Job follows as after any other wait. A pod waits ten minutes for a lock;
+    Kubernetes would replace it six times, and a swap would measure its gate each time before that.
+    """
+    failing = [rule for rule in BUILDERS[name](world)["spec"]["podFailurePolicy"]["rules"] if "onExitCodes" in rule]
+    assert [rule["action"] for rule in failing] == ["FailJob"]
+    assert LockNotAvailable.exit_code in failing[0]["onExitCodes"]["values"]
 
 
 def pod_spec(manifest: Any) -> Any:
