@@ -22,7 +22,13 @@ from memory_recall.contrib.curation.judging import (
     question_about,
 )
 from memory_recall.embedding.bounded_answer import BeforeSending
-from memory_recall.errors import EmbedderBroken, EmbedderRejected, EmbedderUnauthorized, EmbedderUnavailable
+from memory_recall.errors import (
+    DatabaseUnreachable,
+    EmbedderBroken,
+    EmbedderRejected,
+    EmbedderUnauthorized,
+    EmbedderUnavailable,
+)
 from memory_recall.retrying import Backoff
 
 SAYS_YES, SAYS_NO = {YES: 0.9, NO: 0.1}, {YES: 0.1, NO: 0.9}
@@ -217,6 +223,29 @@ async def test_a_pair_is_looked_up_again_before_it_is_sent_again() -> None:
 
     assert (await judged(model, scored(1, 2, 0.9), lookup=lookup)).judgements == []
     assert model.asked == ["note 2"]
+
+
+@pytest.mark.parametrize("slow", [1, 1_000], ids=["for a moment", "for good"])
+async def test_a_model_waits_no_longer_than_its_limit_for_a_slow_database_to_look_a_pair_up(
+    monkeypatch: pytest.MonkeyPatch, slow: int
+) -> None:
+    """And nothing of the pair is sent by then; the error names the database, not the model."""
+    monkeypatch.setattr(judging, "_CONFIRM_SECONDS", 0.01)
+    model, lookups = Model(lambda _newer: SAYS_YES), []
+
+    async def lookup(pairs: Sequence[Pair]) -> set[tuple[int, int]]:
+        lookups.append(pairs)
+        if len(lookups) <= slow:
+            await asyncio.sleep(60)
+        return {one.ids for one in pairs}
+
+    async with asyncio.timeout(10):
+        if slow == 1:
+            assert (await judged(model, scored(1, 2, 0.9), lookup=lookup)).judged == 1
+            return
+        with pytest.raises(DatabaseUnreachable, match="took longer"):
+            await judged(model, scored(1, 2, 0.9), lookup=lookup)
+    assert (len(lookups), model.asked) == (3, [])
 
 
 @pytest.mark.parametrize("retry_after", [None, 0.001, 1e9])

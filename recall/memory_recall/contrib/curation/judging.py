@@ -27,7 +27,13 @@ from typing import Protocol
 from memory_recall.contrib.curation.decisions import Decider, Judgement, choose
 from memory_recall.contrib.curation.features import Frequencies, Pair
 from memory_recall.embedding.bounded_answer import BeforeSending
-from memory_recall.errors import EmbedderBroken, EmbedderRejected, EmbedderUnavailable, first_of
+from memory_recall.errors import (
+    DatabaseUnreachable,
+    EmbedderBroken,
+    EmbedderRejected,
+    EmbedderUnavailable,
+    first_of,
+)
 from memory_recall.retrying import Backoff, retry
 from memory_recall.schema.columns.keys import MemoryId
 
@@ -60,6 +66,7 @@ _LEAST_MASS = 0.5  # of Yes and No together; with less the answer is another one
 _FLOOR = 0.005  # added to the probability of each, so that no answer is surer than 200 to 1
 _ENOUGH = 24  # answers that tell how far the model leans to one side
 _REFUSALS = 4  # in a row, after which the model is asked no more
+_CONFIRM_SECONDS = 2.0  # for which a connection to the model may be idle while the database is asked
 _ATTEMPTS = 3
 _BACKOFF = Backoff(first=2.0, longest=5.0, jitter=0.5)
 _LONGEST_WAIT = 30.0  # seconds before a request is repeated, however long a server would have it wait
@@ -115,9 +122,11 @@ async def judge_by_model(
     """Return what is proposed for the pairs if the model is asked about the `most` best ones of at least `LEAST_SCORE`.
 
     `scores` are those of the pairs by the rules; `frequencies` and `threshold` are as in `choose`. `progress` is called
-    with the numbers of pairs that are done and that are to be asked about. A model that does not answer is asked again.
+    with the numbers of pairs that are done and that are to be asked about. A model that does not answer is asked again,
+    and so is a database that takes longer than two seconds to look a pair up; each of them three times at most.
 
     Raises:
+        DatabaseUnreachable: the database took too long to look a pair up, or the connection to it was lost.
         EmbedderUnauthorized: the API key is refused.
         EmbedderRejected: the requests are refused, several in a row or all of them.
         EmbedderUnavailable: the model cannot be reached.
@@ -242,7 +251,12 @@ class _Questions:
         """Ask the model about a pair, unless a memory of it has changed since it was read, or has become sensitive."""
 
         async def require_unchanged() -> None:
-            if not await self._lookup([pair]):
+            try:
+                async with asyncio.timeout(_CONFIRM_SECONDS):
+                    unchanged = await self._lookup([pair])
+            except TimeoutError:
+                raise _too_slow() from None
+            if not unchanged:
                 raise _ChangedError
 
         try:
@@ -260,7 +274,17 @@ class _Questions:
             self.answers[pair.ids] = answer
 
 
+def _too_slow() -> DatabaseUnreachable:
+    return DatabaseUnreachable(
+        f"The database took longer than {_CONFIRM_SECONDS:.0f} s to say whether two memories may still be sent to the "
+        "language model, so they were not sent.",
+        "Look in pg_stat_activity for what its statements wait for, and start it again.",
+    )
+
+
 def _delay(error: BaseException) -> bool | float:
+    if isinstance(error, DatabaseUnreachable):
+        return True
     if not isinstance(error, EmbedderUnavailable):
         return False
     return True if error.retry_after is None else min(error.retry_after, _LONGEST_WAIT)
