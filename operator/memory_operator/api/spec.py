@@ -374,14 +374,22 @@ def mapping_in(manifest: Mapping[str, Any], *path: str) -> Mapping[str, Any]:
     return found if isinstance(found, Mapping) else {}
 
 
+def text_in(manifest: Mapping[str, Any], *path: str) -> str | None:
+    """Return the text at this path of a manifest, or None if there is none, or anything else."""
+    found = mapping_in(manifest, *path[:-1]).get(path[-1])
+    return found if isinstance(found, str) else None
+
+
 class InvalidSpecError(Exception):
     """The object is no valid MemoryIndex; the message names the invalid fields, never their values."""
 
 
 def parse(manifest: Manifest) -> MemoryIndex:
-    """Parse a MemoryIndex manifest; raise InvalidSpecError with the names of the invalid fields."""
-    metadata, status = manifest["metadata"], manifest.get("status") or {}
-    database = mapping_in(status, "database")
+    """Parse a MemoryIndex manifest; raise InvalidSpecError with the names of the invalid fields.
+
+    What is malformed in the status counts as unknown, since it is ours and is written anew.
+    """
+    metadata, status = manifest["metadata"], dict(mapping_in(manifest, "status"))
     annotations = metadata.get("annotations") or {}
     try:
         given = Spec.model_validate(manifest.get("spec") or {})
@@ -398,8 +406,8 @@ def parse(manifest: Manifest) -> MemoryIndex:
         created_at=metadata["creationTimestamp"],
         generation=metadata.get("generation", 0),
         spec=spec,
-        system_identifier=database.get("systemIdentifier", ""),
-        cluster_name=database.get("clusterName"),
+        system_identifier=text_in(status, "database", "systemIdentifier") or "",
+        cluster_name=text_in(status, "database", "clusterName"),
         status=status,
         finalizers=tuple(metadata.get("finalizers") or ()),
         deleted_at=metadata.get("deletionTimestamp"),

@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Self
 
 from memory_operator.api.reasons import Reason
-from memory_operator.api.spec import Manifest, MemoryIndex, mapping_in
+from memory_operator.api.spec import Manifest, MemoryIndex, text_in
 from memory_operator.resources.choices import Choice
 from memory_operator.resources.cnpg import DatabaseObject
 from memory_operator.resources.drift import Admission
@@ -284,7 +284,7 @@ class Peer:
             named_table=index.named_table,
             cluster=index.cluster,
             system_identifier=index.system_identifier,
-            table_schema=mapping_in(index.status, "database").get("tableSchema"),
+            table_schema=text_in(index.status, "database", "tableSchema"),
         )
 
 

@@ -330,6 +330,25 @@ async def test_an_object_that_no_definition_of_ours_allows_is_counted_and_names_
     assert await named_in(watches) == []
 
 
+@pytest.mark.parametrize(
+    "status",
+    [
+        "x", ["x"], {"database": "x"}, {"database": ["x"]}, {"database": {"systemIdentifier": 7}},
+        {"database": {"systemIdentifier": None}}, {"database": {"clusterName": ["x"]}},
+        {"database": {"tableSchema": {"x": 1}}},
+    ],
+)  # fmt: skip
+async def test_an_object_with_a_malformed_status_is_counted_and_names_the_table_of_its_specification(
+    watches: Watches, status: Any
+) -> None:
+    """What its status does not say is unknown, since whoever may write the status of an object may leave it so."""
+    watches.show("MemoryIndex", {**naming("team"), "status": status})
+    assert len(watches.cache.find("MemoryIndex", KEY) or ()) == 1
+    assert watches.cache.uids("MemoryIndex", "team") == {"uid of team/mem"}
+    (peer,) = await Objects(None, watches.cache).naming(("app", "memories"), ())  # type: ignore[arg-type]
+    assert (peer.namespace, peer.system_identifier, peer.table_schema) == ("team", "", None)
+
+
 @pytest.mark.promise("operator-shared-fairly")
 async def test_an_object_that_was_not_kept_counts_no_more_once_it_is_gone(watches: Watches) -> None:
     """Its deletion may be shown by the watch, or found by comparison alone."""
