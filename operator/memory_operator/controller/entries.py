@@ -19,7 +19,7 @@ from memory_operator.resources.worker_pods import called_embedder
 
 REFERRING = ("MemoryIndex", "Deployment")  # the kinds of objects that tell whose embedder is used
 CHILDREN = ("Deployment", "Service", "NetworkPolicy", "PodDisruptionBudget", "PersistentVolumeClaim", "ConfigMap")
-PEER_BYTES = 1024  # that a Peer takes of the memory, with the longest usual names
+PEER_BYTES = 2304  # that a Peer takes of the memory at most: with the longest names that the definition allows
 Owner = tuple[str, str]  # the namespace, and the name of the MemoryIndex, or what stands for it
 
 # By kind, the fields that are kept beside apiVersion, kind and parts of the metadata.

@@ -1,7 +1,9 @@
 """The cache of watched objects: how fresh its answers are, and that a settled object reads one Secret and no more."""
 
 import asyncio
+import gc
 import json
+import tracemalloc
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -21,9 +23,10 @@ from memory_operator.controller.cache import (
     ObjectCache,
 )
 from memory_operator.controller.controller import Controller
-from memory_operator.controller.entries import PEER_BYTES
+from memory_operator.controller.entries import PEER_BYTES, peer_of
 from memory_operator.controller.objects import Objects
 from memory_operator.controller.observe import Observer
+from memory_operator.reconcile.facts import Peer
 from memory_operator.resources.model_fetch import DIRECT
 from tests.unit.memory_operator.conftest import CLAIM, EMPTY, FULL, IDENTITY, World
 from tests.unit.memory_operator.test_operator_controller import KEY, Bench, bench
@@ -282,6 +285,34 @@ async def test_nobody_waits_for_the_objects_of_a_namespace_that_has_too_many(
     assert watches.cache.find("MemoryIndex", ("large", "m0")) is None
     assert await named_in(watches) == ["large"] * 30 + ["team"]
     assert held(watches) < 50_000 + 31 * PEER_BYTES, "of most objects, only what they say about their table is kept"
+
+
+def longest_names(number: int) -> str:
+    """The JSON of a MemoryIndex whose names are as long as the definition allows; none is that of another object."""
+    name, text = f"{number:063}", f"{number:063}".replace("0", "\N{OLD ITALIC LETTER A}")
+    cluster = {"name": name.zfill(253), "namespace": name}
+    manifest = World().manifest(database={"table": f"{text}.{text}", "name": name, "cluster": cluster})
+    manifest["metadata"] |= {"namespace": name, "name": name.zfill(253), "uid": name[:36]}
+    manifest["status"]["database"] = {"systemIdentifier": text[:32], "tableSchema": text}
+    return json.dumps(manifest)
+
+
+@pytest.mark.promise("operator-shared-fairly")
+def test_what_an_object_says_about_its_table_takes_no_more_memory_than_it_counts_for() -> None:
+    """Else the limits would let in more than the operator has memory for."""
+    texts = [longest_names(number) for number in range(200)]
+    kept: list[Peer | None] = [peer_of(json.loads(texts[0]))] * len(texts)
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        for number, text in enumerate(texts):
+            kept[number] = peer_of(json.loads(text))
+        gc.collect()
+        after, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert None not in kept
+    assert PEER_BYTES / 2 < (after - before) / len(texts) <= PEER_BYTES
 
 
 @pytest.mark.promise("operator-shared-fairly")
