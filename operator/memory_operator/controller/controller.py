@@ -115,6 +115,8 @@ class Controller:
             _log.warning("reconcile failed", namespace=namespace, name=name, retry_seconds=retry, **log_fields(error))
             if manifest and history.failure_lasts(self.clock()):
                 await self._reporter.report_failure(manifest, error)
+        finally:
+            history.writes.forget_live()
         self.metrics.reconcile_seconds.observe(self.timer() - began)
         if requeue_after is not None:
             self.queue.schedule(key, requeue_after, urgent=requeue_after == 0)

@@ -19,6 +19,7 @@ FIRST_BACKOFF_SECONDS = 1.0
 LONGEST_BACKOFF_SECONDS = 30.0
 FAILURES_TO_REPORT = 3
 FAILING_TO_REPORT = timedelta(seconds=30)
+MOST_RECOMMENDATIONS = 200
 
 
 class RateTracker:
@@ -70,7 +71,11 @@ class IdleTracker:
 
 @dataclass
 class ObjectHistory:
-    """The measurements and failures of one MemoryIndex that are kept between reconciles."""
+    """The measurements and failures of one MemoryIndex that are kept between reconciles.
+
+    It holds no objects, so it takes some 10 KiB, and 40 KiB where many recommendations are kept. That counts towards no
+    limit of the cache, and is freed by the reconcile that finds the object gone.
+    """
 
     random: Callable[[], float] = SystemRandom().random
     rate: RateTracker = field(default_factory=RateTracker)
@@ -106,8 +111,12 @@ class ObjectHistory:
     def record_recommendation(self, recommendation: Recommendation, *, keep_seconds: float) -> None:
         """Add a recommended number of replicas, and forget recommendations that are older than `keep_seconds`.
 
-        The latest of the older recommendations is kept, because it still applied at the beginning of this period.
+        The latest of the older recommendations is kept, because it still applied at the beginning of this period. Of
+        those within a 200th of the period, the highest is kept, so that no more than some 200 are.
         """
+        apart = timedelta(seconds=keep_seconds / MOST_RECOMMENDATIONS)
+        if self.recommendations and recommendation.at - self.recommendations[-1].at < apart:
+            recommendation = max(self.recommendations.pop(), recommendation, key=lambda one: one.replicas)
         self.recommendations.append(recommendation)
         since = recommendation.at - timedelta(seconds=keep_seconds)
         while len(self.recommendations) > 1 and self.recommendations[1].at <= since:

@@ -126,6 +126,10 @@ class Writes:
         self._admissions = {key: one for key, one in self._admissions.items() if one.uid == uids.get(key)}
         return replace(observed, admissions=dict(self._admissions))
 
+    def forget_live(self) -> None:
+        """Free the objects that were observed last, which take many times the memory of all that is kept here."""
+        self._live = {}
+
     def doubtful(self, observed: Observed, wanted: Iterable[Manifest]) -> list[Manifest]:
         """Return those of the wanted objects of which only the API server can tell whether they have to be applied."""
         keyed = [((one["kind"], one["metadata"]["name"]), one) for one in wanted]

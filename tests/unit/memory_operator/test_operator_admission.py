@@ -359,6 +359,25 @@ async def test_a_job_whose_pods_admission_gives_a_secret_goes_on(bench: Bench, c
     assert bench.api.writes.count("Job") == 1
 
 
+@pytest.mark.parametrize("fails", [False, True])
+async def test_of_the_objects_that_a_reconcile_reads_none_is_kept_until_the_next(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+    """Whoever may create objects in a namespace decides how large they are."""
+
+    def failing(_writes: Writes, _observed: Observed, _wanted: object) -> list[Manifest]:
+        raise RuntimeError
+
+    bench.database = READY
+    await bench.reconcile(3)
+    if fails:
+        monkeypatch.setattr(Writes, "doubtful", failing)
+        await bench.reconcile()
+    history: ObjectHistory = bench.controller._histories[KEY]
+    assert (history.failures > 0) is fails
+    assert not history.writes._live
+
+
 async def test_what_is_remembered_of_objects_that_are_gone_is_forgotten(bench: Bench) -> None:
     bench.database = READY
     bench.api.admit = serving(MUTATIONS["processors"][0])

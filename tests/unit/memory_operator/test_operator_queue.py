@@ -189,6 +189,17 @@ def test_recommendations_are_kept_for_the_window_and_one_before_it() -> None:
     assert [int((r.at - start).total_seconds()) for r in memory.recommendations] == [60, 70, 80, 90]
 
 
+def test_of_recommendations_over_a_long_delay_a_limited_number_is_kept_and_the_highest_among_them() -> None:
+    """An author may choose a day, in which there are tens of thousands."""
+    memory, start, day = ObjectHistory(), datetime(2026, 1, 1, tzinfo=UTC), 86_400
+    for second in range(0, 2 * day, 10):
+        replicas = 9 if second == 3 * day // 2 else second % 3
+        memory.record_recommendation(Recommendation(start + timedelta(seconds=second), replicas), keep_seconds=day)
+    assert len(memory.recommendations) <= 203
+    assert memory.recommendations[0].at <= start + timedelta(seconds=day), "the whole delay is covered"
+    assert max(memory.recommendations, key=lambda one: one.replicas).replicas == 9
+
+
 def body(name: str = "a", generation: int = 1, cluster: str | None = "pg", **metadata: Any) -> dict[str, Any]:
     reference = {"cluster": {"name": cluster, "namespace": "dbaas"}} if cluster else {}
     return {
