@@ -19,7 +19,7 @@ from memory_embedder.engine.memory_estimate import MemoryNeed, estimate_memory, 
 from memory_embedder.engine.native_batch import NativeBatch
 from memory_embedder.engine.native_log import NativeLog, native_log
 from memory_embedder.engine.profile_check import check_profile, check_special_tokens
-from memory_embedder.engine.protocol import EncodedText, EngineFacts, EngineOptions, PairEncoder, TokenIds, Vectors
+from memory_embedder.engine.protocol import EncodedText, EngineFacts, EngineOptions, PairTokenizer, TokenIds, Vectors
 from memory_embedder.engine.tokenizer import Tokenizer, missing_special_token
 from memory_embedder.engine.vectors import cut_vectors, finite_scores, unit_vectors, unusable_rows
 from memory_embedder.errors import EmbedderError, ErrorKind, configuration_error
@@ -115,9 +115,9 @@ class LlamaEngine:
         """Tokenise a text; a text longer than the model's window loses its end but keeps the final special token."""
         return self._tokenizer.encode(text)
 
-    def pair_encoder(self, query: str) -> PairEncoder:
+    def pair_tokenizer(self, query: str) -> PairTokenizer:
         """Return what tokenises the pairs of a query and each of some texts for a reranker."""
-        return self._tokenizer.pair_encoder(query)
+        return self._tokenizer.pair_tokenizer(query)
 
     def computer(self, threads: int) -> "LlamaComputer":
         """Make a llama.cpp context of the model that computes with `threads` threads."""

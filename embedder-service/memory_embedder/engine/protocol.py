@@ -12,7 +12,7 @@ from memory_embedder.models.profiles import ModelProfile, Pooling
 
 TokenIds = npt.NDArray[np.int32]
 Vectors = npt.NDArray[np.float32]
-PairEncoder = Callable[[Sequence[str]], list["EncodedText"]]
+PairTokenizer = Callable[[Sequence[str]], list["EncodedText"]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +120,8 @@ class Engine(Protocol):
         """
         ...
 
-    def pair_encoder(self, query: str) -> PairEncoder:
-        """Return what tokenises the pairs of a query and each of some texts for a reranker; one thread at a time.
+    def pair_tokenizer(self, query: str) -> PairTokenizer:
+        """Return a function that tokenises the query together with each text, for a reranker; one thread at a time.
 
         The query is tokenised by the first call alone. Of a pair that is longer than the model's window, the query
         keeps half of the window and the text gets the rest.

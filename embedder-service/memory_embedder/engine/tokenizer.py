@@ -9,7 +9,7 @@ import numpy as np
 from llama_cpp import llama_cpp as native
 
 from memory_embedder.engine.normalizing import normalize, normalizing_rules
-from memory_embedder.engine.protocol import EncodedText, PairEncoder, TokenIds
+from memory_embedder.engine.protocol import EncodedText, PairTokenizer, TokenIds
 from memory_embedder.errors import EmbedderError, ErrorKind
 
 _CHARACTERS_PER_TOKEN = 24  # of the prefix that is tokenised first
@@ -61,11 +61,12 @@ class Tokenizer:
         """Tokenise a text; a text longer than the model's window loses its end but keeps the final special token."""
         return self._encode(text, self._max_tokens)
 
-    def pair_encoder(self, query: str) -> PairEncoder:
-        """Return what tokenises the pairs of a query and each text, as cross-encoders of the BERT family are trained.
+    def pair_tokenizer(self, query: str) -> PairTokenizer:
+        """Return a function that tokenises the query together with each text, into the inputs of a cross-encoder.
 
-        These are `[CLS] query [SEP] text [SEP]`, and `<s> query </s></s> text </s>` for RoBERTa. The query may take
-        half of the window; the text gets the rest. The first call tokenises the query.
+        As in the training of cross-encoders of the BERT family, these are `[CLS] query [SEP] text [SEP]`, and
+        `<s> query </s></s> text </s>` for RoBERTa. The query may take half of the window; the text gets the rest. The
+        first call tokenises the query.
         """
         first = cache(lambda: self._encode(query, self._max_tokens // 2))
 

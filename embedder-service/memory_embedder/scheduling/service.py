@@ -276,7 +276,7 @@ class EmbeddingService:
         if engine is None:
             raise no_reranker()
         with self.tracing.step("tokenise"):
-            encoded = await self._tokenizers.encode(list(texts), engine.pair_encoder(query), query=query)
+            encoded = await self._tokenizers.encode(list(texts), engine.pair_tokenizer(query), query=query)
         truncated = [index for index, pair in enumerate(encoded) if pair.truncated]
         if truncated and not truncate:
             raise too_long(f"The query with text {truncated[0]}", engine.facts.max_tokens, "query")

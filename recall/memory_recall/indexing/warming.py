@@ -46,13 +46,14 @@ class CacheSettings:
 class Relation:
     """An index or a table by its OID, the number of its blocks, and what it is.
 
-    `of_vectors` says that it is an index of vectors, `beside_rows` that it holds what is stored beside the rows.
+    `of_vectors` says that it is an index of vectors, `is_toast` that it is a TOAST table, where Postgres stores long
+    values, or the index of one.
     """
 
     oid: int
     blocks: int
     of_vectors: bool = False
-    beside_rows: bool = False
+    is_toast: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,14 +104,14 @@ def portions(relations: Sequence[Relation], settings: CacheSettings, *, blocks: 
     """Return what is read, in this order, in portions of at most `blocks` blocks.
 
     The relations are read in the order given, until what memory can be assumed is full; of the one that does not fit,
-    the beginning is read. What is stored beside the rows is left out where nobody has said how much memory there is:
-    if there is less than Postgres assumes, it would push out what was read before.
+    the beginning is read. TOAST tables are left out where nobody has said how much memory there is: if there is less
+    than Postgres assumes, they would push out what was read before.
     """
     left = int(settings.effective_cache_size * _SHARE_OF_CACHE) // settings.block_size
     buffers = int(settings.shared_buffers * _SHARE_OF_BUFFERS) // settings.block_size
     chosen: list[Portion] = []
     for one in relations:
-        if one.beside_rows and not settings.cache_size_is_set:
+        if one.is_toast and not settings.cache_size_is_set:
             continue
         wanted = min(one.blocks, left)
         left -= wanted

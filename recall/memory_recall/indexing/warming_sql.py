@@ -73,26 +73,26 @@ async def searched_relations(connection: Connection, table: MemoryTable) -> list
     """Return the indexes and tables that recalls read, beginning with those that slow a cold recall down most.
 
     These are the vector index, the index of words, and the table; of partitions, those come first whose index was
-    searched most. Last is what Postgres stores beside the rows, long texts and vectors, where the role may read it: a
-    recall reads little of it, and it is as large as the rest.
+    searched most. Last come the TOAST tables, which hold long texts and vectors, where the role may read them: a recall
+    reads little of them, and they are as large as the rest.
     """
     (search,) = table.names.of("search_vector") or (None,)
     statement = f"""
         WITH vectors AS (SELECT oid FROM ({find_statement(table)}) index),
         parts AS (SELECT to_regclass($1)::oid AS oid
                   UNION ALL SELECT inhrelid FROM pg_inherits WHERE inhparent = to_regclass($1)::oid),
-        beside AS (SELECT i.indexrelid, i.indrelid FROM parts JOIN pg_class c ON c.oid = parts.oid
-                     JOIN pg_index i ON i.indrelid = c.reltoastrelid
-                    WHERE i.indisvalid AND pg_relation_size(i.indrelid) > 0
-                      AND has_table_privilege(i.indrelid, 'SELECT')),
+        toast AS (SELECT i.indexrelid, i.indrelid FROM parts JOIN pg_class c ON c.oid = parts.oid
+                    JOIN pg_index i ON i.indrelid = c.reltoastrelid
+                   WHERE i.indisvalid AND pg_relation_size(i.indrelid) > 0
+                     AND has_table_privilege(i.indrelid, 'SELECT')),
         searched (place, oid) AS (
           SELECT 1, oid FROM vectors
           UNION ALL SELECT 1, inhrelid FROM pg_inherits WHERE inhparent = (SELECT oid FROM vectors)
           UNION ALL SELECT 2, words.indexrelid FROM ({_WORDS}) words
           UNION ALL SELECT 3, oid FROM parts
-          UNION ALL SELECT 4, beside.indexrelid FROM beside
-          UNION ALL SELECT 5, beside.indrelid FROM beside)
-        SELECT c.oid, s.place = 1 AS of_vectors, s.place > 3 AS beside_rows,
+          UNION ALL SELECT 4, toast.indexrelid FROM toast
+          UNION ALL SELECT 5, toast.indrelid FROM toast)
+        SELECT c.oid, s.place = 1 AS of_vectors, s.place > 3 AS is_toast,
                pg_relation_size(c.oid) / current_setting('block_size')::int AS blocks
           FROM searched s JOIN pg_class c ON c.oid = s.oid WHERE c.relkind IN ('i', 'r', 't')
          ORDER BY s.place, pg_stat_get_numscans(c.oid) DESC, c.oid

@@ -45,7 +45,7 @@ def options(path: Path, profile: ModelProfile = PROFILE) -> EngineOptions:
 def test_a_pairs_tokens_and_score_are_those_of_a_plain_forward_pass(
     reranker: LlamaEngine, cross_encoder: CrossEncoder, query: str, text: str
 ) -> None:
-    (pair,) = reranker.pair_encoder(query)([text])
+    (pair,) = reranker.pair_tokenizer(query)([text])
     assert pair.tokens.tolist() == cross_encoder.tokens(query, text)
     assert pair.truncated == (query != QUERY or text == TEXTS["beyond the window"])
     computer = reranker.computer(1)
@@ -60,7 +60,7 @@ def test_the_scores_of_a_batch_are_those_of_its_pairs_alone_and_differ(
 ) -> None:
     texts = [TEXTS[name] for name in ("a sentence", "a word", "special tokens", "other scripts")]
     computer = reranker.computer(1)
-    scores = computer.embed([pair.tokens for pair in reranker.pair_encoder(QUERY)(texts)])[:, 0]
+    scores = computer.embed([pair.tokens for pair in reranker.pair_tokenizer(QUERY)(texts)])[:, 0]
     computer.close()
     assert scores == pytest.approx([cross_encoder.score(QUERY, text) for text in texts], abs=2e-3)
     assert np.ptp(scores) > 0.1
@@ -78,12 +78,12 @@ def test_a_query_is_tokenised_once_for_all_parts_of_a_request(
         return tokenize(text)
 
     monkeypatch.setattr(reranker._tokenizer, "_tokenize", observed)
-    encode = reranker.pair_encoder(QUERY)
+    encode = reranker.pair_tokenizer(QUERY)
     assert read == []
     parts = [*encode(["a", "b"]), *encode(["c"])]
     assert read == [QUERY, "a", "b", "c"]
     assert [part.tokens.tolist() for part in parts] == [
-        pair.tokens.tolist() for pair in reranker.pair_encoder(QUERY)(["a", "b", "c"])
+        pair.tokens.tolist() for pair in reranker.pair_tokenizer(QUERY)(["a", "b", "c"])
     ]
 
 

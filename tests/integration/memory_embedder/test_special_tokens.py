@@ -87,7 +87,7 @@ def test_a_text_beyond_the_window_loses_its_end_alone_where_no_special_token_end
 def test_a_pair_of_xlm_robertas_has_two_separators_whatever_the_file_says_of_them(tmp_path: Path) -> None:
     engine = load(write_unigram(tmp_path, Pooling.CLS, {}), Pooling.CLS)
     first, end = (int(engine.encode("mem").tokens[place]) for place in (0, -1))
-    (pair,) = engine.pair_encoder("mem")(["m"])
+    (pair,) = engine.pair_tokenizer("mem")(["m"])
     assert (first, end) == (0, 2)
     assert pair.tokens.tolist() == [*engine.encode("mem").tokens, end, *engine.encode("m").tokens[1:]]
     engine.close()

@@ -15,7 +15,7 @@ import httpx
 import numpy as np
 import pytest
 
-from memory_embedder.engine.protocol import EncodedText, EngineFacts, EngineOptions, PairEncoder, TokenIds, Vectors
+from memory_embedder.engine.protocol import EncodedText, EngineFacts, EngineOptions, PairTokenizer, TokenIds, Vectors
 from memory_embedder.errors import EmbedderError, ErrorKind
 from memory_embedder.http.app import build_app, build_probe_app
 from memory_embedder.models.profiles import DEFAULT_MODEL, Pooling
@@ -80,7 +80,7 @@ class FakeEngine:
         tokens = np.array([CLS, *words[: limit - 2], SEP], dtype=np.int32)
         return EncodedText(tokens, truncated=len(words) > limit - 2)
 
-    def pair_encoder(self, query: str) -> PairEncoder:
+    def pair_tokenizer(self, query: str) -> PairTokenizer:
         return lambda texts: [self.encode(f"{query} {text}") for text in texts]
 
     def computer(self, threads: int) -> FakeComputer:

@@ -51,7 +51,7 @@ def test_what_is_beside_the_rows_is_read_only_where_somebody_has_said_how_much_m
 ) -> None:
     """Postgres assumes 4 GB, of which a container may have a quarter."""
     settings = replace(ROOMY, cache_size_is_set=is_set)
-    found = portions([Relation(7, 10), Relation(8, 10, beside_rows=True)], settings, blocks=1000)
+    found = portions([Relation(7, 10), Relation(8, 10, is_toast=True)], settings, blocks=1000)
     assert [one.oid for one in found] == read
 
 
