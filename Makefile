@@ -185,7 +185,7 @@ e2e-client: setup host  ## The first user's API with our patch, on a cluster, wh
 	$(PY) -m tests.client $(CLIENT)
 
 .PHONY: e2e-embedders
-e2e-embedders: setup host second-model  ## Servers of other makes embed for an index on a cluster (llama-server is compiled once); one line of JSON
+e2e-embedders: setup host second-model  ## Third-party servers embed for an index on a cluster (llama-server is compiled once); one line of JSON
 	$(PY) -m tests.embedders
 
 .PHONY: e2e-clients

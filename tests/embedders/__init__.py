@@ -1,1 +1,1 @@
-"""`make e2e-embedders`: servers of other makes embed for an index on a cluster."""
+"""`make e2e-embedders`: third-party servers embed for an index on a cluster."""

@@ -1,4 +1,4 @@
-"""`python -m tests.embedders`: servers of other makes embed for an index on a cluster; the last line is JSON."""
+"""`python -m tests.embedders`: third-party servers embed for an index on a cluster; the last line is JSON."""
 
 import json
 import tempfile

@@ -1,4 +1,4 @@
-"""Builds the image that holds the servers of other makes, with two models that have vectors of the same length."""
+"""Builds the image that holds the third-party servers, with two models that have vectors of the same length."""
 
 import os
 import tempfile

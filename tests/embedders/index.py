@@ -1,4 +1,4 @@
-"""An index whose texts a server of another make embeds: what has to be true of it."""
+"""An index whose texts a third-party server embeds: what has to be true of it."""
 
 import json
 from dataclasses import dataclass, field

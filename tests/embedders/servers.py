@@ -1,4 +1,4 @@
-"""The servers of other makes, as Kubernetes objects in one namespace, and how an index names each."""
+"""The third-party servers, as Kubernetes objects in one namespace, and how an index names each."""
 
 from dataclasses import dataclass
 from typing import Any

@@ -91,7 +91,7 @@ class EmbedderProbe:
     ) -> ReportedModel | Problem:
         """Return the specified model as the external embedder describes it, or the problem that prevents its use.
 
-        An embedder of another make in the cluster embeds a word of ours, since its list of models has no dimensions.
+        A third-party embedder in the cluster embeds a word of ours, since its list of models has no dimensions.
         With the API of a hosted provider, nothing is asked: it lists no models, and a word costs money. No request is
         sent either if the embedder may not be called or may not be given the API key. `certificates` are those of an
         authority that verifies the embedder beside the public ones; empty if there is none. `consented` are the hosts

@@ -79,7 +79,7 @@ def own_digest(index: MemoryIndex) -> str | None:
 
 
 def recorded_url(index: MemoryIndex) -> str | None:
-    """Return the URL that workers record for the specified embedder; None for an embedder of another make."""
+    """Return the URL that workers record for the specified embedder; None for a third-party embedder."""
     return embedder_url(index) if embedder_options(index).api is EmbedderApi.MEMORY_INDEX else None
 
 

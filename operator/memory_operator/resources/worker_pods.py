@@ -205,7 +205,7 @@ def _options_of(values: Mapping[str, str]) -> EmbedderOptions:
 
 
 def _option_settings(options: EmbedderOptions) -> Manifest:
-    """Return the environment variables with the options of an embedder of another make; none for ours."""
+    """Return the environment variables with the options of a third-party embedder; none for ours."""
     if options.api is EmbedderApi.MEMORY_INDEX:
         return {}
     found = {variable: getattr(options, field) for field, variable in _OPTIONS.items()}

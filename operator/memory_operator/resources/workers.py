@@ -229,7 +229,7 @@ def _next_key(index: MemoryIndex, served_by: ConfiguredEmbedder | None) -> list[
 
 
 def _asked_options(index: MemoryIndex) -> list[str]:
-    """Return the command options with an embedder's API, model and prefixes there, if it is of another make."""
+    """Return the command options with an embedder's API, model and prefixes there, if it is a third-party one."""
     options = embedder_options(index)
     if options.api is EmbedderApi.MEMORY_INDEX:
         return []

@@ -125,7 +125,7 @@ class QueryExpansion(WrappingRecall):
                     query.text[:_MOST_CHARACTERS],
                     most_tokens=_TOKENS_PER_PHRASE * self._phrases,
                 )
-        except Exception as error:  # noqa: BLE001  (a recall never fails because a language model of any make did)
+        except Exception as error:  # noqa: BLE001  (a recall never fails because a language model of any vendor did)
             if not isinstance(error, EmbedderBroken):
                 self._paused_until = time.monotonic() + _PAUSE_SECONDS
             return next((reason for kind, reason in _REASONS if isinstance(error, kind)), Expansion.FAILED)

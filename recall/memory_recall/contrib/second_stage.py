@@ -125,7 +125,7 @@ class SecondStage(WrappingRecall):
             async with asyncio.timeout(min(self._budget, seconds_left)):
                 scores = list(await self._reranker.rerank(query.text[:_MOST_CHARACTERS], texts))
             return reordered(memories, places, scores), Reranking.DONE
-        except Exception as error:  # noqa: BLE001  (a recall never fails because a reranker of any make did)
+        except Exception as error:  # noqa: BLE001  (a recall never fails because a reranker of any vendor did)
             if seconds_left >= self._budget or not isinstance(error, TimeoutError):
                 self._paused_until = time.monotonic() + _PAUSE_SECONDS
             return fused, next((reason for kind, reason in _REASONS if isinstance(error, kind)), Reranking.FAILED)

@@ -100,7 +100,7 @@ class EmbedderOptions:
     def request(
         self, model: str | None, texts: Sequence[str], input_type: InputType, dimensions: int | None = None
     ) -> tuple[str, dict[str, Any]]:
-        """Return the path and the JSON body of a request for the vectors of texts, with the API of another make.
+        """Return the path and the JSON body of a request for the vectors of texts, with the API of a third party.
 
         `dimensions` is sent where an API lets the client choose among the lengths of a model's vectors. OpenAI's API is
         asked for no encoding, since some gateways refuse to be asked.

@@ -1,4 +1,4 @@
-"""The HTTP client of embedders of other makes, be it a server in the cluster or a hosted provider.
+"""The HTTP client of third-party embedders, be it a server in the cluster or a hosted provider.
 
 A request holds the texts, the model's name and whatever the API demands; nothing else of a memory. A list of texts is
 divided into requests of a size that servers take; a smaller size is used from then on if a server says that it was too

@@ -2,7 +2,7 @@
 
 Every recall statement returns the name and the address of the active model. If the dense leg was refused because
 another model has become active, or if the embedding service failed, the client switches to this address, and the recall
-tries once more. To an embedder of another make it switches only if the application has given it a client of that
+tries once more. To a third-party embedder it switches only if the application has given it a client of that
 embedder: an address in the database must never send queries out of the cluster.
 """
 

@@ -1,4 +1,4 @@
-"""Builds the requests of embedders of other makes and reads their answers, without sending anything.
+"""Builds the requests of third-party embedders and reads their answers, without sending anything.
 
 An answer is turned into the form of OpenAI's, whose vectors are then checked as those of our own service are:
 their number, order and length, that each number is finite in half precision, and that none is zero throughout. Not all
@@ -50,7 +50,7 @@ _KINDS: dict[int, type[RefusedRequestError]] = {_TOO_LARGE: TooManyTextsError, _
 
 @dataclass(frozen=True, slots=True)
 class OtherWire(WireFormat):
-    """The wire format of an embedder of another make, whose options name its API."""
+    """The wire format of a third-party embedder, whose options name its API."""
 
     options: EmbedderOptions
 

@@ -1,6 +1,6 @@
 """The embedders that a process uses: the configured embedder, and those whose addresses the database names.
 
-The configured embedder is our own service or one of another make. During a model swap a worker needs the embedders of
+The configured embedder is our own service or a third-party one. During a model swap a worker needs the embedders of
 both models. After the swap it continues with the embedder of the new active model, without a restart, if that is a
 memory-embedder beside the configured one. Whoever can write to the database can have texts sent nowhere else: the
 addresses, keys and consent of all others come from the settings alone.
@@ -155,7 +155,7 @@ class EmbedderDirectory:
     def recorded_url(self) -> str | None:
         """The URL that the database records for the configured embedder; None unless it is a memory-embedder.
 
-        Whoever follows an address of the database asks a memory-embedder there. An embedder of another make might take
+        Whoever follows an address of the database asks a memory-embedder there. A third-party embedder might take
         such a request for one of its own, put no prefixes before the texts, or send them out of the cluster.
         """
         return self.url if self._api is EmbedderApi.MEMORY_INDEX else None

@@ -1,7 +1,7 @@
 """Tells by stored vectors whether an embedder serves the model that made them, where its digest cannot tell.
 
 The digest of a file and a canary cannot be compared with one another. So it is when rows were embedded by a
-memory-embedder, and a server of another make serves a model of that name now, or the other way round. A few rows are
+memory-embedder, and a third-party server serves a model of that name now, or the other way round. A few rows are
 then embedded once more, and their vectors compared with those that are stored.
 """
 

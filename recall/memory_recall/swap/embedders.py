@@ -1,4 +1,4 @@
-"""Opens the embedders of both models of a swap; each is our own or of another make."""
+"""Opens the embedders of both models of a swap; each is our own or a third-party one."""
 
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager

@@ -58,8 +58,8 @@ async def fill_standby(
     """Whenever a swap is open, embed the rows that have no vector in the standby column. Return once `stop` is set.
 
     Raises:
-        ModelMismatch, DimensionMismatch: the next model's embedder serves another model, or is of another make than the
-            one that the swap was started with.
+        ModelMismatch, DimensionMismatch: the next model's embedder serves another model, or identifies its model in
+            another way than the embedder that the swap was started with.
         DatabaseUnreachable, EmbedderUnavailable: an outage lasted longer than the limit.
     """
     reader = worker_session(source, plan, progress, name="memory-standby")
@@ -153,7 +153,8 @@ class _Filler:
             model.require_same(served)
             if are_of_different_kinds(model.digest, served.digest):
                 raise ModelMismatch(
-                    f"The embedder of {model.name} is of another make than the one that the swap was started with.",
+                    f"The embedder of {model.name} identifies its model in another way than the one that the swap was "
+                    "started with: one by a file's digest, the other by vectors of fixed texts.",
                     "Start the swap again with the embedder that it was started with, which fills the column.",
                 )
             await self.reader.run(lambda connection: quarantine_sql.forget_settled(connection, table, STANDBY))

@@ -88,7 +88,7 @@ async def latest(connection: AnyConnection, table: MemoryTable) -> SwapRecord | 
 async def open_swap(connection: Connection, table: MemoryTable, target: ServedModel, embedder_url: str | None) -> None:
     """Record a swap that is to make `target` the active model.
 
-    `embedder_url` is the memory-embedder that serves it; None if an embedder of another make does.
+    `embedder_url` is the memory-embedder that serves it; None if a third-party embedder does.
 
     Raises:
         SwapInProgress: another swap is open.

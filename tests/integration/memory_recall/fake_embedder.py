@@ -104,7 +104,7 @@ class FakeEmbedder(LoopbackServer):
         self.received.update(texts)
         vectors = [vector_of(self.salt + text, self.dimensions) for text in texts]
         truncated = {place for place, text in enumerate(texts) if self.window is not None and len(text) > self.window}
-        digest = self.digest if "input_type" in request else None  # what else would ask is another make's client
+        digest = self.digest if "input_type" in request else None  # else a client of third-party ones asks
         return good_answer(vectors, digest, truncated, skipped)
 
 

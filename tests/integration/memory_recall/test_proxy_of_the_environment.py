@@ -42,7 +42,7 @@ async def by_memory_embedder(url: str) -> None:
         await client.embed_query(CANARY)
 
 
-async def by_another_make(url: str) -> None:
+async def by_third_party_client(url: str) -> None:
     async with ExternalEmbedder(url, "m", options=OTHER_MAKE, query_egress=True) as client:
         await client.embed_query(CANARY)
 
@@ -61,7 +61,7 @@ async def by_language_model(url: str) -> None:
 
 
 each_client = pytest.mark.parametrize(
-    "ask", [by_memory_embedder, by_another_make, by_blocking_client, by_language_model]
+    "ask", [by_memory_embedder, by_third_party_client, by_blocking_client, by_language_model]
 )
 
 

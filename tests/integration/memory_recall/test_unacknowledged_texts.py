@@ -38,7 +38,7 @@ async def by_memory_embedder(url: str) -> None:
         await client.embed_queries([TEXT])
 
 
-async def by_another_make(url: str) -> None:
+async def by_third_party_client(url: str) -> None:
     async with ExternalEmbedder(url, "m", options=EmbedderOptions(api=EmbedderApi.OPENAI)) as client:
         await client.embed_queries([TEXT])
 
@@ -56,7 +56,7 @@ async def by_language_model(url: str) -> None:
         await client.complete("Name words.", TEXT, most_tokens=9)
 
 
-@pytest.mark.parametrize("send", [by_memory_embedder, by_another_make, by_blocking_client, by_language_model])
+@pytest.mark.parametrize("send", [by_memory_embedder, by_third_party_client, by_blocking_client, by_language_model])
 async def test_a_connection_ends_once_nothing_has_acknowledged_its_data(
     send: Callable[[str], Awaitable[None]], deaf: Deaf, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -269,7 +269,7 @@ ALL_OF_OPENAI = {"data": [{"id": "BAAI/bge", "object": "model"}, {"id": "all-Min
         ({"api": "MemoryIndex"}, {"/v1/models": ALL_OF_OPENAI}, Reason.EXTERNAL_UNREACHABLE),
     ],
 )
-async def test_an_embedder_of_another_make_is_ready_if_it_lists_the_model_and_embeds_with_its_dimensions(
+async def test_a_third_party_embedder_is_ready_if_it_lists_the_model_and_embeds_with_its_dimensions(
     world: World, external: dict[str, Any], answers: dict[str, Any], reason: Reason | None
 ) -> None:
     """A server without a list of models is taken at its word. One that is none of ours is not taken for one."""

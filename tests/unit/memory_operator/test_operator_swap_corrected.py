@@ -203,7 +203,7 @@ def test_a_running_swap_is_stopped_and_goes_on_where_its_gate_or_address_is_chan
     assert jobs(decide(swap, ENDING)) == [], "the two would hold each other up"
 
 
-def test_the_options_of_an_embedder_of_another_make_belong_to_the_work_of_a_swap(world: World) -> None:
+def test_the_options_of_a_third_party_embedder_belong_to_the_work_of_a_swap(world: World) -> None:
     embedder = {"external": {"url": "https://b.example:8443", "api": "OpenAI", "model": "served"}}
     other = deep_update(embedder, {"external": {"model": "another"}})
     works = {

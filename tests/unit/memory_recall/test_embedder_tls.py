@@ -59,7 +59,7 @@ async def ask_ours(url: str, ca_file: Path | None) -> list[float]:
         return [float(number) for number in await client.embed_query("q")]
 
 
-async def ask_another_make(url: str, ca_file: Path | None) -> list[float]:
+async def ask_third_party(url: str, ca_file: Path | None) -> list[float]:
     options = EmbedderOptions(EmbedderApi.OPENAI)
     async with ExternalEmbedder(url, "m", options=options, dimensions=2, ca_file=ca_file) as client:
         return [float(number) for number in await client.embed_query("q")]
@@ -81,7 +81,7 @@ async def ask_blocking(url: str, ca_file: Path | None) -> list[float]:
         client.close()
 
 
-@pytest.mark.parametrize("ask", [ask_ours, ask_another_make, ask_following, ask_blocking])
+@pytest.mark.parametrize("ask", [ask_ours, ask_third_party, ask_following, ask_blocking])
 async def test_an_embedder_is_verified_by_an_authority_of_ones_own(ask: Callable[..., object], tmp_path: Path) -> None:
     """Without that authority, and with another one, nothing is sent, and the error names certificate and remedy."""
     server, given, other = TlsServer(tmp_path, Authority()), tmp_path / "ca.crt", tmp_path / "other.crt"

@@ -1,4 +1,4 @@
-"""Embedders of other makes: how each is asked, how its answers are read, and what becomes of what it refuses."""
+"""Third-party embedders: how each is asked, how its answers are read, and what becomes of what it refuses."""
 
 import base64
 import json
@@ -330,7 +330,7 @@ async def test_our_client_refuses_vectors_of_a_server_that_puts_no_prefix_before
             await embedder.embed_query("q")
 
 
-async def test_a_memory_embedder_is_not_asked_as_another_make_since_each_text_would_have_two_prefixes() -> None:
+async def test_a_memory_embedder_is_not_asked_as_a_third_party_one_since_each_text_would_have_two_prefixes() -> None:
     server = Server(OPENAI)
 
     def ours(request: httpx.Request) -> httpx.Response:

@@ -98,7 +98,7 @@ async def test_after_a_failure_no_query_is_sent_for_a_while(reason: Expansion, f
     assert model.asked == ["backup"]
 
 
-async def test_an_unknown_error_of_a_model_of_any_make_is_a_reason_too() -> None:
+async def test_an_unknown_error_of_a_model_of_any_vendor_is_a_reason_too() -> None:
     assert await expansion(FakeModel(failure=KeyError("CANARY"))).expand(query()) is Expansion.FAILED
 
 

@@ -28,7 +28,7 @@ async def test_a_query_of_another_file_is_not_compared_with_the_vectors(swaps: S
         result = await recall.recall(make_query("text 7"))
         assert result.reason is Degraded.MODEL_MISMATCH
         assert all(memory.evidence.dense_score is None for memory in result.memories)
-        swaps.work.embedder.digest = None  # an embedder of another make, which puts no prefix before the query
+        swaps.work.embedder.digest = None  # a third-party embedder, which puts no prefix before the query
         assert (await recall.recall(make_query("text 7"))).reason is Degraded.EMBEDDER_FAILED
 
 

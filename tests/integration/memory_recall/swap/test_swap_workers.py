@@ -35,7 +35,9 @@ async def test_a_worker_that_looks_at_the_rules_while_a_swap_is_aborted_finds_th
         assert (await found).exists
 
 
-async def test_the_next_model_s_column_takes_no_vectors_of_an_embedder_of_another_make(swaps: SwapBench) -> None:
+async def test_the_next_model_s_column_takes_no_vectors_of_an_embedder_that_identifies_its_model_otherwise(
+    swaps: SwapBench,
+) -> None:
     """A file's digest and a canary cannot be compared, so that nobody knows whether its vectors are of that model."""
     await swaps.swap(flip=False)
     canary = Canary.of(np.eye(3, 8).tolist())
@@ -47,6 +49,6 @@ async def test_the_next_model_s_column_takes_no_vectors_of_an_embedder_of_anothe
         swaps.source, directory, swaps.work.plan, idle_seconds=0.1, progress=swaps.work.ear, stop=swaps.stop
     )
     async with client:
-        with pytest.raises(ModelMismatch, match="another make"):
+        with pytest.raises(ModelMismatch, match="in another way"):
             await asyncio.wait_for(filling, timeout=10)
     assert await swaps.work.value("SELECT count(embedding_standby) FROM memories") == 0

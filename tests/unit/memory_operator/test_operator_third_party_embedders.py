@@ -1,4 +1,4 @@
-"""An external embedder of another make: what workers are told about it, before, during and after a swap."""
+"""A third-party external embedder: what workers are told about it, before, during and after a swap."""
 
 from dataclasses import replace
 from typing import Any
@@ -133,7 +133,7 @@ def test_a_swap_asks_each_embedder_by_its_own_api_and_workers_change_with_the_fl
     assert cluster.condition("ModelActive")["status"] == "True", "no address of such an embedder is recorded"
 
 
-def test_a_swap_from_another_make_to_an_embedder_of_ours_gives_the_next_one_no_options(world: World) -> None:
+def test_a_swap_from_a_third_party_embedder_to_an_embedder_of_ours_gives_the_next_one_no_options(world: World) -> None:
     cluster = settled(world, {"external": LLAMA}, FORMER)
     change(cluster, own())
     cluster.reconcile()

@@ -1,4 +1,4 @@
-"""A whole index over an embedder of another make: rows are embedded, recalled by meaning, and no text goes too far."""
+"""A whole index over a third-party embedder: rows are embedded, recalled by meaning, and no text goes too far."""
 
 import asyncio
 import json
@@ -48,7 +48,7 @@ QUERY, DOCUMENT = "query: ", "passage: "
 async def bench(copy_of: CopyOf, request_for: Callable[..., MigrationRequest]) -> AsyncIterator[Workbench]:
     """A database of the model, and the server that serves it."""
     request = request_for(model=MODEL)
-    database = await copy_of("migrated for another make", lambda empty: migrate(DsnText(empty.dsn), request))
+    database = await copy_of("migrated for a third-party embedder", lambda empty: migrate(DsnText(empty.dsn), request))
     async with OpenAiServer(dimensions=DIMENSIONS) as server:
         yield Workbench(database, server)
 
@@ -149,7 +149,7 @@ async def test_a_model_that_is_exchanged_while_a_worker_runs_is_noticed_within_t
 @pytest.mark.parametrize(
     "texts", [("one", "two", "x" * 2000), ("x" * 401, "y" * 500, "z" * 600)], ids=["short texts", "long texts"]
 )
-async def test_rows_that_a_memory_embedder_embedded_are_compared_before_another_make_embeds_more(
+async def test_rows_that_a_memory_embedder_embedded_are_compared_before_a_third_party_one_embeds_more(
     bench: Workbench, texts: tuple[str, ...], salt: str
 ) -> None:
     """A file's digest and a canary cannot be compared, so that a few stored vectors are, or that of the shortest."""
@@ -195,7 +195,7 @@ async def test_where_the_rows_to_compare_may_not_be_sent_any_more_others_are_com
     assert (server.received[f"{DOCUMENT}one"], server.received[DOCUMENT + "x" * 500]) == (0, 1)
 
 
-async def test_a_table_without_vectors_takes_whatever_make_serves_its_model(bench: Workbench) -> None:
+async def test_a_table_without_vectors_takes_whatever_embedder_serves_its_model(bench: Workbench) -> None:
     await bench.execute("UPDATE memory_index_models SET digest = 'sha256:aa'")
     await bench.insert("one")
     assert (await command(bench, "backfill"))[0] == 0
@@ -203,7 +203,7 @@ async def test_a_table_without_vectors_takes_whatever_make_serves_its_model(benc
 
 
 @pytest.mark.promise("hosted-provider-by-consent")
-async def test_the_address_of_another_make_is_not_recorded_and_one_of_ours_is_forgotten_for_it(
+async def test_the_address_of_a_third_party_embedder_is_not_recorded_and_one_of_ours_is_forgotten_for_it(
     bench: Workbench,
 ) -> None:
     """Who follows a recorded address asks a memory-embedder there; a gateway might pass such a request on."""
@@ -247,7 +247,7 @@ async def test_a_query_of_our_embedder_is_compared_with_vectors_of_a_model_that_
         await pool.close()
 
 
-async def test_a_server_of_another_make_that_is_taken_for_ours_is_refused_and_the_setting_named(
+async def test_a_third_party_server_that_is_taken_for_ours_is_refused_and_the_setting_named(
     bench: Workbench,
 ) -> None:
     await bench.insert("one")
@@ -312,7 +312,7 @@ async def test_a_wrong_query_prefix_is_told_by_a_backfill_with_the_settings_of_a
     assert (code, error["reason"]) == (4, "ModelMismatch"), error
 
 
-async def test_a_swap_to_an_embedder_of_another_make_uses_its_prefix_for_every_row(bench: Workbench) -> None:
+async def test_a_swap_to_a_third_party_embedder_uses_its_prefix_for_every_row(bench: Workbench) -> None:
     """And a swap back to it after a rollback."""
     await bench.insert("one", "two")
     assert (await command(bench, "backfill"))[0] == 0
