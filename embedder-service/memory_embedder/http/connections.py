@@ -129,8 +129,8 @@ class BoundedProtocol(HttpToolsProtocol):
         self._closing = False
         self._malformed = False
         self.dropped = False
-        self._went_on = False  # with the bytes that were received last, a head began, or a body began or went on
-        self._bytes_since = 0  # received after those
+        self._progressed = False  # whether the last bytes received began a head, or began or continued a body
+        self._bytes_without_progress = 0  # received since then
         self._field_bytes = 0
         self._body_bytes = 0
         self._body_pieces = 0
@@ -221,16 +221,16 @@ class BoundedProtocol(HttpToolsProtocol):
             self._refuse()
         if self in self._refused or self._malformed:
             return
-        self._went_on = False
+        self._progressed = False
         if self._arriving is None:
             self._arriving = Step.HEAD
             data = without_upgrade(data)
         super().data_received(data)
-        if self._went_on:
-            self._bytes_since = 0
+        if self._progressed:
+            self._bytes_without_progress = 0
         elif self._arriving is not None:
-            self._bytes_since += len(data)
-            if self._bytes_since > self._limits.head_bytes:
+            self._bytes_without_progress += len(data)
+            if self._bytes_without_progress > self._limits.head_bytes:
                 self.drop()
         self._wait(again=self._arriving is Step.BODY)
 
@@ -262,7 +262,7 @@ class BoundedProtocol(HttpToolsProtocol):
         """Record that a request head begins."""
         super().on_message_begin()
         self._arriving = Step.HEAD
-        self._went_on, self._field_bytes = True, 0
+        self._progressed, self._field_bytes = True, 0
 
     def on_url(self, url: bytes) -> None:
         """Record a part of the URL.
@@ -299,7 +299,7 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_headers_complete()
         self._answering = True
         self._arriving = Step.BODY
-        self._went_on = True
+        self._progressed = True
         self._body_bytes = self._body_pieces = 0
 
     def on_body(self, body: bytes) -> None:
@@ -308,7 +308,7 @@ class BoundedProtocol(HttpToolsProtocol):
         Raises:
             ValueError: the body has too many small pieces; the parser then reports a malformed request.
         """
-        self._went_on = True
+        self._progressed = True
         self._body_pieces += 1
         self._body_bytes += len(body)
         if self._body_pieces > max(self._limits.body_pieces, self._body_bytes // _SMALL_PIECE_BYTES):
