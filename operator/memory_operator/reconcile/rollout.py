@@ -23,18 +23,20 @@ def rollout_obstacle(
 
     `changes` says that another pod template is applied now. `note` tells users what the roll-out means for recalls.
     """
-    rolling_out = Verdict.no(Reason.ROLLING_OUT, f"{name} is being rolled out.{note or _beside(deployment)}")
+    rolling_out = Verdict.no(Reason.ROLLING_OUT, f"{name} is being rolled out.{note or _older_pod_note(deployment)}")
     if changes:
         return rolling_out
     if deployment.current and deployment.ready > 0:
         return None
     problem = latest_problem(deployment, pods)
     if problem:
-        return failed_step(Problem(problem.reason, f"{problem.message}{_beside(deployment)}", problem.remedy)).verdict
+        return failed_step(
+            Problem(problem.reason, f"{problem.message}{_older_pod_note(deployment)}", problem.remedy)
+        ).verdict
     if deployment.failure:
         return Verdict.no(Reason.POD_REJECTED, f"{name} cannot create pods: {deployment.failure}")
     if deployment.deadline_exceeded:
-        message = f"{name} has not been rolled out within its deadline.{_beside(deployment)}"
+        message = f"{name} has not been rolled out within its deadline.{_older_pod_note(deployment)}"
         return Verdict.no(Reason.PROGRESS_DEADLINE_EXCEEDED, message)
     return Verdict.no(Reason.STARTING, f"{name} has no ready pod yet.{note}") if deployment.current else rolling_out
 
@@ -131,5 +133,6 @@ def _container(deployment: Manifest) -> Manifest:
     return own_container(deployment["spec"]["template"]["spec"])
 
 
-def _beside(deployment: DeploymentFacts) -> str:
+def _older_pod_note(deployment: DeploymentFacts) -> str:
+    """Return a sentence for messages that says that an older pod still serves; empty if none does."""
     return "" if deployment.ready == 0 else " An older pod serves meanwhile."

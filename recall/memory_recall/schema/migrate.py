@@ -172,6 +172,7 @@ class _Run:
         return await describe(self._connection, self._request.table, self._request.columns)
 
     async def _begin_anew_where_tables_are_gone(self, table: MemoryTable) -> None:
+        """Forget which migrations have run if somebody has dropped the tables that they made, so that all run again."""
         if await current_revision(self._connection, table) is None or await has_own_tables(self._connection, table):
             return
         with translated("beginning the migrations anew"):
