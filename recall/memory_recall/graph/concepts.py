@@ -6,6 +6,7 @@ join memories depends on all memories of a scope, so it is decided where the gra
 """
 
 import re
+from itertools import dropwhile
 from typing import Literal
 
 Source = Literal["names", "words"]
@@ -93,9 +94,7 @@ def _in_content(content: str) -> set[str]:
     found = {match.group(match.lastindex or 0) for pattern in _PATTERNS for match in pattern.finditer(content)}
     found |= {word for word in _WORD.findall(content) if word.lower() in _TECHNOLOGIES}
     for match in _CAPITALISED.finditer(content):
-        words = match.group().split()
-        while words and words[0].lower() in _STOP_WORDS:
-            words = words[1:]
+        words = list(dropwhile(lambda word: word.lower() in _STOP_WORDS, match.group().split()))
         found.update(words)
         if len(words) > 1:
             found.add(" ".join(words))

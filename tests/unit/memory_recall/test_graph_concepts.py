@@ -61,3 +61,9 @@ def test_any_text_has_concepts_in_normal_form(content: str, tags: str, keywords:
     words = concepts_of(content, tags, keywords, source="words")
     assert all(one == one.strip() and len(one) > 1 for one in words)
     assert concepts_of(content, tags, keywords, source="names") <= words
+
+
+@pytest.mark.timeout(60)
+def test_a_text_of_capitalised_stop_words_alone_is_read_once() -> None:
+    """Reading it once for each of its words would take hours, while a transaction of the worker is open."""
+    assert concepts_of("A " * 1_000_000) == frozenset()
