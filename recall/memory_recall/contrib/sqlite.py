@@ -20,7 +20,7 @@ from memory_recall.search.query import RecallQuery, require_query
 from memory_recall.search.result import RecalledMemory, RecallResult, Timings, memory_from
 from memory_recall.search.sql.expressions import blended, memory_columns
 from memory_recall.search.sql.filters import sqlite_conditions
-from memory_recall.search.sql.visibility import Everyone, sqlite_rows
+from memory_recall.search.sql.visibility import Everyone, sqlite_rows, sqlite_sensitive
 from memory_recall.search.token_budget import only, places_that_fit
 
 _TABLES = ("memories", "memories_fts")
@@ -86,7 +86,9 @@ class SqliteRecall:
 
     def _search(self, query: RecallQuery) -> list[RecalledMemory]:
         """Return the memories of the requested page and of all pages before it."""
-        terms = [term for word in query.text.split() if (term := word.replace('"', ""))]
+        # A word without a letter or digit is none to SQLite, and no row would contain it.
+        words = (word.replace('"', "") for word in query.text.split())
+        terms = [word for word in words if any(character.isalnum() for character in word)]
         if not terms:
             return []
         try:
@@ -127,7 +129,7 @@ class SqliteRecall:
         filters, filter_values = sqlite_conditions(query.filters, self._columns)
         columns = memory_columns(
             lambda name: f"m.{name}" if name in self._columns else "NULL",
-            sensitive="coalesce(m.is_sensitive, 1)" if "is_sensitive" in self._columns else "0",
+            sensitive=sqlite_sensitive(self._columns),
             owner="CAST(m.user_id AS TEXT)" if "user_id" in self._columns else "NULL",
             score=score,
         )

@@ -65,6 +65,32 @@ def test_an_importance_beyond_its_range_counts_as_its_nearest_end(
     assert ranks[0] == ranks[1]
 
 
+@pytest.mark.parametrize("declared", ["INTEGER", "BOOLEAN", "TEXT", "REAL", ""])
+@pytest.mark.parametrize(
+    ("mark", "public"),
+    [(0, True), ("0", True), ("false", True), (1, False), ("1", False), ("true", False), ("yes", False), (None, False)],
+)
+def test_a_memory_is_public_only_where_its_mark_says_so(declared: str, mark: object, public: bool) -> None:
+    """Whatever the column is declared as: nobody else finds it otherwise, and its owner gets no text of it."""
+    opened = sqlite3.connect(":memory:")
+    create_schema(opened)
+    opened.executescript(
+        f"ALTER TABLE memories DROP COLUMN is_sensitive; ALTER TABLE memories ADD COLUMN is_sensitive {declared}"
+    )
+    opened.execute("INSERT INTO memories (content, user_id, is_sensitive) VALUES ('the lock', 'ana', ?)", (mark,))
+    recall = SqliteRecall(opened)
+    found = {reader: recall.recall(make_query("lock", user_id=Everyone(reader))).memories for reader in ("ana", "bob")}
+    assert [len(found[reader]) for reader in ("ana", "bob")] == [1, int(public)]
+    assert (found["ana"][0].is_sensitive, "lock" in found["ana"][0].content) == (not public, public)
+    opened.close()
+
+
+@pytest.mark.parametrize("query", ["zigbee & dongle", "zigbee dongle ?", "- zigbee dongle"])
+def test_a_lone_punctuation_mark_is_no_word_that_a_memory_must_have(connection: sqlite3.Connection, query: str) -> None:
+    recall = SqliteRecall(connection)
+    assert recall.recall(make_query(query)).ids == recall.recall(make_query("zigbee dongle")).ids == [1]
+
+
 def test_the_order_is_that_of_plain_fts5(connection: sqlite3.Connection) -> None:
     """With FTS5's own score as evidence, and its blend with importance as the rank."""
     result = SqliteRecall(connection).recall(make_query("zigbee"))

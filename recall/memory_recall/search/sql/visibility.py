@@ -124,8 +124,19 @@ def sqlite_rows(owner: str | Everyone, columns: Container[str]) -> tuple[str, li
     if isinstance(owner, str):
         require_owners(columns)
         return f"{present} AND {own(owner)}", values
-    public = "NOT coalesce(m.is_sensitive, 1)" if "is_sensitive" in columns else "true"
+    public = f"NOT {sqlite_sensitive(columns)}"
     return f"{present} AND {_findable(owner, public, own, owned='user_id' in columns)}", values
+
+
+def sqlite_sensitive(columns: Container[str]) -> str:
+    """Return an SQL condition for SQLite for whether the row `m` is sensitive: unless its mark is 0 or false.
+
+    A column of SQLite holds values of any type, whatever type it is declared with, and SQLite takes the text 'true' for
+    false.
+    """
+    if "is_sensitive" not in columns:
+        return "false"
+    return "(NOT coalesce(m.is_sensitive = 0 OR lower(m.is_sensitive) IN ('0', 'false'), false))"
 
 
 def _findable(everyone: Everyone, public: str, own: Callable[[str], str], *, owned: bool) -> str:
