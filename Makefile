@@ -106,9 +106,9 @@ bench-latency: setup  ## Recall and the plain design, warm and cold, at 5k, 100k
 	$(BENCH) latency $(if $(GRAPH),--graph) $(call kept,latency)
 
 .PHONY: check
-check: lint types contracts site  ## Format, lint, types, import contracts, the documentation site
+check: lint types contracts layout site  ## Format, lint, types, import contracts, layout, the documentation site
 
-.PHONY: lint types contracts site
+.PHONY: lint types contracts layout site
 lint: $(VENV)/.installed
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/ruff check .
@@ -116,6 +116,8 @@ types: $(VENV)/.installed
 	$(VENV)/bin/mypy $(TYPED)
 contracts: $(VENV)/.installed
 	PYTHONPATH=.:benchmarks $(VENV)/bin/lint-imports --no-cache
+layout: $(VENV)/.installed
+	$(PY) -m pytest --quiet tests/unit/repository/test_layout.py
 site: $(VENV)/.installed
 	$(MKDOCS) build --quiet --strict
 

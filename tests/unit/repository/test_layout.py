@@ -60,6 +60,12 @@ def long_lines(document: str) -> list[int]:
     return found
 
 
+def test_make_check_holds_these_rules() -> None:
+    """`make check` runs this module, so that a line that is too long is seen before all tests run."""
+    planned = subprocess.run(["make", "--dry-run", "check"], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert str(Path(__file__).relative_to(ROOT)) in planned.stdout
+
+
 def test_a_table_may_be_wide_and_a_pipe_in_a_code_block_may_not() -> None:
     """A line that begins with a bar is a table's row outside code blocks only."""
     wide = "| " + "x" * 120
