@@ -39,7 +39,9 @@ class Pooler:
         shutil.chown(self._directory, _USER)
         self._settings = self._directory / "pgbouncer.ini"
         self._write(dsn)
-        self._command = ["setpriv", f"--reuid={_USER}", "--clear-groups", pgbouncer_program(), str(self._settings)]
+        # The signal by which it ends with its parent has to be asked for anew, since another user's process has none.
+        as_user = ["setpriv", f"--reuid={_USER}", "--clear-groups", "--pdeathsig=KILL"]
+        self._command = [*as_user, pgbouncer_program(), str(self._settings)]
         self._cluster = cluster
         self._file = cluster.logs / "pgbouncer.log"
         self._log = self._file.open("ab")
