@@ -264,7 +264,7 @@ def disrupt(how: Disruption) -> Fault:
         try:
             await _in_network(target, nft, rules(table, one, other, how))
             await asyncio.sleep(seconds)
-            met = await _packets_met(target, table)
+            met = sum([packets(await _in_network(target, command)) for command in listing(table)])
         finally:
             await until_done(lambda: target.cluster.exec_in_network(nft, input=restored(table)))
         if met == 0:
@@ -272,13 +272,6 @@ def disrupt(how: Disruption) -> Fault:
         return f"{names[0]} to {names[1]}"
 
     return fault
-
-
-async def _packets_met(target: SoakCluster, table: str) -> int | None:
-    """Return how many packets have met the rules, of which SLOW lets some through; None if that cannot be read."""
-    with suppress(Impossible):
-        return sum([packets(await _in_network(target, command)) for command in listing(table)])
-    return None
 
 
 async def fill_disk(target: SoakCluster, dice: random.Random, seconds: float) -> str:
