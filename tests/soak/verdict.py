@@ -3,6 +3,8 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from tests.soak.faults import EXCLUSIVE
+
 _WRONG = {
     "leaks": "texts, vectors or links of sensitive rows where they may not be",
     "stale": "answers or vectors of a former text",
@@ -14,7 +16,6 @@ _WRONG = {
 }
 
 _HAPPENED = 0.8  # the least share of the planned faults; others may have been impossible when their time came
-_NEEDS_ALL_READY = {"switchover"}
 _LOOKS = 2.0  # at each store, the least number in a minute
 _BY_MEANING = 0.5  # the least share of the recalls in a store
 _FOUND = 0.25  # of these, the least share in whose answer was a memory
@@ -44,10 +45,10 @@ def failures(figures: Mapping[str, Any]) -> list[str]:
 def _missing_faults(planned: Mapping[str, int], happened: Mapping[str, int]) -> Iterator[str]:
     """Yield the kinds of which less than half, rounded down, happened, and whether too few did so in all.
 
-    One switchover is enough, because it needs all instances of Postgres to be ready, and other faults hit them.
+    Of a kind that happens while no other does, one is enough, because it has to wait until all others are over.
     """
     for kind, count in planned.items():
-        least = min(1, count // 2) if kind in _NEEDS_ALL_READY else count // 2
+        least = min(1, count // 2) if kind in EXCLUSIVE else count // 2
         if happened.get(kind, 0) < least:
             yield f"only {happened.get(kind, 0)} of {count} happened, where at least {least} have to: {kind}"
     if sum(happened.values()) < max(1, _HAPPENED * sum(planned.values())):
