@@ -104,10 +104,11 @@ async def test_certificates_and_their_authority_are_renewed_under_load_and_no_re
     async def until_answered(more: int) -> None:
         """Wait until each caller has got more answers, so that what it had begun has ended."""
         wanted = [count + more for count in answered]
-        while any(count < least for count, least in zip(answered, wanted, strict=True)):
-            await asyncio.sleep(0)
-            done = [task for task in tasks if task.done()]
-            assert not done, [task.exception() for task in done]
+        async with asyncio.timeout(60):
+            while any(count < least for count, least in zip(answered, wanted, strict=True)):
+                await asyncio.sleep(0)
+                done = [task for task in tasks if task.done()]
+                assert not done, [task.exception() for task in done]
 
     async def until_shown(certificate: bytes) -> None:
         wanted = certificate.decode().split()

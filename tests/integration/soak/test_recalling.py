@@ -18,9 +18,10 @@ async def test_what_the_process_that_recalls_holds_is_passed_on(capsys: pytest.C
     process = await asyncio.create_subprocess_exec(*program, stdin=PIPE, stdout=PIPE)
     reading = asyncio.create_task(read_recalls(process, Observer()))
     printed = ""
-    while not printed:
-        await asyncio.sleep(0.02)
-        printed = capsys.readouterr().out
+    async with asyncio.timeout(20):
+        while not printed:
+            await asyncio.sleep(0.02)
+            printed = capsys.readouterr().out
     assert process.stdin is not None
     process.stdin.close()
     with pytest.raises(RuntimeError, match="ended by itself"):

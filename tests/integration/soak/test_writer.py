@@ -33,8 +33,9 @@ async def test_a_writer_that_connects_anew_ends_the_session_that_it_has_left(
         left = writer._connection
         waiting = asyncio.create_task(left.executemany(store.upsert, [(row, first.owner, "late", False, False)]))
         blocked = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'users' AND wait_event_type = 'Lock'"
-        while not await holder.fetchval(blocked):  # noqa: ASYNC110 - Postgres has no event
-            await asyncio.sleep(0.01)
+        async with asyncio.timeout(20):
+            while not await holder.fetchval(blocked):  # noqa: ASYNC110 - Postgres has no event
+                await asyncio.sleep(0.01)
         left.terminate()
         await asyncio.gather(waiting, return_exceptions=True)
         writer._connection = None

@@ -17,6 +17,7 @@ import uvicorn
 
 from memory_embedder.http import connections
 from memory_embedder.http.connections import BoundedConfig, BoundedServer, ConnectionLimits, bounded_connections
+from memory_embedder.http.waiting import Step
 from tests.unit.memory_embedder.conftest import until
 
 BRIEF = ConnectionLimits(connections=100, body_seconds=0.2, head_seconds=0.2, unread_seconds=0.2, idle_seconds=60)
@@ -71,6 +72,11 @@ class Running:
     @property
     def connections(self) -> int:
         return len(self.server.server_state.connections)
+
+    def arriving(self) -> Step | None:
+        """Return what is arriving on the only connection, or None if nothing of a request has arrived."""
+        (one,) = bounded_connections(self.server.server_state) or (None,)
+        return one._arriving if one else None
 
     async def open(self, data: bytes = b"", *, window: int | None = None) -> socket.socket:
         connection = socket.socket()
@@ -325,6 +331,11 @@ async def test_a_malformed_request_is_answered_in_the_envelope_of_all_errors(
     assert json.loads(body)["error"]["code"] == "malformed_http"
 
 
+def is_malformed(caplog: pytest.LogCaptureFixture) -> bool:
+    """Whether the server has found one request malformed, which it logs."""
+    return [record.message for record in caplog.records] == ["Invalid HTTP request received."]
+
+
 async def test_a_malformed_request_behind_another_is_not_answered_before_it_nor_in_its_place(
     application: Application, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -338,33 +349,31 @@ async def test_a_malformed_request_behind_another_is_not_answered_before_it_nor_
     assert answer.startswith(b"HTTP/1.1 200 ")
     assert answer.endswith(b"ok\r\n0\r\n\r\n")
     assert b" 400 " not in answer
-    assert [record.message for record in caplog.records] == ["Invalid HTTP request received."]
+    assert is_malformed(caplog)
 
 
 async def test_a_malformed_body_behind_another_request_ends_the_connection_with_that_ones_answer(
-    application: Application,
+    application: Application, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Else it would wait for the rest of its body, which is not read."""
     application.may_answer.clear()
     async with serving(application, LONG_LIMITS) as running:
         connection = await running.open(GET + CHUNKED + b"y\r\n")
-        await until(lambda: application.asked == 1)
-        await asyncio.sleep(0.05)
+        await until(lambda: application.asked == 1 and is_malformed(caplog))
         application.may_answer.set()
-        async with asyncio.timeout(5):
-            answer = await rest(connection)
+        answer = await rest(connection)
     assert (answer.count(b"HTTP/1.1 "), application.asked) == (1, 1)
 
 
 async def test_a_malformed_request_writes_nothing_into_an_answer_that_is_being_written(
-    application: Application,
+    application: Application, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with serving(application, LONG_LIMITS) as running:
         connection = await running.open(b"GET /large HTTP/1.1\r\nhost: x\r\n\r\n")
         loop = asyncio.get_running_loop()
         begun = await loop.sock_recv(connection, 1 << 10)
         await loop.sock_sendall(connection, b"nonsense\r\n\r\n")
-        await asyncio.sleep(0.05)
+        await until(lambda: is_malformed(caplog))
         answer = begun + await rest(connection)
     assert answer.count(b"\0") == LARGE
     assert answer.endswith(b"ok\r\n0\r\n\r\n")
@@ -381,7 +390,7 @@ async def test_a_request_that_offers_another_protocol_is_answered_as_if_it_did_n
         connection = await running.open()
         for piece in pieces:
             await asyncio.get_running_loop().sock_sendall(connection, piece)
-            await asyncio.sleep(0.05)
+            await until(lambda: application.asked == 1)
         assert (await rest(connection)).startswith(b"HTTP/1.1 200 OK")
     assert application.body == b"upgrade: 1"
 
@@ -391,7 +400,7 @@ async def test_an_offer_of_another_protocol_in_two_pieces_is_refused_and_no_part
 ) -> None:
     async with serving(application, LONG_LIMITS) as running:
         connection = await running.open(OFFER[:60])
-        await asyncio.sleep(0.05)
+        await until(lambda: running.arriving() is Step.HEAD)
         await asyncio.get_running_loop().sock_sendall(connection, OFFER[60:] + b"GET / HTTP/1.1\r\n\r\n")
         assert (await rest(connection)).startswith(b"HTTP/1.1 400 ")
     assert application.asked == 0

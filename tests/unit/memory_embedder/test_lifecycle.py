@@ -183,7 +183,7 @@ async def test_a_context_that_is_made_anew_does_not_change_how_long_a_batch_may_
         embed = computer.embed
 
         def embed_slowly(sequences: Any) -> Any:
-            time.sleep(0.05)
+            time.sleep(at_start + 0.01)
             return embed(sequences)
 
         computer.embed = embed_slowly
@@ -193,7 +193,7 @@ async def test_a_context_that_is_made_anew_does_not_change_how_long_a_batch_may_
     engine.failures = 1
     async with connect(service) as client:
         assert [(await client.post("/v1/embeddings", json={"input": "x"})).status_code for _ in range(2)] == [503, 200]
-    assert 0 < service._longest_seconds == at_start < 0.05
+    assert 0 < service._longest_seconds == at_start
     service.close()
 
 

@@ -233,8 +233,9 @@ async def test_a_recall_in_a_transaction_is_refused_within_the_time_budget(
 
 
 async def _until(connection: Any, condition: str) -> None:
-    while not await connection.fetchval(f"SELECT {condition}"):  # noqa: ASYNC110  (it is the database that changes)
-        await asyncio.sleep(0.01)
+    async with asyncio.timeout(LONGEST_SECONDS):
+        while not await connection.fetchval(f"SELECT {condition}"):  # noqa: ASYNC110  (it is the database that changes)
+            await asyncio.sleep(0.01)
 
 
 async def _answered(recall: HybridRecall) -> list[int]:
