@@ -10,6 +10,10 @@ has read the answer or has begun the next request. When all connections are take
 has waited for its client for a second. Therefore a client that sends its request at once is still served, whoever
 holds connections. Where none has waited so long, the new request is answered by 429, and so is that of the client that
 had to make room, if it had not sent it yet: a client that is reset cannot tell a full service from a broken network.
+
+A connection that is closed while its client still sends is reset, and the client loses the answer. Therefore, behind
+such an answer, only the server's direction ends: what still comes is read and forgotten until the client closes the
+connection, or until it has had as much time as for any other answer.
 """
 
 import asyncio
@@ -104,6 +108,8 @@ class BoundedConfig(uvicorn.Config):
 class BoundedProtocol(HttpToolsProtocol):
     """One connection. It records what the server waits for on it, and since when.
 
+    `ended` says that all is written, and that what its client still sends is forgotten.
+
     The parser calls the methods `on_*`. Where one of them raises `ValueError`, it reports a malformed request.
     """
 
@@ -119,7 +125,6 @@ class BoundedProtocol(HttpToolsProtocol):
         self._waiting = config.waiting
         self._refused = config.refused
         self._on_refusal = config.on_refusal
-        self._answered_by_refusal = False
         self._step = Step.HEAD
         self._since = time.monotonic()
         self._arriving: Step | None = None  # the part of a request that is arriving
@@ -127,6 +132,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._answered: RequestResponseCycle | None = None
         self._unread_since: float | None = None
         self._closing = False
+        self.ended = False
         self._malformed = False
         self.dropped = False
         self._progressed = False  # whether the last bytes received began a head, or began or continued a body
@@ -142,8 +148,8 @@ class BoundedProtocol(HttpToolsProtocol):
         """
         limits = self._limits
         if self in self._refused:
-            return now - self._since > (_REFUSED_SECONDS if self._answered_by_refusal else limits.head_seconds)
-        if self.transport.is_closing():
+            return now - self._since > (_REFUSED_SECONDS if self.ended else limits.head_seconds)
+        if self.transport.is_closing() or self.ended:
             if not self._closing:
                 self._closing, self._since = True, now
             return now - (self._unread_since or self._since) > limits.unread_seconds
@@ -219,7 +225,7 @@ class BoundedProtocol(HttpToolsProtocol):
         """
         if self in self._refused:
             self._refuse()
-        if self in self._refused or self._malformed:
+        if self.ended or self._malformed or self in self._refused:
             return
         self._progressed = False
         if self._arriving is None:
@@ -252,11 +258,27 @@ class BoundedProtocol(HttpToolsProtocol):
                     self.cycle = self.pipeline[0][0]
                 elif self._answered is not None:
                     self.cycle = self._answered
-            self.shutdown()
+            self.cycle.keep_alive = False
+            if self.cycle.response_complete:
+                self.finish()
             return
         self._tell_of_disconnection()
         self.transport.write(_MALFORMED)
-        self.transport.close()
+        self._end()
+
+    def finish(self) -> None:
+        """Close the connection behind its last answer, in a way that lets a client read it that is still sending."""
+        if self._malformed or self._arriving is not None:
+            self._end()
+        else:
+            self.transport.close()
+
+    def shutdown(self) -> None:
+        """Close the connection once what is being answered on it has been answered, since the server stops."""
+        if self.ended:
+            self.transport.close()
+        else:
+            super().shutdown()
 
     def on_message_begin(self) -> None:
         """Record that a request head begins."""
@@ -359,15 +381,24 @@ class BoundedProtocol(HttpToolsProtocol):
         self._refused[self] = None
 
     def _refuse(self) -> None:
-        """Answer by 429 and end the answer, but not the connection, whose client would lose the answer with it."""
-        if not self._answered_by_refusal:
-            self._answered_by_refusal, self._since = True, time.monotonic()
+        """Answer by 429 what a refused client has sent."""
+        if not self.ended:
+            self._since = time.monotonic()
             self._on_refusal()
             self.transport.write(_REFUSAL)
-            if self.transport.get_extra_info("sslcontext") is None:
-                self.transport.write_eof()
-            else:  # TLS cannot end one direction, and reads until the client has ended the other
-                self.transport.close()
+            self._end()
+
+    def _end(self) -> None:
+        """End what is written, but not the connection, whose client would lose the answer with it."""
+        if self.ended or self.transport.is_closing():
+            return
+        self.ended = True
+        self.pipeline.clear()
+        if self.transport.get_extra_info("sslcontext") is None:
+            self.flow.resume_reading()
+            self.transport.write_eof()
+        else:  # TLS cannot end one direction, and reads until the client has ended the other
+            self.transport.close()
 
     def _count_in_head(self, size: int) -> None:
         self._field_bytes += size
@@ -376,6 +407,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGIApp) -> None:  # type: ignore[override]  # as the base class has it
         self._answered = cycle
+        cycle.transport = _Answering(self)
         super()._start_asgi_task(cycle, app)  # type: ignore[arg-type]  # the same
 
     def _wait(self, *, again: bool = False) -> None:
@@ -386,7 +418,7 @@ class BoundedProtocol(HttpToolsProtocol):
         """
         if self.dropped:
             return
-        if self.transport.is_closing():
+        if self.transport.is_closing() or self.ended:
             step = Step.ANSWER  # a connection closes as soon as its client has read everything
         elif self._arriving is not None:
             step = self._arriving
@@ -399,6 +431,26 @@ class BoundedProtocol(HttpToolsProtocol):
         if step is not self._step or again:
             self._waiting.put(self, self._step, step)
             self._step = step
+
+
+class _Answering(asyncio.Transport):
+    """What uvicorn writes an answer to, and closes behind the last one."""
+
+    def __init__(self, connection: BoundedProtocol) -> None:
+        super().__init__()
+        self._connection = connection
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Write a piece of an answer."""
+        self._connection.transport.write(data)
+
+    def is_closing(self) -> bool:
+        """Return whether nothing more may be written."""
+        return self._connection.ended or self._connection.transport.is_closing()
+
+    def close(self) -> None:
+        """Close the connection behind what has been written."""
+        self._connection.finish()
 
 
 def _answer(error: EmbedderError) -> bytes:

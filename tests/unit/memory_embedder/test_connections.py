@@ -73,6 +73,10 @@ class Running:
     def connections(self) -> int:
         return len(self.server.server_state.connections)
 
+    def has_ended(self) -> bool:
+        """Return whether all is written on the only connection, which stays until its client closes it."""
+        return [one.ended for one in bounded_connections(self.server.server_state)] == [True]
+
     def arriving(self) -> Step | None:
         """Return what is arriving on the only connection, or None if nothing of a request has arrived."""
         (one,) = bounded_connections(self.server.server_state) or (None,)
@@ -377,6 +381,51 @@ async def test_a_malformed_request_writes_nothing_into_an_answer_that_is_being_w
         answer = begun + await rest(connection)
     assert answer.count(b"\0") == LARGE
     assert answer.endswith(b"ok\r\n0\r\n\r\n")
+
+
+ANSWERED_EARLY: dict[str, bytes] = {
+    "no HTTP": b"nonsense\r\n\r\n",
+    "no HTTP behind a request": GET + b"nonsense\r\n\r\n",
+    "a malformed body": CHUNKED + b"y\r\n",
+    "the last request, answered before its body": HEAD + b"connection: close\r\ncontent-length: 9999999\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("data", ANSWERED_EARLY.values(), ids=ANSWERED_EARLY.keys())
+async def test_a_client_that_is_still_sending_gets_the_last_answer_and_is_not_reset(
+    application: Application, data: bytes
+) -> None:
+    async with serving(application, LONG_LIMITS) as running:
+        connection = await running.open(data)
+        await until(running.has_ended)
+        await pour(connection, 1 << 20)
+        answer = await asyncio.get_running_loop().sock_recv(connection, 1 << 16)
+        assert answer.count(b"HTTP/1.1 ") == 1
+        assert await asyncio.get_running_loop().sock_recv(connection, 1) == b""
+        connection.close()
+        await until(lambda: running.connections == 0)
+
+
+@pytest.mark.parametrize("data", ANSWERED_EARLY.values(), ids=ANSWERED_EARLY.keys())
+async def test_a_client_that_goes_on_sending_behind_the_last_answer_is_closed(
+    application: Application, data: bytes
+) -> None:
+    async with serving(application, BRIEF) as running:
+        connection = await running.open(data)
+        with pytest.raises(ConnectionError):
+            await trickle(connection)
+        connection.close()
+
+
+async def test_a_server_that_stops_closes_a_client_that_goes_on_sending_behind_the_last_answer(
+    application: Application,
+) -> None:
+    async with serving(application, LONG_LIMITS) as running:
+        connection = await running.open(CHUNKED + b"y\r\n")
+        await until(running.has_ended)
+        running.server.should_exit = True
+        await until(lambda: running.connections == 0)
+        connection.close()
 
 
 OFFER = b"POST /body HTTP/1.1\r\nhost: x\r\nconnection: Upgrade, close\r\nUpgrade: h2c\r\ncontent-length: 10\r\n\r\n"
