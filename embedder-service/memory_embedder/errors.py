@@ -126,6 +126,21 @@ def writing(path: Path) -> Iterator[None]:
         ) from error
 
 
+def malformed_http() -> EmbedderError:
+    """Return the error that clients get who send something that is not HTTP, or not within its bounds."""
+    return EmbedderError(
+        ErrorKind.MALFORMED_HTTP,
+        "The request is not valid HTTP, its head is too large, or its body has too many small chunks.",
+    )
+
+
+def connections_taken() -> EmbedderError:
+    """Return the error that clients get for whom there is no connection."""
+    return EmbedderError(
+        ErrorKind.OVERLOADED, "All connections are taken; send the request again in 1 s.", retry_after_seconds=1
+    )
+
+
 def no_reranker() -> EmbedderError:
     """Return the error that callers get who ask for scores where no reranker is served."""
     return EmbedderError(

@@ -116,7 +116,7 @@ def _make_server(service: EmbeddingService, certificate: ServingCertificate | No
         settings.port,
         connections,
         drain_seconds=limits.drain_seconds + 5,
-        on_refusal=service.metrics.rejected.labels(code=ErrorKind.OVERLOADED.code).inc,
+        on_refusal=service.metrics.count_unread,
     )
     return BoundedServer(config) if certificate is None else TlsServer(config, certificate, service.metrics)
 
@@ -126,7 +126,12 @@ def _make_probe_server(service: EmbeddingService, certificate: ServingCertificat
     connections = ConnectionLimits(connections=_PROBE_CONNECTIONS, body_seconds=5, refused=_PROBE_CONNECTIONS)
     return BoundedServer(
         BoundedConfig(
-            build_probe_app(service, certificate), settings.host, settings.probe_port, connections, drain_seconds=1
+            build_probe_app(service, certificate),
+            settings.host,
+            settings.probe_port,
+            connections,
+            drain_seconds=1,
+            on_refusal=service.metrics.count_unread,
         )
     )
 

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from fastapi import Request
 
 from memory_embedder.errors import EmbedderError, ErrorKind
+from memory_embedder.http.connections import REFUSAL
 
 SMALL_BYTES = 64 << 10  # a smaller body is parsed at once, and bounded by the number of connections
 MOST_VALUES = 4096  # of one body, twice the texts of a request
@@ -110,7 +111,7 @@ async def read_body(request: Request, share: MemoryShare, most_bytes: int, secon
 
     Raises:
         EmbedderError: the body is larger than `most_bytes`, all large requests together need too much memory, the body
-            did not arrive within `seconds`, or the caller disconnected.
+            did not arrive within `seconds`, or the caller disconnected or was refused.
     """
     declared = request.headers.get("content-length", "")
     if declared.isdigit() and len(declared) < 20 and int(declared) > most_bytes:
@@ -123,7 +124,8 @@ async def read_body(request: Request, share: MemoryShare, most_bytes: int, secon
             while more:
                 message = await request.receive()
                 if message["type"] == "http.disconnect":
-                    raise EmbedderError(ErrorKind.CLIENT_GONE, "The caller closed the connection.")
+                    gone = EmbedderError(ErrorKind.CLIENT_GONE, "The caller closed the connection.")
+                    raise request.scope.get("state", {}).get(REFUSAL, gone)
                 chunk, more = message.get("body", b""), message.get("more_body", False)
                 size += len(chunk)
                 if size > most_bytes:

@@ -31,14 +31,15 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
-from memory_embedder.errors import EmbedderError, ErrorKind
+from memory_embedder.errors import EmbedderError, ErrorKind, connections_taken, malformed_http
 from memory_embedder.http.waiting import Step, Waiting
 
 _CLOSING_SECONDS = 10  # in which the server itself closes an idle connection
 _UPGRADE = re.compile(rb"(?im)^upgrade(?=:)")
 _SMALL_PIECE_BYTES = 64
 _REFUSED_SECONDS = 5.0  # in which a refused client reads the answer and closes the connection
-_RETRY_SECONDS = 1
+REFUSAL = "refusal"
+"""The key in the state of a request of the error that has been its answer before the end of its body."""
 _TICKS = 5  # of the server's tenths of a second between two looks at all connections
 
 
@@ -74,7 +75,8 @@ class ConnectionLimits:
 class BoundedConfig(uvicorn.Config):
     """The configuration of a uvicorn server, with limits for its connections.
 
-    `on_refusal` is called for each request that is answered by 429 because all connections are taken.
+    `on_refusal` is called for each request that never reaches the application, since it is malformed or all connections
+    are taken. One whose body is refused while the application reads it has the error in its state, under `REFUSAL`.
     """
 
     def __init__(
@@ -85,7 +87,7 @@ class BoundedConfig(uvicorn.Config):
         limits: ConnectionLimits,
         drain_seconds: float,
         *,
-        on_refusal: Callable[[], None] = lambda: None,
+        on_refusal: Callable[[ErrorKind], None],
     ) -> None:
         super().__init__(
             app,
@@ -195,8 +197,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._refuse_from_now_on()
         elif self._step is Step.BODY and self._answered is self.cycle and not self.cycle.response_started:
             self._refuse_from_now_on()
-            self._tell_of_disconnection()
-            self._refuse()
+            self._refuse(connections_taken(), of_application=True)
         else:
             self.drop()
 
@@ -224,7 +225,7 @@ class BoundedProtocol(HttpToolsProtocol):
         request.
         """
         if self in self._refused:
-            self._refuse()
+            self._refuse(connections_taken())
         if self.ended or self._malformed or self in self._refused:
             return
         self._progressed = False
@@ -247,24 +248,21 @@ class BoundedProtocol(HttpToolsProtocol):
         for the answer to another request. The connection is then closed behind that answer.
         """
         self._malformed = True
-        if self._arriving is not Step.BODY:
-            refused = not self._answering
-        else:
-            refused = self._answered is self.cycle and not self.cycle.response_started
-        if not refused:
-            if self.pipeline and self.pipeline[0][0] is self.cycle:  # it waits behind the answer, and is never complete
-                self.pipeline.popleft()
-                if self.pipeline:
-                    self.cycle = self.pipeline[0][0]
-                elif self._answered is not None:
-                    self.cycle = self._answered
-            self.cycle.keep_alive = False
-            if self.cycle.response_complete:
-                self.finish()
+        of_application = self._arriving is Step.BODY and self._answered is self.cycle
+        if not (self.cycle.response_started if of_application else self._answering):
+            self._refuse(malformed_http(), of_application=of_application)
             return
-        self._tell_of_disconnection()
-        self.transport.write(_MALFORMED)
-        self._end()
+        if not of_application:
+            self._on_refusal(ErrorKind.MALFORMED_HTTP)
+        if self.pipeline and self.pipeline[0][0] is self.cycle:  # it waits behind the answer, and is never complete
+            self.pipeline.popleft()
+            if self.pipeline:
+                self.cycle = self.pipeline[0][0]
+            elif self._answered is not None:
+                self.cycle = self._answered
+        self.cycle.keep_alive = False
+        if self.cycle.response_complete:
+            self.finish()
 
     def finish(self) -> None:
         """Close the connection behind its last answer, in a way that lets a client read it that is still sending."""
@@ -380,13 +378,18 @@ class BoundedProtocol(HttpToolsProtocol):
             oldest.drop()
         self._refused[self] = None
 
-    def _refuse(self) -> None:
-        """Answer by 429 what a refused client has sent."""
-        if not self.ended:
-            self._since = time.monotonic()
-            self._on_refusal()
-            self.transport.write(_REFUSAL)
-            self._end()
+    def _refuse(self, error: EmbedderError, *, of_application: bool = False) -> None:
+        """Answer a request by an error instead of its application, which learns of it if it has begun the request."""
+        if self.ended:
+            return
+        self._since = time.monotonic()
+        if of_application and self._answered is not None:
+            self._answered.scope["state"][REFUSAL] = error
+            self._tell_of_disconnection()
+        else:
+            self._on_refusal(error.kind)
+        self.transport.write(_answer(error))
+        self._end()
 
     def _end(self) -> None:
         """End what is written, but not the connection, whose client would lose the answer with it."""
@@ -459,21 +462,6 @@ def _answer(error: EmbedderError) -> bytes:
     head = f"HTTP/1.1 {status.value} {status.phrase}\r\ncontent-type: application/json\r\n"
     head += f"content-length: {len(body)}\r\n" + (f"retry-after: {seconds}\r\n" if seconds else "")
     return f"{head}connection: close\r\n\r\n".encode() + body
-
-
-_REFUSAL = _answer(
-    EmbedderError(
-        ErrorKind.OVERLOADED,
-        f"All connections are taken; send the request again in {_RETRY_SECONDS} s.",
-        retry_after_seconds=_RETRY_SECONDS,
-    )
-)
-_MALFORMED = _answer(
-    EmbedderError(
-        ErrorKind.MALFORMED_HTTP,
-        "The request is not valid HTTP, its head is too large, or its body has too many small chunks.",
-    )
-)
 
 
 def without_upgrade(data: bytes) -> bytes:

@@ -18,6 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from memory_embedder.errors import EmbedderError, ErrorKind
 from memory_embedder.scheduling.service import EmbeddingService, State
+from memory_embedder.telemetry.metrics import UNMATCHED
 
 _REQUEST_ID = re.compile(rb"^[A-Za-z0-9._-]{1,64}$")
 _MOST_KEYS = 256  # each is compared with that of every request
@@ -148,4 +149,4 @@ def _request_id(scope: Scope) -> bytes:
 
 def _route(scope: Scope) -> str:
     path = getattr(scope.get("route"), "path", None)
-    return path if isinstance(path, str) else "unmatched"
+    return path if isinstance(path, str) else UNMATCHED

@@ -10,6 +10,10 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disa
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from memory_embedder.errors import ErrorKind
+
+UNMATCHED = "unmatched"
+"""The route of requests that have none."""
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 _TOKENS = (8, 16, 32, 64, 128, 192, 256, 384, 512, 1024, 2048, 4096, 8192)
 _TEXTS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
@@ -109,6 +113,11 @@ class Metrics:
     def observe_queues(self, read: Callable[[], QueueReading]) -> None:
         """Register a function that returns the state of the lanes; it is called at each scrape."""
         self.registry.register(_QueueCollector(read))
+
+    def count_unread(self, kind: ErrorKind) -> None:
+        """Count a request that was refused before its route was known."""
+        self.rejected.labels(code=kind.code).inc()
+        self.requests.labels(route=UNMATCHED, status=str(kind.status)).inc()
 
     def render(self) -> bytes:
         """Return all metrics in the Prometheus text format."""

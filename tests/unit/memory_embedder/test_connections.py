@@ -14,10 +14,16 @@ from typing import Any
 import httpx
 import pytest
 import uvicorn
+from fastapi import FastAPI
+from prometheus_client import Counter
 
+from memory_embedder.errors import ErrorKind
 from memory_embedder.http import connections
+from memory_embedder.http.app import build_app
 from memory_embedder.http.connections import BoundedConfig, BoundedServer, ConnectionLimits, bounded_connections
 from memory_embedder.http.waiting import Step
+from memory_embedder.scheduling.service import EmbeddingService
+from memory_embedder.telemetry.metrics import Metrics
 from tests.unit.memory_embedder.conftest import until
 
 BRIEF = ConnectionLimits(connections=100, body_seconds=0.2, head_seconds=0.2, unread_seconds=0.2, idle_seconds=60)
@@ -98,11 +104,14 @@ class Running:
 
 
 @asynccontextmanager
-async def serving(application: Application, limits: ConnectionLimits) -> AsyncIterator[Running]:
-    def count() -> None:
+async def serving(
+    application: Application | FastAPI, limits: ConnectionLimits, metrics: Metrics | None = None
+) -> AsyncIterator[Running]:
+    def count(_kind: ErrorKind) -> None:
         running.refusals += 1
 
-    server = BoundedServer(BoundedConfig(application, "127.0.0.1", 0, limits, drain_seconds=1, on_refusal=count))
+    on_refusal = count if metrics is None else metrics.count_unread
+    server = BoundedServer(BoundedConfig(application, "127.0.0.1", 0, limits, drain_seconds=1, on_refusal=on_refusal))
     running = Running(server, 0)
     task = asyncio.create_task(server.serve())
     await until(lambda: server.started)
@@ -110,7 +119,8 @@ async def serving(application: Application, limits: ConnectionLimits) -> AsyncIt
     try:
         yield running
     finally:
-        application.may_answer.set()
+        if isinstance(application, Application):
+            application.may_answer.set()
         server.should_exit = True
         await task
 
@@ -279,6 +289,7 @@ async def test_a_head_that_is_too_large_ends_its_connection(application: Applica
         assert application.asked == 0
 
 
+EMBED = b"POST /v1/embeddings HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"
 CHUNKED = b"POST /body HTTP/1.1\r\nhost: x\r\nconnection: close\r\ntransfer-encoding: chunked\r\n\r\n"
 
 
@@ -381,6 +392,58 @@ async def test_a_malformed_request_writes_nothing_into_an_answer_that_is_being_w
         answer = begun + await rest(connection)
     assert answer.count(b"\0") == LARGE
     assert answer.endswith(b"ok\r\n0\r\n\r\n")
+
+
+UNREAD = {
+    "no HTTP": ([b"nonsense\r\n\r\n"], "unmatched"),
+    "a malformed body": ([EMBED + b"y\r\n"], "/v1/embeddings"),
+    "a malformed body later": ([EMBED, b"y\r\n"], "/v1/embeddings"),
+    "no HTTP behind a request": ([b"GET /v1/models HTTP/1.1\r\nhost: x\r\n\r\nnonsense\r\n\r\n"], "unmatched"),
+}
+
+
+@pytest.mark.parametrize(("pieces", "route"), UNREAD.values(), ids=UNREAD.keys())
+async def test_a_malformed_request_is_counted_once_as_what_it_is(
+    service: EmbeddingService, pieces: list[bytes], route: str
+) -> None:
+    async with serving(build_app(service), LONG_LIMITS, service.metrics) as running:
+        connection = await running.open()
+        for piece in pieces:
+            await asyncio.get_running_loop().sock_sendall(connection, piece)
+            if piece is EMBED:
+                await until(lambda: running.arriving() is Step.BODY)
+        await rest(connection)
+        await until(lambda: running.connections == 0)
+    assert refused(service) == {("malformed_http",): 1}
+    assert {of: count for of, count in answered(service).items() if of[1] != "200"} == {(route, "400"): 1}
+
+
+async def test_a_request_that_makes_room_while_its_body_arrives_is_counted_once_as_refused(
+    service: EmbeddingService,
+) -> None:
+    few = replace(LONG_LIMITS, connections=1, held_seconds=0)
+    async with serving(build_app(service), few, service.metrics) as running:
+        slow = await running.open(EMBED)
+        await until(lambda: running.arriving() is Step.BODY)
+        await running.get("/health")
+        assert (await rest(slow))[:12] == b"HTTP/1.1 429"
+    assert refused(service) == {("overloaded",): 1}
+    assert answered(service) == {("/v1/embeddings", "429"): 1, ("/health", "200"): 1}
+
+
+def refused(service: EmbeddingService) -> dict[tuple[str, ...], float]:
+    """Return how many requests were refused, by their error code."""
+    return counted(service.metrics.rejected)
+
+
+def answered(service: EmbeddingService) -> dict[tuple[str, ...], float]:
+    """Return how many requests were answered, by route and status."""
+    return counted(service.metrics.requests)
+
+
+def counted(counter: Counter) -> dict[tuple[str, ...], float]:
+    (family,) = counter.collect()
+    return {tuple(sample.labels.values()): sample.value for sample in family.samples if sample.value}
 
 
 ANSWERED_EARLY: dict[str, bytes] = {
@@ -539,7 +602,7 @@ async def test_a_slow_client_that_makes_room_is_answered_by_429_and_not_reset(
         assert await running.get() == "ok"
         await asyncio.get_running_loop().sock_sendall(slow, left)
         assert (await rest(slow))[:12] == b"HTTP/1.1 429"
-        assert running.refusals == 1
+        assert running.refusals == (begun is not BODY), "the application counts a request that it has begun"
 
 
 @pytest.mark.parametrize(

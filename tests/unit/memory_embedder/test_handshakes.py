@@ -17,6 +17,7 @@ import pytest
 import uvloop
 
 from devcluster.node.pki import Authority
+from memory_embedder.errors import ErrorKind
 from memory_embedder.http.certificate import ServingCertificate
 from memory_embedder.http.connections import BoundedConfig, ConnectionLimits
 from memory_embedder.http.handshakes import TlsServer
@@ -93,7 +94,7 @@ class Running:
 async def serving(
     files: ServingFiles, limits: ConnectionLimits = LONG_LIMITS, application: Callable[..., Any] = _ok
 ) -> AsyncIterator[Running]:
-    def count() -> None:
+    def count(_kind: ErrorKind) -> None:
         running.refusals += 1
 
     metrics = Metrics(Lane)
