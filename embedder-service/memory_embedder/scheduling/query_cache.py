@@ -4,6 +4,9 @@ An answer from the cache is faster than a computed one, so a common cache would 
 caller has sent the same text. Therefore a caller gets only vectors of its own earlier queries: an entry belongs to the
 API key that the query was sent with, and nothing is cached if no key is required. An entry is found by a keyed hash of
 its text, so that the cache holds no text. The secret key of the hashes is drawn at random when the process starts.
+
+When the cache is full, the caller with the most entries loses one of them. So nobody's many queries displace the
+entries of a caller that has fewer.
 """
 
 import hashlib
@@ -15,6 +18,7 @@ import numpy as np
 
 from memory_embedder.engine.protocol import Vectors
 
+CacheKey = tuple[bytes, bytes]  # the digest of the caller's API key, and the keyed hash of the text
 CachedQuery = tuple[Vectors, int, bool]  # a query's vector, its number of tokens, and whether it was truncated
 
 
@@ -27,28 +31,35 @@ class QueryCache:
     def __init__(self, entries: int) -> None:
         self._entries = entries
         self._secret = secrets.token_bytes(32)
-        self._rows: OrderedDict[bytes, CachedQuery] = OrderedDict()
+        self._rows: dict[bytes, OrderedDict[bytes, CachedQuery]] = {}  # by caller, and none of them empty
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return sum(map(len, self._rows.values()))
 
-    def key(self, caller: bytes, text: str) -> bytes:
-        """Return the 16-byte key of a query's entry; `caller` is the 32-byte digest of the caller's API key."""
-        return hashlib.blake2b(caller + text.encode(), key=self._secret, digest_size=16).digest()
+    def key(self, caller: bytes, text: str) -> CacheKey:
+        """Return the key of a query's entry; `caller` is the digest of the caller's API key."""
+        return caller, hashlib.blake2b(text.encode(), key=self._secret, digest_size=16).digest()
 
-    def get(self, key: bytes) -> CachedQuery | None:
+    def get(self, key: CacheKey) -> CachedQuery | None:
         """Return a query's vector, its number of tokens and whether it was truncated, or None if it is not cached."""
-        entry = self._rows.get(key)
+        caller, text = key
+        own = self._rows.get(caller, OrderedDict())
+        entry = own.get(text)
         if entry is not None:
-            self._rows.move_to_end(key)
+            own.move_to_end(text)
         return entry
 
-    def put(self, key: bytes, vector: Vectors, tokens: int, *, truncated: bool) -> None:
-        """Store a query's vector; if the cache is full, drop the least recently used entry."""
-        self._rows[key] = (vector.copy(), tokens, truncated)
-        self._rows.move_to_end(key)
-        while len(self._rows) > self._entries:
-            self._rows.popitem(last=False)
+    def put(self, key: CacheKey, vector: Vectors, tokens: int, *, truncated: bool) -> None:
+        """Store a query's vector; in a full cache drop the least recently used entry of the caller with the most."""
+        caller, text = key
+        own = self._rows.setdefault(caller, OrderedDict())
+        own[text] = (vector.copy(), tokens, truncated)
+        own.move_to_end(text)
+        if len(self) > self._entries:
+            most = max(self._rows, key=lambda one: len(self._rows[one]))
+            self._rows[most].popitem(last=False)
+            if not self._rows[most]:
+                del self._rows[most]
 
 
 def merge(computed: Vectors, missing: Sequence[int], found: Sequence[CachedQuery | None]) -> Vectors:

@@ -22,7 +22,7 @@ from memory_embedder.models.profiles import ModelProfile
 from memory_embedder.scheduling.dispatcher import Dispatcher, Ticket
 from memory_embedder.scheduling.lanes import Lane, LaneLimits, Lanes, Role
 from memory_embedder.scheduling.plan import ComputePlan, check_offload, plan_load, plan_reranker_load
-from memory_embedder.scheduling.query_cache import QueryCache, merge
+from memory_embedder.scheduling.query_cache import CacheKey, QueryCache, merge
 from memory_embedder.scheduling.query_threads import tune_query_threads
 from memory_embedder.scheduling.tokenizing import TokenizingThreads, are_few
 from memory_embedder.scheduling.tuning import WarmComputers, tune
@@ -404,7 +404,7 @@ class EmbeddingService:
         self._longest_seconds = max(each.longest_seconds for each in (warm, reranking) if each)
         self._dispatcher = dispatcher
 
-    def _cache_keys(self, caller: bytes | None, texts: Sequence[str]) -> list[bytes]:
+    def _cache_keys(self, caller: bytes | None, texts: Sequence[str]) -> list[CacheKey]:
         if caller is None or not are_few(texts):
             return []
         return [self._cache.key(caller, text) for text in texts]
@@ -443,7 +443,7 @@ class EmbeddingService:
         self.tracing.describe(size | {"truncated": len(result.truncated), "cached": cached})
         return result
 
-    def _remember(self, keys: list[bytes], misses: int, wanted: Mapping[int, EncodedText], vectors: Vectors) -> None:
+    def _remember(self, keys: list[CacheKey], misses: int, wanted: Mapping[int, EncodedText], vectors: Vectors) -> None:
         self.metrics.cache_hits.inc(len(keys) - misses)
         self.metrics.cache_misses.inc(misses)
         for index, text in wanted.items():

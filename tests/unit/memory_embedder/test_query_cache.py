@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import numpy as np
 import pytest
 
+from memory_embedder.scheduling.query_cache import QueryCache
 from tests.unit.memory_embedder.conftest import Connect, MakeService
 
 QUERY = {"input": ["one two", "three"], "input_type": "query"}
@@ -77,6 +79,18 @@ async def test_the_holder_of_another_key_is_not_answered_from_the_cache(
         await ask(client, "mallory")
         assert "memory_embedder_query_cache_hits_total 0.0" in (await probe.get("/metrics")).text
     service.close()
+
+
+def test_the_many_queries_of_a_caller_displace_no_entry_of_one_with_fewer() -> None:
+    cache = QueryCache(8)
+    alice, mallory = bytes(32), bytes(31) + b"m"
+    own = [cache.key(alice, text) for text in ("one", "two", "three")]
+    other = [cache.key(mallory, f"text {number}") for number in range(100)]
+    for key in (*own, *other):
+        cache.put(key, np.zeros(3, dtype=np.float32), 1, truncated=False)
+    assert [cache.get(key) is not None for key in own] == [True] * 3
+    assert [cache.get(key) is not None for key in other] == [False] * 95 + [True] * 5
+    assert len(cache) == 8
 
 
 async def test_a_text_is_cached_as_what_it_was_sent_as(
