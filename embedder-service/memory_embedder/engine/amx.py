@@ -15,19 +15,21 @@ import structlog
 
 from memory_embedder.engine.backends import amx_possible
 from memory_embedder.models.model_file import ModelFile
+from memory_embedder.models.profiles import ModelProfile
 
 _SECONDS = 120.0  # loading a large file from a slow disk, twice over
 _TRIAL = "memory_embedder.engine.amx_trial"  # a name, since that module imports the engine, which imports this one
 
 
-def amx_works(model: ModelFile) -> bool:
-    """Return whether this machine's fastest CPU kernels compute a quantised model without a crash.
+def amx_works(model: ModelFile, profile: ModelProfile) -> bool:
+    """Return whether this machine's fastest CPU kernels compute a quantised model of this profile without a crash.
 
     Return True without a test if these kernels do not use AMX.
     """
     if not amx_possible():
         return True
-    command = [sys.executable, "-m", _TRIAL, str(model.reference)]
+    described = (str(profile.width), str(profile.max_tokens), profile.pooling)
+    command = [sys.executable, "-m", _TRIAL, str(model.reference), *described]
     works = survives(command, _SECONDS, inherited=(model.descriptor,))
     if not works:
         structlog.get_logger("memory_embedder.engine").warning(

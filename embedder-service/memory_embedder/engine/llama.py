@@ -61,7 +61,8 @@ class LlamaEngine:
         if options.gpu_layers == 0:
             _fitting(options, header, capacity, [])  # before the trial, which loads the model, too
         # Beside a GPU little is left to the CPU, not worth loading a model twice.
-        avoid_amx = header.quantised and options.try_amx and (options.gpu_layers != 0 or not amx_works(file))
+        may_avoid = header.quantised and options.try_amx
+        avoid_amx = may_avoid and (options.gpu_layers != 0 or not amx_works(file, options.profile))
         backends = load_backends(avoid_amx=avoid_amx, gpu=options.gpu_layers != 0)
         need = _fitting(options, header, capacity, backends.gpus)
         structlog.get_logger("memory_embedder.engine").info(

@@ -155,7 +155,7 @@ def test_only_the_start_of_an_enormous_text_is_tokenised_and_the_result_is_the_s
 def test_a_quantised_model_for_a_gpu_gets_no_trial_of_amx_on_the_cpu(
     q8_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(llama, "amx_works", lambda _: pytest.fail("the model was loaded twice"))
+    monkeypatch.setattr(llama, "amx_works", lambda *_: pytest.fail("the model was loaded twice"))
     LlamaEngine(EngineOptions(path=q8_file, profile=MINILM, batch_tokens=64, contexts=1, gpu_layers=-1)).close()
 
 
@@ -187,7 +187,7 @@ from memory_embedder.engine import backends, llama
 from memory_embedder.models.profiles import PROFILES
 score = backends._score
 backends._score = lambda path: 1_000_000 if "sapphirerapids" in path.name else score(path)
-llama.amx_works = lambda _: False
+llama.amx_works = lambda *_: False
 options = llama.EngineOptions(Path(sys.argv[1]), PROFILES["all-MiniLM-L6-v2"], batch_tokens=256, contexts=1)
 engine = llama.LlamaEngine(options)
 vector = engine.computer(1).embed([engine.encode(sys.argv[2]).tokens])[0]

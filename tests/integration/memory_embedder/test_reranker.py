@@ -10,10 +10,13 @@ import httpx
 import numpy as np
 import pytest
 
+from memory_embedder.engine import amx
 from memory_embedder.engine.amx_trial import compute_once
 from memory_embedder.engine.llama import LlamaEngine
 from memory_embedder.engine.protocol import EngineOptions
 from memory_embedder.errors import EmbedderError
+from memory_embedder.models import gguf_header
+from memory_embedder.models.model_file import ModelFile
 from memory_embedder.models.profiles import ModelProfile, Pooling
 from memory_recall.embedding.client import EmbedderClient
 from tests.integration.memory_embedder.cross_encoder import WIDTH, WINDOW, CrossEncoder, make_cross_encoder
@@ -102,7 +105,32 @@ def test_a_reranker_with_token_types_is_refused_since_llama_cpp_leaves_them_out(
 
 def test_the_trial_of_amx_kernels_computes_a_reranker_too(cross_encoder: CrossEncoder) -> None:
     """It fails for every quantised one otherwise, which is then computed without AMX wherever there is any."""
-    compute_once(cross_encoder.path)
+    compute_once(cross_encoder.path, PROFILE.width, PROFILE.max_tokens, PROFILE.pooling)
+
+
+def test_a_model_that_is_computed_passes_the_trial_of_amx_kernels(
+    cross_encoder: CrossEncoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a process of its own, with the best kernels that this machine has."""
+    monkeypatch.setattr(amx, "amx_possible", lambda: True)
+    with ModelFile(cross_encoder.path) as file:
+        assert amx.amx_works(file, PROFILE)
+
+
+def test_the_trial_of_amx_kernels_reads_the_header_once(
+    cross_encoder: CrossEncoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The vocabulary of a multilingual model takes tenths of a second."""
+    opened: list[Any] = []
+    read = gguf_header._read_values
+
+    def observed(file: Any) -> Any:
+        opened.append(file)
+        return read(file)
+
+    monkeypatch.setattr(gguf_header, "_read_values", observed)
+    compute_once(cross_encoder.path, PROFILE.width, PROFILE.max_tokens, PROFILE.pooling)
+    assert len(opened) == 1
 
 
 def test_a_reranker_is_refused_as_an_embedding_model(cross_encoder: CrossEncoder) -> None:

@@ -11,6 +11,7 @@ from structlog.testing import capture_logs
 from memory_embedder.engine import amx
 from memory_embedder.engine.backends import Backends
 from memory_embedder.models.model_file import ModelFile
+from memory_embedder.models.profiles import DEFAULT_MODEL, find_profile
 
 _ENDS = {
     "well": ("pass", True),
@@ -36,7 +37,7 @@ def test_a_model_that_kills_the_trial_is_kept_from_amx_and_the_log_says_so(
     path = tmp_path / "that-is-none.gguf"
     path.write_bytes(b"no model")
     with ModelFile(path) as file, capture_logs() as logged:
-        assert not amx.amx_works(file)
+        assert not amx.amx_works(file, find_profile(DEFAULT_MODEL))
     assert [entry["file"] for entry in logged] == ["that-is-none.gguf"]
 
 
@@ -44,7 +45,7 @@ def test_nothing_is_tried_where_no_kernel_has_amx(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(amx, "amx_possible", lambda: False)
     monkeypatch.setattr(amx, "survives", lambda *_: pytest.fail("a trial was made"))
     with ModelFile(model_file) as file:
-        assert amx.amx_works(file)
+        assert amx.amx_works(file, find_profile(DEFAULT_MODEL))
 
 
 @pytest.mark.parametrize(("kernels", "may"), [("sapphirerapids", True), ("built-in", True), ("zen4", False)])
