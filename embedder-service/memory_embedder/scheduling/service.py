@@ -127,7 +127,7 @@ class EmbeddingService:
 
     def _load(self) -> None:
         started = time.monotonic()
-        plan = plan_load(self.settings, self.profile, available_threads(), available_memory())
+        plan = plan_load(self.settings, self.profile, available_threads(), self._memory_of_models())
         engine = self._engine = self._make_engine(plan.options)
         facts = engine.facts
         self._publish(facts)
@@ -332,6 +332,10 @@ class EmbeddingService:
         """Whether a thread still loads a model or may compute with one."""
         return self._loading or (self._dispatcher is not None and self._dispatcher.computing)
 
+    def _memory_of_models(self) -> int:
+        """Return how many bytes all models may take, which is what large requests leave."""
+        return max(0, available_memory() - self.limits.large_bytes)
+
     def _publish(self, facts: EngineFacts) -> None:
         self.metrics.device_info.labels(device=facts.device, description=facts.description, kernels=facts.kernels).set(
             1
@@ -359,7 +363,7 @@ class EmbeddingService:
 
     def _load_reranker(self, profile: ModelProfile, compute: ComputePlan, embedder: EngineFacts) -> None:
         started = time.monotonic()
-        options = plan_reranker_load(self.settings, profile, compute, embedder, available_memory())
+        options = plan_reranker_load(self.settings, profile, compute, embedder, self._memory_of_models())
         engine = self._reranking_engine = self._make_engine(options)
         self.reranker = ServedModel(profile.name, engine.facts, int(time.time()))
         self.metrics.reranker_info.labels(model=profile.name, digest=engine.facts.digest).set(1)

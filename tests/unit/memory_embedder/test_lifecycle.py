@@ -10,11 +10,13 @@ from typing import Any
 import httpx
 import pytest
 
+from memory_embedder.engine.protocol import Engine, EngineOptions
 from memory_embedder.errors import EmbedderError, ErrorKind
+from memory_embedder.scheduling import service as service_module
 from memory_embedder.scheduling.lanes import Lane
 from memory_embedder.scheduling.service import EmbeddingService
 from memory_embedder.settings import Limits
-from tests.unit.memory_embedder.conftest import Connect, until
+from tests.unit.memory_embedder.conftest import FACTS, Connect, until
 from tests.unit.memory_embedder.conftest import MakeService as Make
 
 
@@ -298,6 +300,25 @@ async def test_texts_of_a_disconnected_caller_are_not_computed(service: Embeddin
     await until(lambda: sum(service.reading().inflight.values()) == 0)
     assert sum(sum(batch) for batch in engine.seen) <= 2 * 202
     assert service.reading().queued["document"] == 0
+
+
+def test_models_leave_the_memory_that_large_requests_may_take(
+    make_service: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service_module, "available_memory", lambda: 1 << 30)
+    service = make_service(limits=Limits(large_bytes=64 << 20), reranker="bge-reranker-base")
+    make_engine, planned = service._make_engine, []
+
+    def observed(options: EngineOptions) -> Engine:
+        planned.append(options)
+        return make_engine(options)
+
+    monkeypatch.setattr(service, "_make_engine", observed)
+    service.load()
+    service.close()
+    first, second = (options.memory for options in planned)
+    assert first == (1 << 30) - (64 << 20)
+    assert second == first - FACTS.memory_estimate_bytes
 
 
 async def test_the_bodies_in_memory_are_bounded_together(make_service: Make, engine: Any, connect: Connect) -> None:
