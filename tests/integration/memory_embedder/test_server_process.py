@@ -10,7 +10,8 @@ import signal
 import socket
 import string
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
@@ -228,6 +229,16 @@ def test_bytes_that_are_not_http_do_not_disturb_the_server(server: Any) -> None:
             raw.recv(4096)
     assert httpx.get(f"{server.probe_url}/healthz").status_code == 200
     assert CANARY not in server.log.read_text()
+
+
+@pytest.mark.parametrize(("body", "code"), [(bytes(30 << 20), "too_large"), ([b"x"] * 99_999, "malformed_http")])
+def test_a_client_that_closes_behind_its_request_reads_why_it_was_refused_while_it_was_sending(
+    server: Any, body: Any, code: str
+) -> None:
+    """Python's own client sends all of a body, at once or in pieces, before it reads anything."""
+    with closing(HTTPConnection(server.url.removeprefix("http://"), timeout=60)) as connection:
+        connection.request("POST", "/v1/embeddings", body, {"connection": "close"})
+        assert json.load(connection.getresponse())["error"]["code"] == code
 
 
 def test_quantised_weights_run_on_amx_kernels_only_where_those_work_and_metrics_say_which_run(
