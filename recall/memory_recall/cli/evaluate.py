@@ -108,6 +108,8 @@ def question_lines(source: str) -> list[str]:
 
 
 def _show(report: dict[str, Any]) -> None:
+    from memory_recall.evaluation.evaluate import UNNAMED
+
     measures = [name for name in report if name not in {"strata", "queries", "expanded"}]
     modes = list(report[measures[0]])
     expanded = f", {report['expanded']} expanded" if "expanded" in report else ""
@@ -116,7 +118,8 @@ def _show(report: dict[str, Any]) -> None:
     )
     for mode in modes:
         table.add_column(mode, justify="right")
-    for name, scores in {"all": report, **report["strata"]}.items():
+    strata = [] if set(report["strata"]) == {UNNAMED} else report["strata"].items()
+    for name, scores in [("all", report), *strata]:
         for measure in measures:
             table.add_row(shown(name), measure, *(f"{scores[measure][mode]:.3f}" for mode in modes))
     Console().print(table)

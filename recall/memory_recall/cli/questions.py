@@ -195,7 +195,7 @@ def exported_file(labels: Path, output: Path | None) -> Path:
 def summarise_labels(file: LabelFile, withdrawn: int, *, as_json: bool) -> None:
     """Print what has been judged so far, how well the two judgements of the same memories agree, and what was removed.
 
-    `withdrawn` is the number of questions that were removed because of their memories.
+    `withdrawn` is the number of questions that were removed because of their memories or their user.
     """
     from memory_recall.contrib.labelling.export import summarise
 

@@ -164,7 +164,7 @@ def _spelt_levels(levels: Levels) -> list[str]:
     lines = [
         "",
         f"Use least_relevance={levels.recommended!r}: the highest level that keeps {LEAST_KEPT:.0%} of your memories.",
-        f"By {levels.relevant_memories} relevant memories among the first ten, {levels.prompts} prompts without any:",
+        f"By {levels.relevant_memories} relevant memories (of {levels.questions} questions), {levels.prompts} prompts:",
         f"  {'level':<10}  {'kept':>5} (at least)  {'prompts without memories':>24}  {'memories in vain':>16}",
     ]
     for one in levels.levels:

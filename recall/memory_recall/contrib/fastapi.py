@@ -15,11 +15,12 @@ itself would quote a malformed request in the response, and the text of an excep
 import logging
 import traceback
 from collections.abc import Callable, Coroutine
+from dataclasses import fields
 from datetime import datetime
 from typing import Annotated, Any, Literal, get_type_hints
 from uuid import UUID
 
-from pydantic import BaseModel, Field, create_model, field_serializer
+from pydantic import BaseModel, Field, create_model, field_serializer, model_validator
 
 from memory_recall.errors import (
     DatabaseUnreachable,
@@ -53,7 +54,11 @@ _MemoryFields: Any = create_model("_MemoryFields", **_MEMORY)
 
 
 class RecallRequest(_FilterFields):  # type: ignore[misc]  # the filters of `Filters` are listed there alone
-    """The body of a recall request, in the form that clients of the memory server send before every prompt."""
+    """The body of a recall request, in the form that clients of the memory server send before every prompt.
+
+    Names that nobody knows are ignored. A name of `RecallQuery` that has no effect here is refused, because whoever
+    sends `sensitive` relies on it.
+    """
 
     context: str
     expanded_query: str = ""
@@ -64,6 +69,16 @@ class RecallRequest(_FilterFields):  # type: ignore[misc]  # the filters of `Fil
     least_relevance: Level | Annotated[float, Field(ge=0, le=1)] = "everything"
     max_tokens: int | None = Field(default=None, ge=1)
     distinct: bool = False
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_what_has_no_effect(cls, given: object) -> object:
+        if isinstance(given, dict) and (without_effect := sorted(_NOT_OF_THE_BODY & given.keys())):
+            raise ValueError(
+                f"{', '.join(without_effect)}: of no effect in the body of a recall. A sensitive query is marked with "
+                "is_sensitive; filters are fields of the body."
+            )
+        return given
 
     def query(self, user_id: str | Everyone) -> RecallQuery:
         """Return the query over the memories of one user or of everyone. A filter that is an empty text is ignored."""
@@ -81,6 +96,9 @@ class RecallRequest(_FilterFields):  # type: ignore[misc]  # the filters of `Fil
             max_tokens=self.max_tokens,
             distinct=self.distinct,
         )
+
+
+_NOT_OF_THE_BODY = {one.name for one in fields(RecallQuery)} - {"text", "user_id"} - RecallRequest.model_fields.keys()
 
 
 class RecalledEntry(_MemoryFields):  # type: ignore[misc]  # the fields of `RecalledMemory` are listed there alone
@@ -197,11 +215,11 @@ def _response(result: RecallResult, body: RecallRequest) -> RecallResponse:
 
 
 def _entry(memory: RecalledMemory, reader: str | None) -> RecalledEntry:
-    fields = {name: getattr(memory, name) for name in MEMORY_FIELDS}
+    entry = {name: getattr(memory, name) for name in MEMORY_FIELDS}
     if memory.evidence.graph_score is not None:
-        fields["graph_score"] = memory.evidence.graph_score
+        entry["graph_score"] = memory.evidence.graph_score
     if memory.superseded_by is not None:
-        fields["superseded_by"] = memory.superseded_by
+        entry["superseded_by"] = memory.superseded_by
     if memory.relevance is not None:
-        fields["relevance"] = memory.relevance
-    return RecalledEntry(**fields, shared_by=None if memory.owner == reader else memory.owner)
+        entry["relevance"] = memory.relevance
+    return RecalledEntry(**entry, shared_by=None if memory.owner == reader else memory.owner)

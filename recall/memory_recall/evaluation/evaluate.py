@@ -27,6 +27,7 @@ from memory_recall.search.recall import Recall
 from memory_recall.search.result import Expansion, RecallResult
 from memory_recall.search.sql.visibility import EVERYONE, Everyone
 
+UNNAMED = "(none)"  # the stratum of a question that names none
 _ALL = "all"  # as a question's `conv`: not scoped to one user
 _EMBEDDING_BATCH = 64
 _EMBEDDING_SECONDS = 60.0  # how long a busy embedder is tried again
@@ -127,7 +128,7 @@ def _question(line: str, number: int) -> Question:
     return Question(
         query_id=str(given.get("query_id", number)),
         text=text,
-        stratum=str(given.get("stratum", _ALL)),
+        stratum=str(given.get("stratum", UNNAMED)),
         user_id=EVERYONE if conv in {None, "", _ALL} else str(conv),
         relevant=judgements.relevant,
         grades=judgements.grades,

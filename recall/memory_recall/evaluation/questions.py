@@ -20,7 +20,16 @@ def read_questions(queries: Path, qrels: Path | None = None) -> list[Question]:
     lines = _lines(queries)
     if qrels is None:
         return parse_questions(lines)
-    judged = dict(_judgement(line, number, qrels.name) for number, line in enumerate(_lines(qrels), 1) if line.strip())
+    judged: dict[str, dict[str, Any]] = {}
+    for number, line in enumerate(_lines(qrels), 1):
+        if line.strip():
+            question, found = _judgement(line, number, qrels.name)
+            if question in judged:
+                raise InvalidInput(
+                    f"{qrels.name}, line {number} is about a question of which an earlier line has the judgements.",
+                    "Put all memories of a question into one line.",
+                )
+            judged[question] = found
     return parse_questions(_joined(line, judged) for line in lines)
 
 

@@ -3,14 +3,14 @@
 What a level keeps is counted on the owner's labelled questions: of the relevant memories that a recall returns, those
 that are relevant enough. What it lets through is counted on prompts to which no memory fits. The recommended level is
 the highest that keeps at least `LEAST_KEPT`. That is the plain share: its lower bound, which is given as well, reaches
-.95 only from 73 memories on, even if all of them are kept.
+.95 only from 73 questions on, even if all of their memories are kept.
 """
 
 import math
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from statistics import NormalDist
+from statistics import NormalDist, fmean
 
 from memory_recall.evaluation.judgements import judged_id
 from memory_recall.schema.columns.keys import MemoryId
@@ -41,9 +41,10 @@ class Rated:
 class LevelShares:
     """What a level keeps and lets through.
 
-    `kept` is the share of the relevant memories that still come back, and `kept_at_least` its lower bound (Wilson's,
-    of the 95 % interval). `empty` is the share of the prompts without an answer that get no memory, and `in_vain` how
-    many memories one of them gets on average.
+    `kept` is the share of the relevant memories that still come back, and `kept_at_least` its lower bound: that of
+    Wilson's 95 % interval for as many answers as there are questions, since the memories of one question are kept or
+    lost together for the most part. `empty` is the share of the prompts without an answer that get no memory, and
+    `in_vain` how many memories one of them gets on average.
     """
 
     level: Level | float
@@ -55,9 +56,14 @@ class LevelShares:
 
 @dataclass(frozen=True, slots=True)
 class TunedLevel:
-    """The shares of each level, lowest first, over so many relevant memories and prompts, and the recommended level."""
+    """The shares of each level, lowest first, and the recommended level.
+
+    They are of the relevant memories of so many questions that recall any, and of so many prompts. The level is chosen
+    by the same questions.
+    """
 
     relevant_memories: int
+    questions: int
     prompts: int
     levels: tuple[LevelShares, ...]
     recommended: Level | float
@@ -79,12 +85,12 @@ def choose_level(questions: Sequence[Sequence[Rated]], prompts: Sequence[Sequenc
     `questions` are the memories that each labelled question recalls, and `prompts` (one or more) those that each prompt
     without an answer recalls.
     """
-    relevant = [memory for memories in questions for memory in memories if memory.relevant]
-    if not relevant:
+    answered = [found for memories in questions if (found := [memory for memory in memories if memory.relevant])]
+    if not answered:
         return None
-    levels = tuple(_shares(level, least, relevant, prompts) for level, least in _tried().items())
+    levels = tuple(_shares(level, least, answered, prompts) for level, least in _tried().items())
     recommended = next(shares.level for shares in reversed(levels) if shares.kept >= LEAST_KEPT)
-    return TunedLevel(len(relevant), len(prompts), levels, recommended)
+    return TunedLevel(sum(map(len, answered)), len(answered), len(prompts), levels, recommended)
 
 
 def _tried() -> Mapping[Level | float, LeastRelevance]:
@@ -95,21 +101,21 @@ def _tried() -> Mapping[Level | float, LeastRelevance]:
 
 
 def _shares(
-    level: Level | float, least: LeastRelevance, relevant: Sequence[Rated], prompts: Sequence[Sequence[Rated]]
+    level: Level | float, least: LeastRelevance, answered: Sequence[Sequence[Rated]], prompts: Sequence[Sequence[Rated]]
 ) -> LevelShares:
-    kept = sum(memory.suffices(least) for memory in relevant)
+    kept = fmean(memory.suffices(least) for memories in answered for memory in memories)
     let_through = [sum(memory.suffices(least) for memory in memories) for memories in prompts]
     return LevelShares(
         level,
-        kept / len(relevant),
-        _lower_bound(kept, len(relevant)),
+        kept,
+        _lower_bound(kept, len(answered)),
         sum(count == 0 for count in let_through) / len(prompts),
         sum(let_through) / len(prompts),
     )
 
 
-def _lower_bound(successes: int, trials: int) -> float:
-    """Return the lower end of Wilson's 95 % interval of a share."""
-    share, squared = successes / trials, _Z * _Z / trials
+def _lower_bound(share: float, trials: int) -> float:
+    """Return the lower end of Wilson's 95 % interval of a share of so many independent trials."""
+    squared = _Z * _Z / trials
     spread = math.sqrt(squared * share * (1 - share) + squared * squared / 4)
     return max(0.0, (share + squared / 2 - spread) / (1 + squared))

@@ -10,7 +10,7 @@ from html import escape
 
 from memory_recall.evaluation.evaluate import Outcome
 from memory_recall.evaluation.measures import MEASURES
-from memory_recall.evaluation.significance import Comparison, compare, interval_of_mean
+from memory_recall.evaluation.significance import compare, interval_of_mean
 from memory_recall.search.query import Mode
 
 _LABEL, _PLOT, _ROW, _TOP = 300, 430, 18, 24  # pixels: width of the labels and of the plot, height of a row, headroom
@@ -27,19 +27,19 @@ table { border-collapse: collapse; font-size: .9rem; }
 th, td { padding: .2rem .8rem; border-bottom: 1px solid #ddd; text-align: right; }
 th:first-child, td:first-child, td:nth-child(2) { text-align: left; }
 """
+_FEWEST = 10  # questions of which an interval says anything: the bootstrap of five equal scores has the width 0
 _SHARE = (0.0, 1.0)
 _SPANS = (0.1, 0.2, 0.5, 1.0)  # of the axis of differences to each side
 
 
 @dataclass(frozen=True, slots=True)
 class _Point:
-    """One row of a plot: a value with its 95 % interval."""
+    """One row of a plot: a value with its 95 % interval, or without one where there are too few questions."""
 
     label: str
     mode: Mode
     value: float
-    low: float
-    high: float
+    interval: tuple[float, float] | None
     note: str = ""
 
 
@@ -65,8 +65,9 @@ def report_page(outcomes: Sequence[Outcome], modes: Sequence[Mode]) -> str:
                 _table(differences),
             ]
     body.append(
-        "<p>p is that of a paired randomisation test. Below about 50 questions a stratum, intervals are wide: a "
-        "difference whose interval holds 0 may be chance.</p>"
+        f"<p>p is that of a paired randomisation test. Below {_FEWEST} questions a stratum there is no interval, and "
+        "below about 50 it is wide: a difference whose interval holds 0 may be chance. So may one of many: where "
+        "nothing differs, one in twenty of these p is below .05 all the same, and none of them is corrected.</p>"
     )
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
@@ -95,24 +96,30 @@ def _scores(outcomes: Sequence[Outcome], modes: Sequence[Mode]) -> _Scores:
 
 
 def _mean(stratum: str, mode: Mode, scores: Sequence[float]) -> _Point:
-    low, high = interval_of_mean(scores)
-    return _Point(f"{stratum}: {mode}", mode, sum(scores) / len(scores), low, high)
+    interval = interval_of_mean(scores) if len(scores) >= _FEWEST else None
+    return _Point(f"{stratum}: {mode}", mode, sum(scores) / len(scores), interval)
 
 
 def _differences(strata: dict[str, _Scores], modes: Sequence[Mode], measure: str) -> list[_Point]:
     """Compare hybrid, or else the last mode, with each other mode in every stratum."""
     chosen: Mode = "hybrid" if "hybrid" in modes else modes[-1]
 
-    def point(stratum: str, other: Mode, found: Comparison) -> _Point:
+    def point(stratum: str, other: Mode, before: list[float], after: list[float]) -> _Point:
+        found = compare(before, after)
+        interval = (found.low, found.high) if len(after) >= _FEWEST else None
         label = f"{stratum}: {chosen} - {other}"
-        return _Point(label, chosen, found.difference, found.low, found.high, _probability(found.p_value))
+        return _Point(label, chosen, found.difference, interval, _probability(found.p_value))
 
     return [
-        point(name, other, compare(scores[other][measure], scores[chosen][measure]))
+        point(name, other, scores[other][measure], scores[chosen][measure])
         for name, scores in strata.items()
         for other in modes
         if other != chosen
     ]
+
+
+def _spelt(interval: tuple[float, float] | None) -> str:
+    return "too few questions" if interval is None else f"{interval[0]:.3f} to {interval[1]:.3f}"
 
 
 def _probability(value: float) -> str:
@@ -120,8 +127,8 @@ def _probability(value: float) -> str:
 
 
 def _axis_of(points: Sequence[_Point]) -> tuple[float, float]:
-    """Return the narrowest axis around 0 on which all intervals fit."""
-    widest = max(max(abs(point.low), abs(point.high)) for point in points)
+    """Return the narrowest axis around 0 on which all values and intervals fit."""
+    widest = max(abs(end) for point in points for end in (point.value, *(point.interval or ())))
     span = next(one for one in _SPANS if widest <= one)
     return -span, span
 
@@ -143,7 +150,9 @@ def _plot(points: Sequence[_Point], title: str, axis: tuple[float, float]) -> st
     for number, point in enumerate(points):
         y = _TOP + _ROW * number + _ROW // 2
         parts.append(f'<text x="0" y="{y + 4}">{escape(point.label)}</text>')
-        parts.append(f'<line class="{point.mode}" x1="{x(point.low)}" x2="{x(point.high)}" y1="{y}" y2="{y}"/>')
+        if point.interval is not None:
+            low, high = map(x, point.interval)
+            parts.append(f'<line class="{point.mode}" x1="{low}" x2="{high}" y1="{y}" y2="{y}"/>')
         parts.append(f'<circle class="{point.mode}" cx="{x(point.value)}" cy="{y}" r="4"/>')
     size = f'viewBox="0 0 {_LABEL + _PLOT + 20} {height}" width="{_LABEL + _PLOT + 20}"'
     return f'<svg {size} role="img" aria-label="{escape(title)}">{"".join(parts)}</svg>'
@@ -154,7 +163,7 @@ def _table(points: Sequence[_Point]) -> str:
     head = "<tr><th></th><th>value</th><th>95 % interval</th>" + ("<th>p</th>" if noted else "") + "</tr>"
     rows = [
         f"<tr><td>{escape(point.label)}</td><td>{point.value:.3f}</td>"
-        f"<td>{point.low:.3f} to {point.high:.3f}</td>{f'<td>{point.note}</td>' if noted else ''}</tr>"
+        f"<td>{_spelt(point.interval)}</td>{f'<td>{point.note}</td>' if noted else ''}</tr>"
         for point in points
     ]
     return f"<details><summary>Numbers</summary><table>{head}{''.join(rows)}</table></details>"

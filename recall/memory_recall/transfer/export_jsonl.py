@@ -6,6 +6,7 @@ or not at all. A line has no field `is_sensitive`, because only rows that are no
 such a line keeps the mark of an existing row, so an old export cannot make a row public that became sensitive since.
 """
 
+import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -42,8 +43,8 @@ class Export:
     async def memories(self) -> AsyncIterator[dict[str, Any]]:
         """Yield each memory as a JSON object.
 
-        Fields that are NULL or that the table lacks are left out. A row without text is counted in `blank` but not
-        yielded, because an import would refuse it.
+        Left out are fields that the table lacks, NULL, and numbers that JSON cannot write, such as NaN. A row without
+        text is counted in `blank` but not yielded, because an import would refuse it.
         """
         with translated("exporting memories"):
             async for row in self._connection.cursor(export_statement(self._table), prefetch=_PREFETCH_ROWS):
@@ -51,7 +52,7 @@ class Export:
                     self.blank += 1
                     continue
                 self.exported += 1
-                yield {name: _plain(value) for name, value in row.items() if value is not None}
+                yield {name: _plain(value) for name, value in row.items() if _is_written(value)}
 
 
 @asynccontextmanager
@@ -67,6 +68,10 @@ async def exporting(connection: Connection, table: MemoryTable) -> AsyncIterator
     finally:
         with translated("exporting memories"):
             await snapshot.rollback()
+
+
+def _is_written(value: object) -> bool:
+    return math.isfinite(value) if isinstance(value, float) else value is not None
 
 
 def _plain(value: object) -> object:

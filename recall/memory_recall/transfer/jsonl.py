@@ -71,7 +71,7 @@ class MemoryLine(BaseModel, Generic[Id]):
     category: Label | None = None
     tags: JoinedText | None = None
     expanded_keywords: Keywords | None = None
-    importance: float | None = Field(default=None, ge=0, le=1, allow_inf_nan=False)
+    importance: float | None = Field(default=None, allow_inf_nan=False)  # a recall bounds what is beyond 0 to 1
     is_sensitive: Annotated[StrictBool | None, BeforeValidator(_flag)] = None
     user_id: Owner | None = None
     conv: Owner | None = None

@@ -101,6 +101,21 @@ async def test_an_importance_of_any_type_is_exported_as_the_number_that_it_is(
     assert [json.loads(line).get("importance") for line in file.open()] == [0.3, 0.85, None]
 
 
+async def test_no_importance_of_a_row_makes_an_export_that_cannot_be_imported(bench: Workbench, tmp_path: Path) -> None:
+    """Whoever writes a row could otherwise make a backup unusable, since an import is all or nothing."""
+    await bench.execute(
+        "INSERT INTO memories (content, importance) VALUES ('ten', 10), ('less', -2.5), ('none', 'NaN'), "
+        "('most', 'Infinity')"
+    )
+    file = tmp_path / "memories.jsonl"
+    code, _output, errors = await export(bench, str(file))
+    assert code == 0, errors
+    await bench.execute("TRUNCATE memories")
+    assert (await imported(bench, file.read_bytes())).inserted == 4
+    found = await bench.value("SELECT array_agg(importance ORDER BY id) FROM memories WHERE content IN ('ten', 'less')")
+    assert found == [10, -2.5]
+
+
 @pytest.mark.parametrize("kind", ["real", "double precision", "numeric", "numeric(4,3)", "smallint"])
 async def test_an_export_changes_no_importance_of_any_type(bench: Workbench, tmp_path: Path, kind: str) -> None:
     await bench.execute(f"ALTER TABLE memories ALTER COLUMN importance TYPE {kind}")

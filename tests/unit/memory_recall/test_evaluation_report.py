@@ -65,6 +65,14 @@ def test_every_stratum_and_mode_has_its_mean_and_its_interval_in_a_plot() -> Non
     assert "exact (10): hybrid - lexical" in page
 
 
+def test_fewer_than_ten_questions_have_no_interval() -> None:
+    """The bootstrap of five equal scores has the width 0, as if a sixth could not differ."""
+    page = report_page(outcomes()[: 5 * len(MODES)], MODES)
+    assert "too few questions" in page
+    assert not re.search(r"<td>[-0-9.]+ to [-0-9.]+</td>", page)
+    assert not re.search(r'<line class="(lexical|dense|hybrid)"', page)
+
+
 def test_differences_have_the_p_of_a_paired_test() -> None:
     page = report_page(outcomes(), MODES)
     assert re.search(

@@ -148,6 +148,19 @@ async def test_the_router_answers_a_wrong_filter_with_422_and_without_quoting_it
     assert CANARY not in answer.text
 
 
+@pytest.mark.parametrize("name", ["sensitive", "offset", "mode", "now", "filters", "vector", "fusion", "explain"])
+async def test_the_router_refuses_what_the_library_knows_and_a_body_has_not(name: str) -> None:
+    """A query marked `sensitive`, which the body calls `is_sensitive`, would otherwise reach a hosted embedder."""
+    recall: Any = None
+    app = FastAPI()
+    app.include_router(create_recall_router(recall, current_user=lambda: "ana"))
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://api") as http:
+        answer = await http.post("/api/memories/recall", json={"context": "x", name: CANARY})
+    assert answer.status_code == 422
+    assert answer.json()["detail"][0]["msg"].startswith(f"Value error, {name}: of no effect")
+    assert CANARY not in answer.text
+
+
 async def test_the_router_answers_a_user_that_is_no_text_with_422() -> None:
     """What the identity's dependency yields is checked as any filter."""
     no_pool: Any = None

@@ -9,7 +9,7 @@ import pytest
 from memory_recall.embedding.wire import EmbeddedBatch
 from memory_recall.errors import EmbedderBusy, InvalidInput
 from memory_recall.evaluation import measures
-from memory_recall.evaluation.evaluate import Outcome, embed_questions, evaluate, parse_questions, summarise
+from memory_recall.evaluation.evaluate import UNNAMED, Outcome, embed_questions, evaluate, parse_questions, summarise
 from memory_recall.evaluation.questions import read_questions
 from memory_recall.search.sql.visibility import EVERYONE
 from tests.unit.memory_recall.fake_recall import FakeRecall, memory
@@ -28,7 +28,16 @@ def test_a_question_is_read_with_its_scope() -> None:
         ]
     )
     assert (first.user_id, first.stratum, first.relevant) == ("c1", "exact", frozenset({3, 4}))
-    assert (second.user_id, third.user_id, third.stratum) == (EVERYONE, EVERYONE, "all")
+    assert (second.user_id, third.user_id, third.stratum) == (EVERYONE, EVERYONE, UNNAMED)
+
+
+def test_judgements_of_a_question_in_two_lines_are_refused_with_the_second(tmp_path: Path) -> None:
+    """As files of TREC have them; the gate of a swap would otherwise compare models by the last of them alone."""
+    queries, qrels = tmp_path / "queries.jsonl", tmp_path / "qrels.jsonl"
+    queries.write_text('{"query_id": "q1", "text": "x"}\n')
+    qrels.write_text('{"query_id": "q1", "relevant_ids": [17]}\n{"query_id": "q1", "relevant_ids": [90]}\n')
+    with pytest.raises(InvalidInput, match=r"qrels.jsonl, line 2 is about a question"):
+        read_questions(queries, qrels)
 
 
 def test_a_question_may_have_grades() -> None:

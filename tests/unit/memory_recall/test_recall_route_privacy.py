@@ -38,6 +38,7 @@ MALFORMED: list[dict[str, Any]] = [
     {"json": {"context": "x", "least_relevance": CANARY}},
     {"json": {"context": CANARY, "least_relevance": 2}},
     {"json": {CANARY: CANARY}},
+    {"json": {"context": CANARY, "sensitive": CANARY, CANARY: 1}},
     {"json": [CANARY]},
     {"json": CANARY},
     {"content": f'{{"context": "{CANARY}"', "headers": {"content-type": "application/json"}},

@@ -58,10 +58,16 @@ def test_likely_demands_less_of_a_memory_that_words_alone_judge() -> None:
 
 
 def test_the_lower_bound_of_a_share_is_wilson_s() -> None:
-    """All of 73 memories are the fewest whose lower bound is .95, rounded to three digits."""
-    bounds = {count: chosen([answers(*[0.9] * count)], [[]]).levels[0].kept_at_least for count in (30, 72, 73)}
+    """All memories of 73 questions are the fewest whose lower bound is .95, rounded to three digits."""
+    bounds = {count: chosen([answers(0.9)] * count, [[]]).levels[0].kept_at_least for count in (30, 72, 73)}
     assert bounds[30] == pytest.approx(0.8865, abs=1e-4)
     assert bounds[72] < 0.9495 < bounds[73]
+
+
+def test_several_memories_of_a_question_make_the_lower_bound_no_surer() -> None:
+    """They are kept or lost together for the most part, as their relevance is that of one recall."""
+    one, five = (chosen([answers(*[0.9] * each)] * 20, [[]]).levels[0] for each in (1, 5))
+    assert one.kept_at_least == five.kept_at_least
 
 
 def test_without_a_relevant_memory_no_level_is_chosen() -> None:

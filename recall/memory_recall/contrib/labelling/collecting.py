@@ -54,7 +54,7 @@ class LoggedQuery(BaseModel):
 
     context: Annotated[str, AfterValidator(_asking)]
     expanded_query: str = ""
-    user_id: str
+    user_id: Annotated[str, AfterValidator(_asking)] | None  # None where the table has no column of owners
     is_sensitive: Any = False
 
 

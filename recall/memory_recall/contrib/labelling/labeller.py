@@ -53,7 +53,7 @@ class Labeller:
         self._store = store
         self._turn = asyncio.Lock()
         self.withdrawn = 0
-        """How many questions were removed because the memories for which they were written may not be shown."""
+        """How many questions were removed: their memories may not be shown, or the table cannot have their user."""
 
     @property
     def labels(self) -> Labels:
@@ -157,11 +157,17 @@ class Labeller:
         """Pool one question, together with the memory for which it was written. Return how many memories are new.
 
         Pooling sends the question to the embedder. So if the memory for which it was written must not be shown any
-        more, the question is removed instead.
+        more, the question is removed instead. So is one that is asked of a user whom the table cannot have.
         """
         if await self._withdraw_if_hidden(question):
             return 0
-        found = {*await self._store.pool(question), *([] if question.about is None else [question.about])}
+        try:
+            pooled = await self._store.pool(question)
+        except InvalidInput:
+            self.withdrawn += 1
+            self._file.save(self.labels.without({question.query_id}))
+            return 0
+        found = {*pooled, *([] if question.about is None else [question.about])}
         new = sorted(found.difference(self.labels.pools.get(question.query_id, []), self.labels.withdrawn))
         if new or question.query_id not in self.labels.pools:
             self._file.save(self.labels.after(Pooled(query_id=question.query_id, memory_ids=new)))

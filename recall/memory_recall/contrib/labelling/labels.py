@@ -7,6 +7,7 @@ memory. It keeps the text of each question, and the grades of the pooled memorie
 
 import hashlib
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from functools import cached_property
 from typing import Annotated, Literal
 
@@ -161,12 +162,17 @@ class Labels(BaseModel):
         judgements.
         """
         written = {event.query_id for event in self.events if isinstance(event, Asked) and event.about == memory_id}
-        kept = [
-            event
-            for event in self.events
-            if not (isinstance(event, Asked | Pooled | Graded | Dropped) and event.query_id in written)
-        ]
-        return self._with((*kept, Withdrawn(memory_id=memory_id)))
+        return self.without(written).after(Withdrawn(memory_id=memory_id))
+
+    def without(self, query_ids: AbstractSet[str]) -> "Labels":
+        """Return the state without these questions and their judgements."""
+        return self._with(
+            [
+                event
+                for event in self.events
+                if not (isinstance(event, Asked | Pooled | Graded | Dropped) and event.query_id in query_ids)
+            ]
+        )
 
     @cached_property
     def withdrawn(self) -> frozenset[MemoryId]:

@@ -129,6 +129,7 @@ class PostgresStore:
         No sensitive memory is among them.
 
         Raises:
+            InvalidInput: the table does not say whose a memory is, or cannot have the question's user.
             EmbedderUnavailable: there is no embedder, or it did not answer.
             RecallDegraded: the dense leg could not take part, so its answers would be missing.
         """
@@ -136,7 +137,7 @@ class PostgresStore:
             raise EmbedderUnavailable(
                 "The answers of the dense leg cannot be pooled without an embedder.", "Set MEMORY_EMBEDDER_URL."
             )
-        user = EVERYONE if question.conv is None else question.conv
+        user = EVERYONE if question.conv is None else owner_named(self._table, question.conv)
         asked = Question(question.query_id, question.text, question.stratum, user, frozenset())
         vector = (await embed_questions([asked], self._embedder))[question.text]
         text = question.text

@@ -65,7 +65,7 @@ async function write() {
   say([
     `${found.questions} questions written to ${found.file}`,
     `Cohen's kappa of ${found.kappa.judged_twice} memories judged twice: ${kappa}`,
-    ...(found.withdrawn ? [`${found.withdrawn} questions removed, whose memories may not be shown any more`] : []),
+    ...(found.withdrawn ? [`${found.withdrawn} questions removed, whose memories may not be shown or whose user the table cannot have`] : []),
     ...found.warnings,
   ].join("\n"));
 }

@@ -2,6 +2,7 @@
 
 from memory_recall.contrib.labelling.labels import Asked, Labels
 from memory_recall.contrib.labelling.store import ShownMemory
+from memory_recall.errors import InvalidInput
 
 
 class FakeStore:
@@ -21,6 +22,8 @@ class FakeStore:
         return ShownMemory(f"memory number {memory_id}", "facts", "a,b", "2026-01-01")
 
     async def pool(self, question: Asked) -> list[int]:
+        if question.conv == "nobody":
+            raise InvalidInput("`user_id` cannot be used", "")
         self.embedded.append(question.text)
         return self.pools.get(question.query_id, [1, 2, 3])
 

@@ -113,6 +113,17 @@ def test_logged_queries_are_drawn_by_the_seed_and_those_marked_as_sensitive_neve
     assert {len(one) for one in some} == {10}
 
 
+def test_a_logged_query_names_its_user_or_says_that_there_is_none() -> None:
+    """A blank name would be that of nobody whose memories can be searched."""
+    (question,) = logged(
+        Labels(), [json.dumps(REQUEST | {"user_id": None})], stratum="logged", sample=1, seed=0
+    ).questions
+    assert question.conv is None
+    for line in (json.dumps(REQUEST | {"user_id": " "}), '{"context": "the wifi"}'):
+        with pytest.raises(InvalidInput, match="Line 1, user_id"):
+            logged(Labels(), [line], stratum="logged", sample=1, seed=0)
+
+
 @pytest.mark.parametrize(("context", "expanded"), [(49_990, 20), (60_000, 0), (60_000, 60_000)])
 def test_a_long_logged_query_is_cut_as_a_recall_cuts_it(context: int, expanded: int) -> None:
     given = {"context": "c" * context, "expanded_query": "e" * expanded}

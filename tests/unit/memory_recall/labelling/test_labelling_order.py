@@ -11,7 +11,7 @@ from memory_recall.contrib.labelling.export import exported_questions
 from memory_recall.contrib.labelling.label_file import LabelFile
 from memory_recall.contrib.labelling.labeller import Labeller, Shown
 from memory_recall.contrib.labelling.labels import Asked, Drawn, Graded, Labels, Pooled
-from tests.unit.memory_recall.labelling.fake_store import FakeStore, state
+from tests.unit.memory_recall.labelling.fake_store import FakeStore, asked, state
 
 
 def labeller(path: Path, labels: Labels, store: FakeStore | None = None) -> Labeller:
@@ -166,3 +166,11 @@ def test_nothing_that_is_shown_tells_the_round() -> None:
     last = next_task(labels)
     assert isinstance(last, Judge)
     assert last.round == 2
+
+
+async def test_a_question_of_a_user_whom_the_table_cannot_have_blocks_no_other(tmp_path: Path) -> None:
+    """It is removed and counted; nobody could take it out, since it is never shown."""
+    labels = Labels().after(Asked(query_id="q0", text="whose?", stratum="logged", conv="nobody"), asked(1))
+    by = labeller(tmp_path / "labels.json", labels)
+    assert (await shown(by)).question == "question number 1"
+    assert (by.labels.query_ids, by.withdrawn) == ({"q1"}, 1)
