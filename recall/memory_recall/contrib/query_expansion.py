@@ -126,7 +126,8 @@ class QueryExpansion(WrappingRecall):
                     most_tokens=_TOKENS_PER_PHRASE * self._phrases,
                 )
         except Exception as error:  # noqa: BLE001  (a recall never fails because a language model of any vendor did)
-            if not isinstance(error, EmbedderBroken):
+            # A refused or unusable answer cost no time, and its cause may lie in this query alone.
+            if not isinstance(error, (EmbedderBroken, EmbedderRejected)):
                 self._paused_until = time.monotonic() + _PAUSE_SECONDS
             return next((reason for kind, reason in _REASONS if isinstance(error, kind)), Expansion.FAILED)
         phrases = phrases_in(answer)[: self._phrases]

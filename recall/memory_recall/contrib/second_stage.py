@@ -126,7 +126,8 @@ class SecondStage(WrappingRecall):
                 scores = list(await self._reranker.rerank(query.text[:_MOST_CHARACTERS], texts))
             return reordered(memories, places, scores), Reranking.DONE
         except Exception as error:  # noqa: BLE001  (a recall never fails because a reranker of any vendor did)
-            if seconds_left >= self._budget or not isinstance(error, TimeoutError):
+            of_this_recall = isinstance(error, TimeoutError) and seconds_left < self._budget
+            if not of_this_recall and not isinstance(error, EmbedderRejected):
                 self._paused_until = time.monotonic() + _PAUSE_SECONDS
             return fused, next((reason for kind, reason in _REASONS if isinstance(error, kind)), Reranking.FAILED)
 

@@ -83,7 +83,6 @@ FAILURES = {
     Expansion.FAILED: EmbedderUnavailable("down", "wait"),
     Expansion.TIMEOUT: TimeoutError(),
     Expansion.UNAUTHORIZED: EmbedderUnauthorized("no key", "give one"),
-    Expansion.REFUSED: EmbedderRejected("no such model", "name one"),
 }
 
 
@@ -110,6 +109,15 @@ async def test_after_an_unusable_answer_the_next_query_is_sent(model: FakeModel)
     expanding = expansion(model)
     assert await expanding.expand(query()) is Expansion.UNUSABLE
     model.failure, model.answer = None, "copy"
+    assert isinstance(await expanding.expand(query()), FurtherWords)
+
+
+async def test_after_a_refused_query_the_next_one_is_expanded() -> None:
+    """Its cause may lie in that query, whose author could otherwise keep everybody's from being expanded."""
+    model = FakeModel("copy", failure=EmbedderRejected("beyond its context", "ask less"))
+    expanding = expansion(model)
+    assert await expanding.expand(query()) is Expansion.REFUSED
+    model.failure = None
     assert isinstance(await expanding.expand(query()), FurtherWords)
 
 

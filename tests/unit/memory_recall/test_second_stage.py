@@ -123,7 +123,6 @@ FAILURES = {
     Reranking.FAILED: RuntimeError("CANARY"),
     Reranking.TIMEOUT: TimeoutError(),
     Reranking.UNAUTHORIZED: EmbedderUnauthorized("no key", "give one"),
-    Reranking.REFUSED: EmbedderRejected("too large", "send less"),
 }
 
 
@@ -139,6 +138,15 @@ async def test_a_failure_leaves_the_fused_order_and_says_why_and_then_there_is_a
     second = await stage.recall(query())
     assert (second.ids, second.reranking) == ([0, 1, 2], Reranking.PAUSED)
     assert len(reranker.sent) == 1
+
+
+async def test_after_a_refused_query_the_next_one_is_reranked() -> None:
+    """Its cause may lie in that query, whose author could otherwise keep everybody's from being reranked."""
+    reranker = FakeReranker(EmbedderRejected("too large", "send less"))
+    stage = SecondStage(FakeRecall(memories("a", "aaa", "aa")), reranker)
+    assert (await stage.recall(query())).reranking is Reranking.REFUSED
+    reranker.failure = None
+    assert (await stage.recall(query())).reranking is Reranking.DONE
 
 
 @pytest.mark.parametrize("left", [0.3, 0.0, -1.0])
