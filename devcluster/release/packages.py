@@ -4,7 +4,6 @@ The same commit gives the same bytes: files bear the time of the commit, and lis
 """
 
 import os
-import re
 import shutil
 import sys
 import tempfile
@@ -37,8 +36,7 @@ def pack_chart(source: Source, directory: Path, images: Mapping[str, str], helm:
     with tempfile.TemporaryDirectory(prefix="chart-") as scratch:
         chart = Path(scratch) / _CHART.name
         shutil.copytree(source.root / _CHART, chart)
-        values = chart / "values.yaml"
-        values.write_text(with_images(values.read_text(encoding="utf-8"), images), encoding="utf-8")
+        write_images(chart, images)
         for path in chart.rglob("*"):
             os.utime(path, (source.committed, source.committed))
         processes.run([helm, "package", chart, "--destination", directory])
@@ -48,22 +46,26 @@ def pack_chart(source: Source, directory: Path, images: Mapping[str, str], helm:
     return archive
 
 
-def with_images(values: str, images: Mapping[str, str]) -> str:
-    """Return the text of the chart's values with these images in place of those that a developer builds.
+def write_images(chart: Path, images: Mapping[str, str]) -> None:
+    """Write these images into the directory of a chart, in place of those that a developer builds.
+
+    Repositories stand in the values, digests in annotations: a digest in the values would win over a user's tag.
 
     Raises:
-        DevclusterError: the values do not name one of the images.
+        DevclusterError: the chart does not name one of the images.
     """
     for developed, released in images.items():
         repository, _, digest = released.partition("@")
-        pattern = re.compile(
-            rf"(?P<before>^ +repository: ){re.escape(developed)}$(?P<between>.*?^ +digest: )\"\"$",
-            re.MULTILINE | re.DOTALL,
-        )
-        values, count = pattern.subn(rf"\g<before>{repository}\g<between>{digest}", values, count=1)
-        if count != 1:
-            raise DevclusterError(f"the chart's values do not name {developed}", remedy="restore values.yaml from git")
-    return values
+        annotation = f"memory-index.dev/digest-of-{developed.rpartition('/')[2]}:"
+        _replace_once(chart / "values.yaml", f"repository: {developed}\n", f"repository: {repository}\n")
+        _replace_once(chart / "Chart.yaml", f'{annotation} ""\n', f"{annotation} {digest}\n")
+
+
+def _replace_once(path: Path, before: str, after: str) -> None:
+    text = path.read_text(encoding="utf-8")
+    if text.count(before) != 1:
+        raise DevclusterError(f"{path.name} does not say {before.strip()} once", remedy=f"restore {path.name} from git")
+    path.write_text(text.replace(before, after), encoding="utf-8")
 
 
 def pack_plugin(source: Source, directory: Path) -> list[Path]:

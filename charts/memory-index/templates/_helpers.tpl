@@ -36,18 +36,21 @@ app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end }}
 
 {{/*
-An image reference: repository and digest or, without one, tag. A registry of the parent chart's takes the place of the
-repository's own. Argument: list of the image's values and the root.
+An image reference: repository and digest or, without one, tag; where the values name neither, the digest that a released
+chart was published with. A registry of the parent chart's takes the place of the repository's own. Argument: list of
+"operator" or "embedder" and the root.
 */}}
 {{- define "memory-index.image" -}}
-{{- $image := index . 0 -}}
+{{- $name := index . 0 -}}
 {{- $root := index . 1 -}}
+{{- $image := (index $root.Values $name).image -}}
+{{- $published := index $root.Chart.Annotations (printf "memory-index.dev/digest-of-memory-%s" $name) -}}
 {{- $repository := $image.repository -}}
 {{- with ($root.Values.global | default dict).imageRegistry -}}
 {{- $repository = printf "%s/%s" . (regexReplaceAll "^[^/]+/" $image.repository "") -}}
 {{- end -}}
-{{- if $image.digest -}}
-{{ $repository }}@{{ $image.digest }}
+{{- with $image.digest | default (empty $image.tag | ternary $published "") -}}
+{{ $repository }}@{{ . }}
 {{- else -}}
 {{ $repository }}:{{ $image.tag | default $root.Chart.AppVersion }}
 {{- end -}}

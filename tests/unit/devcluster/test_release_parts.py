@@ -2,6 +2,7 @@
 
 import io
 import json
+import shutil
 import subprocess
 import tarfile
 from pathlib import Path
@@ -12,7 +13,7 @@ from devcluster.errors import DevclusterError
 from devcluster.images.archives import ImageConfig, write_archive
 from devcluster.release.artifacts import Artifact, Release
 from devcluster.release.notes import write_notes
-from devcluster.release.packages import with_images
+from devcluster.release.packages import write_images
 from devcluster.release.provenance import provenance
 from devcluster.release.rebuilding import differing_files, files_of_image
 from devcluster.release.source import Source, read_notes, read_source
@@ -36,26 +37,28 @@ def test_a_digest_replaces_the_tag_and_not_the_port() -> None:
     assert CHART.by_digest == "r.example:5000/m/charts/memory-index@sha256:cc"
 
 
-def test_the_charts_values_name_both_images_by_digest_and_are_else_unchanged() -> None:
-    text = (REPOSITORY / "charts" / "memory-index" / "values.yaml").read_text()
-    images = {
-        "localhost/memory-operator": "r.example/o@sha256:aa",
-        "localhost/memory-embedder": "r.example/e@sha256:bb",
-    }
-    before, after = read_yaml(text), read_yaml(with_images(text, images))
-    for name, repository, digest in (
-        ("operator", "r.example/o", "sha256:aa"),
-        ("embedder", "r.example/e", "sha256:bb"),
-    ):
+IMAGES = {"localhost/memory-operator": "r.example/o@sha256:aa", "localhost/memory-embedder": "r.example/e@sha256:bb"}
+
+
+def test_a_released_chart_names_both_repositories_and_digests_and_is_else_unchanged(tmp_path: Path) -> None:
+    developed, released = REPOSITORY / "charts" / "memory-index", tmp_path / "memory-index"
+    shutil.copytree(developed, released)
+    write_images(released, IMAGES)
+    before, after = (read_yaml((chart / "values.yaml").read_text()) for chart in (developed, released))
+    for name, repository in (("operator", "r.example/o"), ("embedder", "r.example/e")):
         assert after[name]["image"]["repository"] == repository
-        assert after[name]["image"]["digest"] == digest
-        after[name]["image"] |= {key: before[name]["image"][key] for key in ("repository", "digest")}
+        after[name]["image"]["repository"] = before[name]["image"]["repository"]
+    assert after == before
+    before, after = (read_yaml((chart / "Chart.yaml").read_text()) for chart in (developed, released))
+    digests = {"memory-operator": "sha256:aa", "memory-embedder": "sha256:bb"}
+    before["annotations"] |= {f"memory-index.dev/digest-of-{name}": digest for name, digest in digests.items()}
     assert after == before
 
 
-def test_values_without_an_image_are_refused() -> None:
+def test_values_without_an_image_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "values.yaml").write_text("operator: {}\n")
     with pytest.raises(DevclusterError, match="localhost/memory-operator"):
-        with_images("operator: {}\n", {"localhost/memory-operator": "r.example/o@sha256:aa"})
+        write_images(tmp_path, IMAGES)
 
 
 def test_the_notes_have_the_news_every_digest_and_commands_with_real_references() -> None:
