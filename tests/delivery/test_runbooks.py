@@ -2,7 +2,8 @@
 
 The pages are executed in one order, since each begins where the one before it has left off. The restored Cluster is a
 physical copy that CloudNativePG makes by streaming from another one, because the development cluster has no object
-store; for the operator it is what a recovered backup is: the same server identity, at an earlier time.
+store; for the operator it is what a recovered backup is: the same server identity, at an earlier time. The Backup that
+the page looks for is an object alone, for the same reason, and PostgreSQL archives to nowhere.
 """
 
 import base64
@@ -174,6 +175,7 @@ def keep_a_copy(place: Place) -> None:
     """Copy the Cluster while it runs, add a memory that the copy lacks, and write the manifest of the restored one."""
     tenant, postgres = place.tenant, place.tenant.postgres
     tenant.postgres.wait_ready()
+    record_a_backup(postgres)
     live = postgres.cluster.kubectl_json("-n", postgres.namespace, "get", "cluster.postgresql.cnpg.io", postgres.name)
     kept = ("imageName", "imagePullPolicy", "resources", "storage", "postgresql")
     spec = {name: live["spec"][name] for name in kept if name in live["spec"]}
@@ -181,6 +183,26 @@ def keep_a_copy(place: Place) -> None:
     Postgres(postgres.cluster, postgres.namespace, COPY).wait_ready()
     place.write("cluster.yaml", copied_cluster(postgres, postgres.name, spec, source=COPY))
     tenant.as_owner("INSERT INTO memories (id, content) VALUES (9999, 'written after the backup')")
+
+
+def record_a_backup(postgres: Postgres) -> None:
+    """Make a Backup that CloudNativePG leaves alone, completed before the time that the page goes back to."""
+    postgres.cluster.apply(
+        {
+            "apiVersion": "postgresql.cnpg.io/v1",
+            "kind": "Backup",
+            "metadata": {
+                "name": COPY,
+                "namespace": postgres.namespace,
+                "annotations": {"cnpg.io/reconciliationLoop": "disabled"},
+            },
+            "spec": {"cluster": {"name": postgres.name}},
+        }
+    )
+    status = json.dumps({"status": {"phase": "completed", "stoppedAt": "2026-11-24T07:00:00Z"}})
+    object_name = f"backup.postgresql.cnpg.io/{COPY}"
+    patch = ("patch", object_name, "--subresource=status", "--type=merge", "--patch", status)
+    postgres.cluster.kubectl("-n", postgres.namespace, *patch)
 
 
 def copied_cluster(postgres: Postgres, name: str, spec: dict[str, Any], *, source: str) -> dict[str, Any]:

@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -74,14 +75,69 @@ def test_a_restore_passes_only_if_the_rule_about_sensitive_rows_was_tried_and_he
     assert (done.returncode == 0) is passes, done.stderr
 
 
+def restored_cluster() -> dict[str, Any]:
+    """The specification of the Cluster that the page shows."""
+    (cluster,) = re.findall(r"^```yaml\n(.*?)^```$", PAGES["restore"].path.read_text(), re.MULTILINE | re.DOTALL)
+    return dict(read_yaml(cluster)["spec"])
+
+
 @pytest.mark.finding("operator F11")
 def test_the_restored_cluster_names_its_database_and_owner_so_that_its_own_secret_leads_to_the_memories() -> None:
     """Without both, CloudNativePG writes `<cluster>-app` for an empty database `app`."""
-    restore = PAGES["restore"]
-    (cluster,) = re.findall(r"^```yaml\n(.*?)^```$", restore.path.read_text(), re.MULTILINE | re.DOTALL)
-    recovery = read_yaml(cluster)["spec"]["bootstrap"]["recovery"]
+    recovery = restored_cluster()["bootstrap"]["recovery"]
     assert recovery["owner"]
-    assert f"DATABASE={recovery['database']}\n" in restore.assignments
+    assert f"DATABASE={recovery['database']}\n" in PAGES["restore"].assignments
+
+
+def test_the_restored_cluster_archives_to_another_server_name_than_it_is_restored_from() -> None:
+    """CloudNativePG archives to an empty archive alone, and otherwise waits in `Setting up primary`."""
+    spec = restored_cluster()
+    (archiver,) = (plugin for plugin in spec["plugins"] if plugin["isWALArchiver"])
+    (origin,) = spec["externalClusters"]
+    assert archiver["name"] == origin["plugin"]["name"]
+    assert archiver["parameters"]["serverName"] != origin["plugin"]["parameters"]["serverName"]
+
+
+BACKUPS = """#!/bin/sh
+printf '%s\\n' "$ANSWER"
+"""
+
+
+@pytest.mark.parametrize(
+    ("backups", "passes"),
+    [
+        ("pg-cluster completed 2026-11-24T07:59:59Z", True),
+        ("pg-cluster failed <none>\npg-cluster completed 2026-11-23T01:00:00Z", True),
+        ("pg-cluster completed 2026-11-24T08:00:01Z", False),
+        ("pg-cluster running <none>", False),
+        ("pg-cluster completed <none>", False),
+        ("another completed 2026-11-23T01:00:00Z", False),
+        ("", False),
+    ],
+)
+def test_a_cluster_is_deleted_only_if_a_backup_of_it_was_complete_before_the_time_that_its_data_go_back_to(
+    tmp_path: Path, backups: str, *, passes: bool
+) -> None:
+    """What no backup holds is lost with the Cluster."""
+    kubectl = tmp_path / "kubectl"
+    kubectl.write_text(BACKUPS)
+    kubectl.chmod(0o755)
+    restore = PAGES["restore"]
+    target = restored_cluster()["bootstrap"]["recovery"]["recoveryTarget"]["targetTime"]
+    assert f"TARGET={target} " in restore.assignments
+    (deleting,) = (place for place, block in enumerate(restore.blocks) if " delete cluster." in block)
+    (looking,) = (block for block in restore.blocks[:deleting] if " get backups." in block)
+    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "ANSWER": backups}
+    script = f"{restore.assignments}\n{looking}"
+    done = subprocess.run(["bash", "-euo", "pipefail", "-c", script], env=environment, capture_output=True, check=False)
+    assert (done.returncode == 0) is passes, done.stderr
+
+
+def test_a_cluster_whose_primary_answers_is_deleted_only_after_the_archive_has_what_it_wrote() -> None:
+    restore = PAGES["restore"]
+    (deleting,) = (place for place, block in enumerate(restore.blocks) if " delete cluster." in block)
+    (waiting,) = (place for place, block in enumerate(restore.blocks) if "last_archived_wal" in block)
+    assert waiting < deleting
 
 
 ASKED = """#!/bin/sh
