@@ -38,6 +38,7 @@ from devcluster.images.project import (
 from devcluster.progress import SilentReporter
 from devcluster.release.programs import RELEASE
 from devcluster.settings import REPOSITORY, Settings
+from tests.unit.repository.test_layout import tracked
 
 BUILD = Build("localhost/x:dev", "Dockerfile.x", "cpu", {"BASE_IMAGE": "base"}, {"models": Path("/m")})
 
@@ -261,6 +262,12 @@ def test_both_images_say_which_base_they_stand_on(dockerfile: str) -> None:
     for label, argument in (("name", "BASE_NAME"), ("digest", "BASE_DIGEST")):
         assert f'org.opencontainers.image.base.{label}="${{{argument}}}"' in text
         assert f'ARG {argument}=""' in text
+
+
+def test_no_image_says_which_gpus_its_containers_see() -> None:
+    """A pod without a GPU among its resources would get every GPU of the node, past the scheduler and quotas."""
+    for path in tracked("*Dockerfile*"):
+        assert "NVIDIA_VISIBLE_DEVICES" not in path.read_text(encoding="utf-8"), path
 
 
 @pytest.mark.parametrize("image", [OPERATOR, EMBEDDER, CUDA_EMBEDDER], ids=lambda image: image.key)
