@@ -192,7 +192,7 @@ def _documented() -> tuple[list[str], list[str]]:
     section = page.partition("## From a registry")[2].partition("\n## ")[0]
     lines = [line for line in commands(REPOSITORY / "docs" / "install.md") if line.split("  ")[0] in section]
     names = [line.split()[:2] for line in lines[:5]]
-    followed = [["cosign", "verify"], ["helm", "install"], ["helm", "pull"], ["kubectl", "apply"], ["helm", "upgrade"]]
+    followed = [["cosign", "verify"], ["helm", "install"], ["helm", "pull"], ["helm", "show"], ["helm", "upgrade"]]
     assert names == followed, f"docs/install.md does not say how to install from a registry: {names}"
     return lines[:2], lines[2:5]
 

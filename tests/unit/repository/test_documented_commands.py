@@ -33,6 +33,16 @@ def test_no_documented_command_withdraws_the_consent_of_other_namespaces(documen
     assert "--overwrite" not in command or written == "$ALLOWED" or "," in written, document.name
 
 
+@pytest.mark.parametrize(("document", "command"), [case for case in CASES if "helm " in case.values[1]])
+def test_no_documented_command_applies_a_former_definition_or_what_is_none(document: Path, command: str) -> None:
+    """`helm pull --untar` fails where a folder of an older chart lies, which the next lines would then apply.
+
+    Of a chart in a registry `helm show` also prints where it was pulled from, which kubectl refuses.
+    """
+    assert "--untar" not in command, document.name
+    assert not ("helm show" in command and "oci://" in command), document.name
+
+
 @pytest.mark.parametrize("document", INSTALLING, ids=lambda page: page.name)
 @pytest.mark.finding("operator F11")
 def test_a_page_that_installs_with_helm_says_that_a_failed_release_is_uninstalled_before_the_next_attempt(
