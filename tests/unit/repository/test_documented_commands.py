@@ -33,6 +33,11 @@ def test_no_documented_command_withdraws_the_consent_of_other_namespaces(documen
     assert "--overwrite" not in command or written == "$ALLOWED" or "," in written, document.name
 
 
+def test_no_documented_command_withdraws_what_was_permitted_to_others() -> None:
+    """A list that `--set` gives takes the place of the whole list, and the workers of hosts that it lacks stop."""
+    assert [command for _, command in documented() if re.search(r"--set.*\bpermitted\.", command)] == []
+
+
 @pytest.mark.parametrize(("document", "command"), [case for case in CASES if "helm " in case.values[1]])
 def test_no_documented_command_applies_a_former_definition_or_what_is_none(document: Path, command: str) -> None:
     """`helm pull --untar` fails where a folder of an older chart lies, which the next lines would then apply.
