@@ -1,5 +1,6 @@
 """The chart's NetworkPolicy lets the operator call every pod that it asks for something."""
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +12,7 @@ from memory_operator.resources.embedder import NEXT_COMPONENT, PROBE_PORT
 from memory_operator.resources.model_fetch import COMPONENT as FETCH_COMPONENT
 from memory_operator.resources.network_policies import WORKER_COMPONENTS
 from memory_recall.status import RowCounts
-from tests.unit.chart.conftest import Render
+from tests.unit.chart.conftest import CHART, Render
 from tests.unit.memory_operator.conftest import FULL, World
 from tests.unit.memory_operator.test_operator_controller import Bench
 
@@ -59,3 +60,20 @@ def test_the_operator_may_call_every_pod_that_it_asks_for_its_load(render: Rende
     selectors = [peer["podSelector"] for rule in rules for peer in rule["to"]]
     refused = [found for found in asked if not any(selects(one, found) for one in selectors)]
     assert refused == []
+
+
+def test_the_installation_page_lists_the_ports_of_our_pods_that_the_policy_lets_the_operator_call(
+    render: Render,
+) -> None:
+    """Who writes a policy from the page for a namespace that denies all else would otherwise leave one out."""
+    (policy,) = [one for one in render({"networkPolicy": {"enabled": True}}) if one["kind"] == "NetworkPolicy"]
+    allowed: dict[str, set[int]] = {"embedders": set(), "workers": set()}
+    for rule in policy["spec"]["egress"]:
+        for peer in rule.get("to", []):
+            (expression,) = peer["podSelector"]["matchExpressions"]
+            called = "embedders" if "embedder" in expression["values"] else "workers"
+            allowed[called] |= {one["port"] for one in rule["ports"]}
+    page = (CHART.parents[1] / "docs" / "install.md").read_text()
+    (row,) = re.findall(r"^ *\| the operator \| out: (.*) \|$", page, re.MULTILINE)
+    listed = re.findall(r"ports? ([0-9]+(?: and [0-9]+)*) of (embedders|workers)", row)
+    assert {called: {int(port) for port in ports.split(" and ")} for ports, called in listed} == allowed
