@@ -18,7 +18,6 @@ import devcluster
 from devcluster import processes
 from devcluster.building.binaries import Binaries
 from devcluster.cluster import Cluster
-from devcluster.demo.objects import namespace
 from devcluster.errors import CommandError
 from devcluster.install import OPERATOR_NAMESPACE
 from devcluster.postgres import create_postgres
@@ -36,7 +35,7 @@ from tests.world.registry import HOST, PASSWORD, USER, OwnRegistry
 
 FIRST, SECOND = "0.1.0", "0.1.1"
 PREFIX = f"{HOST}/memory-index"
-_DOCUMENTED = "registry.home.example/memory-index"
+_DOCUMENTED = "registry.home.example"
 _PASSWORD = {"COSIGN_PASSWORD": "of the test"}
 _SECONDS = 3600.0
 _ROWS = rows(40)
@@ -146,23 +145,22 @@ def _install_and_upgrade(cluster: Cluster, run: Run, registry: OwnRegistry, prog
         if one.platform == "index" and one.name == "memory-operator"
     )
     tenant = Tenant(postgres, "claude-memory", operator)
-    for name in (tenant.name, OPERATOR_NAMESPACE):
-        cluster.apply(namespace(name))
-        _log_in(cluster, name)
-    tenant.create()
-    tenant.store(_ROWS)
-    install, upgrade = _documented()
+    log_in, install, upgrade = _documented()
     empty = run.scratch / "empty"
     empty.mkdir()
     shutil.copy(registry.directory / "cosign.pub", empty)
     (empty / "values.yaml").write_text("global: {imagePullSecrets: [{name: registry}]}\n", encoding="utf-8")
-    environment = {**registry.environment, "PATH": programs.path}
+    login = {"REGISTRY_USER": USER, "REGISTRY_PASSWORD": PASSWORD}
+    environment = {**registry.environment, **login, "PATH": programs.path}
 
     def follow(lines: list[str], version: str) -> None:
         for line in lines:
-            text = line.replace(_DOCUMENTED, PREFIX).replace(FIRST, version)
+            text = line.replace(_DOCUMENTED, HOST).replace(FIRST, version)
             cluster.exec_in_network(["env", "-C", str(empty), "sh", "-ec", text], env=environment, timeout=_SECONDS)
 
+    follow(log_in, FIRST)
+    tenant.create()
+    tenant.store(_ROWS)
     follow(install, FIRST)
     tenant.apply_index()
     tenant.wait_ready()
@@ -177,24 +175,15 @@ def _install_and_upgrade(cluster: Cluster, run: Run, registry: OwnRegistry, prog
     return {"from_registry_minutes": round(minutes, 1), "upgrade_recall_errors": len(faults)}
 
 
-def _log_in(cluster: Cluster, name: str) -> None:
-    """Let the pods of a namespace pull from the registry, by its default service account."""
-    where = ("-n", name)
-    login = (f"--docker-server={HOST}", f"--docker-username={USER}", f"--docker-password={PASSWORD}")
-    cluster.kubectl(*where, "create", "secret", "docker-registry", "registry", *login)
-    patch = json.dumps({"imagePullSecrets": [{"name": "registry"}]})
-    cluster.kubectl(*where, "patch", "serviceaccount", "default", f"--patch={patch}")
-
-
-def _documented() -> tuple[list[str], list[str]]:
-    """Return the commands of the installation page that install from a registry, and those that upgrade."""
+def _documented() -> tuple[list[str], list[str], list[str]]:
+    """Return the commands of the installation page by which pods may pull, which install, and which upgrade."""
     page = (REPOSITORY / "docs" / "install.md").read_text(encoding="utf-8")
     section = page.partition("## From a registry")[2].partition("\n## ")[0]
     lines = [line for line in commands(REPOSITORY / "docs" / "install.md") if line.split("  ")[0] in section]
-    names = [line.split()[:2] for line in lines[:5]]
-    followed = [["cosign", "verify"], ["helm", "install"], ["helm", "pull"], ["helm", "show"], ["helm", "upgrade"]]
+    names = [" ".join(line.split()[: 1 if line.startswith("kubectl") else 2]) for line in lines[:10]]
+    followed = ["kubectl"] * 5 + ["cosign verify", "helm install", "helm pull", "helm show", "helm upgrade"]
     assert names == followed, f"docs/install.md does not say how to install from a registry: {names}"
-    return lines[:2], lines[2:5]
+    return lines[:5], lines[5:7], lines[7:10]
 
 
 async def _upgrade_under_recalls(tenant: Tenant, upgrade: "partial[None]") -> list[str]:

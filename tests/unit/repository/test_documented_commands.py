@@ -8,7 +8,7 @@ import pytest
 from typer.main import get_command
 
 from docs.makers.references import commands as commands_page
-from tests.support.documents import ROOT, divided, documented, require_known
+from tests.support.documents import ROOT, commands, divided, documented, require_known
 
 PROGRAMS = {name: get_command(app) for name, app in commands_page.programs().items()}
 CASES = [pytest.param(document, command, id=f"{document.name}: {command[:60]}") for document, command in documented()]
@@ -56,6 +56,17 @@ def test_a_page_that_installs_with_helm_says_that_a_failed_release_is_uninstalle
     """Helm refuses a name that is in use, and a failed release uses its name."""
     after_failure = re.compile(r"`helm install`\s+fail.*?`helm\s+uninstall\s[^`]*`\s+first", re.DOTALL)
     assert after_failure.search(document.read_text())
+
+
+def test_an_installation_from_a_registry_makes_the_namespaces_and_their_pull_secrets_first() -> None:
+    """A pod that starts before it may pull has the installation wait in vain."""
+    lines = [" ".join(line.split()) for line in commands(ROOT / "docs" / "install.md")]
+    (install,) = (place for place, line in enumerate(lines) if line.startswith("helm install memory-index oci://"))
+    for namespace in ("memory-index-system", "claude-memory"):
+        made = lines.index(f"kubectl create namespace {namespace}")
+        secret = f"kubectl -n {namespace} create secret docker-registry registry "
+        (given,) = (place for place, line in enumerate(lines) if line.startswith(secret))
+        assert made < given < install
 
 
 def make_targets() -> set[str]:

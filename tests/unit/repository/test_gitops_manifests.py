@@ -1,6 +1,7 @@
 """The manifests for Flux and Argo CD that docs/gitops ships agree with the chart and with the health rules."""
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -79,6 +80,22 @@ def test_the_namespaces_that_the_charts_roles_go_into_are_brought_before_the_ope
         else:
             assert annotations["argocd.argoproj.io/sync-options"] == "Prune=false,Delete=false"
             assert int(annotations["argocd.argoproj.io/sync-wave"]) < 0
+
+
+@pytest.mark.parametrize("tool", ["flux", "argocd"])
+def test_the_lines_for_a_registry_with_a_login_are_right_once_their_comment_marks_are_taken_away(tool: str) -> None:
+    """A pod that starts before it may pull has the installation fail."""
+    text = (SHIPPED / f"{tool}.yaml").read_text()
+    objects = read_documents(re.sub(r"# (?=secretRef:|global:)", "", text))
+    changed = [body["spec"] for body, shipped in zip(objects, read_documents(text), strict=True) if body != shipped]
+    named = {"global": {"imagePullSecrets": [{"name": "registry"}]}}
+    if tool == "flux":
+        source, release = changed
+        assert source["secretRef"] == {"name": "registry"}
+        assert release["values"] == values_of(tool) | named
+    else:
+        (operator,) = changed
+        assert operator["source"]["helm"]["valuesObject"] == values_of(tool) | named
 
 
 def test_an_installation_that_fails_is_tried_again() -> None:
