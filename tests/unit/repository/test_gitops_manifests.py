@@ -98,6 +98,20 @@ def test_the_lines_for_a_registry_with_a_login_are_right_once_their_comment_mark
         assert operator["source"]["helm"]["valuesObject"] == values_of(tool) | named
 
 
+def test_the_page_removes_the_objects_waits_for_their_end_and_only_then_removes_the_operator() -> None:
+    """Without the operator nobody takes their finalizer off, and they and their namespace stay for ever."""
+    section = (ROOT / "docs" / "gitops.md").read_text().partition("\n## Removing\n")[2].partition("\n## ")[0]
+    _, objects, wait, operator = re.split(r"^[0-9]\. ", section, flags=re.MULTILINE)
+    (kustomization,) = of_kind("flux.yaml", "Kustomization")
+    (release,) = of_kind("flux.yaml", "HelmRelease")
+    applied = [app["metadata"]["name"] for app in of_kind("argocd.yaml", "Application")]
+    assert f"Kustomization `{kustomization['metadata']['name']}`" in objects
+    assert "`kubectl get memoryindexes -A`" in wait
+    assert f"HelmRelease `{release['metadata']['name']}`" in operator
+    assert f"`argocd app delete {applied[1]}`" in objects
+    assert f"`argocd app delete {applied[0]}`" in operator
+
+
 def test_an_installation_that_fails_is_tried_again() -> None:
     """A registry or a webhook may not answer at the first attempt."""
     (release,) = of_kind("flux.yaml", "HelmRelease")
