@@ -69,6 +69,12 @@ def test_an_installation_from_a_registry_makes_the_namespaces_and_their_pull_sec
         assert made < given < install
 
 
+def test_documented_commands_use_date_and_sed_as_macos_has_them_too() -> None:
+    """GNU's own options fail there, and a proof whose value is then empty may pass."""
+    gnu = re.compile(r"\bdate --|\bsed\b.*\\\|")
+    assert [command for _, command in documented() if gnu.search(command)] == []
+
+
 def make_targets() -> set[str]:
     """Targets that the Makefile defines."""
     return set(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
