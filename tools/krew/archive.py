@@ -1,4 +1,4 @@
-"""Packs the kubectl plugin and writes its manifest: `python tools/krew/archive.py OUT_DIR`.
+"""Packs the kubectl plugin with its manifest into a directory: `python tools/krew/archive.py OUT_DIR`.
 
 The archive depends on nothing but the files in it, so whoever packs the same release gets the same digest.
 """
@@ -35,11 +35,11 @@ def manifest(packed: bytes) -> str:
 
 
 def main(directory: Path) -> None:
-    """Write the archive to a directory, and its digest into the manifest."""
+    """Write the archive and the manifest with its digest to a directory."""
     packed = archive()
     directory.mkdir(parents=True, exist_ok=True)
     (directory / ARCHIVE).write_bytes(packed)
-    MANIFEST.write_text(manifest(packed), encoding="utf-8")
+    (directory / MANIFEST.name).write_text(manifest(packed), encoding="utf-8")
 
 
 if __name__ == "__main__":

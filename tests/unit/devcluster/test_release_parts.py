@@ -1,5 +1,6 @@
 """What a release says about itself, and what it refuses to be made from."""
 
+import hashlib
 import io
 import json
 import shutil
@@ -13,7 +14,7 @@ from devcluster.errors import DevclusterError
 from devcluster.images.archives import ImageConfig, write_archive
 from devcluster.release.artifacts import Artifact, Release
 from devcluster.release.notes import write_notes
-from devcluster.release.packages import write_images
+from devcluster.release.packages import pack_plugin, write_images
 from devcluster.release.provenance import provenance
 from devcluster.release.rebuilding import differing_files, files_of_image
 from devcluster.release.source import Source, read_notes, read_source
@@ -59,6 +60,13 @@ def test_values_without_an_image_are_refused(tmp_path: Path) -> None:
     (tmp_path / "values.yaml").write_text("operator: {}\n")
     with pytest.raises(DevclusterError, match="localhost/memory-operator"):
         write_images(tmp_path, IMAGES)
+
+
+def test_the_plugin_is_packed_with_its_manifest_for_krew(tmp_path: Path) -> None:
+    packed = pack_plugin(Source(REPOSITORY, COMMIT, 0, ""), tmp_path)
+    assert [path.name for path in packed] == ["memory-index.yaml", "memory-index.zip"]
+    (platform,) = read_yaml(packed[0].read_text())["spec"]["platforms"]
+    assert platform["sha256"] == hashlib.sha256(packed[1].read_bytes()).hexdigest()
 
 
 def test_the_notes_have_the_news_every_digest_and_commands_with_real_references() -> None:

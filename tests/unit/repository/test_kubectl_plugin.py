@@ -35,7 +35,7 @@ def manifest() -> dict[str, Any]:
 
 
 def test_the_manifest_names_the_digest_of_what_is_packed(packing: ModuleType) -> None:
-    """After a change of the plugin, `python tools/krew/archive.py OUT_DIR` writes the new digest."""
+    """After a change of the plugin, `python tools/krew/archive.py OUT_DIR` writes the manifest to be put here."""
     assert packing.manifest(packing.archive()) == (KREW / "memory-index.yaml").read_text()
 
 
