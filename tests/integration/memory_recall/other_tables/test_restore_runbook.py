@@ -1,6 +1,7 @@
 """The runbook for a restore tries the rule about sensitive rows with tables of other names, and changes no row."""
 
 import os
+import re
 import shlex
 import subprocess
 from pathlib import Path
@@ -33,7 +34,9 @@ END $$
 
 def check_of_the_page(store: Store, folder: Path) -> int:
     """The exit status of the page's block with the statements, whose kubectl is the psql of this database."""
-    (block,) = [block for block in read_page(PAGE).blocks if "PROBE=" in block]
+    page = read_page(PAGE)
+    (block,) = [block for block in page.blocks if "PROBE=" in block]
+    (function,) = re.findall(r"(?ms)^SQL\(\) \{.*?; \}$", page.assignments)
     psql = [str(store.database.server.program("psql")), store.database.superuser_dsn, "-At", "-c"]
     program = folder / "kubectl"
     program.write_text(f'#!/bin/bash\ncase "$*" in *psql*) exec {shlex.join(psql)} "${{@: -1}}" ;; esac\n')
@@ -43,7 +46,7 @@ def check_of_the_page(store: Store, folder: Path) -> int:
         "TABLE": store.shape.name, "SENSITIVE": SENSITIVE[store.shape.name], "VECTOR": store.table.names.embedding,
     }  # fmt: skip
     environment = {**os.environ, **names, "PATH": f"{folder}{os.pathsep}{os.environ['PATH']}"}
-    done = subprocess.run(["bash", "-euo", "pipefail", "-c", block], env=environment, check=False)
+    done = subprocess.run(["bash", "-euo", "pipefail", "-c", f"{function}\n{block}"], env=environment, check=False)
     return done.returncode
 
 
