@@ -60,11 +60,14 @@ class TableChanges:
                 backoff=TABLE_LOCK_BACKOFF,
             )
         except LockNotAvailable:
-            raise LockNotAvailable(
-                f"Table {self.table.name} stayed locked by other sessions for {self.lock_seconds:.0f} s.",
-                "Look for a long transaction in pg_stat_activity, end it, and run this again.",
-                waited=True,
-            ) from None
+            raise self._stayed_locked() from None
+
+    def _stayed_locked(self) -> LockNotAvailable:
+        return LockNotAvailable(
+            f"Table {self.table.name} stayed locked by other sessions for {self.lock_seconds:.0f} s.",
+            "Look for a long transaction in pg_stat_activity, end it, and run this again.",
+            waited=True,
+        )
 
     async def run_together(self, statements: list[str]) -> None:
         """Run statements that hold their locks only for a moment, all of them in one transaction."""
@@ -104,10 +107,13 @@ class TableChanges:
             await self._execute(f"CREATE INDEX CONCURRENTLY {quoted(name)} {definition}")
 
     async def drop_index(self, name: str) -> None:
-        """Drop an index without blocking writers; of a partitioned table also the parts that were not attached yet."""
+        """Drop an index without blocking writers; of a partitioned table also the parts that were not attached yet.
+
+        Raises:
+            LockNotAvailable: the transactions of other sessions went on for longer than `lock_seconds`.
+        """
         if not self.table.is_partitioned:
-            async with self._waiting(_UNLIMITED):
-                await self._execute(f"DROP INDEX CONCURRENTLY IF EXISTS {self.table.in_schema(name)}")
+            await self._drop_concurrently(self.table.in_schema(name))
             return
         async with self._waiting(LOCK_TIMEOUT_MS):
             await self.run(f"DROP INDEX IF EXISTS {self.table.in_schema(name)}")
@@ -161,8 +167,19 @@ class TableChanges:
         part = self._part(partition, name)
         loose = f"SELECT NOT relispartition FROM pg_class WHERE oid = to_regclass({literal(part)})"
         if await self.in_catalog(loose) is True:
-            async with self._waiting(_UNLIMITED):
-                await self._execute(f"DROP INDEX CONCURRENTLY IF EXISTS {part}")
+            await self._drop_concurrently(part)
+
+    async def _drop_concurrently(self, index: str) -> None:
+        """Drop an index by its full name, quoted for SQL, after all transactions that may use it; nobody waits for it.
+
+        Raises:
+            LockNotAvailable: such a transaction went on for longer than `lock_seconds`. The index is then invalid.
+        """
+        async with self._waiting(max(round(self.lock_seconds * 1000), LOCK_TIMEOUT_MS)):
+            try:
+                await self._execute(f"DROP INDEX CONCURRENTLY IF EXISTS {index}")
+            except LockNotAvailable:
+                raise self._stayed_locked() from None
 
     async def limit_waiting(self) -> None:
         """Limit how long this session waits for a lock, because other sessions wait behind it."""

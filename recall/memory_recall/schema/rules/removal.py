@@ -29,7 +29,11 @@ async def remove_additions(changes: TableChanges) -> None:
 
     A run that was interrupted is repeated. The column `embedding` stays if it was there before the migrations, or if
     no record tells that it was not. What others have made under a name of ours stays.
+
+    Raises:
+        LockNotAvailable: other sessions used the table for longer than `changes.lock_seconds`.
     """
+    await changes.limit_waiting()
     table = changes.table
     if not await _was_migrated(changes):
         return
@@ -47,9 +51,12 @@ async def remove_additions(changes: TableChanges) -> None:
 
 
 async def _remove_from_memories(changes: TableChanges, taken: TakenNames, *, adopted: bool) -> None:
+    """Remove our part of the table: the indexes, whose removal may take long, and then everything else.
+
+    The rules hold until then and go in one transaction. Without the triggers, the constraint would refuse to mark a row
+    with a vector as deleted or sensitive; without the constraint alone, nothing would prove what the triggers do.
+    """
     table = changes.table
-    for trigger in (*triggers(table), TRUNCATE_TRIGGER, *STANDBY_TRIGGERS):
-        await changes.run(f"DROP TRIGGER IF EXISTS {trigger.name} ON {table.qualified}")
     for name in (*partial_indexes(table), index_name(table.name, ACTIVE.purpose)):
         if taken.indexes.isdisjoint(index_parts(table, name)):
             await changes.drop_index(name)
@@ -60,7 +67,9 @@ async def _remove_from_memories(changes: TableChanges, taken: TakenNames, *, ado
         dropped.append(f"DROP COLUMN IF EXISTS {OWN_SEARCH_COLUMN}")
     if not adopted:
         dropped.append(f"DROP COLUMN IF EXISTS {table.vector_name(ACTIVE)}")
-    await changes.run(f"ALTER TABLE {table.qualified} {', '.join(dropped)}")
+    rules = (*triggers(table), TRUNCATE_TRIGGER, *STANDBY_TRIGGERS)
+    without_triggers = [f"DROP TRIGGER IF EXISTS {trigger.name} ON {table.qualified}" for trigger in rules]
+    await changes.run_together([*without_triggers, f"ALTER TABLE {table.qualified} {', '.join(dropped)}"])
     if table.names.has_own_search_column:
         return
     (search,) = table.names.of("search_vector")
