@@ -247,6 +247,10 @@ class EmptyText(EmbedderRejected):
     """A text has nothing but spaces and characters that show nothing."""
 
 
+class RowRefused(MemoryIndexError):
+    """A constraint or a trigger of the table refuses the update that stores a row's vector."""
+
+
 class EmbedderBroken(MemoryIndexError):
     """The embedder's answer cannot be decoded, has the wrong number of vectors, or has values that are not finite."""
 

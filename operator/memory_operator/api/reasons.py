@@ -153,7 +153,10 @@ class Reason(Enum):
     # Workers
     INVALID_CONFIGURATION = ("Correct the setting named here in spec.", True)
     INVALID_INPUT = ("Correct what is named here.", True)
-    DATABASE_REJECTED = ("Give the role of the connection URI the right that is named here.", True)
+    DATABASE_REJECTED = (
+        "Give the role of the connection URI the right that is named here, or mend what Postgres's log names.",
+        True,
+    )
     LOCK_NOT_AVAILABLE = ("Nothing to do: it is tried again when the other session has let go.", False)
     SCHEMA_UNSUPPORTED = (
         (

@@ -9,6 +9,7 @@ so a worker that was killed is simply started again.
 import asyncio
 import time
 from dataclasses import dataclass
+from functools import partial
 
 from memory_recall.indexing import leases_sql, quarantine_sql
 from memory_recall.indexing.document_embedder import DocumentEmbedder
@@ -64,9 +65,9 @@ async def backfill(
         pipeline = build_pipeline(context, embedder, plan, sessions=(reader, writer), progress=progress, stop=stop)
         queue = pipeline.queue
         await reader.run(lambda connection: quarantine_sql.forget_settled(connection, context.table))
-        while not stop.is_set():
-            if await reader.run(lambda connection: fill_words(connection, context.table)) == 0:
-                break
+        filled = await reader.run(partial(fill_words, table=context.table))
+        while filled is not None and not stop.is_set():
+            filled = await reader.run(partial(fill_words, table=context.table, after=filled))
         progress.started(await reader.run(lambda connection: queue.count(connection, share)))
         began = time.monotonic()
         while not stop.is_set():

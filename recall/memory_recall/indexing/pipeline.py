@@ -212,13 +212,15 @@ class Pipeline:
     async def _store(self, outcomes: list[Outcome]) -> None:
         stored = [part for outcome in outcomes for part in outcome.embedded]
         failed = [item for outcome in outcomes for item in outcome.failed]
-        written = 0
+        embedded = 0
         if stored:
             rows = [row for part, _ in stored for row in part]
             vectors = np.concatenate([batch.vectors for _, batch in stored])
             truncated = {part[place].id for part, batch in stored for place in batch.truncated}
             written = await self._writer.run(lambda connection: self.queue.write(connection, rows, vectors, truncated))
-            self.tally.changed += len(rows) - written
+            embedded = written.stored
+            failed += written.failed
+            self.tally.changed += len(rows) - embedded - len(written.failed)
         quarantined = 0
         if failed:
             recorded = await self._writer.run(
@@ -226,7 +228,7 @@ class Pipeline:
             )
             self.queue.rest(recorded.unrecorded)
             quarantined = recorded.quarantined
-        self.tally.embedded += written
+        self.tally.embedded += embedded
         self.tally.failed += len(failed)
         self.tally.quarantined += quarantined
         for outcome in outcomes:

@@ -3,7 +3,8 @@
 There is no queue table: every row that may have a vector and has none is pending. One statement stores the vectors of a
 batch. It stores a vector only if the row's text still has the hash of the embedded text, the row is still neither
 sensitive nor deleted, and the column still belongs to the model. Rows of a new partition wait until it is adopted. Rows
-that another session has locked are not waited for, and rest before they are read again.
+that another session has locked are not waited for, and rest before they are read again. If the table refuses the update
+of a row, the other rows of the statement are stored without it.
 """
 # ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
 
@@ -17,10 +18,10 @@ import numpy as np
 import numpy.typing as npt
 from pgvector import HalfVector
 
-from memory_recall.errors import LockNotAvailable
+from memory_recall.errors import DatabaseRejected, LockNotAvailable, RowRefused
 from memory_recall.indexing.locked_rows import KnownRow, LockedRows
 from memory_recall.postgres.connection import Connection
-from memory_recall.postgres.driver_errors import translated
+from memory_recall.postgres.driver_errors import refuses_a_row, translated
 from memory_recall.schema.columns.keys import MemoryId
 from memory_recall.schema.ddl import literal
 from memory_recall.schema.definitions import in_adopted_partition
@@ -133,6 +134,27 @@ class _Batch:
         """Return the rows at these places with their vectors."""
         return replace(self, rows=[self.rows[place] for place in places], vectors=self.vectors[list(places)])
 
+    def part_of(self, rows: Iterable[PendingRow]) -> Self:
+        """Return these of the rows with their vectors."""
+        ids = {row.id for row in rows}
+        return self.part([place for place, row in enumerate(self.rows) if row.id in ids])
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What became of a batch: how many of the rows have their vector now, and which lack it for what reason.
+
+    `locked` are the rows that another session has locked, and `failed` those that the table refuses to update, each
+    with the class of the error.
+    """
+
+    stored: int = 0
+    locked: list[PendingRow] = field(default_factory=list)
+    failed: list[tuple[PendingRow, str]] = field(default_factory=list)
+
+    def __add__(self, other: "Written") -> "Written":
+        return Written(self.stored + other.stored, self.locked + other.locked, self.failed + other.failed)
+
 
 class PendingQueue:
     """The pending rows of one table and one model.
@@ -238,8 +260,8 @@ class PendingQueue:
         rows: Sequence[PendingRow],
         vectors: npt.NDArray[np.float32],
         truncated: Collection[MemoryId] = (),
-    ) -> int:
-        """Store one vector for each row; return how many of the rows have their vector now.
+    ) -> Written:
+        """Store one vector for each row; return how many of the rows have their vector now, and which failed.
 
         `truncated` has the ids of the rows whose text the model has not read to its end; that is recorded beside the
         vector. A row that has changed meanwhile gets no vector.
@@ -247,71 +269,83 @@ class PendingQueue:
         A row that another session has locked is not waited for: the statement holds locks of other rows, so that it and
         whoever edits these rows could wait for each other, and Postgres would end one of the two. Such a row is tried
         again after moments in which nothing is locked, and then rests. So does a row on whose update a trigger of the
-        table's owner waits for another lock. If the connection broke before a write was confirmed, the write is
-        repeated, and rows stored by the first write are counted, too.
+        table's owner waits for another lock. A row whose update a constraint or a trigger refuses is found by halving
+        the batch. If the connection broke before a write was confirmed, the write is repeated, and rows stored by the
+        first write are counted, too.
 
         Raises:
             LockNotAvailable: another session has locked the whole table.
+            DatabaseRejected: Postgres refuses the statement for another reason than a single row.
         """
         batch = _Batch(rows, vectors, truncated)
         try:
-            stored, locked = await self._write_repeatedly(connection, batch)
-        except LockNotAvailable:
+            written = await self._write_repeatedly(connection, batch)
+        except (LockNotAvailable, DatabaseRejected) as error:
+            if not _may_be_of_some_rows(error):
+                raise
             await self._write_unlocked(connection, batch.part([]))  # fails likewise while the table is locked
-            stored, locked = await self._write_divided(connection, batch, time.monotonic() + _DIVIDING_SECONDS)
-        self.rest([rows[place] for place in locked])
-        return stored
+            written = await self._write_divided(connection, batch, time.monotonic() + _DIVIDING_SECONDS)
+        self.rest(written.locked)
+        return written
 
-    async def _write_repeatedly(self, connection: Connection, batch: _Batch) -> tuple[int, list[int]]:
+    async def _write_repeatedly(self, connection: Connection, batch: _Batch) -> Written:
         """Write as `_write_unlocked` does, and those rows again after moments that others have locked."""
-        stored, locked = await self._write_unlocked(connection, batch)
+        written = await self._write_unlocked(connection, batch)
         for pause in _LOCK_PAUSES:
-            if locked:
+            if written.locked:
                 await asyncio.sleep(pause)
-                more, still = await self._write_unlocked(connection, batch.part(locked))
-                stored, locked = stored + more, [locked[place] for place in still]
-        return stored, locked
+                again = await self._write_unlocked(connection, batch.part_of(written.locked))
+                written = replace(written, locked=[]) + again
+        return written
 
-    async def _write_divided(self, connection: Connection, batch: _Batch, deadline: float) -> tuple[int, list[int]]:
-        """Write as `_write_unlocked` does, in ever smaller parts where a trigger waits for a lock that others hold.
+    async def _write_divided(self, connection: Connection, batch: _Batch, deadline: float) -> Written:
+        """Write as `_write_unlocked` does, in ever smaller parts where some row is refused or its trigger waits.
 
         What has not been tried by the deadline, a time of the monotonic clock, counts as locked.
         """
-        places = range(len(batch.rows))
         if time.monotonic() > deadline:
-            return 0, list(places)
+            return Written(locked=list(batch.rows))
         try:
             with translated("writing vectors"):
                 async with connection.transaction():
                     await connection.execute(f"SET LOCAL lock_timeout = {_DIVIDED_LOCK_MS}")
                     return await self._write_unlocked(connection, batch)
-        except LockNotAvailable:
-            if len(places) == 1:
-                return 0, [0]
+        except (LockNotAvailable, DatabaseRejected) as error:
+            if not _may_be_of_some_rows(error):
+                raise
+            if len(batch.rows) == 1:
+                (row,) = batch.rows
+                return Written(failed=[(row, RowRefused.reason)]) if refuses_a_row(error) else Written(locked=[row])
+        places = range(len(batch.rows))
         middle = len(places) // 2
-        stored, locked = await self._write_divided(connection, batch.part(places[:middle]), deadline)
-        more, later = await self._write_divided(connection, batch.part(places[middle:]), deadline)
-        return stored + more, locked + [middle + place for place in later]
+        first = await self._write_divided(connection, batch.part(places[:middle]), deadline)
+        return first + await self._write_divided(connection, batch.part(places[middle:]), deadline)
 
-    async def _write_unlocked(self, connection: Connection, batch: _Batch) -> tuple[int, list[int]]:
-        """Return how many rows have their vector now, and the places of those that lack it and are locked by others."""
+    async def _write_unlocked(self, connection: Connection, batch: _Batch) -> Written:
+        """Store the vectors of the rows that no other session has locked."""
         ids, hashes = [row.id for row in batch.rows], [row.text_hash for row in batch.rows]
         vectors, marks = encoded(batch.vectors), [row.id in batch.truncated for row in batch.rows]
         with translated("writing vectors"):
-            written = await connection.fetchrow(self._write, ids, hashes, vectors, self._model_id, marks)
-            assert written is not None  # noqa: S101  (a SELECT without FROM yields one row)
-            stored: int = written["stored"]
-            locked = [place - 1 for place in written["locked"]]
-            if stored + len(locked) < len(ids):  # without the locked rows, which the next attempt counts
-                others = sorted(set(range(len(ids))).difference(locked))
-                stored = await connection.fetchval(
-                    self._done, [ids[place] for place in others], [hashes[place] for place in others]
+            record = await connection.fetchrow(self._write, ids, hashes, vectors, self._model_id, marks)
+            assert record is not None  # noqa: S101  (a SELECT without FROM yields one row)
+            written = Written(record["stored"], [batch.rows[place - 1] for place in record["locked"]])
+            if written.stored + len(written.locked) < len(ids):  # without the locked rows; the next attempt counts them
+                locked = set(written.locked)
+                others = [row for row in batch.rows if row not in locked]
+                done = await connection.fetchval(
+                    self._done, [row.id for row in others], [row.text_hash for row in others]
                 )
-        return stored, locked
+                written = replace(written, stored=done)
+        return written
 
     def rest(self, rows: Iterable[PendingRow]) -> None:
         """Leave out rows that another session has locked, for a second at first, and longer each further time."""
         self._locked.add(row.known for row in rows)
+
+
+def _may_be_of_some_rows(error: LockNotAvailable | DatabaseRejected) -> bool:
+    """Return whether a statement failed because of some of its rows: a lock is wanted for them, or they are refused."""
+    return isinstance(error, LockNotAvailable) or refuses_a_row(error)
 
 
 def _takes_vectors(table: MemoryTable, column: VectorColumn, model: str) -> str:

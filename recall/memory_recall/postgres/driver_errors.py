@@ -32,6 +32,7 @@ _LOGIN = (
     "Check the role in the connection string and the server's pg_hba; where that demands a client certificate (cert), "
     "the certificate's common name must be that role."
 )
+_OF_A_ROW = ("22", "23", "P0")  # data, constraints, and what a PL/pgSQL trigger raises
 _RETRY = {"40001", "40P01", "55P03"}  # serialisation, deadlock, lock timeout
 _REMEDIES = {
     "42501": "Run this as the role that owns the table (the database owner of the CloudNativePG cluster).",
@@ -135,6 +136,11 @@ def _unverified(error: ssl.SSLCertVerificationError) -> MemoryIndexError:
     """Return the error for a refused certificate. OpenSSL's own text is left out, since it quotes the certificate."""
     cause, remedy = _REFUSED_CERTIFICATES.get(error.verify_code, (f"OpenSSL's code {error.verify_code}", _AUTHORITY))
     return ServerNotVerified(f"The certificate of the database server was refused: {cause}.", remedy)
+
+
+def refuses_a_row(error: MemoryIndexError) -> bool:
+    """Return whether Postgres refused a statement because of one of its rows, so that it may take the others."""
+    return isinstance(error, DatabaseRejected) and error.sqlstate.startswith(_OF_A_ROW)
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from pgvector.asyncpg import register_vector
 from memory_recall.errors import LockNotAvailable
 from memory_recall.indexing import locked_rows, queue_sql
 from memory_recall.indexing.backfill import backfill
+from memory_recall.indexing.quarantine_sql import listed
 from memory_recall.indexing.queue_sql import PendingQueue, PendingRow, WorkerShare
 from memory_recall.postgres.connection import Connection, DsnFile, DsnText
 from memory_recall.schema.models_sql import active_model
@@ -152,12 +153,12 @@ async def test_a_worker_waits_for_no_row_that_somebody_edits(bench: Workbench, m
         first, second, third = (await queue.page(worker, None, WorkerShare(), 10)).rows
         await editing.execute(f"BEGIN; UPDATE memories SET category = 'held' WHERE id = {second.id}")
         async with asyncio.timeout(60):
-            assert await queue.write(worker, [first, second], vectors) == 1
+            assert (await queue.write(worker, [first, second], vectors)).stored == 1
         assert (await queue.page(worker, None, WorkerShare(), 10)).rows == [third]
         assert (await queue.state(worker, WorkerShare())).seconds_until_due is not None
         await editing.execute(f"UPDATE memories SET category = 'held' WHERE id = {first.id}; COMMIT")
         assert (await PendingQueue(table, model.id).page(worker, None, WorkerShare(), 10)).rows == [second, third]
-        assert await queue.write(worker, [second, third], vectors) == 2
+        assert (await queue.write(worker, [second, third], vectors)).stored == 2
 
 
 async def test_a_row_that_is_locked_for_a_moment_gets_its_vector_in_the_same_write(
@@ -175,7 +176,7 @@ async def test_a_row_that_is_locked_for_a_moment_gets_its_vector_in_the_same_wri
         written = asyncio.create_task(queue.write(worker, rows, np.ones((2, DIMENSIONS), dtype=np.float32)))
         await bench.until_embedded(1)
         await editing.execute("COMMIT")
-        assert await written == 2
+        assert (await written).stored == 2
         assert await bench.embedded() == 2
 
 
@@ -195,9 +196,9 @@ async def test_a_row_that_has_its_vector_counts_once_though_it_is_locked(bench: 
     await bench.insert("one", "two", "three")
     vectors = np.ones((3, DIMENSIONS), dtype=np.float32)
     async with bench.database.connection() as editing, ready_to_write(bench) as (worker, queue, rows):
-        assert await queue.write(worker, rows[:1], vectors[:1]) == 1
+        assert (await queue.write(worker, rows[:1], vectors[:1])).stored == 1
         await editing.execute("BEGIN; UPDATE memories SET category = 'held' WHERE id <= 2")
-        assert await queue.write(worker, rows, vectors) == 2
+        assert (await queue.write(worker, rows, vectors)).stored == 2
         await editing.execute("COMMIT")
 
 
@@ -209,7 +210,7 @@ async def test_rows_of_a_transaction_that_has_locked_others_are_not_embedded_in_
     await bench.insert(*(f"text {number}" for number in range(6)))
     async with bench.database.connection() as editing, ready_to_write(bench) as (worker, queue, rows):
         await editing.execute("BEGIN; UPDATE memories SET category = 'held' WHERE id < 6")
-        assert await queue.write(worker, rows[:2], np.ones((2, DIMENSIONS), dtype=np.float32)) == 0
+        assert (await queue.write(worker, rows[:2], np.ones((2, DIMENSIONS), dtype=np.float32))).stored == 0
         first = await queue.page(worker, None, WorkerShare(), 4)
         assert (first.rows, first.last) == ([], 4)
         assert (await queue.page(worker, first.last, WorkerShare(), 4)).rows == rows[5:]
@@ -237,11 +238,37 @@ async def test_rows_whose_triggers_wait_for_a_lock_do_not_delay_others(
     await bench.execute(_COUNTED)
     async with bench.database.connection() as editing, ready_to_write(bench) as (worker, queue, rows):
         await editing.execute("BEGIN; UPDATE counters SET edits = 0 WHERE name = 'kitchen'")
-        assert await queue.write(worker, rows, np.ones((8, DIMENSIONS), dtype=np.float32)) == 5
+        assert (await queue.write(worker, rows, np.ones((8, DIMENSIONS), dtype=np.float32))).stored == 5
         assert (await queue.page(worker, None, WorkerShare(), 100)).rows == []
         assert (await queue.state(worker, WorkerShare())).seconds_until_due is not None
         await editing.execute("COMMIT")
         assert await worker.fetch("SELECT id FROM memories WHERE embedding IS NULL ORDER BY id") == [(3,), (4,), (7,)]
+
+
+_REFUSING = {
+    "constraint": "ALTER TABLE memories ADD CHECK (char_length(content) > 3) NOT VALID",
+    "trigger": """
+CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'archived'; END $$;
+CREATE TRIGGER refuse BEFORE UPDATE ON memories FOR EACH ROW WHEN (char_length(OLD.content) < 4)
+  EXECUTE FUNCTION refuse()""",
+    "cast": """
+CREATE FUNCTION parse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM NEW.content::json; RETURN NEW; END $$;
+CREATE TRIGGER parse BEFORE UPDATE ON memories FOR EACH ROW WHEN (char_length(OLD.content) < 4)
+  EXECUTE FUNCTION parse()""",
+}
+
+
+@pytest.mark.parametrize("refusal", _REFUSING)
+async def test_a_row_that_its_table_refuses_to_update_is_named_and_the_others_are_embedded(
+    bench: Workbench, refusal: str
+) -> None:
+    await bench.insert("a good text", "ab", "another good text")
+    await bench.execute(_REFUSING[refusal])
+    tally = (await bench.backfill()).tally
+    assert (tally.embedded, tally.changed, tally.quarantined) == (2, 0, 1)
+    async with bench.database.connection() as connection:
+        (failed,) = await listed(connection, await describe(connection, "memories"))
+    assert (failed.id, failed.attempts, failed.error_class, failed.next_attempt) == (2, 1, "RowRefused", None)
 
 
 async def test_a_table_that_is_locked_as_a_whole_is_waited_for_and_no_row_rests(bench: Workbench) -> None:

@@ -186,10 +186,10 @@ async def test_a_worker_that_runs_already_stores_nothing_while_vectors_are_disca
     vectors = np.stack([vector_of(row.text, DIMENSIONS)])
     await bench.execute("UPDATE memory_index_state SET discarding = true")
     assert (await queue.page(connection, 0, WorkerShare(), 10)).rows == []
-    assert await queue.write(connection, [row], vectors) == 0
+    assert (await queue.write(connection, [row], vectors)).stored == 0
     assert not (await queue.state(connection, WorkerShare())).current
     await bench.execute("UPDATE memory_index_state SET discarding = false")
-    assert await queue.write(connection, [row], vectors) == 1
+    assert (await queue.write(connection, [row], vectors)).stored == 1
     connection.terminate()
 
 

@@ -98,14 +98,14 @@ async def test_a_worker_of_the_former_model_stores_nothing_even_where_its_name_c
         assert await bench.value(RECORDED) == name
         assert await bench.value("SELECT memory_index_column_model() = active_model FROM memory_index_state")
         assert (await former.page(writer, 0, WorkerShare(), 10)).rows == []
-        assert await former.write(writer, [row], vectors) == 0
+        assert (await former.write(writer, [row], vectors)).stored == 0
     assert await bench.value("SELECT array_agg(name ORDER BY id) FROM memory_index_models") == [
         "tiny",
         "second",
         "tiny",
     ]
     present = PendingQueue(table, (await active_model(writer, await require_schema(writer, "memories"))).id)
-    assert await present.write(writer, [row], vectors) == 1
+    assert (await present.write(writer, [row], vectors)).stored == 1
 
 
 @pytest.mark.parametrize("isolation", ["read committed", "repeatable read"])
@@ -119,7 +119,7 @@ async def test_a_vector_that_is_not_committed_yet_keeps_its_model(
     table = await require_schema(writer, "memories")
     transaction = writer.transaction()
     await transaction.start()
-    assert await PendingQueue(table, (await active_model(writer, table)).id).write(writer, [row], vectors) == 1
+    assert (await PendingQueue(table, (await active_model(writer, table)).id).write(writer, [row], vectors)).stored == 1
     migration = asyncio.create_task(migrate(source, request_for(model="second")))
     await bench.until_locked_out(migration)
     await transaction.commit()

@@ -115,10 +115,10 @@ async def test_a_worker_that_runs_already_stores_no_vector_in_a_new_partition(
     new = await bench.value("SELECT id FROM memories_eve")
     row = PendingRow(new, "of eve", await bench.value("SELECT memory_index_text_hash('of eve')"))
     vectors = np.stack([vector_of("of eve", DIMENSIONS)])
-    assert await queue.write(connection, [row], vectors) == 0
+    assert (await queue.write(connection, [row], vectors)).stored == 0
     await migrate(DsnText(bench.database.dsn), request_for())
     assert len((await queue.page(connection, 0, WorkerShare(), 100)).rows) == len(USERS) + 1
-    assert await queue.write(connection, [row], vectors) == 1
+    assert (await queue.write(connection, [row], vectors)).stored == 1
     connection.terminate()
 
 

@@ -57,8 +57,9 @@ async def _sweep(source: DsnSource, name: str, stop: asyncio.Event) -> None:
     async with opened_session(source, "memory-sweep") as connection:
         await apply_settings(connection, _SETTINGS)
         table = await require_schema(connection, name)
-        while not stop.is_set() and await fill_words(connection, table):
-            pass
+        filled = await fill_words(connection, table)
+        while filled is not None and not stop.is_set():
+            filled = await fill_words(connection, table, filled)
         for column in (ACTIVE, STANDBY):
             await forget_settled(connection, table, column)
         await sweep_truncated(connection, table)
