@@ -251,6 +251,10 @@ class RowRefused(MemoryIndexError):
     """A constraint or a trigger of the table refuses the update that stores a row's vector."""
 
 
+class VectorUndone(MemoryIndexError):
+    """A trigger of the table's owner skips the update that stores a row's vector, or clears the vector."""
+
+
 class EmbedderBroken(MemoryIndexError):
     """The embedder's answer cannot be decoded, has the wrong number of vectors, or has values that are not finite."""
 

@@ -4,7 +4,8 @@ There is no queue table: every row that may have a vector and has none is pendin
 batch. It stores a vector only if the row's text still has the hash of the embedded text, the row is still neither
 sensitive nor deleted, and the column still belongs to the model. Rows of a new partition wait until it is adopted. Rows
 that another session has locked are not waited for, and rest before they are read again. If the table refuses the update
-of a row, the other rows of the statement are stored without it.
+of a row, the other rows of the statement are stored without it. After each statement the rows are looked at again: a
+trigger of the table's owner may have left a row without its vector, which would otherwise be embedded without end.
 """
 # ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
 
@@ -18,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 from pgvector import HalfVector
 
-from memory_recall.errors import DatabaseRejected, LockNotAvailable, RowRefused
+from memory_recall.errors import DatabaseRejected, LockNotAvailable, RowRefused, VectorUndone
 from memory_recall.indexing.locked_rows import KnownRow, LockedRows
 from memory_recall.postgres.connection import Connection
 from memory_recall.postgres.driver_errors import refuses_a_row, translated
@@ -144,8 +145,8 @@ class _Batch:
 class Written:
     """What became of a batch: how many of the rows have their vector now, and which lack it for what reason.
 
-    `locked` are the rows that another session has locked, and `failed` those that the table refuses to update, each
-    with the class of the error.
+    `locked` are the rows that another session has locked. `failed` are those that the table refuses to update or whose
+    vector a trigger undoes, each with the class of the error.
     """
 
     stored: int = 0
@@ -185,21 +186,23 @@ class PendingQueue:
             f"{_takes_vectors(table, column, '$3::integer')} AS current"
         )
         self._count = f"SELECT count(*) FROM {table.qualified} m WHERE {pending} AND {_share(table)}"
-        still_wanted = (
-            f"{_has_hash(table, 'v.hash')} AND {table.shareable('m')} "
-            f"AND {_takes_vectors(table, column, '$4::integer')} AND {in_adopted_partition(table, 'm')}"
-        )
         arrays = f"$1::{stored}[], $2::text[], $3::{table.vector_type()}[], $5::boolean[]"
         self._write = (
             f"WITH free AS MATERIALIZED (SELECT {row.id} AS key FROM {table.qualified} m "
             f"WHERE {row.id} = ANY($1::{stored}[]) FOR NO KEY UPDATE SKIP LOCKED), "
             f"stored AS (UPDATE {table.qualified} m SET {vector} = v.embedding "
             f"FROM unnest({arrays}) AS v(id, hash, embedding, truncated) JOIN free f ON f.key = v.id "
-            f"WHERE {row.id} = v.id AND m.{vector} IS NULL AND {still_wanted} RETURNING v.id, v.truncated), "
+            f"WHERE {row.id} = v.id AND {_lacks_vector(table, column, '$4::integer')} "
+            f"RETURNING v.id, v.truncated AND m.{vector} IS NOT NULL AS truncated), "
             f"{record_truncated(table, 'stored', '$4::integer')} SELECT (SELECT count(*) FROM stored) AS stored, "
             f"ARRAY(SELECT v.place FROM unnest($1::{stored}[]) WITH ORDINALITY AS v(id, place) "
             "WHERE v.id NOT IN (SELECT f.key FROM free f) "
             f"AND EXISTS (SELECT FROM {table.qualified} m WHERE {row.id} = v.id AND m.{vector} IS NULL)) AS locked"
+        )
+        self._undone = (
+            f"SELECT v.place FROM unnest($1::{stored}[], $2::text[]) WITH ORDINALITY AS v(id, hash, place) "
+            f"JOIN {table.qualified} m ON {row.id} = v.id "
+            f"WHERE {_lacks_vector(table, column, '$3::integer')}"
         )
         self._unlocked = (
             f"SELECT {table.key.shown(row.id)} AS id FROM {table.qualified} m WHERE {row.id} = ANY($1::{stored}[]) "
@@ -270,8 +273,8 @@ class PendingQueue:
         whoever edits these rows could wait for each other, and Postgres would end one of the two. Such a row is tried
         again after moments in which nothing is locked, and then rests. So does a row on whose update a trigger of the
         table's owner waits for another lock. A row whose update a constraint or a trigger refuses is found by halving
-        the batch. If the connection broke before a write was confirmed, the write is repeated, and rows stored by the
-        first write are counted, too.
+        the batch; it has failed, and so has one that lacks its vector afterwards. If the connection broke before a
+        write was confirmed, the write is repeated, and rows stored by the first write are counted, too.
 
         Raises:
             LockNotAvailable: another session has locked the whole table.
@@ -328,15 +331,15 @@ class PendingQueue:
         with translated("writing vectors"):
             record = await connection.fetchrow(self._write, ids, hashes, vectors, self._model_id, marks)
             assert record is not None  # noqa: S101  (a SELECT without FROM yields one row)
-            written = Written(record["stored"], [batch.rows[place - 1] for place in record["locked"]])
-            if written.stored + len(written.locked) < len(ids):  # without the locked rows; the next attempt counts them
-                locked = set(written.locked)
-                others = [row for row in batch.rows if row not in locked]
-                done = await connection.fetchval(
-                    self._done, [row.id for row in others], [row.text_hash for row in others]
-                )
-                written = replace(written, stored=done)
-        return written
+            stored: int = record["stored"]
+            locked = dict.fromkeys(batch.rows[place - 1] for place in record["locked"])
+            others = [row for row in batch.rows if row not in locked]  # the next attempt counts the locked rows
+            ids, hashes = [row.id for row in others], [row.text_hash for row in others]
+            lacking = await connection.fetch(self._undone, ids, hashes, self._model_id) if others else []
+            undone = [others[found["place"] - 1] for found in lacking]
+            if undone or stored < len(others):
+                stored = await connection.fetchval(self._done, ids, hashes)
+        return Written(stored, list(locked), [(row, VectorUndone.reason) for row in undone])
 
     def rest(self, rows: Iterable[PendingRow]) -> None:
         """Leave out rows that another session has locked, for a second at first, and longer each further time."""
@@ -359,6 +362,14 @@ def _takes_vectors(table: MemoryTable, column: VectorColumn, model: str) -> str:
         f"EXISTS (SELECT FROM {table.own('memory_index_state')} s WHERE s.{column.role} = {model} "
         f"AND s.table_oid::oid = to_regclass({literal(table.qualified)})::oid AND NOT s.discarding "
         f"AND {unique} AND NOT {hides_rows('s.table_oid::oid', writes=True)})"
+    )
+
+
+def _lacks_vector(table: MemoryTable, column: VectorColumn, model: str) -> str:
+    """Return an SQL condition for whether the row `m` lacks the vector, by the model `model`, of its text `v.hash`."""
+    return (
+        f"m.{table.vector_name(column)} IS NULL AND {_has_hash(table, 'v.hash')} AND {table.shareable('m')} "
+        f"AND {_takes_vectors(table, column, model)} AND {in_adopted_partition(table, 'm')}"
     )
 
 

@@ -271,6 +271,34 @@ async def test_a_row_that_its_table_refuses_to_update_is_named_and_the_others_ar
     assert (failed.id, failed.attempts, failed.error_class, failed.next_attempt) == (2, 1, "RowRefused", None)
 
 
+_UNDOING = {
+    "skipped": ("BEFORE", "RETURN NULL;"),
+    "cleared": ("BEFORE", "NEW.embedding := NULL; RETURN NEW;"),
+    "cleared afterwards": ("AFTER", "UPDATE memories SET embedding = NULL WHERE id = NEW.id; RETURN NULL;"),
+}
+
+
+@pytest.mark.parametrize("undoing", _UNDOING)
+async def test_a_row_whose_vector_a_trigger_undoes_is_embedded_a_few_times_and_then_named(
+    bench: Workbench, undoing: str
+) -> None:
+    """A hosted provider would be paid for its text without end."""
+    when, body = _UNDOING[undoing]
+    await bench.insert("one", "frozen", "three")
+    await bench.execute(
+        f"CREATE FUNCTION undo() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {body} END $$; "
+        f"CREATE TRIGGER undo {when} UPDATE ON memories FOR EACH ROW "
+        "WHEN (NEW.content = 'frozen' AND NEW.embedding IS NOT NULL) EXECUTE FUNCTION undo()"
+    )
+    async with asyncio.timeout(30):
+        tally = (await bench.backfill()).tally
+    assert (tally.embedded, tally.changed, tally.quarantined) == (2, 0, 1)
+    assert bench.embedder.received["frozen"] == bench.plan.options.policy.max_attempts
+    async with bench.database.connection() as connection:
+        (failed,) = await listed(connection, await describe(connection, "memories"))
+    assert (failed.id, failed.error_class, failed.next_attempt) == (2, "VectorUndone", None)
+
+
 async def test_a_table_that_is_locked_as_a_whole_is_waited_for_and_no_row_rests(bench: Workbench) -> None:
     """Whoever waits keeps the vectors, which would have to be made again after a rest."""
     await bench.insert("one", "two")

@@ -59,7 +59,7 @@ EVERYTHING = {
     "action": "UPDATE", "applied_at": None, "undone_at": None, "pending": 0, "oldest": None, "links": 0,
     "memories": 0, "extraction": 1, "filled_at": None, "indexed": True, "functions": "{}", "triggers": "{}",
     "constraints": "{}", "indexes": "{}", "line": 1, "first": 1, "hidden": "[]", "role": "app",
-    "stored": 2, "locked": [],
+    "stored": 2, "locked": [], "place": 1,
 }  # fmt: skip
 EMPTY_LISTS = {"missing": "indexed", "tables": "tables", "indexes": "tables"}  # and what tells their statements
 OWN_RELATIONS = re.compile(
