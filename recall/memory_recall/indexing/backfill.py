@@ -2,8 +2,9 @@
 
 In a table with a search column of ours, the words of all texts are made first. Then the backfill makes one pass over
 the pending rows after another, until no row is due any more. A later pass finds rows that were written meanwhile. The
-backfill does not end before each row whose embedding failed is embedded or quarantined. All state is in the database,
-so a worker that was killed is simply started again.
+backfill does not end before each row whose embedding failed is embedded or quarantined. Beside a valid vector index, as
+after many rows were imported, it writes in short statements with pauses, so that nobody waits long for a row. All state
+is in the database, so a worker that was killed is simply started again.
 """
 
 import asyncio
@@ -11,8 +12,10 @@ import time
 from dataclasses import dataclass
 from functools import partial
 
+from memory_recall.hnsw.definition import inspect_index
 from memory_recall.indexing import leases_sql, quarantine_sql
 from memory_recall.indexing.document_embedder import DocumentEmbedder
+from memory_recall.indexing.pipeline import BULK, beside_index
 from memory_recall.indexing.progress import Progress, Tally
 from memory_recall.indexing.usual_cosine import find_usual_cosine
 from memory_recall.indexing.words_sql import fill_words
@@ -62,7 +65,16 @@ async def backfill(
     reader = worker_session(source, plan, progress, name="memory-backfill", prepare=lease)
     async with reader, writer_session(source, plan, progress) as writer:
         context = await prepare_context(reader, embedder, plan, progress)
-        pipeline = build_pipeline(context, embedder, plan, sessions=(reader, writer), progress=progress, stop=stop)
+        index = await reader.run(lambda connection: inspect_index(connection, context.table))
+        pipeline = build_pipeline(
+            context,
+            embedder,
+            plan,
+            sessions=(reader, writer),
+            progress=progress,
+            stop=stop,
+            writes=beside_index(share.count) if index.valid else BULK,
+        )
         queue = pipeline.queue
         await reader.run(lambda connection: quarantine_sql.forget_settled(connection, context.table))
         filled = await reader.run(partial(fill_words, table=context.table))

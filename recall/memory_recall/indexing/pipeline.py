@@ -102,6 +102,11 @@ FRESH = WritePace(rows=64)  # sync, beside the vector index
 BACKGROUND = WritePace(rows=64, share=0.5, scattered=True)
 
 
+def beside_index(workers: int) -> WritePace:
+    """Return the pace of a backfill beside the vector index, whose workers write for half of the time together."""
+    return WritePace(rows=FRESH.rows, share=0.5 / workers)
+
+
 class Pipeline:
     """Embeds the rows that are pending at the moment, for a backfill, the sync worker or a model swap.
 
@@ -121,7 +126,7 @@ class Pipeline:
         stop: asyncio.Event,
         tally: Tally,
         column: VectorColumn = ACTIVE,
-        writes: WritePace = BULK,
+        writes: WritePace,
     ) -> None:
         self._column = column
         self._writes = writes

@@ -13,7 +13,7 @@ from memory_recall.embedding.profiles import PROFILES
 from memory_recall.embedding.served_model import ServedModel
 from memory_recall.errors import Interrupted, InvalidConfiguration
 from memory_recall.indexing.document_embedder import DocumentEmbedder
-from memory_recall.indexing.pipeline import BULK, BatchLimits, Pipeline, PipelineOptions, WritePace
+from memory_recall.indexing.pipeline import BatchLimits, Pipeline, PipelineOptions, WritePace
 from memory_recall.indexing.progress import Progress, Tally
 from memory_recall.indexing.quarantine_sql import RetryPolicy
 from memory_recall.indexing.queue_sql import PendingQueue, WorkerShare, still_shareable
@@ -158,7 +158,7 @@ def build_pipeline(
     tally: Tally | None = None,
     column: VectorColumn = ACTIVE,
     indexed: bool = True,
-    writes: WritePace = BULK,
+    writes: WritePace,
 ) -> Pipeline:
     """Make the pipeline of a worker. `sessions` are the reading session and the writing session."""
     reader, writer = sessions

@@ -2,21 +2,24 @@
 
 import asyncio
 from collections import Counter
+from typing import Any
 
 import pytest
 
 from memory_recall.embedding import requests
 from memory_recall.errors import DimensionMismatch, ModelMismatch, SchemaBehind
+from memory_recall.hnsw.repair import build_index
 from memory_recall.indexing.dry_run import dry_run
-from memory_recall.indexing.queue_sql import PendingQueue, WorkerShare
-from memory_recall.postgres.connection import DsnText
+from memory_recall.indexing.pipeline import WritePace
+from memory_recall.indexing.queue_sql import PendingQueue, PendingRow, WorkerShare, Written
+from memory_recall.postgres.connection import Connection, DsnText
 from memory_recall.schema.models_sql import active_model
 from memory_recall.schema.table import describe
 from memory_recall.schema.truncated import list_truncated
 from memory_recall.status import inspect
 from tests.integration.conftest import Database
 from tests.integration.memory_recall.fake_embedder import FakeEmbedder
-from tests.integration.memory_recall.workbench import Workbench, share
+from tests.integration.memory_recall.workbench import INDEX, Workbench, share
 
 
 @pytest.mark.promise("no-sensitive-text-to-a-model")
@@ -166,6 +169,31 @@ async def test_a_rate_ceiling_spaces_the_batches(bench: Workbench, monkeypatch: 
     result = await bench.backfill(bench.with_options(rows_per_second=40.0))
     assert result.tally.embedded == 24
     assert turns == [(pytest.approx(8 / 40), True), (pytest.approx(16 / 40), True)]
+
+
+async def test_a_backfill_beside_the_vector_index_stores_few_rows_at_a_time_and_pauses(
+    bench: Workbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A statement inserts each row into the index's graph, and its rows stay locked until it ends."""
+    await build_index(DsnText(bench.database.dsn), "memories", INDEX)
+    await bench.insert(*(f"text {number}" for number in range(300)))
+    write, rest = PendingQueue.write, WritePace.rest
+    sizes, pauses = [], []
+
+    async def slow_write(self: PendingQueue, connection: Connection, rows: list[PendingRow], *values: Any) -> Written:
+        sizes.append(len(rows))
+        await asyncio.sleep(0.1)  # so that further batches gather meanwhile
+        return await write(self, connection, rows, *values)
+
+    def noted_rest(self: WritePace, seconds: float) -> float:
+        pauses.append(rest(self, seconds))
+        return 0.0
+
+    monkeypatch.setattr(PendingQueue, "write", slow_write)
+    monkeypatch.setattr(WritePace, "rest", noted_rest)
+    assert (await bench.backfill()).tally.embedded == 300
+    assert 8 < max(sizes) <= 64
+    assert min(pauses) >= 0.1
 
 
 async def test_the_counts_of_rows_add_up_to_their_total(bench: Workbench) -> None:

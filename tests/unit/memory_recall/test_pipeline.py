@@ -9,7 +9,15 @@ from hypothesis import strategies as st
 from pgvector import HalfVector
 
 from memory_recall.embedding.wire import EmbeddedBatch
-from memory_recall.indexing.pipeline import BACKGROUND, BULK, FRESH, BatchLimits, batches, estimated_tokens
+from memory_recall.indexing.pipeline import (
+    BACKGROUND,
+    BULK,
+    FRESH,
+    BatchLimits,
+    batches,
+    beside_index,
+    estimated_tokens,
+)
 from memory_recall.indexing.queue_sql import PendingRow, encoded
 from memory_recall.indexing.retry import Outcome
 
@@ -45,6 +53,12 @@ def test_what_waits_to_be_stored_holds_no_texts() -> None:
 @pytest.mark.parametrize("seconds", [0.0, 0.01, 3.0])
 def test_background_writes_pause_as_long_as_they_took(seconds: float) -> None:
     assert BACKGROUND.rest(seconds) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize("workers", [1, 4])
+def test_the_workers_of_a_backfill_beside_the_index_write_for_half_of_the_time_together(workers: int) -> None:
+    seconds = 3.0
+    assert workers * seconds / (seconds + beside_index(workers).rest(seconds)) == pytest.approx(0.5)
 
 
 def test_bulk_and_fresh_writes_do_not_pause() -> None:
