@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from functools import partial
 
 from memory_recall.hnsw.definition import inspect_index
-from memory_recall.indexing import leases_sql, quarantine_sql
+from memory_recall.indexing import leases_sql
 from memory_recall.indexing.document_embedder import DocumentEmbedder
-from memory_recall.indexing.pipeline import BULK, beside_index
+from memory_recall.indexing.pipeline import BULK, beside_index, through_pages
 from memory_recall.indexing.progress import Progress, Tally
 from memory_recall.indexing.usual_cosine import find_usual_cosine
 from memory_recall.indexing.words_sql import fill_words
@@ -76,10 +76,8 @@ async def backfill(
             writes=beside_index(share.count) if index.valid else BULK,
         )
         queue = pipeline.queue
-        await reader.run(lambda connection: quarantine_sql.forget_settled(connection, context.table))
-        filled = await reader.run(partial(fill_words, table=context.table))
-        while filled is not None and not stop.is_set():
-            filled = await reader.run(partial(fill_words, table=context.table, after=filled))
+        await pipeline.forget_settled()
+        await through_pages(lambda last: reader.run(partial(fill_words, table=context.table, after=last)), stop)
         progress.started(await reader.run(lambda connection: queue.count(connection, share)))
         began = time.monotonic()
         while not stop.is_set():
@@ -92,7 +90,7 @@ async def backfill(
             elif state.seconds_until_due is None:
                 break
             await asyncio.sleep(min(max(state.seconds_until_due or 0.0, 0.0), _POLL_SECONDS))
-        await reader.run(lambda connection: quarantine_sql.forget_settled(connection, context.table))
+        await pipeline.forget_settled()
         await reader.run(lambda connection: require_active(connection, context.table, context.model))
         result = BackfillResult(pipeline.tally, time.monotonic() - began, complete=not stop.is_set())
         if result.complete and (result.tally.embedded or context.model.usual_cosine is None):

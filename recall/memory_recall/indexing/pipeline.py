@@ -10,16 +10,17 @@ database while a text is embedded.
 import asyncio
 import contextlib
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 import numpy as np
 
 from memory_recall.embedding.requests import Pacer, divided
 from memory_recall.errors import first_of
 from memory_recall.indexing.progress import Progress, Tally
-from memory_recall.indexing.quarantine_sql import RetryPolicy, record_failures
+from memory_recall.indexing.quarantine_sql import RetryPolicy, forget_settled, record_failures
 from memory_recall.indexing.queue_sql import Page, PendingQueue, PendingRow, WorkerShare
 from memory_recall.indexing.retry import Outcome, RetryingEmbedder
 from memory_recall.postgres.connection import Connection
@@ -162,6 +163,13 @@ class Pipeline:
             raise first_of(group) from None
         return self.tally.read - before
 
+    async def forget_settled(self) -> None:
+        """Delete the recorded failures of rows that have a vector or another text by now, or may not have a vector."""
+        reader, column = self._reader, self._column
+        await through_pages(
+            lambda last: reader.run(partial(forget_settled, table=self.table, column=column, after=last)), self._stop
+        )
+
     async def _read(self, to_embed: asyncio.Queue[list[PendingRow] | None]) -> None:
         after: MemoryId | None = None
         while not self._stop.is_set():
@@ -253,3 +261,10 @@ async def sleep_unless(stop: asyncio.Event, seconds: float) -> None:
     if seconds > 0:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(stop.wait(), seconds)
+
+
+async def through_pages(page: Callable[[Any], Awaitable[Any]], stop: asyncio.Event) -> None:
+    """Await `page(None)`, and then `page` with what it returned last, until that is None or `stop` is set."""
+    last = await page(None)
+    while last is not None and not stop.is_set():
+        last = await page(last)

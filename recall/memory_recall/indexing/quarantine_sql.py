@@ -19,6 +19,7 @@ from memory_recall.schema.columns.keys import MemoryId
 from memory_recall.schema.table import ACTIVE, NOTIFY_CHANNEL, MemoryTable, VectorColumn
 
 MAX_DELAY_SECONDS = 60.0
+_PAGE = 1_000  # failures that are compared with their rows in one statement
 # Errors of a text or of its row that no repetition mends.
 PERMANENT = (EmptyText.reason, EmbedderRejected.reason, UnusableText.reason, RowRefused.reason)
 
@@ -111,19 +112,29 @@ async def record_failures(
     )
 
 
-async def forget_settled(connection: Connection, table: MemoryTable, column: VectorColumn = ACTIVE) -> None:
-    """Delete the failures of rows that have a vector or another text by now, or that may not have a vector any more.
+async def forget_settled(
+    connection: Connection, table: MemoryTable, column: VectorColumn = ACTIVE, after: MemoryId | None = None
+) -> MemoryId | None:
+    """Delete those of some failures whose row has a vector or another text by now, or may not have a vector any more.
 
-    The table need not have the column. A failure that another session has locked is left.
+    They are the failures of rows after the id `after`, or the first ones if it is None. Return the id after which the
+    next page begins, or None after the last page. The table need not have the column. A failure that another session
+    has locked is left.
     """
     failures, row = table.own(column.failures), table.row("m")
     wanted = table.pending("m", column) if table.vector_name(column) in table.catalog else table.shareable("m")
+    following = "" if after is None else f"WHERE r.id > $1::{table.key.stored} "
     with translated("clearing settled failures"):
-        await connection.execute(
-            f"DELETE FROM {failures} WHERE id IN (SELECT f.id FROM {failures} f WHERE NOT EXISTS ("
+        last: MemoryId | None = await connection.fetchval(
+            f"WITH page AS MATERIALIZED (SELECT r.id FROM {failures} r {following}ORDER BY r.id LIMIT {_PAGE}), "
+            f"forgotten AS (DELETE FROM {failures} WHERE id IN (SELECT f.id FROM {failures} f "
+            f"WHERE f.id IN (SELECT p.id FROM page p) AND NOT EXISTS ("
             f"SELECT FROM {table.qualified} m WHERE {row.id} = f.id AND {wanted} "
-            f"AND {table.own('memory_index_text_hash')}({row.content}) = f.text_hash) FOR UPDATE SKIP LOCKED)"
+            f"AND {table.own('memory_index_text_hash')}({row.content}) = f.text_hash) FOR UPDATE OF f SKIP LOCKED)) "
+            f"SELECT {table.key.shown('p.id')} FROM page p ORDER BY p.id DESC LIMIT 1",
+            *(() if after is None else (after,)),
         )
+    return last
 
 
 async def listed(connection: Connection, table: MemoryTable, *, limit: int = 1000) -> list[FailedRow]:

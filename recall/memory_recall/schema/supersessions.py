@@ -35,11 +35,11 @@ def end_marks(table: MemoryTable, chosen: str) -> str:
     return f"IF to_regclass({literal(journal)}) IS NOT NULL THEN {update} END IF;"
 
 
-async def sweep_page(connection: Connection, table: MemoryTable, after: int) -> int | None:
-    """End the marks of some entries, those after the step `after`, whose texts are not both those of present rows.
+async def sweep_page(connection: Connection, table: MemoryTable, after: int | None = None) -> int | None:
+    """End the marks of some entries whose texts are not both those of present rows.
 
-    Return the step after which the next page begins, or None after the last page. An entry that another session has
-    locked is left.
+    They are the entries after the step `after`, or the first ones if it is None. Return the step after which the next
+    page begins, or None after the last page. An entry that another session has locked is left.
     """
     journal = table.own(SUPERSESSIONS)
     with translated("sweeping the journal"):
@@ -56,7 +56,7 @@ WITH page AS MATERIALIZED (
   UPDATE {journal} SET {ENDED} WHERE step IN (SELECT step FROM void)
 )
 SELECT max(step) FROM page""",
-            after,
+            after or 0,
         )
     return last
 

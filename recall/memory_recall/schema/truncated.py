@@ -15,6 +15,10 @@ from memory_recall.schema.ddl import literal
 from memory_recall.schema.table import ACTIVE, MemoryTable
 
 TRUNCATED = "memory_truncated_texts"
+_PAGE = 1_000  # records that one statement of a sweep looks up
+
+TruncatedRecord = tuple[MemoryId, int]
+"""What a record is known by: the row's id and the model's."""
 
 
 @dataclass(frozen=True)
@@ -56,18 +60,32 @@ def count_truncated(table: MemoryTable) -> str:
     )
 
 
-async def sweep_truncated(connection: Connection, table: MemoryTable) -> None:
-    """Delete the records of rows that are gone, sensitive or marked deleted, and of models without a vector column.
+async def sweep_truncated(
+    connection: Connection, table: MemoryTable, after: TruncatedRecord | None = None
+) -> TruncatedRecord | None:
+    """Delete those of some records whose row is gone, sensitive or marked deleted, or whose model has no column.
 
-    While there is a standby column, the records of every model stay: after a flip it holds vectors of the previous
-    model, which the state no longer names, and a rollback uses them. A record that another session has locked is left.
+    They are the records after the record `after`, or the first ones if it is None. Return the record after which the
+    next page begins, or None after the last page. While there is a standby column, the records of every model stay:
+    after a flip it holds vectors of the previous model, which the state no longer names, and a rollback uses them. A
+    record that another session has locked is left.
     """
-    gone = f"NOT EXISTS (SELECT FROM {table.qualified} m WHERE {table.row('m').id} = t.id AND {table.shareable('m')})"
+    of_a_column = ""
     if table.standby_dimensions is None:
-        state = table.own("memory_index_state")
-        gone += f" OR NOT EXISTS (SELECT FROM {state} s WHERE t.model IN (s.active_model, s.next_model))"
+        of_a_column = f"JOIN {table.own('memory_index_state')} s ON t.model IN (s.active_model, s.next_model) "
+    gone = (
+        "(t.id, t.model) IN (SELECT p.id, p.model FROM page p) AND NOT EXISTS "
+        f"(SELECT FROM {table.qualified} m {of_a_column}WHERE {table.row('m').id} = t.id AND {table.shareable('m')})"
+    )
+    following = "" if after is None else f"WHERE (r.id, r.model) > ($1::{table.key.stored}, $2::integer) "
     with translated("sweeping the records of truncated texts"):
-        await connection.execute(_delete(table, gone))
+        last = await connection.fetchrow(
+            f"WITH page AS MATERIALIZED (SELECT r.id, r.model FROM {table.own(TRUNCATED)} r {following}"
+            f"ORDER BY r.id, r.model LIMIT {_PAGE}), swept AS ({_delete(table, gone)}) "
+            f"SELECT {table.key.shown('p.id')} AS id, p.model FROM page p ORDER BY p.id DESC, p.model DESC LIMIT 1",
+            *(after or ()),
+        )
+    return (last["id"], last["model"]) if last else None
 
 
 async def list_truncated(connection: AnyConnection, table: MemoryTable, *, limit: int) -> TruncatedTexts:

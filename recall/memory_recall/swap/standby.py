@@ -9,7 +9,7 @@ from functools import partial
 
 from memory_recall.embedding.canary import are_of_different_kinds
 from memory_recall.errors import MemoryIndexError, ModelMismatch
-from memory_recall.indexing import leases_sql, quarantine_sql
+from memory_recall.indexing import leases_sql
 from memory_recall.indexing.embedders import EmbedderDirectory
 from memory_recall.indexing.pipeline import BACKGROUND, Pipeline, sleep_unless
 from memory_recall.indexing.progress import Progress, Tally
@@ -157,7 +157,6 @@ class _Filler:
                     "started with: one by a file's digest, the other by vectors of fixed texts.",
                     "Start the swap again with the embedder that it was started with, which fills the column.",
                 )
-            await self.reader.run(lambda connection: quarantine_sql.forget_settled(connection, table, STANDBY))
             pipeline = build_pipeline(
                 context,
                 embedder,
@@ -169,5 +168,6 @@ class _Filler:
                 indexed=indexed,
                 writes=BACKGROUND,
             )
+            await pipeline.forget_settled()
             self.pipeline = (wanted, pipeline)
         return self.pipeline[1]

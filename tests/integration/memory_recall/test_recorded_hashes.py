@@ -3,19 +3,23 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
 
 import asyncpg
 import pytest
 
 from memory_recall.indexing.companions.sweeping import sweep_hashes
-from memory_recall.indexing.quarantine_sql import RetryPolicy, record_failures
+from memory_recall.indexing.quarantine_sql import RetryPolicy, forget_settled, record_failures
 from memory_recall.indexing.queue_sql import PendingRow
 from memory_recall.postgres.connection import DsnText
 from memory_recall.schema import supersessions
 from memory_recall.schema.table import ACTIVE, STANDBY, describe
+from memory_recall.schema.truncated import TRUNCATED, sweep_truncated
 from tests.integration.conftest import Database
 from tests.integration.memory_recall.least_rights import least_rights
-from tests.integration.memory_recall.workbench import Workbench
+from tests.integration.memory_recall.workbench import Ear, Workbench
 
 ONCE = RetryPolicy(1, 0.01)
 CHANGES = [
@@ -105,6 +109,45 @@ async def test_sync_sweeps_the_failures_that_no_trigger_has_deleted(bench: Workb
             await until_gone(bench, f"SELECT count(*) FROM {table} WHERE id = 1")
             assert await recorded(bench, table) == [2]
     assert bench.ear.outages == []
+
+
+_OF_NO_ROW = {
+    forget_settled: f"INSERT INTO {ACTIVE.failures} (id, text_hash, attempts, error_class, next_attempt) "
+    "SELECT n, 'h', 1, 'EmbedderRejected', 'infinity' FROM generate_series(1, 2500) n",
+    sweep_truncated: f"INSERT INTO {TRUNCATED} (id, model) SELECT n, 1 FROM generate_series(1, 2500) n",
+}
+
+
+@pytest.mark.parametrize("page", _OF_NO_ROW, ids=["failures", "truncated texts"])
+async def test_one_statement_of_a_sweep_looks_up_one_page_of_records(bench: Workbench, page: Any) -> None:
+    await bench.execute(_OF_NO_ROW[page])
+    records = f"SELECT count(*) FROM {ACTIVE.failures if page is forget_settled else TRUNCATED}"
+    async with bench.database.connection() as connection:
+        sweep = partial(page, connection, await describe(connection, "memories"))
+        last, left = await sweep(), []
+        while last is not None:
+            left.append(await connection.fetchval(records))
+            last = await sweep(after=last)
+    assert left == [1500, 500, 0]
+
+
+async def test_a_sweep_that_took_long_is_followed_by_a_rest_nine_times_as_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It reads again what has not changed, which would keep a disk busy without an end."""
+    stop, clock, rests = asyncio.Event(), [0.0], []
+
+    async def long_sweep(*_: object) -> None:
+        clock[0] += 42.0
+
+    async def noted_sleep(_stop: asyncio.Event, seconds: float) -> None:
+        rests.append(seconds)
+        stop.set()
+
+    module = "memory_recall.indexing.companions.sweeping"
+    monkeypatch.setattr(f"{module}._sweep", long_sweep)
+    monkeypatch.setattr(f"{module}.sleep_unless", noted_sleep)
+    monkeypatch.setattr(f"{module}.time", SimpleNamespace(monotonic=lambda: clock[0]))
+    await sweep_hashes(DsnText("postgresql://nowhere"), "memories", Ear(), stop)
+    assert rests == [9 * 42.0]
 
 
 async def test_sync_sweeps_the_records_of_truncated_texts_that_nothing_needs(bench: Workbench) -> None:

@@ -10,10 +10,12 @@ The sweep also makes the words that a search column of ours lacks, as after a ta
 """
 
 import asyncio
+import time
+from functools import partial
 
 from memory_recall.errors import MemoryIndexError
 from memory_recall.graph.sweeping import may_sweep_links, sweep_links
-from memory_recall.indexing.pipeline import sleep_unless
+from memory_recall.indexing.pipeline import sleep_unless, through_pages
 from memory_recall.indexing.progress import Progress
 from memory_recall.indexing.quarantine_sql import forget_settled
 from memory_recall.indexing.words_sql import fill_words
@@ -27,6 +29,8 @@ from memory_recall.schema.table import ACTIVE, STANDBY
 from memory_recall.schema.truncated import sweep_truncated
 
 _EVERY_SECONDS = 60.0
+_REST_FACTOR = 9.0  # so that sweeping, which reads what has not changed again, takes a tenth of the time at most
+_LONGEST_REST_SECONDS = 3600.0
 _SETTINGS = {"lock_timeout": "1000"}  # milliseconds; whoever holds a lock for longer is not waited for
 
 
@@ -40,9 +44,12 @@ async def sweep_hashes(
 ) -> None:
     """Sweep the table of this name at once and then every `every_seconds`, until `stop` is set.
 
+    After a sweep that took long, the rest is nine times as long as the sweep, up to an hour.
+
     An error is reported, and the next sweep tries again, because an error here must not stop the sync worker.
     """
     while not stop.is_set():
+        began = time.monotonic()
         try:
             await _sweep(source, table, stop)
         except MemoryIndexError as error:
@@ -50,25 +57,20 @@ async def sweep_hashes(
             progress.attempt_failed(Awaited.RECORDED_HASHES, error, wait=Awaited.RECORDED_HASHES)
         else:
             progress.wait_ended(Awaited.RECORDED_HASHES)
-        await sleep_unless(stop, every_seconds)
+        rest = min(_REST_FACTOR * (time.monotonic() - began), _LONGEST_REST_SECONDS)
+        await sleep_unless(stop, max(every_seconds, rest))
 
 
 async def _sweep(source: DsnSource, name: str, stop: asyncio.Event) -> None:
     async with opened_session(source, "memory-sweep") as connection:
         await apply_settings(connection, _SETTINGS)
         table = await require_schema(connection, name)
-        filled = await fill_words(connection, table)
-        while filled is not None and not stop.is_set():
-            filled = await fill_words(connection, table, filled)
+        await through_pages(partial(fill_words, connection, table), stop)
         for column in (ACTIVE, STANDBY):
-            await forget_settled(connection, table, column)
-        await sweep_truncated(connection, table)
-        after: int | None = 0
-        while after is not None and not stop.is_set():
-            after = await sweep_page(connection, table, after)
+            await through_pages(partial(forget_settled, connection, table, column), stop)
+        await through_pages(partial(sweep_truncated, connection, table), stop)
+        await through_pages(partial(sweep_page, connection, table), stop)
         if await may_sweep_links(connection, table):
-            last = await sweep_links(connection, table, None)
-            while last is not None and not stop.is_set():
-                last = await sweep_links(connection, table, last)
+            await through_pages(partial(sweep_links, connection, table), stop)
         if await may_drop_links(connection, table):
             await drop_ended_links(connection, table)

@@ -72,7 +72,7 @@ async def test_a_mark_ends_with_its_text_by_the_rule_and_by_the_sweep(adopted: S
         assert (await apply_proposals(connection, table, [await proposal(adopted, older, newer)])).applied == 1
         await connection.execute(f"ALTER TABLE {table.qualified} DISABLE TRIGGER USER")
         await connection.execute(adopted.store.edit, newer, KETTLE)
-        await sweep_page(connection, table, 0)
+        await sweep_page(connection, table)
         assert [one.undone_at is None for one in await steps(connection, table)] == [False, False]
 
 
