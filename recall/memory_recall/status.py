@@ -17,7 +17,7 @@ from memory_recall.schema.requirements.taken_names import read_taken_names, take
 from memory_recall.schema.requirements.used_columns import column_faults, names_faults, shape_faults
 from memory_recall.schema.revisions import HEAD_REVISION, current_revision
 from memory_recall.schema.rules.differences import describe_differences, has_own_tables
-from memory_recall.schema.status_sql import count_rows, read_server, seconds_since_wanted
+from memory_recall.schema.status_sql import count_rows, estimate_rows, read_server, seconds_since_wanted
 from memory_recall.schema.table import MemoryTable, describe
 from memory_recall.swap import state_sql
 from memory_recall.swap.state_sql import SwapRecord
@@ -32,6 +32,9 @@ class RowCounts:
     `without_words` counts the rows that no search by words finds yet, since a search column of ours is still filled.
     `truncated` counts the embedded rows whose text is longer than the model's window, so that its end has no part in
     the vector.
+
+    `estimated` says that the rows could not be counted in time. Then `total` is an estimate, all rows count as pending,
+    since nobody knows better, and the other counts are 0.
     """
 
     total: int = 0
@@ -42,6 +45,7 @@ class RowCounts:
     blank: int = 0
     without_words: int = 0
     truncated: int = 0
+    estimated: bool = False
 
 
 @dataclass(frozen=True)
@@ -113,11 +117,14 @@ NO_ROWS = RowCounts()
 NO_INDEX = IndexFacts(None, exists=False, valid=False, progress=None)
 
 
-async def inspect(connection: AnyConnection, table: str, names: ColumnNames | None = None) -> DatabaseFacts:
+async def inspect(
+    connection: AnyConnection, table: str, names: ColumnNames | None = None, *, count_seconds: float = 600.0
+) -> DatabaseFacts:
     """Read the facts about the database and its table of memories. The table need not exist.
 
     `names` are the names of its columns before its first migration has recorded them; other names than the recorded
-    ones are a fault. None takes what is recorded, or else our names.
+    ones are a fault. None takes what is recorded, or else our names. Rows that cannot be counted within `count_seconds`
+    are estimated.
 
     Raises:
         DatabaseUnreachable: the connection was lost.
@@ -134,7 +141,7 @@ async def inspect(connection: AnyConnection, table: str, names: ColumnNames | No
         schema_revision=revision,
         table_exists=memories.exists,
         embedding_dimensions=memories.embedding_dimensions,
-        rows=await _count(connection, memories, with_queue=has_state),
+        rows=await _count(connection, memories, with_queue=has_state, seconds=count_seconds),
         index=await inspect_index(connection, memories) if memories.exists else NO_INDEX,
         active_model=roles.active,
         next_model=roles.next,
@@ -169,7 +176,11 @@ async def _differences(connection: AnyConnection, table: MemoryTable) -> str:
     return await describe_differences(connection, table)
 
 
-async def _count(connection: AnyConnection, table: MemoryTable, *, with_queue: bool) -> RowCounts:
+async def _count(connection: AnyConnection, table: MemoryTable, *, with_queue: bool, seconds: float) -> RowCounts:
     if not table.exists or column_faults(table, Need.ALWAYS):
         return NO_ROWS
-    return RowCounts(**await count_rows(connection, table, with_queue=with_queue))
+    counts = await count_rows(connection, table, with_queue=with_queue, seconds=seconds)
+    if counts is not None:
+        return RowCounts(**counts)
+    rows = await estimate_rows(connection, table)
+    return RowCounts(total=rows, pending=rows, estimated=True)

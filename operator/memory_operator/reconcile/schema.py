@@ -61,7 +61,7 @@ def _plan_migration(context: Context, facts: DatabaseFacts, *, extension: Verdic
     former = None if claimed or facts.claim is None else facts.claim.uid
     build = partial(workers.migrate_job, active=facts.active_name, dimensions=dimensions, former=former)
     # The same migration would refuse the same vectors again; without vectors there is nothing to decide any more.
-    decisions = frozenset([Reason.EXISTING_VECTORS] if facts.rows.embedded else [])
+    decisions = frozenset([Reason.EXISTING_VECTORS] if facts.rows.embedded or facts.rows.estimated else [])
     request = JobRequest("migrate", build, Reason.MIGRATING, work if claimed else f"{begun}{work}", decisions)
     return plan_job(context, request)
 

@@ -194,21 +194,11 @@ def round_to_two_digits(value: float) -> float:
 
 
 def _database(index: MemoryIndex, facts: DatabaseFacts | None) -> dict[str, Any]:
+    """Return what is shown of the database; of what could not be read or counted, what was shown before."""
     if facts is None:
         return {name: index.status.get(name) for name in ("rows", "graph", "model", "database")}
-    rows = facts.rows
     return {
-        "rows": {
-            "total": rows.total,
-            "embedded": rows.embedded,
-            "pending": rows.pending,
-            "sensitive": rows.sensitive,
-            "quarantined": rows.quarantined,
-            "truncated": rows.truncated,
-            "embeddedPercent": embedded_percent(rows),
-            **({"blank": rows.blank} if rows.blank else {}),
-            **({"withoutWords": rows.without_words} if rows.without_words else {}),
-        },
+        "rows": index.status.get("rows") if facts.rows.estimated else _rows(facts.rows),
         "graph": _graph(facts.graph),
         "model": _models(facts),
         "database": _without_none(
@@ -221,6 +211,20 @@ def _database(index: MemoryIndex, facts: DatabaseFacts | None) -> dict[str, Any]
                 "tableSchema": facts.table_schema or None,
             }
         ),
+    }
+
+
+def _rows(rows: RowCounts) -> Manifest:
+    return {
+        "total": rows.total,
+        "embedded": rows.embedded,
+        "pending": rows.pending,
+        "sensitive": rows.sensitive,
+        "quarantined": rows.quarantined,
+        "truncated": rows.truncated,
+        "embeddedPercent": embedded_percent(rows),
+        **({"blank": rows.blank} if rows.blank else {}),
+        **({"withoutWords": rows.without_words} if rows.without_words else {}),
     }
 
 

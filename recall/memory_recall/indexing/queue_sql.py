@@ -23,6 +23,7 @@ from memory_recall.errors import DatabaseRejected, LockNotAvailable, RowRefused,
 from memory_recall.indexing.locked_rows import KnownRow, LockedRows
 from memory_recall.postgres.connection import Connection
 from memory_recall.postgres.driver_errors import refuses_a_row, translated
+from memory_recall.postgres.session_sql import row_within
 from memory_recall.schema.columns.keys import MemoryId
 from memory_recall.schema.ddl import literal
 from memory_recall.schema.definitions import in_adopted_partition
@@ -37,6 +38,7 @@ _PAGE_BYTES = 8 << 20  # of the texts of one page; of a longer first text the pa
 _LOCK_PAUSES = (0.05, 0.2)  # seconds, after which rows that were locked are tried again; most locks last for moments
 _DIVIDED_LOCK_MS = 100  # that a part of the rows waits for a lock of something else that its triggers write to
 _DIVIDING_SECONDS = 30.0
+_COUNTING_SECONDS = 20.0  # for a number that only shows how far a backfill has got
 _LONGEST_TEXT = 1_000_000  # characters of a text that are read; no model's window takes as many
 
 
@@ -185,7 +187,7 @@ class PendingQueue:
             f"AND {_has_hash(table, 'f.text_hash')} AND f.next_attempt < 'infinity')::float8 AS seconds_until_due, "
             f"{_takes_vectors(table, column, '$3::integer')} AS current"
         )
-        self._count = f"SELECT count(*) FROM {table.qualified} m WHERE {pending} AND {_share(table)}"
+        self._count = f"SELECT count(*) AS pending FROM {table.qualified} m WHERE {pending} AND {_share(table)}"
         arrays = f"$1::{stored}[], $2::text[], $3::{table.vector_type()}[], $5::boolean[]"
         self._write = (
             f"WITH free AS MATERIALIZED (SELECT {row.id} AS key FROM {table.qualified} m "
@@ -244,10 +246,16 @@ class PendingQueue:
         return [row for row in rows if row.id in unlocked]
 
     async def count(self, connection: Connection, share: WorkerShare) -> int:
-        """Count the pending rows of the share, including those that are delayed or quarantined."""
+        """Count the pending rows of the share, including those that are delayed or quarantined.
+
+        If that takes long, the number is estimated as if all rows were pending.
+        """
         with translated("counting pending rows"):
-            found: int = await connection.fetchval(self._count, share.index, share.count)
-        return found
+            found = await row_within(connection, _COUNTING_SECONDS, self._count, share.index, share.count)
+            if found is not None:
+                return int(found["pending"])
+            rows: float = await connection.fetchval(f"SELECT {self._table.estimated_rows()}")
+        return round(rows / share.count)
 
     async def state(self, connection: Connection, share: WorkerShare) -> QueueState:
         """Read when the share's first delayed or resting row is due, and whether the column is still the model's."""

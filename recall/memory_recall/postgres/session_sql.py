@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 
+import asyncpg
+
 from memory_recall.errors import DatabaseUnreachable, PoolerRefused
 from memory_recall.postgres.connection import AnyConnection, Connection
 from memory_recall.postgres.driver_errors import translated
@@ -46,3 +48,13 @@ async def try_connection(connection: AnyConnection) -> None:
     """
     with translated("trying an idle connection"):
         await connection.fetchval("SELECT 1")
+
+
+async def row_within(connection: AnyConnection, seconds: float, query: str, *bound: object) -> "asyncpg.Record | None":
+    """Return the first row of a query, or None if the server has ended the query after `seconds`, which are above 0."""
+    try:
+        async with connection.transaction():
+            await connection.execute(f"SET LOCAL statement_timeout = {max(round(seconds * 1000), 1)}")
+            return await connection.fetchrow(query, *bound)
+    except asyncpg.QueryCanceledError:
+        return None

@@ -2,7 +2,8 @@
 
 The operator reads the status every half minute, from databases of any size. Most counts come from two small partial
 indexes, over pending rows and over sensitive or deleted rows. Only the total needs a scan, for which the index of the
-primary key suffices. No statement names the column of texts, so a role without the right to read texts can read the
+primary key suffices. Where that takes too long, as in a large table that is not in memory, the counts are left out and
+the total is estimated. No statement names the column of texts, so a role without the right to read texts can read the
 whole status.
 """
 # ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
@@ -12,6 +13,7 @@ from typing import Any
 from memory_recall.errors import EmptyText
 from memory_recall.postgres.connection import AnyConnection
 from memory_recall.postgres.driver_errors import translated
+from memory_recall.postgres.session_sql import row_within
 from memory_recall.schema.columns.text_search import READ_FOLDS_CASE
 from memory_recall.schema.table import MemoryTable
 from memory_recall.schema.truncated import count_truncated
@@ -34,13 +36,24 @@ async def read_server(connection: AnyConnection) -> dict[str, Any]:
     return await _row(connection, "looking at the server", _SERVER)
 
 
-async def count_rows(connection: AnyConnection, table: MemoryTable, *, with_queue: bool) -> dict[str, int]:
-    """Count the rows that are not deleted, as `RowCounts` has them.
+async def count_rows(
+    connection: AnyConnection, table: MemoryTable, *, with_queue: bool, seconds: float
+) -> dict[str, Any] | None:
+    """Count the rows that are not deleted, as `RowCounts` has them; return None if that takes longer than `seconds`.
 
     `with_queue` False says that the migrations have not made their tables yet; then every row that is not sensitive
     counts as pending.
     """
-    return await _row(connection, "counting rows", _counts(table) if with_queue else _counts_without_queue(table))
+    with translated("counting rows"):
+        row = await row_within(connection, seconds, _counts(table) if with_queue else _counts_without_queue(table))
+    return dict(row) if row else None
+
+
+async def estimate_rows(connection: AnyConnection, table: MemoryTable) -> int:
+    """Return about how many rows there are, deleted ones included, without reading them; at least 1."""
+    with translated("estimating rows"):
+        rows: float = await connection.fetchval(f"SELECT {table.estimated_rows()}")
+    return max(round(rows), 1)
 
 
 async def seconds_since_wanted(connection: AnyConnection, table: MemoryTable) -> float | None:

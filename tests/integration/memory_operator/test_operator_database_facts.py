@@ -7,12 +7,14 @@ from urllib.parse import urlsplit
 import pytest
 
 from memory_operator.api.reasons import Reason
+from memory_operator.clients import database as client
 from memory_operator.clients.database import DatabaseClient
 from memory_operator.reconcile.facts import Problem
 from memory_recall.embedding.profiles import ModelProfile
 from memory_recall.postgres.connection import DsnText
+from memory_recall.schema import status_sql
 from memory_recall.schema.migrate import MigrationRequest, migrate
-from memory_recall.status import DatabaseFacts
+from memory_recall.status import DatabaseFacts, RowCounts
 from tests.integration.conftest import CopyOf, Database
 from tests.integration.memory_recall.workbench import migrate_and_index
 from tests.unit.memory_operator.conftest import anywhere
@@ -48,6 +50,30 @@ async def test_a_migrated_database_is_current_and_has_its_model(migrated: Any) -
     assert not found.schema_ahead
     assert (found.embedding_dimensions, found.active_name, found.index.valid) == (8, "tiny", False)
     assert (found.rows.total, found.rows.pending, found.rows.sensitive) == (2, 1, 1)
+
+
+_SLOW_COUNT = "SELECT 2::bigint AS total FROM pg_sleep(30)"
+
+
+@pytest.mark.parametrize("migration", ["before", "after"])
+async def test_rows_that_take_too_long_to_count_are_estimated_and_the_database_is_reachable(
+    migrated: Any, database: Any, monkeypatch: pytest.MonkeyPatch, migration: str
+) -> None:
+    """A large table that is not in memory could never be adopted."""
+    monkeypatch.setattr(client, "COUNT_SECONDS", 0.05)
+    monkeypatch.setattr(status_sql, "_counts", lambda _table: _SLOW_COUNT)
+    monkeypatch.setattr(status_sql, "_counts_without_queue", lambda _table: _SLOW_COUNT)
+    subject = migrated if migration == "after" else database
+    async with subject.connection() as connection:
+        if migration == "before":
+            await connection.execute(
+                "CREATE TABLE memories (id serial PRIMARY KEY, content text NOT NULL, is_sensitive boolean, "
+                "deleted_at timestamptz)"
+            )
+        await connection.execute("INSERT INTO memories (content) SELECT 'text' FROM generate_series(1, 50)")
+        await connection.execute("ANALYZE memories")
+    rows = (await facts(subject.dsn)).rows
+    assert rows == RowCounts(total=50, pending=50, estimated=True)
 
 
 @pytest.mark.finding("D10")

@@ -9,6 +9,7 @@ import pytest
 from memory_recall.embedding import requests
 from memory_recall.errors import DimensionMismatch, ModelMismatch, SchemaBehind
 from memory_recall.hnsw.repair import build_index
+from memory_recall.indexing import queue_sql
 from memory_recall.indexing.dry_run import dry_run
 from memory_recall.indexing.pipeline import WritePace
 from memory_recall.indexing.queue_sql import PendingQueue, PendingRow, WorkerShare, Written
@@ -194,6 +195,20 @@ async def test_a_backfill_beside_the_vector_index_stores_few_rows_at_a_time_and_
     assert (await bench.backfill()).tally.embedded == 300
     assert 8 < max(sizes) <= 64
     assert min(pauses) >= 0.1
+
+
+async def test_a_backfill_does_not_wait_for_a_count_that_takes_long(
+    bench: Workbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The number only shows how far the backfill has got."""
+    monkeypatch.setattr(queue_sql, "_COUNTING_SECONDS", 0.05)
+    await bench.insert(*(f"text {number}" for number in range(20)))
+    await bench.execute("ANALYZE memories")
+    async with bench.database.connection() as connection:
+        table = await describe(connection, "memories")
+        queue = PendingQueue(table, (await active_model(connection, table)).id)
+        monkeypatch.setattr(queue, "_count", "SELECT 3 AS pending FROM pg_sleep(30) WHERE $1::bigint < $2::bigint")
+        assert await queue.count(connection, WorkerShare(0, 2)) == 10
 
 
 async def test_the_counts_of_rows_add_up_to_their_total(bench: Workbench) -> None:

@@ -34,7 +34,7 @@ class Server:
         self.limits = limits
         return self
 
-    async def inspect(self, *_: Any) -> Any:
+    async def inspect(self, *_: Any, **__: Any) -> Any:
         self.now += self.seconds
         raise DatabaseUnreachable("The connection was lost.", "")
 

@@ -15,9 +15,11 @@ from memory_operator.reconcile.facts import (
     ClusterFacts,
     DeploymentFacts,
     EmbedderLoad,
+    JobState,
     PodFacts,
     Problem,
 )
+from memory_operator.reconcile.indexing.backfill import needs_backfill_job
 from memory_operator.reconcile.plan import Apply
 from memory_operator.resources import embedder
 from memory_operator.resources.cnpg import DatabaseObject
@@ -364,3 +366,20 @@ def test_reasons_are_unique_and_those_that_stall_have_a_remedy() -> None:
     codes = [reason.code for reason in Reason]
     assert len(codes) == len(set(codes))
     assert [reason for reason in Reason if reason.stalls and not reason.remedy] == []
+
+
+def test_rows_that_take_too_long_to_count_leave_the_last_counts_and_a_settled_object_as_they_are(world: World) -> None:
+    index, observed, settled = world.settled()
+    unknown = RowCounts(total=10**9, pending=10**9, estimated=True)
+    plan = world.decide(index, **{**vars(observed), "database": replace(FULL, rows=unknown)})
+    assert plan.status is not None
+    assert settled.status is not None
+    assert plan.status["rows"] == settled.status["rows"]
+    assert not [action for action in plan.actions if getattr(action, "manifest", {}).get("kind") == "Job"]
+    assert "too long to count" in condition(plan, "Backfilled")["message"]
+
+
+def test_rows_that_take_too_long_to_count_are_embedded_by_one_backfill_and_then_by_the_sync_worker() -> None:
+    unknown = RowCounts(total=10**9, pending=10**9, estimated=True)
+    assert needs_backfill_job(unknown, index_valid=False, last_run=None)
+    assert not needs_backfill_job(unknown, index_valid=False, last_run=JobState.COMPLETE)

@@ -78,10 +78,12 @@ def standstill(context: Context, rows: RowCounts, job: JobFacts) -> Verdict | No
 def needs_backfill_job(rows: RowCounts, *, index_valid: bool, last_run: JobState | None) -> bool:
     """Return whether the rows need a Job: many are pending, or no Job has completed the first backfill yet.
 
-    The first backfill also makes the words of all texts, where the search column is ours.
+    The first backfill also makes the words of all texts, where the search column is ours. Of rows that could not be
+    counted, nobody knows how many are pending after it.
     """
     first_fill = not index_valid and last_run is not JobState.COMPLETE
-    return rows.pending >= BACKFILL_MIN_ROWS or (first_fill and (rows.pending > 0 or rows.without_words > 0))
+    many = rows.pending >= BACKFILL_MIN_ROWS and not rows.estimated
+    return many or (first_fill and (rows.pending > 0 or rows.without_words > 0))
 
 
 def sync_verdict(context: Context, rows: RowCounts, *, embedder: Verdict, changes: bool = False) -> Verdict:
@@ -131,6 +133,9 @@ def _waiting(name: str, embedder: Verdict, lasts: timedelta) -> Verdict:
 
 def _progress(rows: RowCounts) -> Verdict:
     """Return the verdict on Backfilled while a sync worker runs that gets on."""
+    if rows.estimated:
+        message = f"The sync worker runs. Its about {rows.total} rows take too long to count, the pending ones too."
+        return Verdict.yes(Reason.SYNCING, message)
     if rows.without_words:
         message = f"The sync worker makes the words of {rows.without_words} texts, which no search by words finds yet."
         return Verdict.no(Reason.BACKFILLING, message)
