@@ -71,6 +71,23 @@ CREATE FUNCTION public.memory_index_guard_standby() RETURNS trigger
         END
         $$;
 
+CREATE FUNCTION public.memory_index_keep_columns() RETURNS trigger
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+        BEGIN
+            IF pg_catalog.pg_trigger_depth() > 1 OR NOT ((NOT (NEW.is_sensitive IS NOT FALSE)) AND (NEW.deleted_at IS NULL)) AND ((NOT (OLD.is_sensitive IS NOT FALSE)) AND (OLD.deleted_at IS NULL)) THEN
+                RETURN NEW;
+            END IF;
+            OLD.embedding := NEW.embedding;
+            IF EXISTS (SELECT FROM pg_catalog.pg_attribute
+                        WHERE attrelid = TG_RELID AND attname = 'embedding_standby' AND NOT attisdropped) THEN
+                OLD.embedding_standby := NEW.embedding_standby;
+            END IF;
+            RETURN OLD;
+        END
+        $$;
+
 CREATE FUNCTION public.memory_index_text_hash(content text) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$SELECT pg_catalog.md5('(64 digits of a random key)' OPERATOR(pg_catalog.||) pg_catalog.md5('(64 digits of a random key)' OPERATOR(pg_catalog.||) COALESCE(content, '')))$$;
@@ -263,6 +280,10 @@ CREATE UNIQUE INDEX memory_index_swaps_one_open ON public.memory_index_swaps USI
 CREATE UNIQUE INDEX memory_supersessions_current ON public.memory_supersessions USING btree (id) WHERE (undone_at IS NULL);
 
 CREATE INDEX memory_supersessions_successor ON public.memory_supersessions USING btree (superseded_by) WHERE (undone_at IS NULL);
+
+CREATE TRIGGER zz_memory_index_columns_update BEFORE UPDATE ON public.memories FOR EACH ROW WHEN ((current_setting('memory_index.writer'::text, true) = 'guarded'::text)) EXECUTE FUNCTION public.memory_index_keep_columns();
+
+ALTER TABLE public.memories ENABLE ALWAYS TRIGGER zz_memory_index_columns_update;
 
 CREATE TRIGGER zz_memory_index_delete AFTER DELETE ON public.memories REFERENCING OLD TABLE AS gone FOR EACH STATEMENT EXECUTE FUNCTION public.memory_index_forget();
 

@@ -11,7 +11,7 @@ from memory_recall.postgres.connection import Connection
 from memory_recall.postgres.driver_errors import refuses_a_row, translated
 from memory_recall.schema.columns.keys import MemoryId
 from memory_recall.schema.columns.names import OWN_SEARCH_COLUMN
-from memory_recall.schema.table import MemoryTable
+from memory_recall.schema.table import GUARDED, GUARDED_WRITER, MemoryTable
 
 _PAGE = 200  # rows; a statement over texts of usual length ends within a second and holds their locks no longer
 
@@ -50,11 +50,13 @@ async def _fill(connection: Connection, table: MemoryTable, ids: Sequence[Memory
     )
     try:
         with translated("making the words of texts"):
-            await connection.execute(
-                f"UPDATE {table.qualified} m SET {OWN_SEARCH_COLUMN} = {table.words(m.content)} "
-                f"WHERE {m.id} IN ({chosen})",
-                ids,
-            )
+            async with connection.transaction():
+                await connection.execute(f"SET LOCAL {GUARDED_WRITER} = {GUARDED}")
+                await connection.execute(
+                    f"UPDATE {table.qualified} m SET {OWN_SEARCH_COLUMN} = {table.words(m.content)} "
+                    f"WHERE {m.id} IN ({chosen})",
+                    ids,
+                )
     except DatabaseRejected as error:
         if not refuses_a_row(error):
             raise

@@ -43,7 +43,8 @@ from memory_recall.schema.names import index_name, own_suffix
 from memory_recall.schema.partitions import READ_PARTITIONS, TablePartition
 
 NOTIFY_CHANNEL = "memory_index_pending"
-GUARDED_WRITER = "memory_index.writer"  # a setting of our writers' sessions, which name the model of what they write
+GUARDED_WRITER = "memory_index.writer"
+"""A setting of our writers' sessions, which name the model of what they write and change our own columns alone."""
 GUARDED = "guarded"
 WORDS = "memory_index_words"
 """The function that makes the words of a text for a search column of ours."""

@@ -18,7 +18,7 @@ from memory_recall.postgres.connection import Connection, DsnSource
 from memory_recall.postgres.driver_errors import translated
 from memory_recall.postgres.session import opened_session
 from memory_recall.postgres.session_sql import apply_settings
-from memory_recall.schema.table import MemoryTable, locate
+from memory_recall.schema.table import GUARDED, GUARDED_WRITER, MemoryTable, locate
 
 LOCK_TIMEOUT_MS = 100  # nobody waits longer behind a change of the table
 MAINTENANCE_TIMEOUT_MS = 5000  # over deadlock_timeout, which is a second unless somebody has changed it
@@ -69,7 +69,7 @@ async def locked_session(source: DsnSource, table: str, lock_seconds: float, wor
         DatabaseRejected: the search path names no schema that exists.
     """
     async with opened_session(source, "memory-migrate") as connection:
-        await apply_settings(connection, {"default_transaction_isolation": "read committed"})
+        await apply_settings(connection, {"default_transaction_isolation": "read committed", GUARDED_WRITER: GUARDED})
         schema, name = await locate(connection, table)
         deadline = time.monotonic() + lock_seconds
         if work is Work.INDEX_BUILD:

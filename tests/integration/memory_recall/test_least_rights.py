@@ -157,6 +157,7 @@ TRIGGER_FUNCTIONS = {
     "memory_index_forget_all": "AFTER TRUNCATE ON t FOR EACH STATEMENT",
     "memory_index_guard": "BEFORE UPDATE ON t FOR EACH ROW",
     "memory_index_guard_standby": "BEFORE INSERT ON t FOR EACH ROW",
+    "memory_index_keep_columns": "BEFORE UPDATE ON t FOR EACH ROW",
     "memory_index_graph_changed": "AFTER INSERT ON t FOR EACH ROW",
     "memory_index_graph_emptied": "AFTER TRUNCATE ON t FOR EACH STATEMENT",
     "memory_index_graph_added": "BEFORE UPDATE ON t FOR EACH ROW",

@@ -28,7 +28,9 @@ CHANGES = [
     "UPDATE memories SET content = 'edited' WHERE id = 1",
     "DELETE FROM memories WHERE id = 1",
 ]
-TRIGGERS = [f"zz_memory_index_{name}" for name in ("direction", "insert", "update", "delete", "truncate")]
+TRIGGERS = [
+    f"zz_memory_index_{name}" for name in ("columns_update", "direction", "insert", "update", "delete", "truncate")
+]
 
 
 async def unseen(bench: Workbench, *statements: str) -> None:

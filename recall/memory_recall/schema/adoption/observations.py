@@ -40,7 +40,8 @@ class TableObservation:
     that a valid unique index keeps unique alone. `widths` are mean lengths of texts in bytes, by column. `updates` of
     rows are counted since `counting_since`, a date, or None where the counters were never reset; `hot_updates` of them
     touched no index. `fillfactor` is the greatest of the table's or its partitions', in percent. `publications` are
-    those for logical replication that have the table with whatever columns it has.
+    those for logical replication that have the table with whatever columns it has. `triggers` are those, not ours, that
+    fire after each update of a row.
     """
 
     rows: int = 0
@@ -57,6 +58,7 @@ class TableObservation:
     fillfactor: int = FULL_PAGES
     counting_since: str | None = None
     publications: tuple[str, ...] = ()
+    triggers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

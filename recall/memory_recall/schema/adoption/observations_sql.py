@@ -32,6 +32,7 @@ from memory_recall.schema.table import ORDINARY_COLLATION, MemoryTable, quoted
 SAMPLED_ROWS = 1000
 _SMALL_TABLE = 64 * 2**20  # bytes; below, rows are counted and chosen one by one
 _STATEMENT_TIMEOUT_MS = 30_000
+_AFTER_UPDATE_OF_A_ROW = "t.tgtype & 83 = 17"  # of the bits 1 (row), 2 (before), 16 (update), 64 (instead): 1 and 16
 _CANCELED = "57014"
 _TOO_LONG = (
     "It was ended after half a minute; nothing was changed. Repeat it when no other session holds a lock on the table "
@@ -95,7 +96,11 @@ SELECT coalesce(sum(pg_table_size(l.oid)), 0)::bigint AS table_bytes,
          WHERE x.indrelid = to_regclass($1) AND x.indisunique AND x.indnkeyatts = 1 AND x.indpred IS NULL
            AND x.indimmediate AND x.indisvalid)::text AS unique,
        coalesce((SELECT {read_publications()} FROM pg_class c WHERE c.oid = to_regclass($1)), '[]')::text
-         AS publications
+         AS publications,
+       (SELECT coalesce(jsonb_agg(t.tgname ORDER BY t.tgname), '[]') FROM pg_trigger t
+         WHERE t.tgrelid = to_regclass($1) AND NOT t.tgisinternal AND t.tgenabled IN ('O', 'A')
+           AND {_AFTER_UPDATE_OF_A_ROW} AND cardinality(t.tgattr::int2[]) = 0
+           AND NOT starts_with(t.tgname::text, 'zz_memory_'))::text AS triggers
   FROM leaves l LEFT JOIN pg_stat_user_tables s ON s.relid = l.oid
 """
 
@@ -126,7 +131,7 @@ async def observe_database(connection: AnyConnection) -> DatabaseObservation:
 async def observe_table(connection: AnyConnection, table: MemoryTable) -> TableObservation:
     """Read the catalog, and measure a sample of the rows. Of a view or a foreign table the catalog alone is read."""
     found = await _row(connection, _CATALOG, table.qualified)
-    found |= {name: tuple(json.loads(found[name])) for name in ("primary_key", "unique", "publications")}
+    found |= {name: tuple(json.loads(found[name])) for name in ("primary_key", "unique", "publications", "triggers")}
     catalog = TableObservation(**found)
     if table.kind not in {"r", "p"}:
         return catalog

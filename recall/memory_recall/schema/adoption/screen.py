@@ -76,6 +76,7 @@ def adoption_object(plan: AdoptionPlan) -> dict[str, Any]:
         "faults": [{"message": one.message, "remedy": one.remedy} for one in plan.faults],
         "existing_vectors": list(_vectors(plan)),
         "publications": list(plan.seen.publications),
+        "triggers": list(plan.seen.triggers),
         "texts": dataclasses.asdict(plan.texts),
         "costs": dataclasses.asdict(plan.costs),
         "updates": dataclasses.asdict(plan.updates),
@@ -228,6 +229,12 @@ def _costs(plan: AdoptionPlan) -> Iterator[str]:
             "too, and a subscriber that lacks them stops at the next change of a row, while the server keeps the "
             "write-ahead log for it. Before the migration, let the publication name the columns of the table that it "
             "has now, or add ours to the subscriber."
+        )
+    if plan.seen.triggers:
+        yield (
+            f"Triggers: {', '.join(map(quoted_if_needed, plan.seen.triggers))} will fire after each update that stores "
+            "a vector or makes the words of a text, once for every row in the backfill and in each swap, unless a WHEN "
+            "compares columns of yours."
         )
 
 

@@ -37,12 +37,24 @@ TEXT_HASH = "memory_index_text_hash"
 COLUMN_MODEL = "memory_index_column_model"
 REBUILT = f"{ACTIVE.purpose}_rebuilt"
 """What the vector index is for that is built to replace another."""
+_KEEP_COLUMNS = "memory_index_keep_columns"
 _GUARD = "memory_index_guard"
 _STANDBY_GUARD = "memory_index_guard_standby"
 _DIRECTION = "memory_index_direction"
 _FORGET = "memory_index_forget"
 _FORGET_ALL = "memory_index_forget_all"
-FUNCTIONS = (TEXT_HASH, COLUMN_MODEL, _GUARD, _STANDBY_GUARD, _DIRECTION, _FORGET, _FORGET_ALL, KEEP_WORDS, WORDS)
+FUNCTIONS = (
+    TEXT_HASH,
+    COLUMN_MODEL,
+    _KEEP_COLUMNS,
+    _GUARD,
+    _STANDBY_GUARD,
+    _DIRECTION,
+    _FORGET,
+    _FORGET_ALL,
+    KEEP_WORDS,
+    WORDS,
+)
 OWN_TABLES = (
     "memory_index_swaps",
     STANDBY.failures,
@@ -78,6 +90,33 @@ def _text_hash(key: str) -> Function:
 
 
 _KEYED = re.compile(r"SELECT pg_catalog\.md5\('([0-9a-f]{64})' ")
+
+
+def _keep_columns(table: MemoryTable) -> Function:
+    """Return the trigger function that lets a statement of our writers change no columns but our own.
+
+    Triggers of the table's owner, such as one that sets `updated_at` at every update, have run before it. What they
+    changed is undone, since a vector that is stored is no edit of the memory. A row that they made sensitive or deleted
+    stays so. The statements of an owner's trigger, which run inside ours, are left alone. The standby column is looked
+    up, because it exists during a swap alone.
+    """
+    active, standby = table.vector_name(ACTIVE), table.vector_name(STANDBY)
+    own = [active, OWN_SEARCH_COLUMN] if table.names.has_own_search_column else [active]
+    taken = " ".join(f"OLD.{name} := NEW.{name};" for name in own)
+    body = f"""
+        BEGIN
+            IF pg_catalog.pg_trigger_depth() > 1 OR NOT {table.shareable("NEW")} AND {table.shareable("OLD")} THEN
+                RETURN NEW;
+            END IF;
+            {taken}
+            IF EXISTS (SELECT FROM pg_catalog.pg_attribute
+                        WHERE attrelid = TG_RELID AND attname = '{standby}' AND NOT attisdropped) THEN
+                OLD.{standby} := NEW.{standby};
+            END IF;
+            RETURN OLD;
+        END
+        """
+    return trigger_function(_KEEP_COLUMNS, body)
 
 
 def _guard(table: MemoryTable) -> Function:
@@ -236,6 +275,15 @@ def update_trigger(table: MemoryTable) -> Trigger:
     return Trigger("zz_memory_index_update", "BEFORE UPDATE", f"FOR EACH ROW WHEN ({condition})", _GUARD)
 
 
+# Its name sorts after those of the owner's triggers, and before those of ours that enforce the rules.
+_KEEPING_TRIGGER = Trigger(
+    "zz_memory_index_columns_update",
+    "BEFORE UPDATE",
+    f"FOR EACH ROW WHEN ((current_setting('{GUARDED_WRITER}'::text, true) = '{GUARDED}'::text))",
+    _KEEP_COLUMNS,
+)
+
+
 def direction_trigger(table: MemoryTable) -> Trigger:
     """Return the trigger that drops vectors of length zero from the active column.
 
@@ -263,6 +311,7 @@ def triggers(table: MemoryTable) -> list[Trigger]:
     """Return the triggers for rows, which the table and each of its partitions must have."""
     deleted = "FOR EACH ROW" if table.is_partitioned else "REFERENCING OLD TABLE AS gone FOR EACH STATEMENT"
     return [
+        _KEEPING_TRIGGER,
         direction_trigger(table),
         Trigger("zz_memory_index_insert", "BEFORE INSERT", "FOR EACH ROW", _GUARD),
         update_trigger(table),
@@ -307,9 +356,10 @@ def index_columns(table: MemoryTable) -> dict[str, list[str]]:
 def functions(table: MemoryTable, active_model: int, found: dict[str, Any]) -> list[Function]:
     """Return the functions; the hash of texts has the key of the one in the catalog (`found`), or else a new key."""
     key = _recorded_key(table, found) or secrets.token_hex(32)
-    guards = [_guard(table), standby_guard(table), _direction(table), _forget(table), _forget_all(table)]
+    guards = [_keep_columns(table), _guard(table), standby_guard(table), _direction(table)]
+    forgetting = [_forget(table), _forget_all(table)]
     words = [words_function(table, found), keep_words_function(table)] if table.names.has_own_search_column else []
-    return [_text_hash(key), column_model(active_model), *guards, *words]
+    return [_text_hash(key), column_model(active_model), *guards, *forgetting, *words]
 
 
 def _recorded_key(table: MemoryTable, found: dict[str, Any]) -> str | None:

@@ -168,6 +168,27 @@ async def test_the_publications_are_named_whose_subscribers_would_get_our_column
     assert ('Publications: "Read more" ' in (await adopt("notes")).stdout) is named
 
 
+@pytest.mark.parametrize(
+    ("firing", "named"),
+    [
+        ("AFTER INSERT OR UPDATE ON notes FOR EACH ROW", True),
+        ("AFTER UPDATE OF body ON notes FOR EACH ROW", False),
+        ("BEFORE UPDATE ON notes FOR EACH ROW", False),
+        ("AFTER UPDATE ON notes FOR EACH STATEMENT", False),
+        ("AFTER INSERT ON notes FOR EACH ROW", False),
+    ],
+)
+async def test_the_triggers_are_named_that_fire_after_each_vector_is_stored(
+    database: Database, adopt: Run, firing: str, named: bool
+) -> None:
+    async with database.connection() as connection:
+        await connection.execute(NOTES)
+        await connection.execute("CREATE FUNCTION audit() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'")
+        await connection.execute(f"CREATE TRIGGER audit {firing} EXECUTE FUNCTION audit()")
+    assert (await plan_of(adopt))["triggers"] == ["audit"] * named
+    assert ("Triggers: audit will fire" in (await adopt("notes")).stdout) is named
+
+
 @pytest.mark.finding("database F3")
 async def test_status_says_how_many_texts_are_in_scripts_beyond_the_model(database: Database, adopt: Run) -> None:
     """Counts of scripts alone leave the database; a model for every script has no such line."""

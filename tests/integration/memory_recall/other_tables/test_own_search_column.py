@@ -276,3 +276,14 @@ async def test_an_update_of_another_column_makes_no_words_anew(notes: Make) -> N
     await pool.execute("UPDATE notes SET seen = 1")
     with pytest.raises(asyncpg.UndefinedFunctionError):
         await pool.execute("UPDATE notes SET content = 'The stove glows'")
+
+
+async def test_a_trigger_that_notes_the_time_of_an_edit_notes_none_when_words_are_made(notes: Make) -> None:
+    pool = await notes("one", "two", table=f"{TABLE[:-1]}, updated_at timestamptz NOT NULL DEFAULT '2020-01-01')")
+    await pool.execute(
+        "CREATE FUNCTION touch() RETURNS trigger LANGUAGE plpgsql AS "
+        "$$ BEGIN NEW.updated_at := now(); RETURN NEW; END $$"
+    )
+    await pool.execute("CREATE TRIGGER touch BEFORE UPDATE ON notes FOR EACH ROW EXECUTE FUNCTION touch()")
+    assert await filled(pool) == 2
+    assert await pool.fetchval("SELECT count(*) FROM notes WHERE updated_at > '2020-01-01'") == 0
