@@ -29,8 +29,9 @@ from memory_recall.postgres.connection import Connection, DsnSource
 from memory_recall.postgres.session import Session
 from memory_recall.retrying import Awaited, Backoff, Retrying, retry_outage
 from memory_recall.schema.models_sql import RecordedModel, active_model, record_address
+from memory_recall.schema.requirements.dependents import require_no_dependents
 from memory_recall.schema.revisions import require_schema
-from memory_recall.schema.table import STANDBY, MemoryTable, describe
+from memory_recall.schema.table import ACTIVE, STANDBY, MemoryTable, describe
 from memory_recall.swap import state_sql
 from memory_recall.swap.gate import Verdict
 from memory_recall.swap.machine import OPEN_STAGES, Action, Fill, GateOutcome, Stage, SwapFacts, decide, path
@@ -169,12 +170,15 @@ class SwapProcess:
 
         Raises:
             SwapInProgress: the open swap is not the requested swap.
+            SchemaUnsupported: something of others depends on a vector column.
         """
         table = await self._table(connection)
         found = await state_sql.latest(connection, table)
         target = self._request.target
         if found is not None and Stage(found.stage) in OPEN_STAGES:
             _require_same(found, target)
+            if not found.is_rollback:
+                await self._require_no_dependents(connection, table)
             await record_address(connection, table, found.to_model.id, self._directory.recorded_url)
             if Stage(found.stage) in {Stage.REFUSED, Stage.READY}:  # measured again, perhaps by another gate
                 await state_sql.advance(connection, table, found, Stage.FILLING)
@@ -189,9 +193,17 @@ class SwapProcess:
         if previous is not None and _is_target(previous.from_model, target):
             await state_sql.open_rollback(connection, table, previous.from_model.id, self._directory.recorded_url)
             return
+        await self._require_no_dependents(connection, table)
         if previous is not None:
             await state_sql.end(connection, table, previous, Stage.FINISHED, give_up_after=self._request.lock_seconds)
         await state_sql.open_swap(connection, table, target, self._directory.recorded_url)
+
+    async def _require_no_dependents(self, connection: Connection, table: MemoryTable) -> None:
+        """Refuse to exchange columns of which a view would then show the former model's, and which cannot be dropped.
+
+        A return to the previous model is not refused: it gives each column the name back that the view means.
+        """
+        await require_no_dependents(connection, table, [table.vector_name(column) for column in (ACTIVE, STANDBY)])
 
     async def _open_rollback(self, connection: Connection, table: MemoryTable, previous: SwapRecord | None) -> None:
         if previous is None:

@@ -26,6 +26,7 @@ from memory_recall.postgres.driver_errors import translated
 from memory_recall.retrying import TABLE_LOCK_BACKOFF, caused_by, retry
 from memory_recall.schema.ddl import TableChanges
 from memory_recall.schema.models_sql import RecordedModel
+from memory_recall.schema.requirements.dependents import require_no_dependents
 from memory_recall.schema.requirements.taken_names import require_own_names
 from memory_recall.schema.table import STANDBY, MemoryTable
 from memory_recall.schema.table_locks import try_table_lock, wait_for_maintenance
@@ -246,9 +247,11 @@ async def end(
     """Finish or abort the swap and drop the standby column, in one transaction. `stage` is the stage to end in.
 
     Raises:
+        SchemaUnsupported: something of others depends on the standby column.
         SwapInProgress: another process has moved the swap meanwhile.
         LockNotAvailable: the table was in use by other sessions for `give_up_after` seconds.
     """
+    await require_no_dependents(connection, table, [table.vector_name(STANDBY)])
     state, swaps = table.own("memory_index_state"), table.own("memory_index_swaps")
 
     async def work() -> None:

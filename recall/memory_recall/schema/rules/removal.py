@@ -9,6 +9,7 @@ from memory_recall.schema.columns.names import OWN_SEARCH_COLUMN
 from memory_recall.schema.ddl import TableChanges, literal
 from memory_recall.schema.graph_relations import drop_graph
 from memory_recall.schema.names import index_name
+from memory_recall.schema.requirements.dependents import require_no_dependents
 from memory_recall.schema.requirements.taken_names import TakenNames, index_parts, read_taken_names
 from memory_recall.schema.revisions import version_table
 from memory_recall.schema.rules.expected import (
@@ -32,14 +33,17 @@ async def remove_additions(changes: TableChanges) -> None:
 
     Raises:
         LockNotAvailable: other sessions used the table for longer than `changes.lock_seconds`.
+        SchemaUnsupported: something of others depends on a column that would be dropped; nothing is changed.
     """
     await changes.limit_waiting()
     table = changes.table
     if not await _was_migrated(changes):
         return
-    adopted, taken = await _adopted(changes), await read_taken_names(changes.connection, table)
+    taken = await read_taken_names(changes.connection, table)
     if table.exists:
-        await _remove_from_memories(changes, taken, adopted=adopted)
+        columns = await _added_columns(changes, taken)
+        await require_no_dependents(changes.connection, table, columns)
+        await _remove_from_memories(changes, taken, columns)
     for statement in drop_graph(table, others=taken.tables) if table.exists else ():
         await changes.run(statement)
     for name in FUNCTIONS:
@@ -50,7 +54,16 @@ async def remove_additions(changes: TableChanges) -> None:
     await changes.run(f"DROP TABLE IF EXISTS {table.in_schema(version_table(table))}")
 
 
-async def _remove_from_memories(changes: TableChanges, taken: TakenNames, *, adopted: bool) -> None:
+async def _added_columns(changes: TableChanges, taken: TakenNames) -> list[str]:
+    """Return the names of the columns that are dropped, of which some may be gone."""
+    table = changes.table
+    standby = [] if taken.standby_column else [table.vector_name(STANDBY)]
+    words = [OWN_SEARCH_COLUMN] if table.names.has_own_search_column else []
+    active = [] if await _adopted(changes) else [table.vector_name(ACTIVE)]
+    return [*standby, *words, *active]
+
+
+async def _remove_from_memories(changes: TableChanges, taken: TakenNames, columns: list[str]) -> None:
     """Remove our part of the table: the indexes, whose removal may take long, and then everything else.
 
     The rules hold until then and go in one transaction. Without the triggers, the constraint would refuse to mark a row
@@ -61,12 +74,7 @@ async def _remove_from_memories(changes: TableChanges, taken: TakenNames, *, ado
         if taken.indexes.isdisjoint(index_parts(table, name)):
             await changes.drop_index(name)
     dropped = [f"DROP CONSTRAINT IF EXISTS {column.constraint}" for column in (STANDBY, ACTIVE)]
-    if not taken.standby_column:
-        dropped.append(f"DROP COLUMN IF EXISTS {table.vector_name(STANDBY)}")
-    if table.names.has_own_search_column:
-        dropped.append(f"DROP COLUMN IF EXISTS {OWN_SEARCH_COLUMN}")
-    if not adopted:
-        dropped.append(f"DROP COLUMN IF EXISTS {table.vector_name(ACTIVE)}")
+    dropped += [f"DROP COLUMN IF EXISTS {name}" for name in columns]
     rules = (*triggers(table), TRUNCATE_TRIGGER, *STANDBY_TRIGGERS)
     without_triggers = [f"DROP TRIGGER IF EXISTS {trigger.name} ON {table.qualified}" for trigger in rules]
     await changes.run_together([*without_triggers, f"ALTER TABLE {table.qualified} {', '.join(dropped)}"])

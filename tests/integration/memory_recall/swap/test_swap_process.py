@@ -413,3 +413,26 @@ async def test_a_flip_waits_until_a_rebuilt_index_has_taken_its_place(
         active, standby = [await inspect_index(connection, table, column) for column in (ACTIVE, STANDBY)]
     assert (active.valid, active.ours, active.m) == (True, True, IndexParameters().m)
     assert (standby.valid, standby.ours, standby.m) == (True, True, 8)
+
+
+async def test_a_swap_does_not_start_while_a_view_shows_the_vectors(swaps: SwapBench) -> None:
+    """After the flip it would show the former model's."""
+    await swaps.work.execute("CREATE VIEW read AS SELECT * FROM memories")
+    with pytest.raises(SchemaUnsupported, match=r"view public\.read"):
+        await swaps.swap()
+    assert (await swaps.roles()).next is None
+    await swaps.work.execute("DROP VIEW read")
+    assert (await swaps.swap()).stage == "flipped"
+
+
+async def test_a_swap_can_be_taken_back_but_not_finished_while_a_view_shows_the_former_vectors(
+    swaps: SwapBench,
+) -> None:
+    swap = await swaps.swap()
+    await swaps.work.execute("CREATE VIEW read AS SELECT id, embedding_standby FROM memories")
+    connection = await connect(swaps.source)
+    table = await require_schema(connection, "memories")
+    with pytest.raises(SchemaUnsupported, match=r"view public\.read"):
+        await state_sql.end(connection, table, swap, "finished", give_up_after=1)
+    connection.terminate()
+    assert (await swaps.swap(back=True)).stage == "flipped"
