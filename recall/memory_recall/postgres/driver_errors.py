@@ -37,7 +37,11 @@ _RETRY = {"40001", "40P01", "55P03"}  # serialisation, deadlock, lock timeout
 _REMEDIES = {
     "42501": "Run this as the role that owns the table (the database owner of the CloudNativePG cluster).",
     "2BP01": "Something of others, such as a view, depends on what is to be dropped; drop it, and run this again.",
-    "57014": "A statement timeout is set for this role; raise it for migrations and workers.",
+    "57014": "A statement timeout is set for this role, or somebody cancelled the statement.",
+    _READ_ONLY: (
+        "Nothing to do during a failover. Otherwise look for default_transaction_read_only: it may be set for the "
+        "role, the database or the server, also by a provider whose disk is nearly full."
+    ),
     _DISK_FULL: "Enlarge the database's volume, or its /dev/shm where Postgres's log names a shared memory segment.",
     "53300": "Raise max_connections or close idle connections.",
 }

@@ -21,6 +21,7 @@ from memory_recall.retrying import Awaited, Backoff, OutageListener, retry_outag
 
 T = TypeVar("T")
 _RECONNECT = Backoff(first=0.1, longest=3.0)
+_LIMITS = ("statement_timeout", "lock_timeout", "idle_session_timeout", "idle_in_transaction_session_timeout")
 _SETTINGS = {
     "lock_timeout": "1000",  # milliseconds
     "default_transaction_isolation": "read committed",
@@ -38,6 +39,8 @@ _SETTINGS = {
 async def opened_session(source: DsnSource, name: str) -> AsyncIterator[Connection]:
     """Open one connection that is a session of the primary's, and drop it when the block ends.
 
+    It has no limits of time.
+
     Raises:
         PoolerRefused: a connection pooler is in use.
         DatabaseUnreachable: the server is a replica.
@@ -47,6 +50,7 @@ async def opened_session(source: DsnSource, name: str) -> AsyncIterator[Connecti
     connection = await connect(source, application_name=name)
     try:
         await require_session(connection)
+        await apply_settings(connection, _without_limits(connection))
         yield connection
     finally:
         connection.terminate()
@@ -134,7 +138,7 @@ class Session:
         try:
             await require_session(connection)
             # not at connect: a pooler refuses settings that it does not know, before we can say why
-            await apply_settings(connection, self._settings)
+            await apply_settings(connection, _without_limits(connection) | self._settings)
             if self._prepare is not None:
                 await self._prepare(connection)
         except BaseException:
@@ -142,6 +146,15 @@ class Session:
             raise
         self._connection = connection
         return connection
+
+
+def _without_limits(connection: Connection) -> dict[str, str]:
+    """Return settings without limits of time, which a role may have for the statements of an application.
+
+    They would end an index build or a session that waits, and it would be repeated as after an outage.
+    """
+    is_new = connection.get_server_version().major >= 17
+    return dict.fromkeys((*_LIMITS, "transaction_timeout") if is_new else _LIMITS, "0")
 
 
 def _is_outage(error: BaseException) -> bool:
