@@ -7,12 +7,12 @@ the state of the session: its settings, and whatever `prepare` does, such as cod
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from types import TracebackType
 from typing import Self, TypeVar
 
-from memory_recall.errors import DatabaseUnreachable, LockNotAvailable
+from memory_recall.errors import DatabaseRejected, DatabaseUnreachable, LockNotAvailable
 from memory_recall.postgres.connection import Connection, DsnSource, connect
 from memory_recall.postgres.connection_uri import parse
 from memory_recall.postgres.pooled_hosts import refuse_pooled_hosts
@@ -33,6 +33,10 @@ _SETTINGS = {
     "tcp_keepalives_count": "3",
     "tcp_user_timeout": "60000",  # milliseconds
 }
+# Postgres ends a statement whose client is gone, and with it the leases of the session, after this time. By default a
+# swap's index build would go on to its end, for hours, and keep the next process of the swap away. A build outside of a
+# swap, which opens its session otherwise, goes on, since the next process takes the index over.
+_OF_ABANDONED = {"client_connection_check_interval": "10s"}
 
 
 @asynccontextmanager
@@ -139,6 +143,8 @@ class Session:
             await require_session(connection)
             # not at connect: a pooler refuses settings that it does not know, before we can say why
             await apply_settings(connection, _without_limits(connection) | self._settings)
+            with suppress(DatabaseRejected):  # a server on Windows cannot look for its client
+                await apply_settings(connection, _OF_ABANDONED)
             if self._prepare is not None:
                 await self._prepare(connection)
         except BaseException:

@@ -1,7 +1,11 @@
 """A worker's session is ended neither by the role's limits of time nor kept by a server whose client is gone."""
 
+import asyncio
+
+import asyncpg
 import pytest
 
+from memory_recall.postgres import session as sessions
 from memory_recall.postgres.connection import DsnText
 from memory_recall.postgres.session import Session, opened_session
 from tests.integration.memory_recall.workbench import Workbench
@@ -29,3 +33,18 @@ async def test_the_limits_of_time_of_a_role_do_not_end_a_migration_an_index_buil
     async with Session(source, name="test", listener=limited.ear) as session:
         rows = await session.run(lambda connection: connection.fetch(_SETTINGS, _LIMITS))
     assert [row[0] for row in rows] == ["lock_timeout=1000"]
+
+
+async def test_a_statement_ends_soon_after_its_client_is_gone(
+    bench: Workbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The session's leases end with it; no request to cancel the statement is sent."""
+    monkeypatch.setitem(sessions._OF_ABANDONED, "client_connection_check_interval", "100ms")
+    sleeping = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'abandoned'"
+    session = Session(DsnText(bench.database.dsn), name="abandoned", listener=bench.ear)
+    task = asyncio.create_task(session.run(lambda connection: connection.fetchval("SELECT pg_sleep(300)")))
+    await bench.until_value(f"{sleeping} AND wait_event = 'PgSleep'")
+    session.close()
+    with pytest.raises(asyncpg.ConnectionDoesNotExistError):
+        await task
+    await bench.until_value(sleeping, lambda count: count == 0)
