@@ -3,6 +3,7 @@
 While a rebuild runs, the old index serves recalls. The commands, the sync worker and the operator's Jobs call these
 functions; whether to build or rebuild is decided here alone.
 """
+# ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -21,17 +22,15 @@ from memory_recall.hnsw.definition import (
 )
 from memory_recall.postgres.connection import Connection, DsnSource
 from memory_recall.postgres.driver_errors import translated
-from memory_recall.retrying import TABLE_LOCK_BACKOFF, caused_by, retry
-from memory_recall.schema.ddl import TableChanges
+from memory_recall.schema.ddl import TableChanges, literal
 from memory_recall.schema.names import index_name
 from memory_recall.schema.requirements.taken_names import require_own_names
 from memory_recall.schema.revisions import require_schema
 from memory_recall.schema.rules.expected import REBUILT
 from memory_recall.schema.table import ACTIVE, MemoryTable, VectorColumn, quoted
-from memory_recall.schema.table_locks import Work, locked_session
+from memory_recall.schema.table_locks import Work, locked_session, wait_for_maintenance
 
 _LOCK_KEY = 0x6D656D6F_72796963  # "memoryic"; one rebuild per database
-_EXCHANGE_LOCK_MS, _EXCHANGE_TRIES = 100, 200
 DEFAULT_SAMPLE = 50
 
 
@@ -70,13 +69,15 @@ async def build_index(
 ) -> IndexFacts:
     """Build the vector index without blocking other sessions, unless a valid one with these parameters exists.
 
-    If our own index is invalid, it is dropped and built again; if it has other parameters, a new one replaces it. An
-    index that another program created under a name of its own is used as it is.
+    If our own index is invalid, it is dropped and built again; if it has other parameters, a new one replaces it. A new
+    one that an earlier call has built, and could not put into the place of the old one, is not built again. An index
+    that another program created under a name of its own is used as it is.
 
     Raises:
         SchemaBehind: the migrations have not run.
         SchemaUnsupported: something of others has a name of ours.
-        LockNotAvailable: another session migrates or builds for longer than `lock_seconds`.
+        LockNotAvailable: another session migrates or builds for longer than `lock_seconds`, or the table stayed in use
+            for as long when a new index was to replace the old one.
     """
     async with locked_session(source, table, lock_seconds, Work.INDEX_BUILD) as connection:
         memories = await require_schema(connection, table)
@@ -84,13 +85,17 @@ async def build_index(
         await _run(connection, "SET lock_timeout = 0")  # what follows waits for others without making anybody wait
         await drop_invalid(connection, memories)
         changes = TableChanges(connection, memories, lock_seconds)
+        facts = await inspect_index(connection, memories)
+        if facts.differs(parameters.m, parameters.ef_construction) and await _has_replacement(changes, parameters):
+            await _exchange(changes)
         await _drop_replacement(changes)
         facts = await inspect_index(connection, memories)
         if not facts.valid:
             await vacuum_analyze(connection, memories)
         await prepare_build(connection, memories, m=parameters.m, memory=parameters.memory, serving=facts.valid)
         if facts.differs(parameters.m, parameters.ef_construction):
-            await with_less_memory(connection, lambda: _rebuild(changes, parameters))
+            await with_less_memory(connection, lambda: create_index(changes, _replacement(memories), parameters))
+            await _exchange(changes)
         elif not facts.valid:
             await with_less_memory(connection, lambda: create_index(changes, hnsw_name(memories), parameters))
         await merge_pending_entries(connection, memories)  # the lexical index is to be as quick to read as the new one
@@ -156,34 +161,51 @@ async def create_index(
     await changes.build_index(name, definition)
 
 
-async def _rebuild(changes: TableChanges, parameters: IndexParameters) -> None:
-    """Build a new index beside the index that serves recalls, then replace the old index in one transaction."""
+def _replacement(table: MemoryTable) -> str:
+    """Return the name of a new index while the old one still serves recalls."""
+    return index_name(table.name, REBUILT)
+
+
+async def _has_replacement(changes: TableChanges, parameters: IndexParameters) -> bool:
+    """Return whether a complete new index of these parameters is over the same column as our present index."""
     table = changes.table
-    ours, replacement = hnsw_name(table), index_name(table.name, REBUILT)
-    await create_index(changes, replacement, parameters)
+    over = "split_part(split_part(pg_get_indexdef({}), ' USING ', 2), ' WITH ', 1)"
+    ours = over.format(f"to_regclass({literal(table.in_schema(hnsw_name(table)))})")
+    options = literal(f"{{m={parameters.m},ef_construction={parameters.ef_construction}}}")
+    found = await changes.in_catalog(
+        f"SELECT i.indisvalid AND i.indisready AND i.indpred IS NULL AND c.reloptions @> {options}::text[] "
+        f"AND {over.format('i.indexrelid')} = {ours} FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid "
+        f"WHERE i.indexrelid = to_regclass({literal(table.in_schema(_replacement(table)))})"
+    )
+    return found is True
+
+
+async def _exchange(changes: TableChanges) -> None:
+    """Drop the old index and give its name to the new one, in one transaction, once no other session uses the table.
+
+    Raises:
+        LockNotAvailable: other sessions used the table for all of `changes.lock_seconds`. The new index stays.
+    """
+    table = changes.table
+    ours, replacement = hnsw_name(table), _replacement(table)
     parts = (
         f"ALTER INDEX IF EXISTS {quoted(one.schema)}.{quoted(one.index_name(table.name, replacement))} "
         f"RENAME TO {quoted(one.index_name(table.name, ours))}"
         for one in table.partitions
     )
-    exchange = (
-        f"SET LOCAL lock_timeout = {_EXCHANGE_LOCK_MS}",
-        f"DROP INDEX {table.in_schema(ours)}",
-        f"ALTER INDEX {table.in_schema(replacement)} RENAME TO {quoted(ours)}",
-        *parts,
-    )
-    await retry(
-        lambda: _run(changes.connection, "; ".join(exchange)),  # statements sent together are one transaction
-        on=caused_by(LockNotAvailable),
-        give_up_after=None,
-        attempts=_EXCHANGE_TRIES,
-        backoff=TABLE_LOCK_BACKOFF,
+    await changes.run_together(
+        [
+            *wait_for_maintenance(table),
+            f"DROP INDEX {table.in_schema(ours)}",
+            f"ALTER INDEX {table.in_schema(replacement)} RENAME TO {quoted(ours)}",
+            *parts,
+        ]
     )
 
 
 async def _drop_replacement(changes: TableChanges) -> None:
-    """Drop the new index, finished or not, that an interrupted rebuild left beside the index that serves recalls."""
-    replacement = index_name(changes.table.name, REBUILT)
+    """Drop the new index that an interrupted rebuild left beside the index that serves recalls."""
+    replacement = _replacement(changes.table)
     if changes.table.is_partitioned:
         await changes.drop_index(replacement)
         return

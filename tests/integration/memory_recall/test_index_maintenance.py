@@ -113,6 +113,32 @@ async def test_dense_recall_uses_the_old_index_until_the_new_one_is_complete(
     assert (await facts(indexed)).m == 8
 
 
+async def test_a_finished_rebuild_that_found_the_table_in_use_is_not_built_again(
+    indexed: Connection, indexed_database: Database
+) -> None:
+    source, wanted = DsnText(indexed_database.dsn), IndexParameters(8)
+    async with indexed_database.connection() as reader, reader.transaction(isolation="read_committed"):
+        await reader.execute("SELECT id FROM memories LIMIT 1")
+        with pytest.raises(LockNotAvailable):
+            await build_index(source, "memories", wanted, lock_seconds=1)
+    rebuilt = await identity(indexed, "idx_memories_embedding_rebuilt")
+    assert (await facts(indexed)).m == PARAMETERS.m
+    assert (await build_index(source, "memories", wanted)).m == 8
+    assert await identity(indexed) == rebuilt
+    assert await hnsw_indexes(indexed) == ["idx_memories_embedding"]
+
+
+async def test_a_finished_rebuild_of_other_parameters_than_those_wanted_now_is_dropped(
+    indexed: Connection, indexed_database: Database
+) -> None:
+    await indexed.execute(
+        "CREATE INDEX idx_memories_embedding_rebuilt ON memories USING hnsw (embedding halfvec_cosine_ops) "
+        "WITH (m = 8, ef_construction = 100)"
+    )
+    found = await build_index(DsnText(indexed_database.dsn), "memories", IndexParameters(8, 40))
+    assert (found.m, found.ef_construction, await hnsw_indexes(indexed)) == (8, 40, ["idx_memories_embedding"])
+
+
 async def test_an_index_left_by_an_interrupted_rebuild_is_removed(
     indexed: Connection, indexed_database: Database, request_for: Requests
 ) -> None:
