@@ -30,13 +30,21 @@ from memory_recall.errors import (
 from memory_recall.postgres.connection import Connection, DsnSource
 from memory_recall.postgres.driver_errors import translate, translated
 from memory_recall.schema.adoption.active_model import replace_active_model
-from memory_recall.schema.adoption.existing_vectors import has_state, has_vectors, record_discard, unknown_origin
+from memory_recall.schema.adoption.existing_vectors import (
+    has_state,
+    has_vectors,
+    record_discard,
+    some_vector,
+    unknown_origin,
+    vectors_indexed,
+)
 from memory_recall.schema.claims_sql import TableClaim, require_claimable, write_claim
 from memory_recall.schema.columns.names import OTHER_EMBEDDING, ColumnNames
 from memory_recall.schema.ddl import TableChanges, literal
 from memory_recall.schema.definitions import look_up_partitions
 from memory_recall.schema.models_sql import active_model, read_roles
 from memory_recall.schema.names import index_name
+from memory_recall.schema.requirements.dependents import require_no_dependents
 from memory_recall.schema.requirements.faults import require_none
 from memory_recall.schema.requirements.reading import table_faults
 from memory_recall.schema.requirements.taken_names import read_taken_names, taken_faults
@@ -227,20 +235,26 @@ class _Run:
         """
         if self._request.existing_vectors != "discard" or table.standby_dimensions is not None:
             return False
-        empty = f"SELECT NOT EXISTS (SELECT FROM {table.qualified} WHERE {table.vector_name(ACTIVE)} IS NOT NULL)"
-        return await self._changes(table).value(empty) is True
+        return await self._changes(table).value(f"SELECT NOT {some_vector(table)}") is True
 
     async def _drop_empty_column(self, table: MemoryTable) -> None:
         """Drop the empty embedding column and its triggers. This fails if a vector has been stored since the check."""
-        vector = table.vector_name(ACTIVE)
+        vector, changes = table.vector_name(ACTIVE), self._changes(table)
+        await require_no_dependents(self._connection, table, [vector])
+        body = f"""
+            BEGIN
+                PERFORM set_config('enable_seqscan', 'off', true);
+                IF {some_vector(table)} THEN RAISE check_violation; END IF;
+            END"""
         statements = [
-            f"ALTER TABLE {table.qualified} ADD CONSTRAINT memory_index_replaced CHECK ({vector} IS NULL)",
+            f"LOCK TABLE {table.qualified} IN ACCESS EXCLUSIVE MODE",
+            f"DO LANGUAGE plpgsql {literal(body)}",
             *(f"DROP TRIGGER IF EXISTS {trigger.name} ON {table.qualified}" for trigger in triggers(table)),
             f"ALTER TABLE {table.qualified} DROP COLUMN {vector}",
         ]
-        changes = self._changes(table)
-        await changes.limit_waiting()
-        await changes.run_together(statements)
+        async with vectors_indexed(changes):
+            await changes.limit_waiting()
+            await changes.run_together(statements)
 
     async def _check_existing_vectors(self, table: MemoryTable) -> None:
         """Refuse vectors of unknown origin, unless the request says that they are kept or discarded.

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,6 +11,8 @@ from pgvector.asyncpg import register_vector
 from memory_recall.errors import ModelMismatch, SwapInProgress
 from memory_recall.indexing.queue_sql import PendingQueue, PendingRow, WorkerShare
 from memory_recall.postgres.connection import Connection, DsnText, connect
+from memory_recall.schema.adoption.existing_vectors import some_vector
+from memory_recall.schema.ddl import TableChanges
 from memory_recall.schema.migrate import MigrationRequest, migrate
 from memory_recall.schema.models_sql import active_model
 from memory_recall.schema.revisions import require_schema
@@ -164,3 +167,26 @@ async def test_no_model_is_changed_once_a_swap_is_recorded_although_it_has_no_co
     connection.terminate()
     with pytest.raises(SwapInProgress):
         await migrate(swaps.source, request_for(model="third"))
+
+
+@pytest.mark.parametrize("changes", [{"model": "small"}, {"dimensions": 16, "existing_vectors": "discard"}])
+async def test_the_table_is_not_scanned_while_it_is_locked_against_writers(
+    bench: Workbench, request_for: Requests, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any]
+) -> None:
+    """Under the lock, an index that is made for it tells that there is no vector; it is dropped afterwards."""
+    await bench.execute("INSERT INTO memories (content) SELECT 'text ' || n FROM generate_series(1, 2000) n")
+    plans: list[str] = []
+    run = TableChanges.run
+
+    async def explained(self: TableChanges, statement: str) -> int:
+        if "EXCLUSIVE MODE" in statement and "enable_seqscan" in statement:
+            async with self.connection.transaction():
+                await self.connection.execute("SET LOCAL enable_seqscan = off")  # as the statement itself does
+                rows = await self.connection.fetch(f"EXPLAIN SELECT {some_vector(self.table)}")
+            plans.append("".join(row[0] for row in rows))
+        return await run(self, statement)
+
+    monkeypatch.setattr(TableChanges, "run", explained)
+    await migrate(DsnText(bench.database.dsn), request_for(**changes))
+    assert {("Seq Scan" in plan, "idx_memories_embedded" in plan) for plan in plans} == {(False, True)}
+    assert await bench.value("SELECT to_regclass('idx_memories_embedded')") is None

@@ -7,6 +7,7 @@ same name and length.
 # ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
 
 from memory_recall.embedding.profiles import ModelProfile
+from memory_recall.schema.adoption.existing_vectors import some_vector, vectors_indexed
 from memory_recall.schema.ddl import TableChanges, literal
 from memory_recall.schema.rules.expected import column_model
 from memory_recall.schema.table import ACTIVE
@@ -16,13 +17,15 @@ async def replace_active_model(changes: TableChanges, former: int, model: ModelP
     """Make `model` the active model in place of the one with the id `former`, provided that no row has a vector.
 
     Nothing changes if a row has a vector, if `former` is no longer active, or if a swap is open. All of this happens in
-    one transaction, which first waits for writes that are not committed yet and keeps others waiting. The table is
-    scanned meanwhile; readers go on.
+    one transaction, which first waits for writes that are not committed yet and keeps others waiting for a moment. The
+    table is scanned before.
 
     Raises:
         LockNotAvailable: other sessions wrote to the table for all of `changes.lock_seconds`.
     """
     table = changes.table
+    if await changes.value(f"SELECT {some_vector(table)}") is True:
+        return
     state, models = table.own("memory_index_state"), table.own("memory_index_models")
     chosen = await changes.value(f"SELECT nextval(pg_get_serial_sequence({literal(models)}, 'id'))")
     pooling = "NULL" if model.pooling is None else literal(model.pooling)
@@ -30,9 +33,9 @@ async def replace_active_model(changes: TableChanges, former: int, model: ModelP
     body = f"""
         BEGIN
             LOCK TABLE {table.qualified} IN SHARE ROW EXCLUSIVE MODE;
-            PERFORM FROM {state} FOR UPDATE;
+            PERFORM set_config('enable_seqscan', 'off', true) FROM {state} FOR UPDATE;
             IF EXISTS (SELECT FROM {state} WHERE active_model = {former} AND next_model IS NULL)
-               AND NOT EXISTS (SELECT FROM {table.qualified} WHERE {table.vector_name(ACTIVE)} IS NOT NULL) THEN
+               AND NOT {some_vector(table)} THEN
                 INSERT INTO {models}
                     (id, name, dimensions, pooling, max_tokens, query_prefix, document_prefix)
                     OVERRIDING SYSTEM VALUE VALUES
@@ -43,5 +46,6 @@ async def replace_active_model(changes: TableChanges, former: int, model: ModelP
                 {"; ".join(column_model(int(str(chosen))).create(table))};
             END IF;
         END"""
-    await changes.limit_waiting()
-    await changes.run(f"DO LANGUAGE plpgsql {literal(body)}")
+    async with vectors_indexed(changes):
+        await changes.limit_waiting()
+        await changes.run(f"DO LANGUAGE plpgsql {literal(body)}")

@@ -6,12 +6,15 @@ may have been edited while the trigger that removes their vectors was missing or
 """
 # ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 from memory_recall.postgres.connection import AnyConnection
 from memory_recall.postgres.driver_errors import translated
 from memory_recall.schema.ddl import TableChanges
 from memory_recall.schema.definitions import look_up, look_up_partitions
+from memory_recall.schema.names import index_name
 from memory_recall.schema.rules.expected import edited, update_trigger, vector_columns
 from memory_recall.schema.table import ACTIVE, MemoryTable
 
@@ -90,6 +93,27 @@ async def has_vectors(changes: TableChanges) -> bool:
     await changes.limit_waiting()
     await changes.run_together([f"LOCK TABLE {table.qualified} IN SHARE ROW EXCLUSIVE MODE"])
     return await changes.value(query) is True
+
+
+def some_vector(table: MemoryTable) -> str:
+    """Return an SQL expression for whether a row has a vector in the active column."""
+    return f"EXISTS (SELECT FROM {table.qualified} WHERE {table.vector_name(ACTIVE)} IS NOT NULL)"
+
+
+@asynccontextmanager
+async def vectors_indexed(changes: TableChanges) -> AsyncIterator[None]:
+    """Keep an index of the rows with a vector for the block, so that no lock is held while the table is scanned.
+
+    The table is scanned while the index is built, which keeps nobody waiting. There should be no vectors.
+    """
+    table = changes.table
+    name = index_name(table.name, "embedded")
+    definition = f"ON {table.qualified} ({table.row().id}) WHERE ({table.vector_name(ACTIVE)} IS NOT NULL)"
+    await changes.build_index(name, definition)
+    try:
+        yield
+    finally:
+        await changes.drop_index(name)
 
 
 async def record_discard(connection: AnyConnection, table: MemoryTable) -> None:
