@@ -11,6 +11,7 @@ import json
 import secrets
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,7 @@ class Place:
             "VALUES": str(self.directory / "values.yaml"),
             "MANIFEST": str(self.directory / "memoryindex.yaml"),
             "RESTORED": str(self.directory / "cluster.yaml"),
+            "TARGET": _moment(timedelta(hours=1)),
             "NAMESPACE": self.tenant.name,
             "NAMESPACES": self.tenant.name,
             "INDEX": INDEX,
@@ -199,10 +201,14 @@ def record_a_backup(postgres: Postgres) -> None:
             "spec": {"cluster": {"name": postgres.name}},
         }
     )
-    status = json.dumps({"status": {"phase": "completed", "stoppedAt": "2026-11-24T07:00:00Z"}})
+    status = json.dumps({"status": {"phase": "completed", "stoppedAt": _moment(timedelta())}})
     object_name = f"backup.postgresql.cnpg.io/{COPY}"
     patch = ("patch", object_name, "--subresource=status", "--type=merge", "--patch", status)
     postgres.cluster.kubectl("-n", postgres.namespace, *patch)
+
+
+def _moment(later: timedelta) -> str:
+    return f"{datetime.now(UTC) + later:%Y-%m-%dT%H:%M:%SZ}"
 
 
 def copied_cluster(postgres: Postgres, name: str, spec: dict[str, Any], *, source: str) -> dict[str, Any]:

@@ -23,8 +23,8 @@ from memory_recall.schema.columns.names import ColumnNames
 
 AddressesOf = Callable[[str, str], Awaitable[tuple[str, ...] | Problem]]  # of a host that a namespace's object names
 CONNECT_SECONDS = 3.0
-QUERY_SECONDS = 20.0  # of all statements together
-COUNT_SECONDS = 10.0  # of these, for counting rows, which are estimated in a table that takes longer
+QUERY_SECONDS = 30.0  # of all statements together
+COUNT_SECONDS = 20.0  # of these, for counting rows, which are estimated in a table that takes longer
 RECEIVED_BYTES = 1024 * 1024  # of one observation; about 10 KiB are usual, and 110 KiB with 1,500 columns of long names
 
 

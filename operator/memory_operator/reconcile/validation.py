@@ -65,7 +65,8 @@ def _against_database(index: MemoryIndex, facts: DatabaseFacts) -> Verdict | Non
             f"and spec.embedding names {wanted}.",
             OTHER_FILE_REMEDY,
         )
-    replaceable = database.existing_vectors == "Discard" and not facts.rows.embedded
+    may_have_vectors = facts.rows.embedded or facts.rows.estimated
+    replaceable = database.existing_vectors == "Discard" and not may_have_vectors
     if facts.embedding_dimensions and facts.embedding_dimensions != embedding.dimensions and not replaceable:
         return Verdict.no(
             Reason.DIMENSION_MISMATCH,

@@ -12,10 +12,11 @@ import time
 from dataclasses import dataclass
 from functools import partial
 
+from memory_recall.errors import DatabaseRejected
 from memory_recall.hnsw.definition import inspect_index
 from memory_recall.indexing import leases_sql
 from memory_recall.indexing.document_embedder import DocumentEmbedder
-from memory_recall.indexing.pipeline import BULK, beside_index, through_pages
+from memory_recall.indexing.pipeline import BULK, Pipeline, beside_index, through_pages
 from memory_recall.indexing.progress import Progress, Tally
 from memory_recall.indexing.usual_cosine import find_usual_cosine
 from memory_recall.indexing.words_sql import fill_words
@@ -26,6 +27,7 @@ from memory_recall.schema.revisions import require_schema
 from memory_recall.schema.table import describe
 
 _POLL_SECONDS = 0.5
+_ALL_REFUSED = 10  # refused updates, with no row embedded, after which the cause is taken to be the table's
 
 
 @dataclass(frozen=True)
@@ -92,7 +94,21 @@ async def backfill(
             await asyncio.sleep(min(max(state.seconds_until_due or 0.0, 0.0), _POLL_SECONDS))
         await pipeline.forget_settled()
         await reader.run(lambda connection: require_active(connection, context.table, context.model))
+        _require_some_taken(pipeline)
         result = BackfillResult(pipeline.tally, time.monotonic() - began, complete=not stop.is_set())
         if result.complete and (result.tally.embedded or context.model.usual_cosine is None):
             await find_usual_cosine(reader.run, context.table, context.model, embedder)
         return result
+
+
+def _require_some_taken(pipeline: Pipeline) -> None:
+    """Refuse to call a backfill complete whose every vector the table has refused.
+
+    Raises:
+        DatabaseRejected: so it was, of ten updates or more.
+    """
+    if pipeline.refused >= _ALL_REFUSED and not pipeline.tally.embedded:
+        raise DatabaseRejected(
+            f"{pipeline.table.qualified} refused every update by which a vector was to be stored ({pipeline.refused}).",
+            "Look at its triggers and constraints, and in Postgres's log; then run memory quarantine retry.",
+        )

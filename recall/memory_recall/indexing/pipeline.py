@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from memory_recall.embedding.requests import Pacer, divided
-from memory_recall.errors import first_of
+from memory_recall.errors import RowRefused, first_of
 from memory_recall.indexing.progress import Progress, Tally
 from memory_recall.indexing.quarantine_sql import RetryPolicy, forget_settled, record_failures
 from memory_recall.indexing.queue_sql import Page, PendingQueue, PendingRow, WorkerShare
@@ -111,7 +111,8 @@ def beside_index(workers: int) -> WritePace:
 class Pipeline:
     """Embeds the rows that are pending at the moment, for a backfill, the sync worker or a model swap.
 
-    `tally` counts what was done. `read_seconds` is the time that the last pass spent on reading rows.
+    `tally` counts what was done, and `refused` the updates of rows that the table refused. `read_seconds` is the time
+    that the last pass spent on reading rows.
     """
 
     def __init__(
@@ -141,6 +142,7 @@ class Pipeline:
         self._stop = stop
         self._pacer = Pacer()
         self.tally = tally
+        self.refused = 0
         self.read_seconds = 0.0
 
     async def run_pass(self) -> int:
@@ -233,6 +235,7 @@ class Pipeline:
             written = await self._writer.run(lambda connection: self.queue.write(connection, rows, vectors, truncated))
             embedded = written.stored
             failed += written.failed
+            self.refused += sum(reason == RowRefused.reason for _, reason in written.failed)
             self.tally.changed += len(rows) - embedded - len(written.failed)
         quarantined = 0
         if failed:

@@ -1,9 +1,8 @@
 """Records rows whose embedding failed: how often, with which class of error, and when each row is tried again.
 
 A failure belongs to a text: it counts only while the row's text has the recorded hash, so an edited row starts from
-zero. A row whose text or whose update is refused, which no repetition mends, is quarantined at once. Times come from
-the database's clock, because the clocks of workers may jump. The next attempt at a quarantined row is recorded as
-infinity.
+zero. A row whose text is refused, which no repetition mends, is quarantined at once. Times come from the database's
+clock, because the clocks of workers may jump. The next attempt at a quarantined row is recorded as infinity.
 """
 # ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
 
@@ -11,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from memory_recall.errors import EmbedderRejected, EmptyText, RowRefused, UnusableText
+from memory_recall.errors import EmbedderRejected, EmptyText, UnusableText
 from memory_recall.indexing.queue_sql import PendingRow
 from memory_recall.postgres.connection import Connection
 from memory_recall.postgres.driver_errors import translated
@@ -20,8 +19,8 @@ from memory_recall.schema.table import ACTIVE, NOTIFY_CHANNEL, MemoryTable, Vect
 
 MAX_DELAY_SECONDS = 60.0
 _PAGE = 1_000  # failures that are compared with their rows in one statement
-# Errors of a text or of its row that no repetition mends.
-PERMANENT = (EmptyText.reason, EmbedderRejected.reason, UnusableText.reason, RowRefused.reason)
+# Errors of a text that no repetition mends.
+PERMANENT = (EmptyText.reason, EmbedderRejected.reason, UnusableText.reason)
 
 
 @dataclass(frozen=True)

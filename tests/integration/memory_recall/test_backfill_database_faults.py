@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 from pgvector.asyncpg import register_vector
 
-from memory_recall.errors import LockNotAvailable
+from memory_recall.errors import DatabaseRejected, LockNotAvailable
 from memory_recall.indexing import locked_rows, queue_sql
 from memory_recall.indexing.backfill import backfill
-from memory_recall.indexing.quarantine_sql import listed
+from memory_recall.indexing.quarantine_sql import listed, retry
 from memory_recall.indexing.queue_sql import PendingQueue, PendingRow, WorkerShare
 from memory_recall.postgres.connection import Connection, DsnFile, DsnText
 from memory_recall.schema.models_sql import active_model
@@ -268,7 +268,23 @@ async def test_a_row_that_its_table_refuses_to_update_is_named_and_the_others_ar
     assert (tally.embedded, tally.changed, tally.quarantined) == (2, 0, 1)
     async with bench.database.connection() as connection:
         (failed,) = await listed(connection, await describe(connection, "memories"))
-    assert (failed.id, failed.attempts, failed.error_class, failed.next_attempt) == (2, 1, "RowRefused", None)
+    assert (failed.id, failed.attempts, failed.error_class, failed.next_attempt) == (2, 3, "RowRefused", None)
+
+
+async def test_a_table_that_refuses_every_row_ends_the_backfill_with_an_error(bench: Workbench) -> None:
+    """Its rows are in quarantine by then, and the remedy names the command that has them tried again."""
+    await bench.insert(*(f"text {number}" for number in range(12)))
+    await bench.execute(
+        "CREATE FUNCTION closed() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'closed for maintenance'; END $$;"
+        "CREATE TRIGGER closed BEFORE UPDATE ON memories FOR EACH ROW EXECUTE FUNCTION closed()"
+    )
+    with pytest.raises(DatabaseRejected, match="refused every update") as refused:
+        await bench.backfill()
+    assert "memory quarantine retry" in refused.value.remedy
+    await bench.execute("DROP TRIGGER closed ON memories")
+    async with bench.database.connection() as connection:
+        assert len(await retry(connection, await describe(connection, "memories"), None)) == 12
+    assert (await bench.backfill()).tally.embedded == 12
 
 
 _UNDOING = {

@@ -383,3 +383,11 @@ def test_rows_that_take_too_long_to_count_are_embedded_by_one_backfill_and_then_
     unknown = RowCounts(total=10**9, pending=10**9, estimated=True)
     assert needs_backfill_job(unknown, index_valid=False, last_run=None)
     assert not needs_backfill_job(unknown, index_valid=False, last_run=JobState.COMPLETE)
+
+
+def test_a_column_whose_rows_take_too_long_to_count_is_not_taken_for_empty(world: World) -> None:
+    """Jobs that replace an empty column by one of other dimensions would be started again and again."""
+    unknown = RowCounts(total=10**9, pending=10**9, estimated=True)
+    facts = replace(FULL, rows=unknown, embedding_dimensions=(FULL.embedding_dimensions or 0) + 1)
+    plan = world.decide(world.index(database={"existingVectors": "Discard"}), database=facts)
+    assert "DimensionMismatch" in {one["reason"] for one in (plan.status or {})["conditions"]}

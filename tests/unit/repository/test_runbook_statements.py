@@ -99,7 +99,7 @@ def test_the_restored_cluster_archives_to_another_server_name_than_it_is_restore
 
 
 BACKUPS = """#!/bin/sh
-printf '%s\\n' "$ANSWER"
+case "$*" in *creationTimestamp*) echo 2026-11-01T00:00:00Z ;; *) printf '%s\\n' "$ANSWER" ;; esac
 """
 
 
@@ -109,6 +109,7 @@ printf '%s\\n' "$ANSWER"
         ("pg-cluster completed 2026-11-24T07:59:59Z", True),
         ("pg-cluster failed <none>\npg-cluster completed 2026-11-23T01:00:00Z", True),
         ("pg-cluster completed 2026-11-24T08:00:01Z", False),
+        ("pg-cluster completed 2026-10-31T23:59:59Z", False),
         ("pg-cluster running <none>", False),
         ("pg-cluster completed <none>", False),
         ("another completed 2026-11-23T01:00:00Z", False),
@@ -118,7 +119,7 @@ printf '%s\\n' "$ANSWER"
 def test_a_cluster_is_deleted_only_if_a_backup_of_it_was_complete_before_the_time_that_its_data_go_back_to(
     tmp_path: Path, backups: str, *, passes: bool
 ) -> None:
-    """What no backup holds is lost with the Cluster."""
+    """What no backup holds is lost with the Cluster. One of a former Cluster of its name is in another archive."""
     kubectl = tmp_path / "kubectl"
     kubectl.write_text(BACKUPS)
     kubectl.chmod(0o755)

@@ -157,13 +157,16 @@ class Labeller:
         """Pool one question, together with the memory for which it was written. Return how many memories are new.
 
         Pooling sends the question to the embedder. So if the memory for which it was written must not be shown any
-        more, the question is removed instead. So is one that is asked of a user whom the table cannot have.
+        more, the question is removed instead. So is one that is asked of a user whom the table cannot have, unless it
+        had a pool before, and may have judgements.
         """
         if await self._withdraw_if_hidden(question):
             return 0
         try:
             pooled = await self._store.pool(question)
         except InvalidInput:
+            if question.query_id in self.labels.pools:
+                raise
             self.withdrawn += 1
             self._file.save(self.labels.without({question.query_id}))
             return 0

@@ -15,7 +15,7 @@ from memory_recall.postgres.driver_errors import translated
 from memory_recall.schema.ddl import TableChanges
 from memory_recall.schema.definitions import look_up, look_up_partitions
 from memory_recall.schema.names import index_name
-from memory_recall.schema.rules.expected import edited, update_trigger, vector_columns
+from memory_recall.schema.rules.expected import PRESENT, edited, update_trigger, vector_columns
 from memory_recall.schema.table import ACTIVE, MemoryTable
 
 
@@ -107,10 +107,10 @@ async def vectors_indexed(changes: TableChanges) -> AsyncIterator[None]:
     The table is scanned while the index is built, which keeps nobody waiting. There should be no vectors.
     """
     table = changes.table
-    name = index_name(table.name, "embedded")
+    name = index_name(table.name, PRESENT)
     definition = f"ON {table.qualified} ({table.row().id}) WHERE ({table.vector_name(ACTIVE)} IS NOT NULL)"
-    await changes.build_index(name, definition)
     try:
+        await changes.build_index(name, definition)
         yield
     finally:
         await changes.drop_index(name)

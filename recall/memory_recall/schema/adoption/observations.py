@@ -41,7 +41,7 @@ class TableObservation:
     rows are counted since `counting_since`, a date, or None where the counters were never reset; `hot_updates` of them
     touched no index. `fillfactor` is the greatest of the table's or its partitions', in percent. `publications` are
     those for logical replication that have the table with whatever columns it has. `triggers` are those, not ours, that
-    fire after each update of a row.
+    fire before or after each update of a row.
     """
 
     rows: int = 0

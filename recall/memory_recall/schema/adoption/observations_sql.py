@@ -32,7 +32,7 @@ from memory_recall.schema.table import ORDINARY_COLLATION, MemoryTable, quoted
 SAMPLED_ROWS = 1000
 _SMALL_TABLE = 64 * 2**20  # bytes; below, rows are counted and chosen one by one
 _STATEMENT_TIMEOUT_MS = 30_000
-_AFTER_UPDATE_OF_A_ROW = "t.tgtype & 83 = 17"  # of the bits 1 (row), 2 (before), 16 (update), 64 (instead): 1 and 16
+_UPDATE_OF_A_ROW = "t.tgtype & 81 = 17"  # of the bits 1 (row), 16 (update) and 64 (instead): the first two
 _CANCELED = "57014"
 _TOO_LONG = (
     "It was ended after half a minute; nothing was changed. Repeat it when no other session holds a lock on the table "
@@ -99,7 +99,7 @@ SELECT coalesce(sum(pg_table_size(l.oid)), 0)::bigint AS table_bytes,
          AS publications,
        (SELECT coalesce(jsonb_agg(t.tgname ORDER BY t.tgname), '[]') FROM pg_trigger t
          WHERE t.tgrelid = to_regclass($1) AND NOT t.tgisinternal AND t.tgenabled IN ('O', 'A')
-           AND {_AFTER_UPDATE_OF_A_ROW} AND cardinality(t.tgattr::int2[]) = 0
+           AND {_UPDATE_OF_A_ROW} AND cardinality(t.tgattr::int2[]) = 0
            AND NOT starts_with(t.tgname::text, 'zz_memory_'))::text AS triggers
   FROM leaves l LEFT JOIN pg_stat_user_tables s ON s.relid = l.oid
 """

@@ -232,9 +232,10 @@ def _costs(plan: AdoptionPlan) -> Iterator[str]:
         )
     if plan.seen.triggers:
         yield (
-            f"Triggers: {', '.join(map(quoted_if_needed, plan.seen.triggers))} will fire after each update that stores "
-            "a vector or makes the words of a text, once for every row in the backfill and in each swap, unless a WHEN "
-            "compares columns of yours."
+            f"Triggers: {', '.join(map(quoted_if_needed, plan.seen.triggers))} will fire at each update that stores a "
+            "vector or makes the words of a text, once for every row in the backfill and in each swap, unless a WHEN "
+            "compares columns of yours. What one changes in the row itself is undone then; what it writes elsewhere, "
+            "such as a history of the row, stays."
         )
 
 

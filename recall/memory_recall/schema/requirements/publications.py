@@ -38,7 +38,7 @@ def read_unidentified() -> str:
     return (
         "(SELECT coalesce(json_agg(format('%I.%I', n.nspname, l.relname) ORDER BY n.nspname, l.relname), '[]') "
         "FROM pg_class l JOIN pg_namespace n ON n.oid = l.relnamespace "
-        f"WHERE l.oid IN {_RELATIONS} AND l.relkind = 'r' AND NOT {_HAS_IDENTITY} "
+        f"WHERE l.oid IN {_RELATIONS} AND l.relkind = 'r' AND l.relpersistence = 'p' AND NOT {_HAS_IDENTITY} "
         f"AND EXISTS (SELECT FROM pg_publication p WHERE p.pubupdate AND {_publishes()}))::text AS unidentified"
     )
 
@@ -47,7 +47,8 @@ def read_publications() -> str:
     """Return an SQL expression for the relation `c` of `pg_class`: names of publications that list no columns of it."""
     return (
         "(SELECT coalesce(json_agg(p.pubname ORDER BY p.pubname), '[]') FROM pg_publication p WHERE EXISTS "
-        f"(SELECT FROM pg_class l WHERE l.oid IN {_RELATIONS} AND {_publishes('r.prattrs IS NULL')}))"
+        f"(SELECT FROM pg_class l WHERE l.oid IN {_RELATIONS} AND l.relpersistence = 'p' "
+        f"AND {_publishes('r.prattrs IS NULL')}))"
     )
 
 

@@ -37,6 +37,8 @@ TEXT_HASH = "memory_index_text_hash"
 COLUMN_MODEL = "memory_index_column_model"
 REBUILT = f"{ACTIVE.purpose}_rebuilt"
 """What the vector index is for that is built to replace another."""
+PRESENT = f"{ACTIVE.purpose}_present"
+"""What an index of the rows with a vector is for, which is there while an empty column or its model is replaced."""
 _KEEP_COLUMNS = "memory_index_keep_columns"
 _GUARD = "memory_index_guard"
 _STANDBY_GUARD = "memory_index_guard_standby"
@@ -346,7 +348,7 @@ def index_columns(table: MemoryTable) -> dict[str, list[str]]:
     purposes = (ACTIVE.purpose, STANDBY.purpose, REBUILT)
     key = [source.column for source in table.names.of("id")]
     searched = index_name(table.name, OWN_SEARCH_COLUMN)
-    queues = (STANDBY.pending_index(table.name), *partial_indexes(table))
+    queues = (STANDBY.pending_index(table.name), index_name(table.name, PRESENT), *partial_indexes(table))
     return {
         **{index_name(table.name, purpose): vectors for purpose in purposes},
         **{name: [OWN_SEARCH_COLUMN] if name == searched else key for name in queues},

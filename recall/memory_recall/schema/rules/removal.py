@@ -15,6 +15,7 @@ from memory_recall.schema.revisions import version_table
 from memory_recall.schema.rules.expected import (
     FUNCTIONS,
     OWN_TABLES,
+    PRESENT,
     STANDBY_TRIGGERS,
     TRUNCATE_TRIGGER,
     partial_indexes,
@@ -70,7 +71,7 @@ async def _remove_from_memories(changes: TableChanges, taken: TakenNames, column
     with a vector as deleted or sensitive; without the constraint alone, nothing would prove what the triggers do.
     """
     table = changes.table
-    for name in (*partial_indexes(table), index_name(table.name, ACTIVE.purpose)):
+    for name in (*partial_indexes(table), *(index_name(table.name, purpose) for purpose in (PRESENT, ACTIVE.purpose))):
         if taken.indexes.isdisjoint(index_parts(table, name)):
             await changes.drop_index(name)
     dropped = [f"DROP CONSTRAINT IF EXISTS {column.constraint}" for column in (STANDBY, ACTIVE)]

@@ -173,12 +173,12 @@ async def test_the_publications_are_named_whose_subscribers_would_get_our_column
     [
         ("AFTER INSERT OR UPDATE ON notes FOR EACH ROW", True),
         ("AFTER UPDATE OF body ON notes FOR EACH ROW", False),
-        ("BEFORE UPDATE ON notes FOR EACH ROW", False),
+        ("BEFORE UPDATE ON notes FOR EACH ROW", True),
         ("AFTER UPDATE ON notes FOR EACH STATEMENT", False),
         ("AFTER INSERT ON notes FOR EACH ROW", False),
     ],
 )
-async def test_the_triggers_are_named_that_fire_after_each_vector_is_stored(
+async def test_the_triggers_are_named_that_fire_at_each_vector_that_is_stored(
     database: Database, adopt: Run, firing: str, named: bool
 ) -> None:
     async with database.connection() as connection:

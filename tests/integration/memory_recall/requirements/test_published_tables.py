@@ -81,6 +81,15 @@ async def test_a_table_of_which_no_update_is_published_needs_no_replica_identity
         await connection.execute("UPDATE memories SET content = 'of its own writer'")
 
 
+async def test_an_unlogged_table_is_published_by_nobody(
+    database: Database, superuser: Any, request_for: Requests
+) -> None:
+    async with database.connection() as connection:
+        await connection.execute(_TABLE.format(key="", more="", then=_UNIQUE).replace("TABLE", "UNLOGGED TABLE", 1))
+    await superuser.execute("CREATE PUBLICATION everything FOR ALL TABLES")
+    await migrate(DsnText(database.dsn), request_for())
+
+
 async def test_backfill_and_graph_do_their_work_where_all_tables_are_published(bench: Workbench) -> None:
     """Postgres refuses updates and deletions of any published table that has no replica identity, ours included."""
     superuser = await asyncpg.connect(bench.database.superuser_dsn)

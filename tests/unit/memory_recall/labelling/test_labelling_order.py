@@ -11,6 +11,7 @@ from memory_recall.contrib.labelling.export import exported_questions
 from memory_recall.contrib.labelling.label_file import LabelFile
 from memory_recall.contrib.labelling.labeller import Labeller, Shown
 from memory_recall.contrib.labelling.labels import Asked, Drawn, Graded, Labels, Pooled
+from memory_recall.errors import InvalidInput
 from tests.unit.memory_recall.labelling.fake_store import FakeStore, asked, state
 
 
@@ -166,6 +167,16 @@ def test_nothing_that_is_shown_tells_the_round() -> None:
     last = next_task(labels)
     assert isinstance(last, Judge)
     assert last.round == 2
+
+
+async def test_no_judgement_is_lost_where_the_table_has_other_users_now(tmp_path: Path) -> None:
+    """As after its column of owners got another type."""
+    labels = Labels().after(Asked(query_id="q0", text="whose?", stratum="logged", conv="nobody"))
+    labels = labels.after(Pooled(query_id="q0", memory_ids=[1]), Graded(query_id="q0", memory_id=1, round=1, grade=3))
+    by = labeller(tmp_path / "labels.json", labels)
+    with pytest.raises(InvalidInput):
+        await by.pool_all(progress=lambda: None)
+    assert LabelFile(tmp_path / "labels.json").labels == labels
 
 
 async def test_a_question_of_a_user_whom_the_table_cannot_have_blocks_no_other(tmp_path: Path) -> None:
