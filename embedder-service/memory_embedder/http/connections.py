@@ -13,7 +13,7 @@ had to make room, if it had not sent it yet: a client that is reset cannot tell 
 
 A connection that is closed while its client still sends is reset, and the client loses the answer. Therefore, behind
 such an answer, only the server's direction ends: what still comes is read and forgotten until the client closes the
-connection, or until it has had as much time as for any other answer.
+connection, for at most 10 s. Such a connection takes no place from others, as one that is refused takes none.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ from memory_embedder.http.waiting import Step, Waiting
 _CLOSING_SECONDS = 10  # in which the server itself closes an idle connection
 _UPGRADE = re.compile(rb"(?im)^upgrade(?=:)")
 _SMALL_PIECE_BYTES = 64
-_REFUSED_SECONDS = 5.0  # in which a refused client reads the answer and closes the connection
+_REFUSED_SECONDS = 10.0  # in which a client that was refused, or still sends, reads the last answer and closes
 REFUSAL = "refusal"
 """The key in the state of a request of the error that has been its answer before the end of its body."""
 _TICKS = 5  # of the server's tenths of a second between two looks at all connections
@@ -48,14 +48,14 @@ class ConnectionLimits:
     """Limits of the connections to one port: their number, the seconds of each wait, and the size of a head.
 
     The head of a request is its request line and its header fields; the chunk sizes, extensions and trailers of a
-    chunked body have the same limit. `refused` is the number of further connections that
-    are answered by 429 at one time. `held_seconds` is how long a connection may wait for its client before it makes
-    room for another. `unread_seconds` count from the moment at which the client stops reading its answer, or at
-    which the server, which has written all of it, begins to close the connection. `pipelined` is the number of
-    requests that may wait for the answer to a request before them, and `handshakes` that of the connections whose TLS
-    has not begun. `body_pieces` is the number of pieces that a
-    body may have if they are small, with fewer than 64 bytes each on the average: each takes about a microsecond
-    during which no other request is served.
+    chunked body have the same limit. `refused` is the number of further connections at one time: those that are
+    answered by 429, and those without TLS whose client still sends behind the last answer. `held_seconds` is how long a
+    connection may wait for its client before it makes room for another. `unread_seconds` count from the moment at which
+    the client stops reading its answer, or at which the server, which has written all of it, begins to close the
+    connection. `pipelined` is the number of requests that may wait for the answer to a request before them, and
+    `handshakes` that of the connections whose TLS has not begun. `body_pieces` is the number of pieces that a body may
+    have if they are small, with fewer than 64 bytes each on the average: each takes about a microsecond during which no
+    other request is served.
     """
 
     connections: int
@@ -151,7 +151,7 @@ class BoundedProtocol(HttpToolsProtocol):
         limits = self._limits
         if self in self._refused:
             return now - self._since > (_REFUSED_SECONDS if self.ended else limits.head_seconds)
-        if self.transport.is_closing() or self.ended:
+        if self.transport.is_closing():
             if not self._closing:
                 self._closing, self._since = True, now
             return now - (self._unread_since or self._since) > limits.unread_seconds
@@ -370,7 +370,10 @@ class BoundedProtocol(HttpToolsProtocol):
             self._answered.message_event.set()
 
     def _refuse_from_now_on(self) -> None:
-        """Answer by 429 what the client sends from now on; where too many are refused, the oldest is closed."""
+        """Give up the place among the connections; where too many have done so, the oldest of those is closed.
+
+        What the client sends from now on is answered by 429, or forgotten if the last answer is written.
+        """
         self._waiting.remove(self, self._step)
         if len(self._refused) >= self._limits.refused:
             oldest = next(iter(self._refused))
@@ -382,7 +385,6 @@ class BoundedProtocol(HttpToolsProtocol):
         """Answer a request by an error instead of its application, which learns of it if it has begun the request."""
         if self.ended:
             return
-        self._since = time.monotonic()
         if of_application and self._answered is not None:
             self._answered.scope["state"][REFUSAL] = error
             self._tell_of_disconnection()
@@ -396,8 +398,11 @@ class BoundedProtocol(HttpToolsProtocol):
         if self.ended or self.transport.is_closing():
             return
         self.ended = True
+        self._since = time.monotonic()
         self.pipeline.clear()
         if self.transport.get_extra_info("sslcontext") is None:
+            if self not in self._refused:
+                self._refuse_from_now_on()
             self.flow.resume_reading()
             self.transport.write_eof()
         else:  # TLS cannot end one direction, and reads until the client has ended the other
@@ -419,9 +424,9 @@ class BoundedProtocol(HttpToolsProtocol):
         Connections that wait for the same stand in a queue. With `again` True, this one moves to the end of its queue,
         even if the server waits for the same as before.
         """
-        if self.dropped:
+        if self.dropped or self in self._refused:
             return
-        if self.transport.is_closing() or self.ended:
+        if self.transport.is_closing():
             step = Step.ANSWER  # a connection closes as soon as its client has read everything
         elif self._arriving is not None:
             step = self._arriving

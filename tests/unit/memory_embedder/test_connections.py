@@ -471,13 +471,32 @@ async def test_a_client_that_is_still_sending_gets_the_last_answer_and_is_not_re
 
 @pytest.mark.parametrize("data", ANSWERED_EARLY.values(), ids=ANSWERED_EARLY.keys())
 async def test_a_client_that_goes_on_sending_behind_the_last_answer_is_closed(
-    application: Application, data: bytes
+    application: Application, data: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(connections, "_REFUSED_SECONDS", 0.1)
     async with serving(application, BRIEF) as running:
         connection = await running.open(data)
         with pytest.raises(ConnectionError):
             await trickle(connection)
         connection.close()
+
+
+@pytest.mark.promise("embedder-connections-bounded")
+@pytest.mark.parametrize("data", ANSWERED_EARLY.values(), ids=ANSWERED_EARLY.keys())
+async def test_a_client_that_does_not_close_behind_the_last_answer_takes_no_place_from_another(
+    application: Application, data: bytes
+) -> None:
+    few = replace(LONG_LIMITS, connections=2, held_seconds=0)
+    async with serving(application, few) as running, httpx.AsyncClient() as client:
+        address = f"http://127.0.0.1:{running.port}"
+        assert (await client.get(address)).text == "ok"
+        (idle,) = running.server.server_state.connections
+        lasting = await running.open(data)
+        await until(lambda: [one.ended for one in bounded_connections(running.server.server_state)].count(True) == 1)
+        assert await running.get() == "ok"
+        assert (await client.get(address)).text == "ok"
+        assert idle in running.server.server_state.connections
+        lasting.close()
 
 
 async def test_a_server_that_stops_closes_a_client_that_goes_on_sending_behind_the_last_answer(
