@@ -19,6 +19,7 @@ connection, for at most 10 s. Such a connection takes no place from others, as o
 import asyncio
 import json
 import re
+import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -40,7 +41,7 @@ _SMALL_PIECE_BYTES = 64
 _REFUSED_SECONDS = 10.0  # in which a client that was refused, or still sends, reads the last answer and closes
 REFUSAL = "refusal"
 """The key in the state of a request of the error that has been its answer before the end of its body."""
-_TICKS = 5  # of the server's tenths of a second between two looks at all connections
+_LOOK_SECONDS = 0.5  # between two looks at all connections
 
 
 @dataclass(frozen=True, slots=True)
@@ -488,14 +489,21 @@ def bounded_connections(state: ServerState) -> list[BoundedProtocol]:
 class BoundedServer(uvicorn.Server):
     """An HTTP server on one port. It closes connections that wait too long for a client, and handles no signals."""
 
-    async def on_tick(self, counter: int) -> bool:
-        """Close, every half second, the connections that have waited too long for a client."""
-        if counter % _TICKS == 0:
+    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        """Serve until `should_exit` is set. The limits of time hold until all connections are closed behind that."""
+        closing = asyncio.create_task(self._close_overdue())
+        try:
+            await super().serve(sockets)
+        finally:
+            closing.cancel()
+
+    async def _close_overdue(self) -> None:
+        while True:
             now = time.monotonic()
             for connection in bounded_connections(self.server_state):
                 if connection.is_overdue(now):
                     connection.drop()
-        return await super().on_tick(counter)
+            await asyncio.sleep(_LOOK_SECONDS)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -105,13 +105,18 @@ class Running:
 
 @asynccontextmanager
 async def serving(
-    application: Application | FastAPI, limits: ConnectionLimits, metrics: Metrics | None = None
+    application: Application | FastAPI,
+    limits: ConnectionLimits,
+    metrics: Metrics | None = None,
+    *,
+    drain_seconds: float = 1,
 ) -> AsyncIterator[Running]:
     def count(_kind: ErrorKind) -> None:
         running.refusals += 1
 
     on_refusal = count if metrics is None else metrics.count_unread
-    server = BoundedServer(BoundedConfig(application, "127.0.0.1", 0, limits, drain_seconds=1, on_refusal=on_refusal))
+    config = BoundedConfig(application, "127.0.0.1", 0, limits, drain_seconds, on_refusal=on_refusal)
+    server = BoundedServer(config)
     running = Running(server, 0)
     task = asyncio.create_task(server.serve())
     await until(lambda: server.started)
@@ -506,6 +511,27 @@ async def test_a_server_that_stops_closes_a_client_that_goes_on_sending_behind_t
         connection = await running.open(CHUNKED + b"y\r\n")
         await until(running.has_ended)
         running.server.should_exit = True
+        await until(lambda: running.connections == 0)
+        connection.close()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [ANSWERED_EARLY["the last request, answered before its body"], b"GET /whole HTTP/1.1\r\nhost: x\r\n\r\n"],
+    ids=["that it does not close", "that it does not take"],
+)
+async def test_a_server_that_stops_does_not_wait_for_a_client_behind_an_answer(
+    application: Application, data: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "_REFUSED_SECONDS", 0.1)
+    application.may_answer.clear()
+    async with serving(application, BRIEF, drain_seconds=30) as running:
+        connection = await running.open(data, window=4096)
+        await until(lambda: application.asked == 1)
+        (listening,) = running.server.servers
+        running.server.should_exit = True
+        await until(lambda: not listening.is_serving())
+        application.may_answer.set()
         await until(lambda: running.connections == 0)
         connection.close()
 
