@@ -6,17 +6,21 @@ API key that the query was sent with, and nothing is cached if no key is require
 its text, so that the cache holds no text. The secret key of the hashes is drawn at random when the process starts.
 
 When the cache is full, the caller with the most entries loses one of them. So nobody's many queries displace the
-entries of a caller that has fewer.
+entries of a caller that has fewer. But one that has not asked for an hour loses its entries first, since its key may
+have been replaced.
 """
 
 import hashlib
 import secrets
+import time
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from memory_embedder.engine.protocol import Vectors
+
+_UNUSED_SECONDS = 3600.0  # since the last query of a caller, after which its entries are the first to go
 
 CacheKey = tuple[bytes, bytes]  # the digest of the caller's API key, and the keyed hash of the text
 CachedQuery = tuple[Vectors, int, bool]  # a query's vector, its number of tokens, and whether it was truncated
@@ -25,13 +29,15 @@ CachedQuery = tuple[Vectors, int, bool]  # a query's vector, its number of token
 class QueryCache:
     """A cache of limited size. An entry is a query's vector, its number of tokens and whether it was truncated.
 
-    It is used by the event loop only.
+    It is used by the event loop only. `clock` returns the seconds of a monotonic clock.
     """
 
-    def __init__(self, entries: int) -> None:
+    def __init__(self, entries: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._entries = entries
+        self._clock = clock
         self._secret = secrets.token_bytes(32)
         self._rows: dict[bytes, OrderedDict[bytes, CachedQuery]] = {}  # by caller, and none of them empty
+        self._used: dict[bytes, float] = {}  # when each of these callers asked last
 
     def __len__(self) -> int:
         return sum(map(len, self._rows.values()))
@@ -43,23 +49,32 @@ class QueryCache:
     def get(self, key: CacheKey) -> CachedQuery | None:
         """Return a query's vector, its number of tokens and whether it was truncated, or None if it is not cached."""
         caller, text = key
-        own = self._rows.get(caller, OrderedDict())
+        own = self._rows.get(caller)
+        if own is None:
+            return None
+        self._used[caller] = self._clock()
         entry = own.get(text)
         if entry is not None:
             own.move_to_end(text)
         return entry
 
     def put(self, key: CacheKey, vector: Vectors, tokens: int, *, truncated: bool) -> None:
-        """Store a query's vector; in a full cache drop the least recently used entry of the caller with the most."""
+        """Store a query's vector; in a full cache drop the least recently used entry of a caller.
+
+        It is one that has not asked for an hour, or else that with the most entries.
+        """
         caller, text = key
         own = self._rows.setdefault(caller, OrderedDict())
         own[text] = (vector.copy(), tokens, truncated)
         own.move_to_end(text)
+        now = self._used[caller] = self._clock()
         if len(self) > self._entries:
-            most = max(self._rows, key=lambda one: len(self._rows[one]))
-            self._rows[most].popitem(last=False)
-            if not self._rows[most]:
-                del self._rows[most]
+            loser = min(self._used, key=lambda one: self._used[one])
+            if now - self._used[loser] <= _UNUSED_SECONDS:
+                loser = max(self._rows, key=lambda one: len(self._rows[one]))
+            self._rows[loser].popitem(last=False)
+            if not self._rows[loser]:
+                del self._rows[loser], self._used[loser]
 
 
 def merge(computed: Vectors, missing: Sequence[int], found: Sequence[CachedQuery | None]) -> Vectors:

@@ -9,7 +9,7 @@ import httpx
 import numpy as np
 import pytest
 
-from memory_embedder.scheduling.query_cache import QueryCache
+from memory_embedder.scheduling.query_cache import CacheKey, QueryCache
 from tests.unit.memory_embedder.conftest import Connect, MakeService
 
 QUERY = {"input": ["one two", "three"], "input_type": "query"}
@@ -91,6 +91,31 @@ def test_the_many_queries_of_a_caller_displace_no_entry_of_one_with_fewer() -> N
     assert [cache.get(key) is not None for key in own] == [True] * 3
     assert [cache.get(key) is not None for key in other] == [False] * 95 + [True] * 5
     assert len(cache) == 8
+
+
+def test_a_key_that_is_not_used_for_an_hour_leaves_the_whole_cache_to_the_others() -> None:
+    seconds = 0.0
+    cache = QueryCache(8, lambda: seconds)
+    replaced, current = bytes(32), bytes(31) + b"c"
+    old = [cache.key(replaced, f"text {number}") for number in range(8)]
+    own = [cache.key(current, f"text {number}") for number in range(8)]
+
+    def held(keys: list[CacheKey]) -> int:
+        return sum(cache.get(key) is not None for key in keys)
+
+    def put(keys: list[CacheKey]) -> None:
+        for key in keys:
+            cache.put(key, np.zeros(3, dtype=np.float32), 1, truncated=False)
+
+    put(old)
+    put(own)
+    assert (held(old), held(own)) == (4, 4)
+    seconds = 3600.0
+    put(own)
+    assert (held(old), held(own)) == (4, 4)
+    seconds = 7201.0
+    put(own)
+    assert (held(old), held(own)) == (0, 8)
 
 
 async def test_a_text_is_cached_as_what_it_was_sent_as(
