@@ -22,7 +22,7 @@ import re
 import socket
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
@@ -490,12 +490,21 @@ class BoundedServer(uvicorn.Server):
     """An HTTP server on one port. It closes connections that wait too long for a client, and handles no signals."""
 
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
-        """Serve until `should_exit` is set. The limits of time hold until all connections are closed behind that."""
+        """Serve until `should_exit` is set. The limits of time hold until all connections are closed behind that.
+
+        Without them nothing is served: an error of the task that enforces them ends the server, and is raised.
+        """
         closing = asyncio.create_task(self._close_overdue())
+        closing.add_done_callback(self._exit)
         try:
             await super().serve(sockets)
         finally:
             closing.cancel()
+        with suppress(asyncio.CancelledError):
+            await closing
+
+    def _exit(self, _: object) -> None:
+        self.should_exit = True
 
     async def _close_overdue(self) -> None:
         while True:

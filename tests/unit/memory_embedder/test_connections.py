@@ -692,3 +692,20 @@ async def test_refused_clients_are_few_and_are_closed_if_they_do_not_go(
         assert [answer[:12] for answer in answers] == [b"", b"HTTP/1.1 429"]
         application.may_answer.set()
         assert await asked == "ok"
+
+
+async def test_a_server_that_can_no_longer_limit_its_connections_ends_with_the_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It would otherwise serve without any limit of time, and nobody would know."""
+
+    def broken(_state: object) -> list[connections.BoundedProtocol]:
+        raise RuntimeError("no connections")
+
+    monkeypatch.setattr(connections, "bounded_connections", broken)
+    server = BoundedServer(
+        BoundedConfig(Application(asyncio.Event()), "127.0.0.1", 0, BRIEF, 1, on_refusal=lambda _: None)
+    )
+    async with asyncio.timeout(20):
+        with pytest.raises(RuntimeError, match="no connections"):
+            await server.serve()
