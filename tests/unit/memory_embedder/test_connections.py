@@ -461,8 +461,9 @@ ANSWERED_EARLY: dict[str, bytes] = {
 
 @pytest.mark.parametrize("data", ANSWERED_EARLY.values(), ids=ANSWERED_EARLY.keys())
 async def test_a_client_that_is_still_sending_gets_the_last_answer_and_is_not_reset(
-    application: Application, data: bytes
+    application: Application, data: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(connections, "_REFUSED_SECONDS", 600)
     async with serving(application, LONG_LIMITS) as running:
         connection = await running.open(data)
         await until(running.has_ended)
