@@ -117,7 +117,7 @@ class LlamaEngine:
         return self._tokenizer.encode(text)
 
     def pair_tokenizer(self, query: str) -> PairTokenizer:
-        """Return what tokenises the pairs of a query and each of some texts for a reranker."""
+        """Return a function that tokenises the query together with each text, for a reranker."""
         return self._tokenizer.pair_tokenizer(query)
 
     def computer(self, threads: int) -> "LlamaComputer":

@@ -490,12 +490,12 @@ class BoundedServer(uvicorn.Server):
     """An HTTP server on one port. It closes connections that wait too long for a client, and handles no signals."""
 
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
-        """Serve until `should_exit` is set. The limits of time hold until all connections are closed behind that.
+        """Serve until `should_exit` is set. After that, overdue connections are closed until none is left.
 
-        Without them nothing is served: an error of the task that enforces them ends the server, and is raised.
+        If the task that closes overdue connections fails, the server ends and raises its error.
         """
         closing = asyncio.create_task(self._close_overdue())
-        closing.add_done_callback(self._exit)
+        closing.add_done_callback(self._stop_serving)
         try:
             await super().serve(sockets)
         finally:
@@ -503,7 +503,7 @@ class BoundedServer(uvicorn.Server):
         with suppress(asyncio.CancelledError):
             await closing
 
-    def _exit(self, _: object) -> None:
+    def _stop_serving(self, _: object) -> None:
         self.should_exit = True
 
     async def _close_overdue(self) -> None:

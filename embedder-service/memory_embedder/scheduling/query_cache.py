@@ -69,12 +69,12 @@ class QueryCache:
         own.move_to_end(text)
         now = self._used[caller] = self._clock()
         if len(self) > self._entries:
-            loser = min(self._used, key=lambda one: self._used[one])
-            if now - self._used[loser] <= _UNUSED_SECONDS:
-                loser = max(self._rows, key=lambda one: len(self._rows[one]))
-            self._rows[loser].popitem(last=False)
-            if not self._rows[loser]:
-                del self._rows[loser], self._used[loser]
+            chosen = min(self._used, key=lambda one: self._used[one])
+            if now - self._used[chosen] <= _UNUSED_SECONDS:
+                chosen = max(self._rows, key=lambda one: len(self._rows[one]))
+            self._rows[chosen].popitem(last=False)
+            if not self._rows[chosen]:
+                del self._rows[chosen], self._used[chosen]
 
 
 def merge(computed: Vectors, missing: Sequence[int], found: Sequence[CachedQuery | None]) -> Vectors:

@@ -94,18 +94,18 @@ async def backfill(
             await asyncio.sleep(min(max(state.seconds_until_due or 0.0, 0.0), _POLL_SECONDS))
         await pipeline.forget_settled()
         await reader.run(lambda connection: require_active(connection, context.table, context.model))
-        _require_some_taken(pipeline)
+        _require_a_stored_vector(pipeline)
         result = BackfillResult(pipeline.tally, time.monotonic() - began, complete=not stop.is_set())
         if result.complete and (result.tally.embedded or context.model.usual_cosine is None):
             await find_usual_cosine(reader.run, context.table, context.model, embedder)
         return result
 
 
-def _require_some_taken(pipeline: Pipeline) -> None:
-    """Refuse to call a backfill complete whose every vector the table has refused.
+def _require_a_stored_vector(pipeline: Pipeline) -> None:
+    """Raise an error if the table refused every vector that the backfill tried to store.
 
     Raises:
-        DatabaseRejected: so it was, of ten updates or more.
+        DatabaseRejected: the table refused ten updates or more, and no row got its vector.
     """
     if pipeline.refused >= _ALL_REFUSED and not pipeline.tally.embedded:
         raise DatabaseRejected(

@@ -99,7 +99,7 @@ async def migrate(source: DsnSource, request: MigrationRequest) -> MigrationResu
 
 
 async def remove(source: DsnSource, request: MigrationRequest) -> MigrationResult:
-    """Remove what the migrations have added, by what is there; memories stay, and what was there before.
+    """Remove all that the migrations have added and is still there. Memories stay, and what was there before.
 
     Raises:
         TableTaken: another MemoryIndex has claimed the table.
