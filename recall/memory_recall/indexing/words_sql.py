@@ -6,6 +6,8 @@ The database makes the words itself, of sensitive rows too, so no text leaves it
 
 from collections.abc import Sequence
 
+import structlog
+
 from memory_recall.errors import DatabaseRejected
 from memory_recall.postgres.connection import Connection
 from memory_recall.postgres.driver_errors import refuses_a_row, translated
@@ -13,6 +15,7 @@ from memory_recall.schema.columns.keys import MemoryId
 from memory_recall.schema.columns.names import OWN_SEARCH_COLUMN
 from memory_recall.schema.table import GUARDED, GUARDED_WRITER, MemoryTable
 
+_log = structlog.get_logger("memory_recall.words")
 _PAGE = 200  # rows; a statement over texts of usual length ends within a second and holds their locks no longer
 
 
@@ -20,7 +23,8 @@ async def fill_words(connection: Connection, table: MemoryTable, after: MemoryId
     """Make the words of some rows that have none: those after the id `after`, or the first ones if it is None.
 
     Return the id after which the next page begins; None after the last page, or without a search column of ours. Rows
-    that another session has locked, and those whose update the table refuses, are left without words.
+    that another session has locked are left without words. So are those whose update the table refuses; how many these
+    are is logged.
 
     Raises:
         DatabaseRejected: Postgres refuses the statement for another reason than a single row.
@@ -36,13 +40,16 @@ async def fill_words(connection: Connection, table: MemoryTable, after: MemoryId
             *(() if after is None else (after,)),
         )
     ids = [row["id"] for row in rows]
-    if ids:
-        await _fill(connection, table, ids)
+    if ids and (refused := await _fill(connection, table, ids)):
+        _log.warning("the table refuses updates by which the words of texts are made", rows=refused)
     return ids[-1] if ids else None
 
 
-async def _fill(connection: Connection, table: MemoryTable, ids: Sequence[MemoryId]) -> None:
-    """Make the words of the rows with these ids, in ever smaller parts where the update of one of them is refused."""
+async def _fill(connection: Connection, table: MemoryTable, ids: Sequence[MemoryId]) -> int:
+    """Make the words of the rows with these ids, in ever smaller parts where the update of one of them is refused.
+
+    Return how many rows the table refuses to update.
+    """
     m = table.row("m")
     chosen = (
         f"SELECT {m.id} FROM {table.qualified} m WHERE {m.id} = ANY($1::{table.key.stored}[]) "
@@ -60,7 +67,8 @@ async def _fill(connection: Connection, table: MemoryTable, ids: Sequence[Memory
     except DatabaseRejected as error:
         if not refuses_a_row(error):
             raise
-        if len(ids) > 1:
-            middle = len(ids) // 2
-            await _fill(connection, table, ids[:middle])
-            await _fill(connection, table, ids[middle:])
+        if len(ids) == 1:
+            return 1
+        middle = len(ids) // 2
+        return await _fill(connection, table, ids[:middle]) + await _fill(connection, table, ids[middle:])
+    return 0

@@ -9,6 +9,7 @@ from typing import Any
 
 import asyncpg
 import pytest
+from structlog.testing import capture_logs
 
 from memory_recall import EVERYONE, HybridRecall, RecallOptions, RecallQuery
 from memory_recall.indexing.companions.sweeping import sweep_hashes
@@ -176,7 +177,9 @@ async def test_several_workers_fill_beside_one_another_and_a_locked_row_is_left_
 async def test_a_row_that_its_table_refuses_to_update_keeps_no_other_from_its_words(notes: Make) -> None:
     pool = await notes(*(f"text number {number}" for number in range(20)), "ab")
     await pool.execute("ALTER TABLE notes ADD CHECK (char_length(content) > 3) NOT VALID")
-    assert await left_by_filling(pool) == 1
+    with capture_logs() as logs:
+        assert await left_by_filling(pool) == 1
+    assert [entry["rows"] for entry in logs if "refuses updates" in entry["event"]] == [1]
     assert await pool.fetchval(f"SELECT content FROM notes WHERE {OWN_SEARCH_COLUMN} IS NULL") == "ab"
 
 
