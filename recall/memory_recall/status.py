@@ -30,11 +30,13 @@ class RowCounts:
     `blank` counts the rows that have been given up because their text is NULL or blank: there is nothing to embed, and
     nothing to do about it, so they are not among the quarantined ones.
     `without_words` counts the rows that no search by words finds yet, since a search column of ours is still filled.
+    Rows that are quarantined because the table refuses their update are not among them.
     `truncated` counts the embedded rows whose text is longer than the model's window, so that its end has no part in
     the vector.
 
-    `estimated` says that the rows could not be counted in time. Then `total` is an estimate, all rows count as pending,
-    since nobody knows better, and the other counts are 0.
+    `estimated` says that the table takes too long to count, so that `total` and `embedded` are estimates. `uncounted`
+    says that the other counts take too long, too. Then all rows count as pending, since nobody knows better, and the
+    other counts are 0.
     """
 
     total: int = 0
@@ -46,6 +48,7 @@ class RowCounts:
     without_words: int = 0
     truncated: int = 0
     estimated: bool = False
+    uncounted: bool = False
 
 
 @dataclass(frozen=True)
@@ -183,4 +186,4 @@ async def _count(connection: AnyConnection, table: MemoryTable, *, with_queue: b
     if counts is not None:
         return RowCounts(**counts)
     rows = await estimate_rows(connection, table)
-    return RowCounts(total=rows, pending=rows, estimated=True)
+    return RowCounts(total=rows, pending=rows, estimated=True, uncounted=True)

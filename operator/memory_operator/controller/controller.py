@@ -259,11 +259,11 @@ class Controller:
         idle_since, graph_idle_since = None, None
         if facts:
             rows, pending = facts.rows, pending_changes(observed)
-            if not rows.estimated:
+            if not rows.uncounted:
                 idle_since = history.idle.observe(self.clock(), pending=rows.pending, done=rows.embedded)
             done = (facts.graph.oldest if facts.graph else None) or 0  # grows as the worker gets on in the queue
             graph_idle_since = history.graph_idle.observe(self.clock(), pending=pending, done=done)
-        if facts and not facts.rows.estimated and active_job(observed.jobs_of("backfill")):
+        if facts and not facts.rows.uncounted and active_job(observed.jobs_of("backfill")):
             rate = history.rate.observe(asyncio.get_running_loop().time(), facts.rows.embedded)
         elif facts:
             history.rate.reset()

@@ -198,7 +198,7 @@ def _database(index: MemoryIndex, facts: DatabaseFacts | None) -> dict[str, Any]
     if facts is None:
         return {name: index.status.get(name) for name in ("rows", "graph", "model", "database")}
     return {
-        "rows": index.status.get("rows") if facts.rows.estimated else _rows(facts.rows),
+        "rows": index.status.get("rows") if facts.rows.uncounted else _rows(facts.rows),
         "graph": _graph(facts.graph),
         "model": _models(facts),
         "database": _without_none(

@@ -5,9 +5,9 @@ of single pages, one after another, while a whole index is read in seconds from 
 
 What is read is bounded by what memory can be assumed. A client does not see the server's memory, only two of its
 settings. `effective_cache_size` is how much of its files a server is expected to keep in memory, its own buffers and
-the kernel's cache together; of that a part stays free for what the recalls read besides. What fits into half of
-`shared_buffers` is read into these. The rest is read into the kernel's cache alone, because it would push out of the
-buffers what was read before.
+the kernel's cache together; of that a quarter stays free for what the recalls read besides. What fits into three
+quarters of `shared_buffers` is read into these. The rest is read into the kernel's cache alone, because it would push
+out of the buffers what was read before.
 
 Without the extension `pg_prewarm`, the neighbours of stored vectors are searched instead. That reads single pages, too,
 but those that the most recalls need come first.
@@ -18,8 +18,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-_SHARE_OF_CACHE = 0.75
-_SHARE_OF_BUFFERS = 0.5
+_SHARE = 0.75
 _BLOCKS_OF_A_SEARCH = 32  # that no search before it has read; of 100,000 rows 500 searches left little to read
 _MOST_SEARCHES = 1000
 _MIB = 2**20
@@ -107,8 +106,8 @@ def portions(relations: Sequence[Relation], settings: CacheSettings, *, blocks: 
     the beginning is read. TOAST tables are left out where nobody has said how much memory there is: if there is less
     than Postgres assumes, they would push out what was read before.
     """
-    left = int(settings.effective_cache_size * _SHARE_OF_CACHE) // settings.block_size
-    buffers = int(settings.shared_buffers * _SHARE_OF_BUFFERS) // settings.block_size
+    left = int(settings.effective_cache_size * _SHARE) // settings.block_size
+    buffers = int(settings.shared_buffers * _SHARE) // settings.block_size
     chosen: list[Portion] = []
     for one in relations:
         if one.is_toast and not settings.cache_size_is_set:

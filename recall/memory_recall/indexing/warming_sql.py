@@ -25,6 +25,12 @@ SELECT i.indexrelid FROM pg_index i JOIN parts p ON p.oid = i.indrelid JOIN pg_c
  WHERE a.amname = 'gin' AND i.indisvalid AND t.attname = $2"""
 
 
+_KEYS = """
+SELECT i.indexrelid FROM pg_index i JOIN parts p ON p.oid = i.indrelid
+  JOIN pg_attribute t ON t.attrelid = i.indrelid AND t.attnum = i.indkey[0]
+ WHERE i.indisunique AND i.indisvalid AND t.attname = $3"""
+
+
 @dataclass(frozen=True, slots=True)
 class WarmingStatus:
     """What `memory status` says of the pages that are read ahead after a start of the server.
@@ -72,9 +78,9 @@ async def read_settings(connection: Connection) -> CacheSettings:
 async def searched_relations(connection: Connection, table: MemoryTable) -> list[Relation]:
     """Return the indexes and tables that recalls read, beginning with those that slow a cold recall down most.
 
-    These are the vector index, the index of words, and the table; of partitions, those come first whose index was
-    searched most. Last come the TOAST tables, which hold long texts and vectors, where the role may read them: a recall
-    reads little of them, and they are as large as the rest.
+    These are the vector index, the index of words, the table, and the index of its key; of partitions, those come first
+    whose index was searched most. Last come the TOAST tables, which hold long texts and vectors, where the role may
+    read them: a recall reads little of them, and they are as large as the rest.
     """
     (search,) = table.names.of("search_vector") or (None,)
     statement = f"""
@@ -90,15 +96,18 @@ async def searched_relations(connection: Connection, table: MemoryTable) -> list
           UNION ALL SELECT 1, inhrelid FROM pg_inherits WHERE inhparent = (SELECT oid FROM vectors)
           UNION ALL SELECT 2, words.indexrelid FROM ({_WORDS}) words
           UNION ALL SELECT 3, oid FROM parts
-          UNION ALL SELECT 4, toast.indexrelid FROM toast
-          UNION ALL SELECT 5, toast.indrelid FROM toast)
-        SELECT c.oid, s.place = 1 AS of_vectors, s.place > 3 AS is_toast,
+          UNION ALL SELECT 4, keys.indexrelid FROM ({_KEYS}) keys
+          UNION ALL SELECT 5, toast.indexrelid FROM toast
+          UNION ALL SELECT 6, toast.indrelid FROM toast)
+        SELECT c.oid, s.place = 1 AS of_vectors, s.place > 4 AS is_toast,
                pg_relation_size(c.oid) / current_setting('block_size')::int AS blocks
           FROM searched s JOIN pg_class c ON c.oid = s.oid WHERE c.relkind IN ('i', 'r', 't')
          ORDER BY s.place, pg_stat_get_numscans(c.oid) DESC, c.oid
     """
     with translated(_READING_AHEAD):
-        rows = await connection.fetch(statement, table.qualified, search.column if search else None)
+        rows = await connection.fetch(
+            statement, table.qualified, search.column if search else None, table.names.of("id")[0].column
+        )
     return [Relation(**dict(row)) for row in rows if row["blocks"]]
 
 

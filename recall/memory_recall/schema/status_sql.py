@@ -2,21 +2,23 @@
 
 The operator reads the status every half minute, from databases of any size. Most counts come from two small partial
 indexes, over pending rows and over sensitive or deleted rows. Only the total needs a scan, for which the index of the
-primary key suffices. Where that takes too long, as in a large table that is not in memory, the counts are left out and
-the total is estimated. No statement names the column of texts, so a role without the right to read texts can read the
-whole status.
+primary key suffices. Where that takes too long, as in a large table that is not in memory, the total is estimated. No
+statement names the column of texts, so a role without the right to read texts can read the whole status.
 """
 # ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
 
+import time
 from typing import Any
 
-from memory_recall.errors import EmptyText
+from memory_recall.errors import EmptyText, RowRefused
 from memory_recall.postgres.connection import AnyConnection
 from memory_recall.postgres.driver_errors import translated
 from memory_recall.postgres.session_sql import row_within
 from memory_recall.schema.columns.text_search import READ_FOLDS_CASE
 from memory_recall.schema.table import MemoryTable
 from memory_recall.schema.truncated import count_truncated
+
+_NOT_EMBEDDED = ("pending", "sensitive", "quarantined", "blank")  # the states of rows without a vector
 
 _SERVER = f"""
 SELECT split_part(current_setting('server_version'), ' ', 1) AS server_version, pg_is_in_recovery() AS in_recovery,
@@ -41,12 +43,30 @@ async def count_rows(
 ) -> dict[str, Any] | None:
     """Count the rows that are not deleted, as `RowCounts` has them; return None if that takes longer than `seconds`.
 
-    `with_queue` False says that the migrations have not made their tables yet; then every row that is not sensitive
-    counts as pending.
+    If all but the total can be counted in time, the total is estimated. `with_queue` False says that the migrations
+    have not made their tables yet; then every row that is not sensitive counts as pending.
     """
+    if with_queue:
+        return await _count_by_state(connection, table, seconds)
     with translated("counting rows"):
-        row = await row_within(connection, seconds, _counts(table) if with_queue else _counts_without_queue(table))
+        row = await row_within(connection, seconds, _counts_without_queue(table))
     return dict(row) if row else None
+
+
+async def _count_by_state(connection: AnyConnection, table: MemoryTable, seconds: float) -> dict[str, Any] | None:
+    deadline = time.monotonic() + seconds
+    with translated("counting rows"):
+        async with connection.transaction(isolation="repeatable_read", readonly=True):
+            found = await row_within(connection, seconds, _counts_by_indexes(table))
+            if found is None:
+                return None
+            left = deadline - time.monotonic()
+            counted = await row_within(connection, left, f"SELECT count(*) AS rows FROM {table.qualified}")
+    counts = dict(found)
+    rows: int = counted["rows"] if counted else await estimate_rows(connection, table)
+    not_embedded = sum(counts[state] for state in _NOT_EMBEDDED)
+    embedded = max(rows - counts.pop("deleted") - not_embedded, 0)  # an estimate may be less than the other counts
+    return {"total": embedded + not_embedded, "embedded": embedded, **counts, "estimated": counted is None}
 
 
 async def estimate_rows(connection: AnyConnection, table: MemoryTable) -> int:
@@ -65,7 +85,7 @@ async def seconds_since_wanted(connection: AnyConnection, table: MemoryTable) ->
     return seconds
 
 
-def _counts(table: MemoryTable) -> str:
+def _counts_by_indexes(table: MemoryTable) -> str:
     withheld, present = f"NOT {table.shareable()}", table.present()
     return f"""
         WITH given_up AS MATERIALIZED (
@@ -74,13 +94,11 @@ def _counts(table: MemoryTable) -> str:
             FROM {table.own("memory_embedding_failures")} f JOIN {table.qualified} m ON {table.row("m").id} = f.id
            WHERE f.next_attempt = 'infinity' AND {table.pending("m")}
         ), counted AS MATERIALIZED (
-          SELECT (SELECT count(*) FROM {table.qualified}) AS all_rows,
-                 (SELECT count(*) FROM {table.qualified} WHERE {withheld} AND NOT {present}) AS deleted,
+          SELECT (SELECT count(*) FROM {table.qualified} WHERE {withheld} AND NOT {present}) AS deleted,
                  (SELECT count(*) FROM {table.qualified} WHERE {withheld} AND {present}) AS sensitive,
                  (SELECT count(*) FROM {table.qualified} WHERE {table.pending()}) AS unembedded
         )
-        SELECT all_rows - deleted AS total, all_rows - deleted - sensitive - unembedded AS embedded,
-               unembedded - quarantined - blank AS pending, sensitive, quarantined, blank,
+        SELECT deleted, unembedded - quarantined - blank AS pending, sensitive, quarantined, blank,
                {_without_words(table)} AS without_words, {count_truncated(table)} AS truncated
           FROM counted, given_up
     """
@@ -89,7 +107,12 @@ def _counts(table: MemoryTable) -> str:
 def _without_words(table: MemoryTable) -> str:
     if not table.names.has_own_search_column:
         return "0"
-    return f"(SELECT count(*) FROM {table.qualified} WHERE {table.row().search_vector} IS NULL)"
+    m = table.row("m")
+    refused = (
+        f"SELECT FROM {table.own('memory_embedding_failures')} f "
+        f"WHERE f.id = {m.id} AND f.next_attempt = 'infinity' AND f.error_class = '{RowRefused.reason}'"
+    )
+    return f"(SELECT count(*) FROM {table.qualified} m WHERE {m.search_vector} IS NULL AND NOT EXISTS ({refused}))"
 
 
 def _counts_without_queue(table: MemoryTable) -> str:

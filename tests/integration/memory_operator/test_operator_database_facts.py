@@ -61,7 +61,7 @@ async def test_rows_that_take_too_long_to_count_are_estimated_and_the_database_i
 ) -> None:
     """A large table that is not in memory could never be adopted."""
     monkeypatch.setattr(client, "COUNT_SECONDS", 0.05)
-    monkeypatch.setattr(status_sql, "_counts", lambda _table: _SLOW_COUNT)
+    monkeypatch.setattr(status_sql, "_counts_by_indexes", lambda _table: _SLOW_COUNT)
     monkeypatch.setattr(status_sql, "_counts_without_queue", lambda _table: _SLOW_COUNT)
     subject = migrated if migration == "after" else database
     async with subject.connection() as connection:
@@ -73,7 +73,26 @@ async def test_rows_that_take_too_long_to_count_are_estimated_and_the_database_i
         await connection.execute("INSERT INTO memories (content) SELECT 'text' FROM generate_series(1, 50)")
         await connection.execute("ANALYZE memories")
     rows = (await facts(subject.dsn)).rows
-    assert rows == RowCounts(total=50, pending=50, estimated=True)
+    assert rows == RowCounts(total=50, pending=50, estimated=True, uncounted=True)
+
+
+async def test_where_only_the_total_takes_too_long_to_count_the_pending_rows_are_known(
+    migrated: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An import into a large table was left to the sync worker, and its quarantined rows were shown nowhere."""
+    async with migrated.connection() as connection:
+        await connection.execute(
+            "INSERT INTO memories (content, is_sensitive) SELECT 'text', n > 40 FROM generate_series(1, 50) n"
+        )
+        await connection.execute("ANALYZE memories")
+    asked = status_sql.row_within
+
+    async def row_within(connection: Any, seconds: float, query: str) -> Any:
+        return None if query.startswith("SELECT count(*)") else await asked(connection, seconds, query)
+
+    monkeypatch.setattr(status_sql, "row_within", row_within)
+    rows = (await facts(migrated.dsn)).rows
+    assert rows == RowCounts(total=50, pending=40, sensitive=10, estimated=True)
 
 
 @pytest.mark.finding("D10")

@@ -115,7 +115,7 @@ def checks_of(monkeypatch: pytest.MonkeyPatch) -> list[Connection]:
     return checks
 
 
-async def test_the_vector_index_is_read_first_then_that_of_words_then_the_table_and_what_is_beside_it(
+async def test_the_vector_index_is_read_first_then_that_of_words_the_table_its_key_and_what_is_beside_it(
     bench: Workbench,
 ) -> None:
     """Status and metric say so, and each of their blocks is asked for once."""
@@ -128,7 +128,8 @@ async def test_the_vector_index_is_read_first_then_that_of_words_then_the_table_
         assert found.read_ahead is not None
         assert (found.extension, found.read_ahead.unit, running.share()) == ("installed", Unit.MIB, 1.0)
     names = await read_by_stand_in(bench)
-    assert names == ["idx_memories_embedding", "idx_memories_search", "memories", f"{beside}_index", beside]
+    indexes = ["idx_memories_embedding", "idx_memories_search"]
+    assert names == [*indexes, "memories", "memories_pkey", f"{beside}_index", beside]
     assert await bench.value("SELECT sum(blocks) = sum(last - first + 1) FROM prewarmed")
 
 
@@ -140,7 +141,7 @@ async def test_a_role_that_is_not_the_owner_reads_nothing_of_what_is_beside_the_
     table = await describe(admin, "memories")
     owned = len(await searched_relations(admin, table))
     await admin.execute("CREATE ROLE reader_alone; GRANT SELECT ON memories TO reader_alone; SET ROLE reader_alone")
-    assert (owned, len(await searched_relations(admin, table))) == (5, 3)
+    assert (owned, len(await searched_relations(admin, table))) == (6, 4)
     await admin.execute("RESET ROLE; REVOKE ALL ON memories FROM reader_alone; DROP ROLE reader_alone")
     await admin.close()
 
@@ -154,8 +155,9 @@ async def test_every_part_of_a_partitioned_table_is_read(partitioned_bench: Work
         await running.until_complete()
     names = await read_by_stand_in(partitioned_bench)
     assert set(names[: len(USERS)]) == {f"idx_memories_{user}_embedding" for user in USERS}
-    assert set(names[-len(USERS) :]) == {f"memories_{user}" for user in USERS}
-    assert len(names) == 3 * len(USERS)
+    assert set(names[2 * len(USERS) : 3 * len(USERS)]) == {f"memories_{user}" for user in USERS}
+    assert set(names[3 * len(USERS) :]) == {f"memories_{user}_pkey" for user in USERS}
+    assert len(names) == 4 * len(USERS)
 
 
 async def test_without_the_extension_stored_vectors_are_searched(bench: Workbench) -> None:
@@ -231,11 +233,11 @@ async def test_it_reads_once_for_a_start_of_the_server_and_again_after_the_next(
         cut = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'memory-warming%'"
         await own_bench.execute(cut)
         assert (await running.until_complete()).read_ahead == first.read_ahead
-        assert len(await read_by_stand_in(own_bench)) == 3
+        assert len(await read_by_stand_in(own_bench)) == 4
         await asyncio.to_thread(own_bench.database.server.restart)
         second = await running.until_complete()
         assert second.server_started_at > first.server_started_at
-    assert len(await read_by_stand_in(own_bench)) == 6
+    assert len(await read_by_stand_in(own_bench)) == 8
 
 
 async def test_a_refusal_is_no_end_of_the_worker_and_is_not_repeated(

@@ -370,7 +370,7 @@ def test_reasons_are_unique_and_those_that_stall_have_a_remedy() -> None:
 
 def test_rows_that_take_too_long_to_count_leave_the_last_counts_and_a_settled_object_as_they_are(world: World) -> None:
     index, observed, settled = world.settled()
-    unknown = RowCounts(total=10**9, pending=10**9, estimated=True)
+    unknown = RowCounts(total=10**9, pending=10**9, estimated=True, uncounted=True)
     plan = world.decide(index, **{**vars(observed), "database": replace(FULL, rows=unknown)})
     assert plan.status is not None
     assert settled.status is not None
@@ -380,14 +380,19 @@ def test_rows_that_take_too_long_to_count_leave_the_last_counts_and_a_settled_ob
 
 
 def test_rows_that_take_too_long_to_count_are_embedded_by_one_backfill_and_then_by_the_sync_worker() -> None:
-    unknown = RowCounts(total=10**9, pending=10**9, estimated=True)
+    unknown = RowCounts(total=10**9, pending=10**9, estimated=True, uncounted=True)
     assert needs_backfill_job(unknown, index_valid=False, last_run=None)
     assert not needs_backfill_job(unknown, index_valid=False, last_run=JobState.COMPLETE)
 
 
+def test_an_import_into_a_table_too_large_to_count_is_embedded_by_a_backfill() -> None:
+    known = RowCounts(total=10**9, embedded=10**9 - 10**6, pending=10**6, estimated=True)
+    assert needs_backfill_job(known, index_valid=True, last_run=JobState.COMPLETE)
+
+
 def test_a_column_whose_rows_take_too_long_to_count_is_not_taken_for_empty(world: World) -> None:
     """Jobs that replace an empty column by one of other dimensions would be started again and again."""
-    unknown = RowCounts(total=10**9, pending=10**9, estimated=True)
+    unknown = RowCounts(total=10**9, pending=10**9, estimated=True, uncounted=True)
     facts = replace(FULL, rows=unknown, embedding_dimensions=(FULL.embedding_dimensions or 0) + 1)
     plan = world.decide(world.index(database={"existingVectors": "Discard"}), database=facts)
     assert "DimensionMismatch" in {one["reason"] for one in (plan.status or {})["conditions"]}

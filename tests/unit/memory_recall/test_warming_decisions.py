@@ -39,9 +39,9 @@ def test_no_more_is_read_than_three_quarters_of_what_the_server_is_expected_to_k
     assert [(one.oid, one.first, one.last) for one in found] == [(7, 0, 249), (8, 0, 49)]
 
 
-def test_what_exceeds_half_of_the_servers_buffers_is_read_into_the_kernels_cache() -> None:
+def test_what_exceeds_three_quarters_of_the_servers_buffers_is_read_into_the_kernels_cache() -> None:
     """A smaller relation after it still fits into them."""
-    found = portions([Relation(7, 5001), Relation(8, 3000), Relation(9, 2001)], ROOMY, blocks=10_000)
+    found = portions([Relation(7, 7501), Relation(8, 3000), Relation(9, 4501)], ROOMY, blocks=10_000)
     assert [one.into for one in found] == [ReadInto.KERNEL, ReadInto.BUFFERS, ReadInto.KERNEL]
 
 

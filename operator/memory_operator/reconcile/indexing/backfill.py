@@ -82,7 +82,7 @@ def needs_backfill_job(rows: RowCounts, *, index_valid: bool, last_run: JobState
     counted, nobody knows how many are pending after it.
     """
     first_fill = not index_valid and last_run is not JobState.COMPLETE
-    many = rows.pending >= BACKFILL_MIN_ROWS and not rows.estimated
+    many = rows.pending >= BACKFILL_MIN_ROWS and not rows.uncounted
     return many or (first_fill and (rows.pending > 0 or rows.without_words > 0))
 
 
@@ -133,7 +133,7 @@ def _waiting(name: str, embedder: Verdict, lasts: timedelta) -> Verdict:
 
 def _progress(rows: RowCounts) -> Verdict:
     """Return the verdict on Backfilled while a sync worker runs that gets on."""
-    if rows.estimated:
+    if rows.uncounted:
         message = f"The sync worker runs. Its about {rows.total} rows take too long to count, the pending ones too."
         return Verdict.yes(Reason.SYNCING, message)
     if rows.without_words:

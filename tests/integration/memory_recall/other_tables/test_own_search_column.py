@@ -183,6 +183,23 @@ async def test_a_row_that_its_table_refuses_to_update_keeps_no_other_from_its_wo
     assert await pool.fetchval(f"SELECT content FROM notes WHERE {OWN_SEARCH_COLUMN} IS NULL") == "ab"
 
 
+@pytest.mark.parametrize("reason", ["RowRefused", "EmbedderRejected"])
+async def test_only_a_row_quarantined_because_its_table_refuses_it_no_longer_waits_for_its_words(
+    notes: Make, reason: str
+) -> None:
+    """The condition Backfilled was False for ever, although nothing was left to be done."""
+    pool = await notes("ab", "abc")
+    await pool.execute(
+        "INSERT INTO memory_embedding_failures (id, text_hash, attempts, error_class, next_attempt) "
+        "SELECT id, memory_index_text_hash(content), 1, $1, 'infinity' FROM notes WHERE content = 'ab'",
+        reason,
+    )
+    async with pool.acquire() as connection:
+        rows = (await inspect(connection, "notes")).rows
+    assert rows.without_words == (1 if reason == "RowRefused" else 2)
+    assert (rows.quarantined, rows.pending) == (1, 1)
+
+
 @pytest.mark.finding("database F13")
 async def test_a_text_of_two_megabytes_of_distinct_words_fails_neither_the_writer_nor_the_filling(notes: Make) -> None:
     pool = await notes(MANY_WORDS)
