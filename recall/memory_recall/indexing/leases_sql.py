@@ -13,7 +13,7 @@ from memory_recall.errors import LockNotAvailable, SwapInProgress
 from memory_recall.indexing.queue_sql import WorkerShare
 from memory_recall.postgres.connection import Connection
 from memory_recall.postgres.driver_errors import translated
-from memory_recall.retrying import Awaited, Backoff, OutageListener, caused_by, retry_outage
+from memory_recall.retrying import Awaited, Backoff, OutageListener, caused_by, retry, retry_outage
 from memory_recall.schema.table import MemoryTable
 
 _BACKFILL = 0x6D786266
@@ -21,6 +21,7 @@ _SYNC = 0x6D787379
 _SWAP = 0x6D787377
 _STANDBY = 0x6D787374
 _POLL = Backoff(first=0.5, longest=0.5)
+_LOST_SESSION_SECONDS = 12.0  # within which Postgres ends a session whose client is gone (see `postgres.session`)
 _REPORTED_AFTER = 5.0  # seconds; most workers that replace another one have the lease by then
 _REMINDED_AFTER = 600.0  # seconds
 
@@ -45,15 +46,25 @@ async def lease_sync(connection: Connection, table: MemoryTable, listener: Outag
 
 
 async def lease_swap(connection: Connection, table: MemoryTable) -> None:
-    """Take the lease that only the process that carries out the table's swap holds; do not wait if it is taken.
+    """Take the lease that only the process that carries out the table's swap holds.
+
+    A process that was killed, or has lost its connection, may hold it for as long as Postgres does not look for its
+    client. Only so long is waited for.
 
     Raises:
         SwapInProgress: another process holds the lease.
     """
-    if not await _try(connection, _lock_key(_SWAP, table), 0):
+    try:
+        await retry(
+            partial(_take, connection, _lock_key(_SWAP, table), 0),
+            on=caused_by(LockNotAvailable),
+            give_up_after=_LOST_SESSION_SECONDS,
+            backoff=_POLL,
+        )
+    except LockNotAvailable:
         raise SwapInProgress(
             "Another process is carrying out a swap.", "Let it go on (memory swap status), or end it first."
-        )
+        ) from None
 
 
 async def try_lease_standby(connection: Connection, table: MemoryTable) -> bool:

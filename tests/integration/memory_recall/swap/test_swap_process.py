@@ -12,12 +12,13 @@ from memory_recall.hnsw import build, repair
 from memory_recall.hnsw.build import BuildSettings, ServerResources, build_settings
 from memory_recall.hnsw.definition import inspect_index
 from memory_recall.hnsw.repair import IndexParameters
+from memory_recall.indexing import leases_sql
 from memory_recall.indexing.pipeline import BatchLimits
 from memory_recall.indexing.queue_sql import PendingQueue, WorkerShare
 from memory_recall.postgres.connection import DsnText, connect
 from memory_recall.schema.migrate import MigrationRequest, migrate
 from memory_recall.schema.revisions import require_schema
-from memory_recall.schema.table import ACTIVE, STANDBY
+from memory_recall.schema.table import ACTIVE, STANDBY, describe
 from memory_recall.status import inspect
 from memory_recall.swap import state_sql
 from memory_recall.swap.gate import Scores, Verdict, judge
@@ -208,7 +209,8 @@ async def test_an_aborted_swap_leaves_the_table_as_it_was(swaps: SwapBench) -> N
     assert await swaps.problems() == []
 
 
-async def test_two_processes_cannot_carry_out_a_swap_at_once(swaps: SwapBench) -> None:
+async def test_two_processes_cannot_carry_out_a_swap_at_once(swaps: SwapBench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leases_sql, "_LOST_SESSION_SECONDS", 0.1)
     swaps.following.hold_after(0)
     first = asyncio.create_task(swaps.swap())
     await swaps.following.held.wait()
@@ -216,6 +218,18 @@ async def test_two_processes_cannot_carry_out_a_swap_at_once(swaps: SwapBench) -
         await swaps.swap()
     swaps.following.release()
     assert (await first).stage == "flipped"
+
+
+async def test_a_swap_goes_on_once_the_session_of_a_killed_process_has_ended(swaps: SwapBench) -> None:
+    """Postgres notices after some seconds that a client is gone; the next process said SwapInProgress until then."""
+    async with swaps.work.database.connection() as left, swaps.work.database.connection() as connection:
+        table = await describe(left, "memories")
+        await leases_sql.lease_swap(left, table)
+        waiting = asyncio.create_task(leases_sql.lease_swap(connection, table))
+        done, _ = await asyncio.wait([waiting], timeout=0.7)
+        assert not done
+        await left.close()
+        await waiting
 
 
 async def test_a_swap_to_a_third_model_is_refused_while_one_is_open(swaps: SwapBench) -> None:
