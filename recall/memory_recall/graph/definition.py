@@ -165,7 +165,7 @@ def memory_triggers(table: MemoryTable) -> list[Trigger]:
 LINK_TRIGGER = Trigger("zz_memory_graph_added", "BEFORE INSERT OR UPDATE", "FOR EACH ROW", ADDED)
 
 _RELATIONS = """
-SELECT (SELECT coalesce(json_agg(name), '[]')::text FROM jsonb_array_elements_text($1::jsonb) name
+SELECT (SELECT coalesce(json_agg(name), '[]')::text FROM jsonb_array_elements_text($1::text::jsonb) name
          WHERE to_regclass(name) IS NULL) AS missing,
        EXISTS (SELECT FROM pg_index WHERE indexrelid = to_regclass($2)::oid AND indrelid = to_regclass($3)::oid
                   AND indisvalid AND indisready) AS indexed

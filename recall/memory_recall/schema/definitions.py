@@ -124,7 +124,7 @@ SELECT {_CONSTRAINTS.format(relation="to_regclass($1)")} AS constraints,
                    FROM aclexplode(coalesce(proacl, acldefault('f', proowner))) a WHERE a.grantee = 0))), '{{}}')::text
           FROM pg_proc p JOIN pg_language l ON l.oid = prolang
          WHERE pronamespace = (SELECT oid FROM pg_namespace WHERE nspname = $2)
-           AND proname IN (SELECT jsonb_array_elements_text($3::jsonb))) AS functions,
+           AND proname IN (SELECT jsonb_array_elements_text($3::text::jsonb))) AS functions,
        (SELECT coalesce(json_object_agg(c.relname, pg_get_expr(indpred, indrelid)), '{{}}')::text
           FROM pg_index i JOIN pg_class c ON c.oid = indexrelid
          WHERE indrelid = to_regclass($1) AND indisvalid AND indisready AND indpred IS NOT NULL) AS indexes

@@ -112,7 +112,7 @@ SELECT c.relkind::text AS kind,
          WHERE a.attrelid = c.oid AND a.attname = $3 AND NOT a.attisdropped) AS standby_dimensions,
        EXISTS (SELECT FROM pg_index x JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = $4
                 WHERE x.indrelid = c.oid AND x.indkey[0] = a.attnum AND x.indpred IS NULL AND x.indisvalid)
-           AS id_indexed,{read_configurations("$5", "$6::text", "$7::jsonb")},
+           AS id_indexed,{read_configurations("$5", "$6::text", "$7::text::jsonb")},
        {READ_CASE_FOLDING} AS case_folding,
        {READ_PARTITIONS}
   FROM (VALUES (to_regclass($1))) wanted(oid) LEFT JOIN pg_class c ON c.oid = wanted.oid

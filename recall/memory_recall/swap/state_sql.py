@@ -158,7 +158,7 @@ async def advance(
     with translated("moving the swap on"):
         moved = await connection.fetchval(
             f"UPDATE {table.own('memory_index_swaps')} SET stage = $3, message = $4, updated_at = now(), "
-            "gate = coalesce($5::jsonb, gate) WHERE id = $1 AND stage = $2 RETURNING id",
+            "gate = coalesce($5::text::jsonb, gate) WHERE id = $1 AND stage = $2 RETURNING id",
             swap.id,
             swap.stage,
             stage,

@@ -84,7 +84,7 @@ async def _read(connection: AnyConnection, table: MemoryTable, more: str, *, wri
     async with reading_catalog(connection, "looking at the table of memories"):
         return await connection.fetchrow(
             "SELECT current_user::text AS role, (SELECT coalesce(json_agg(name ORDER BY place), '[]') "
-            "FROM jsonb_array_elements_text($1::jsonb) WITH ORDINALITY AS given(name, place) "
+            "FROM jsonb_array_elements_text($1::text::jsonb) WITH ORDINALITY AS given(name, place) "
             f"WHERE CASE WHEN place = 1 THEN {hides_rows('to_regclass(name)', writes=writes)} "
             f"ELSE {hides_rows('to_regclass(name)', writes=False)} END)::text AS hidden, {more} "
             "FROM pg_class c WHERE c.oid = to_regclass($2)",

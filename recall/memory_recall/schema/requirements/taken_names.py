@@ -34,11 +34,12 @@ _COLUMN_OF_TABLE = {
 }
 _STAGES_WITHOUT_COLUMN = ("finished", "aborted")
 _READ = """
-SELECT coalesce((SELECT json_agg(given.name) FROM jsonb_to_recordset($1::jsonb) AS given(name text, known text)
+SELECT coalesce((SELECT json_agg(given.name) FROM jsonb_to_recordset($1::text::jsonb) AS given(name text, known text)
                   WHERE to_regclass(given.name) IS NOT NULL
                     AND NOT EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = to_regclass(given.name)::oid
                                        AND a.attname = given.known AND NOT a.attisdropped)), '[]')::text AS tables,
-       coalesce((SELECT json_agg(given.name) FROM jsonb_to_recordset($2::jsonb) AS given(name text, columns text[])
+       coalesce((SELECT json_agg(given.name)
+                   FROM jsonb_to_recordset($2::text::jsonb) AS given(name text, columns text[])
                   WHERE to_regclass(given.name) IS NOT NULL
                     AND NOT EXISTS (SELECT FROM pg_index i
                                       JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]

@@ -64,7 +64,7 @@ async def has_own_tables(connection: AnyConnection, table: MemoryTable) -> bool:
     """Return whether the columns that we add and all our own tables exist."""
     with translated("looking up our own tables"):
         found: bool = await connection.fetchval(
-            "SELECT bool_and(to_regclass(name) IS NOT NULL) FROM jsonb_array_elements_text($1::jsonb) name",
+            "SELECT bool_and(to_regclass(name) IS NOT NULL) FROM jsonb_array_elements_text($1::text::jsonb) name",
             json.dumps([table.own(name) for name in OWN_TABLES]),
         )
     return found and table.embedding_dimensions is not None and _has_own_search_column(table)

@@ -1,5 +1,6 @@
 """The graph leg finds what neither other leg has, and nothing that the reader may not find."""
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -269,6 +270,24 @@ async def test_a_read_only_session_and_a_transaction_pooler_serve_the_graph(
             assert wanted in (await recall.recall(QUERY)).ids
             await recall.close()
             await pool.close()
+
+
+async def test_a_pool_that_converts_json_for_its_api_serves_recalls_and_the_graph(
+    graph: Any, database: Any, embedder: Any, first: int
+) -> None:
+    """An API has asyncpg turn its objects into JSON, which would turn JSON that is a text into a JSON string."""
+
+    async def convert_json(connection: Any) -> None:
+        for kind in ("json", "jsonb"):
+            await connection.set_type_codec(kind, encoder=json.dumps, decoder=json.loads, schema="pg_catalog")
+
+    wanted = await graph.add("the bridge", vector=BEYOND)
+    await link(graph.pool, {first: "bridge", wanted: "bridge"})
+    pool = await create_pool(DsnText(database.dsn), init=convert_json)
+    recall = HybridRecall(pool, embedder, RecallOptions(time_budget=LONG_BUDGET))
+    assert wanted in (await recall.recall(QUERY)).ids
+    await recall.close()
+    await pool.close()
 
 
 async def test_rows_and_explained_recalls_tell_of_the_graph(graph: Any, embedder: Any, first: int) -> None:
