@@ -1,7 +1,7 @@
 """The request of a recall checks itself, so that a wrong argument is refused in the same way everywhere."""
 
 import sqlite3
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import httpx
@@ -84,11 +84,13 @@ def test_a_wrong_argument_is_refused_by_its_name(arguments: dict[str, Any]) -> N
         {"since": "2026-01-01T00:00:00+00:00"},
         {"since": NAIVE},
         {"until": NAIVE},
+        {"since": datetime(1, 1, 1, tzinfo=timezone(timedelta(hours=2)))},
+        {"until": datetime(9999, 12, 31, 23, tzinfo=timezone(timedelta(hours=-2)))},
     ],
     ids=str,
 )
 def test_a_wrong_filter_is_refused_by_its_name(arguments: dict[str, Any]) -> None:
-    """A NUL, a time without a zone and a text in a time's place reach no database."""
+    """A NUL, a time without a zone or beyond the calendar of UTC and a text in a time's place reach no database."""
     with pytest.raises(InvalidInput, match=f"^`{next(iter(arguments))}` cannot be used") as caught:
         Filters(**arguments)
     assert CANARY not in str(caught.value)

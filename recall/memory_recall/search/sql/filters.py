@@ -8,7 +8,7 @@ generic plan full of `OR $n IS NULL`.
 import json
 from collections.abc import Container, Iterator
 from dataclasses import dataclass, fields
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Annotated, get_type_hints
 
 from pydantic import AfterValidator, AwareDatetime, Field
@@ -30,7 +30,16 @@ def _storable(text: str) -> str:
     return text
 
 
+def _in_utc(moment: datetime) -> datetime:
+    try:
+        return moment.astimezone(UTC)
+    except OverflowError:
+        raise PydanticCustomError("utc", "Input should be from the year 1 to 9999 in UTC, too") from None
+
+
 Text = Annotated[str, AfterValidator(_storable)]
+Moment = Annotated[AwareDatetime, AfterValidator(_in_utc)]
+"""A time in UTC. One that the calendar of UTC does not have is refused, because the driver cannot send it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +64,7 @@ class Filters:
 
     Raises:
         InvalidInput: a filter is of the wrong type, contains a character that no database stores, or is a time without
-            a time zone.
+            a time zone or before the year 1 or after 9999 in UTC.
     """
 
     category: Annotated[
@@ -74,7 +83,7 @@ class Filters:
         ),
     ] = ()
     since: Annotated[
-        AwareDatetime | None,
+        Moment | None,
         Condition(
             "created_at",
             "Only memories created at this time (ISO 8601 with a time zone) or later.",
@@ -83,7 +92,7 @@ class Filters:
         ),
     ] = None
     until: Annotated[
-        AwareDatetime | None,
+        Moment | None,
         Condition(
             "created_at",
             "Only memories created before this time (ISO 8601 with a time zone).",

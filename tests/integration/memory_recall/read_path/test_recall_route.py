@@ -152,6 +152,8 @@ async def test_a_sensitive_memory_is_found_by_its_owner_alone_where_all_memories
         {"context": "x", "limit": 10_001},
         {"context": "x", "sort_by": "rank"},
         {"context": ["x"]},
+        {"context": "x", "since": "0001-01-01T00:00:00+02:00"},
+        {"context": "x", "until": "9999-12-31T23:59:59-02:00"},
     ],
 )
 async def test_a_malformed_request_is_answered_with_422(memories: Any, body: dict[str, Any]) -> None:
