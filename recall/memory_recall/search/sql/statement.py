@@ -109,12 +109,12 @@ def _may_take_part(plan: RecallPlan, dense: DenseLeg, arguments: Arguments) -> s
     """
     partitions = len(plan.table.partitions) if dense.iterative_scan and not plan.selective else 0
     settings = {"hnsw.ef_search": str(dense.hnsw.ef_search(plan.depth, partitions=partitions))}
-    if dense.iterative_scan and plan.selective:
-        # Without it the index gives ef_search neighbours and the filters then leave what they leave.
+    if dense.iterative_scan:
+        # Without it the index gives ef_search neighbours, of which the filters leave what they leave; without filters
+        # the former versions of rows, which stay in the index until VACUUM, may be all of them.
         # Relaxed, because the strict order drops what comes late although it is near; the leg sorts anyway.
-        settings |= {"hnsw.iterative_scan": "relaxed_order"} | _FILTERED_SCAN
-    elif dense.iterative_scan:
-        settings["hnsw.iterative_scan"] = "relaxed_order" if partitions > 1 else "off"
+        settings["hnsw.iterative_scan"] = "relaxed_order"
+        settings |= _FILTERED_SCAN if plan.selective else {}
     terms = [f"set_config('{name}', '{value}', true) IS NOT NULL" for name, value in settings.items()]
     model, digest = dense.embedded.model, dense.embedded.digest
     if model is not None:

@@ -44,6 +44,26 @@ async def test_the_dense_leg_returns_more_rows_than_pgvector_searches_by_default
     assert len(result.ids) == 50
 
 
+async def test_former_versions_of_a_memory_take_no_place_in_the_dense_leg(memories: Any, embedder: Any) -> None:
+    """An API that counts how often a memory was read writes it each time, and VACUUM comes after thousands of writes.
+
+    Up to ten versions with the same vector are one candidate of the index.
+    """
+    await memories.pool.execute("CREATE INDEX ON memories (importance)")  # so that each version has entries of its own
+    await memories.pool.execute("ALTER TABLE memories SET (autovacuum_enabled = off)")
+    await memories.pool.executemany(
+        "INSERT INTO memories (content, embedding) VALUES ($1, $2::real[]::halfvec)",
+        [(f"row {n}", axis(1.0, (n + 1) / 60)) for n in range(60)],
+    )
+    often = await memories.add("read often", vector=axis(1.0))
+    await memories.pool.executemany(
+        "UPDATE memories SET importance = $1 WHERE id = $2", [(n / 1_500, often) for n in range(1_500)]
+    )
+    result = await memories.recalling(embedder).recall(make_query("unrelated", mode="dense", limit=50))
+    assert result.ids[0] == often
+    assert len(result.ids) == 50
+
+
 async def test_a_selective_filter_does_not_empty_the_dense_leg(memories: Any, embedder: Any) -> None:
     """The index goes on scanning until enough rows pass the filter, however far away those are."""
     await memories.pool.executemany(
