@@ -185,6 +185,7 @@ class HybridRecall(Recall):
             superseding=readiness.superseding,
             concept_graph=options.concept_graph and readiness.concept_graph,
             compiles=readiness.compiles,
+            keeps_plans=readiness.keeps_plans,
             statistics=statistics,
             own_columns=request.own_columns,
             further=await request.further() if request.further else None,
@@ -252,8 +253,8 @@ class HybridRecall(Recall):
         return followed
 
     async def _explain(self, finding: Finding) -> dict[str, float]:
-        sent, compiles = finding.answer.sent, finding.plan.compiles
-        return await self._read(self._pool, lambda connection: measure_legs(connection, sent, compiles=compiles))
+        sent, settings = finding.answer.sent, finding.plan.settings
+        return await self._read(self._pool, lambda connection: measure_legs(connection, sent, settings))
 
     @asynccontextmanager
     async def _counted(self) -> AsyncIterator[None]:

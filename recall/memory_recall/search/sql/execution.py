@@ -124,15 +124,15 @@ async def read_again(
     return [{**row, **present[row["id"]]} for row in found if row["id"] in present]
 
 
-async def measure_legs(connection: AnyConnection, sent: Statement, *, compiles: bool) -> dict[str, float]:
+async def measure_legs(connection: AnyConnection, sent: Statement, settings: Mapping[str, str]) -> dict[str, float]:
     """Run the statement again under EXPLAIN ANALYZE; return the milliseconds of each leg, of planning and of execution.
 
     The legs share one statement, so their times can be read only from the plan that EXPLAIN returns. This plan is never
-    shown, because it contains the query.
+    shown, because it contains the query. `settings` are those of the recall's plan.
     """
     sql, arguments = sent
     with translated("measuring the recall"):
-        async with _uncompiled(connection, compiles=compiles):
+        async with _set(connection, settings):
             report = await connection.fetchval(f"EXPLAIN (ANALYZE, FORMAT JSON) {sql}", *arguments)
     explained = json.loads(report)[0]
     parts = {node["Subplan Name"]: node for node in _nodes(explained["Plan"]) if "Subplan Name" in node}
@@ -176,23 +176,25 @@ async def _accepted(connection: AnyConnection, sent: Statement, plan: RecallPlan
 async def _fetch(connection: AnyConnection, sent: Statement, plan: RecallPlan) -> Sequence[Any]:
     sql, arguments = sent
     with translated("recalling"):
-        async with _uncompiled(connection, compiles=plan.compiles):
+        async with _set(connection, plan.settings):
             rows: Sequence[Any] = await connection.fetch(sql, *arguments)
     return rows
 
 
 @asynccontextmanager
-async def _uncompiled(connection: AnyConnection, *, compiles: bool) -> AsyncIterator[None]:
-    """Turn off Postgres's JIT compilation within the block, by a setting that also works behind a pooler.
+async def _set(connection: AnyConnection, settings: Mapping[str, str]) -> AsyncIterator[None]:
+    """Set run-time parameters of Postgres within the block, in a way that also works behind a pooler.
+
+    They are those by which Postgres plans a statement and decides whether to compile it, which it does before it
+    executes the statement. So the statement cannot set them for itself.
 
     A Postgres built with LLVM compiles by default each statement whose estimated cost exceeds `jit_above_cost`, and so
-    does each recall from more than some 300,000 rows. Compiling takes 290 ms, but executing only 40 to 90 ms. Postgres
-    decides about compiling before it executes a statement, so a statement cannot turn this off for itself. With
-    `compiles` False, nothing is set, which saves three round trips.
+    does each recall from more than some 300,000 rows. Compiling takes 290 ms, but executing only 40 to 90 ms. Where
+    there is nothing to set, three round trips are saved.
     """
-    if not compiles:
+    if not settings:
         yield
         return
     async with connection.transaction(readonly=True):
-        await connection.execute("SET LOCAL jit = off")
+        await connection.execute("; ".join(f"SET LOCAL {name} = {value}" for name, value in settings.items()))
         yield

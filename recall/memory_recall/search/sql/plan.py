@@ -12,6 +12,7 @@ from memory_recall.search.sql.bm25 import MAX_ROWS_PER_TERM, CollectionStatistic
 
 DEFAULT_FUSION = Fusion()
 MAX_DEPTH = 1_000  # rows of a leg: more candidates than that no scan of an HNSW index keeps
+PLANNED_ANEW_ABOVE = 20_000  # rows; of fewer, either way to search a user's memories finds all in a tenth of a second
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +32,9 @@ class RecallPlan:
     `refusal` is the reason why a requested dense leg takes no part. `has_state` says whether the state table, which
     names the active model, exists. `superseding` says whether any memory is recorded as superseded. `concept_graph`
     says whether the table's concept graph is filled and may be read. `compiles` says whether Postgres might compile the
-    statement (JIT). With `statistics` None the lexical leg ranks by `ts_rank`. With `own_columns` True, the memories
-    come with all columns of the table. `further` are words that the BM25 leg searches beside the query's own.
+    statement (JIT), and `keeps_plans` whether it might execute the statement by a plan that it keeps. With `statistics`
+    None the lexical leg ranks by `ts_rank`. With `own_columns` True, the memories come with all columns of the table.
+    `further` are words that the BM25 leg searches beside the query's own.
 
     What follows from these is computed once. `selective` says whether filters or an owner restrict the search. `depth`
     is how many rows each leg returns: 50, or as many as the page needs, at most `MAX_DEPTH`. `lexical_is_final` says
@@ -51,6 +53,7 @@ class RecallPlan:
     superseding: bool = False
     concept_graph: bool = False
     compiles: bool = False
+    keeps_plans: bool = False
     statistics: CollectionStatistics | None = None
     rows_per_term: int = MAX_ROWS_PER_TERM
     own_columns: bool = False
@@ -76,6 +79,19 @@ class RecallPlan:
     def computes_relevance(self) -> bool:
         """Whether the query asks for relevance, and it can be computed."""
         return self.query.least_relevance != "everything" and self.has_word_scores
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """The settings of Postgres that the statement's transaction needs before Postgres plans the statement.
+
+        A statement that one session has sent five times may get a plan for any user and any filter. By it, a user of
+        ten memories is searched for as one of a million is, through the vector index, which ends before it comes to
+        them. Or all memories of the user of a million are read, as if they were ten.
+        """
+        settings = {"jit": "off"} if self.compiles else {}
+        if self.keeps_plans and self.selective and self.dense is not None and self.dense.hnsw.rows > PLANNED_ANEW_ABOVE:
+            settings["plan_cache_mode"] = "force_custom_plan"
+        return settings
 
     def without_dense(self, refusal: Degraded) -> "RecallPlan":
         """Return the same plan with the lexical leg alone, for the reason `refusal`."""

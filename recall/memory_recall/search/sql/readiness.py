@@ -39,6 +39,7 @@ class Readiness:
     column: VectorColumn = ACTIVE
     hnsw: SearchedGraph = UNKNOWN_GRAPH
     compiles: bool = False
+    keeps_plans: bool = False
     superseding: bool = False
     concept_graph: bool = False
 
@@ -87,6 +88,7 @@ async def read_readiness(connection: AnyConnection, name: str, column: VectorCol
             " (SELECT extversion FROM pg_extension WHERE extname = 'vector') AS version,"
             " to_regclass($1) IS NOT NULL AND to_regclass($2) IS NOT NULL AS has_state,"
             " pg_jit_available() AS compiles,"
+            " current_setting('plan_cache_mode') <> 'force_custom_plan' AS keeps_plans,"
             f" {table.estimated_rows()} AS rows, {table.estimated_rows(largest_partition=True)} AS searched_rows"
             f" FROM (VALUES (1)) one LEFT JOIN ({find_statement(table, column=column)}) index ON true",
             table.own("memory_index_state"),
@@ -104,6 +106,7 @@ async def read_readiness(connection: AnyConnection, name: str, column: VectorCol
         column=column,
         hnsw=SearchedGraph(row["searched_rows"] or 0.0, row["m"] or 0, row["ef_construction"] or 0),
         compiles=row["compiles"],
+        keeps_plans=row["keeps_plans"],
         superseding=superseding,
         concept_graph=concept_graph,
     )

@@ -11,6 +11,8 @@ from memory_recall.hnsw.search_effort import SearchedGraph
 from memory_recall.postgres.connection import DsnText
 from memory_recall.schema.table import describe
 from memory_recall.search.query import EmbeddedQuery
+from memory_recall.search.sql import plan
+from memory_recall.search.sql import statement as statements
 from memory_recall.search.sql.filters import Filters
 from memory_recall.search.sql.plan import DenseLeg, RecallPlan
 from memory_recall.search.sql.statement import statement
@@ -96,6 +98,30 @@ async def test_dense_ranks_follow_the_distance_within_a_filter(
         found = [memory.evidence for memory in result.memories]
         by_rank = [one.dense_score for one in sorted(found, key=lambda one: one.dense_rank)]
         assert by_rank == sorted(by_rank, reverse=True)
+
+
+async def test_a_user_of_few_memories_finds_them_after_recalls_of_a_user_of_thousands(
+    memories: Any, database: Database, embedder: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Postgres keeps a plan for any user, by which the scan of the index ends before it comes to those of this one."""
+    monkeypatch.setattr(plan, "PLANNED_ANEW_ABOVE", 1_000)
+    monkeypatch.setitem(statements._FILTERED_SCAN, "hnsw.max_scan_tuples", "500")
+    random = np.random.default_rng(7)
+    vectors = np.concatenate([np.ones((4_000, 1)), random.uniform(-0.5, 0.5, size=(4_000, 7))], axis=1)
+    await memories.pool.execute("DROP INDEX idx_memories_embedding")  # it is built sooner than it takes so many rows
+    await memories.pool.executemany(
+        "INSERT INTO memories (content, user_id, embedding) VALUES ($1, $2, $3::real[]::halfvec)",
+        [
+            *((f"row {n}", "many", vector) for n, vector in enumerate(vectors.tolist())),
+            *((f"note {n}", "few", axis(0.0, 1.0)) for n in range(10)),
+        ],
+    )
+    await build_index(DsnText(database.dsn), "memories", INDEX)
+    await memories.pool.execute("VACUUM ANALYZE memories")
+    recall = memories.recalling(embedder)
+    for _ in range(6):  # Postgres plans a statement of a session for itself five times
+        await recall.recall(make_query("unrelated", mode="dense", user_id="many"))
+    assert len((await recall.recall(make_query("unrelated", mode="dense", user_id="few"))).ids) == 10
 
 
 @pytest.mark.parametrize(
