@@ -12,6 +12,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import asyncpg
+
 from memory_recall.errors import DatabaseRejected, ReplicaRefused
 from memory_recall.postgres.connection import AnyConnection
 from memory_recall.postgres.driver_errors import translated
@@ -174,10 +176,21 @@ async def _accepted(connection: AnyConnection, sent: Statement, plan: RecallPlan
 
 
 async def _fetch(connection: AnyConnection, sent: Statement, plan: RecallPlan) -> Sequence[Any]:
-    sql, arguments = sent
+    """Execute a statement, again if a column has another type than when the statement was prepared.
+
+    The driver forgets such a statement, but repeats it by itself only where there is no transaction.
+    """
     with translated("recalling"):
-        async with _set(connection, plan.settings):
-            rows: Sequence[Any] = await connection.fetch(sql, *arguments)
+        try:
+            return await _fetched(connection, sent, plan)
+        except asyncpg.InvalidCachedStatementError:
+            return await _fetched(connection, sent, plan)
+
+
+async def _fetched(connection: AnyConnection, sent: Statement, plan: RecallPlan) -> Sequence[Any]:
+    sql, arguments = sent
+    async with _set(connection, plan.settings):
+        rows: Sequence[Any] = await connection.fetch(sql, *arguments)
     return rows
 
 

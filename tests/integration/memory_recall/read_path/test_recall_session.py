@@ -114,6 +114,22 @@ async def test_a_failing_dense_leg_leaves_the_lexical_order_where_postgres_has_j
     assert sent.around_the_recall == [*UNCOMPILED, *UNCOMPILED[:-1], "ROLLBACK", *UNCOMPILED]
 
 
+@pytest.mark.parametrize("mode", ["lexical", "hybrid"])
+async def test_a_migration_that_changes_the_type_of_a_column_costs_no_recall_its_answer(
+    compiling: str, memories: Any, embedder: Any, mode: Any
+) -> None:
+    """Postgres refuses a statement that was prepared before; within a transaction, asyncpg does not repeat it."""
+    wanted = await memories.add("the kettle boils", vector=axis(1.0))
+    async with asyncpg.create_pool(compiling, min_size=1, max_size=1, max_cacheable_statement_size=0) as pool:
+        recall = HybridRecall(pool, embedder, RecallOptions(time_budget=LONG_BUDGET))
+        await recall.recall(make_query("kettle", mode=mode))
+        await memories.pool.execute("ALTER TABLE memories ALTER COLUMN importance TYPE double precision")
+        result = await recall.recall(make_query("kettle", mode=mode))
+        await recall.close()
+    assert result.ids == [wanted]
+    assert result.reason is None
+
+
 async def test_a_session_of_our_pools_keeps_a_statement_prepared_however_long_it_is(memories: Any) -> None:
     """The longest recalls have 18,000 characters; by default asyncpg keeps no statement of more than 15,360."""
     statement = f"SELECT '{'long ' * 4_000}'"
