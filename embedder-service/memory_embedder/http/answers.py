@@ -2,13 +2,15 @@
 
 Vectors are several times as large in JSON as in memory, and writing two thousand of them takes a tenth of a second,
 during which no other request would be served. Therefore each piece is written only after the caller has received the
-piece before, and other requests are served in between. A caller that speaks HTTP/1.0 gets all pieces at once.
+piece before, and other requests are served in between. A caller that speaks HTTP/1.0 has to be told the length first, so for
+such a caller the pieces are written twice: all of them together would take several times the memory that is counted.
 """
 
 import asyncio
 import base64
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
+from functools import partial
 
 import orjson
 from starlette.responses import Response
@@ -38,9 +40,9 @@ class EmbeddingAnswer(HeldAnswer):
     """The response to one embedding request."""
 
     def __init__(self, result: Embedded, model: str, digest: str, *, as_base64: bool) -> None:
-        self._pieces = write_pieces(result, model, digest, as_base64=as_base64)
+        self._pieces = partial(write_pieces, result, model, digest, as_base64=as_base64)
         self._large = len(result.vectors) > _VECTORS
-        super().__init__(None if self._large else b"".join(self._pieces))
+        super().__init__(None if self._large else b"".join(self._pieces()))
         if self._large:
             del self.headers["content-length"]
 
@@ -50,24 +52,21 @@ class EmbeddingAnswer(HeldAnswer):
             await super().__call__(scope, receive, send)
             return
         with self.held:
+            headers = self.raw_headers
             if scope.get("http_version") == "1.0":  # knows no pieces, only a length
-                await self._send_whole(send)
-                return
-            await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-            for piece in self._pieces:
+                headers = [*headers, (b"content-length", str(await self._length()).encode())]
+            await send({"type": "http.response.start", "status": self.status_code, "headers": headers})
+            for piece in self._pieces():
                 await send({"type": "http.response.body", "body": piece, "more_body": True})
                 await asyncio.sleep(0)
             await send({"type": "http.response.body", "body": b""})
 
-    async def _send_whole(self, send: Send) -> None:
-        pieces = []
-        for piece in self._pieces:
-            pieces.append(piece)
+    async def _length(self) -> int:
+        length = 0
+        for piece in self._pieces():
+            length += len(piece)
             await asyncio.sleep(0)
-        body = b"".join(pieces)
-        headers = [*self.raw_headers, (b"content-length", str(len(body)).encode())]
-        await send({"type": "http.response.start", "status": self.status_code, "headers": headers})
-        await send({"type": "http.response.body", "body": body})
+        return length
 
 
 def write_pieces(result: Embedded, model: str, digest: str, *, as_base64: bool) -> Iterator[bytes]:
