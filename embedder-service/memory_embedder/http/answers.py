@@ -2,8 +2,8 @@
 
 Vectors are several times as large in JSON as in memory, and writing two thousand of them takes a tenth of a second,
 during which no other request would be served. Therefore each piece is written only after the caller has received the
-piece before, and other requests are served in between. A caller that speaks HTTP/1.0 has to be told the length first, so for
-such a caller the pieces are written twice: all of them together would take several times the memory that is counted.
+piece before, and other requests are served in between. A caller that speaks HTTP/1.0 has to be told the length first.
+The pieces are then written twice, since all of them together take several times the memory that is counted.
 """
 
 import asyncio

@@ -133,6 +133,15 @@ class Dispatcher:
             self._work[role].notify()
         return ticket
 
+    def require_room(self, lane: Lane, tokens: int, caller: bytes | None) -> None:
+        """Check that a request of so many tokens could be admitted now.
+
+        Raises:
+            EmbedderError: as of `Lanes.admit`.
+        """
+        with self._lock:
+            self._lanes.require_room(lane, tokens, caller)
+
     def abandon(self, ticket: Ticket) -> None:
         """Drop the request of a caller who disconnected, except texts whose computation has begun."""
         with self._lock:

@@ -122,15 +122,12 @@ class Lanes:
         """Set the first estimate of the rate, in tokens per second."""
         self._rate = Rate(tokens_per_second)
 
-    def admit(self, lane: Lane, items: Iterable[Item], caller: bytes | None = None) -> None:
-        """Queue all items of a request, or none; `caller` identifies who sends it, None if nobody is told apart.
+    def require_room(self, lane: Lane, tokens: int, caller: bytes | None) -> None:
+        """Check that a request of so many tokens could be queued now; `caller` is that of `admit`.
 
         Raises:
-            EmbedderError: `TOO_LARGE` if the request exceeds the limit of tokens of one request, or `OVERLOADED` if the
-                lane has no room now; this error gives the seconds until there is room.
+            EmbedderError: as of `admit`.
         """
-        offered = tuple(items)
-        tokens = sum(item.tokens for item in offered)
         largest = self._limits.request_tokens[lane]
         limit = self._limits.queued_tokens[lane]
         state = self._lanes[lane]
@@ -149,8 +146,21 @@ class Lanes:
                 f"The queue is full; send the request again in {seconds} s.",
                 retry_after_seconds=seconds,
             )
+
+    def admit(self, lane: Lane, items: Iterable[Item], caller: bytes | None = None) -> None:
+        """Queue all items of a request, or none; `caller` identifies who sends it, None if nobody is told apart.
+
+        Raises:
+            EmbedderError: `TOO_LARGE` if the request exceeds the limit of tokens of one request, or `OVERLOADED` if the
+                lane has no room now; this error gives the seconds until there is room.
+        """
+        offered = tuple(items)
+        tokens = sum(item.tokens for item in offered)
+        self.require_room(lane, tokens, caller)
         if not offered:
             return
+        state = self._lanes[lane]
+        line = state.lines.get(caller)
         if line is None:
             line = state.lines[caller] = _Line(min((other.turn for other in state.lines.values()), default=0))
         for item in offered:

@@ -24,7 +24,7 @@ from memory_embedder.scheduling.lanes import Lane, LaneLimits, Lanes, Role
 from memory_embedder.scheduling.plan import ComputePlan, check_offload, plan_load, plan_reranker_load
 from memory_embedder.scheduling.query_cache import CacheKey, QueryCache, merge
 from memory_embedder.scheduling.query_threads import tune_query_threads
-from memory_embedder.scheduling.tokenizing import TokenizingThreads, are_few
+from memory_embedder.scheduling.tokenizing import Check, TokenizingThreads, are_few
 from memory_embedder.scheduling.tuning import WarmComputers, tune
 from memory_embedder.settings import EmbedderSettings, Limits
 from memory_embedder.telemetry.metrics import Metrics, QueueReading
@@ -224,7 +224,8 @@ class EmbeddingService:
         found = [self._cache.get(key) for key in keys] or [None] * len(texts)
         missing = [index for index, entry in enumerate(found) if entry is None]
         with self.tracing.step("tokenise"):
-            encoded = await self._encode(lane, [texts[index] for index in missing])
+            room = self._room(lane, caller, truncate=truncate)
+            encoded = await self._encode(lane, [texts[index] for index in missing], room)
         truncated = [i for i, text in zip(missing, encoded, strict=True) if text.truncated]
         truncated += [i for i, entry in enumerate(found) if entry is not None and entry[2]]
         if truncated and not (truncate or skip):
@@ -276,7 +277,8 @@ class EmbeddingService:
         if engine is None:
             raise no_reranker()
         with self.tracing.step("tokenise"):
-            encoded = await self._tokenizers.encode(list(texts), engine.pair_tokenizer(query), query=query)
+            room = self._room(Lane.RERANK, caller, truncate=truncate)
+            encoded = await self._tokenizers.encode(list(texts), engine.pair_tokenizer(query), room, query=query)
         truncated = [index for index, pair in enumerate(encoded) if pair.truncated]
         if truncated and not truncate:
             raise too_long(f"The query with text {truncated[0]}", engine.facts.max_tokens, "query")
@@ -413,7 +415,26 @@ class EmbeddingService:
             return []
         return [self._cache.key(caller, text) for text in texts]
 
-    async def _encode(self, lane: Lane, texts: list[str]) -> list[EncodedText]:
+    def _room(self, lane: Lane, caller: bytes | None, *, truncate: bool) -> Check:
+        """Return a function that checks, while a request is tokenised, that the lane has room for what it has so far.
+
+        Without `truncate`, texts beyond the window are not computed, and do not count.
+        """
+        dispatcher, tokens = self._running(), 0
+
+        def check(latest: list[EncodedText]) -> None:
+            nonlocal tokens
+            tokens += sum(len(text.tokens) for text in latest if truncate or not text.truncated)
+            dispatcher.require_room(lane, tokens, caller)
+
+        return check
+
+    def _running(self) -> Dispatcher:
+        if self._dispatcher is None:
+            raise loading()
+        return self._dispatcher
+
+    async def _encode(self, lane: Lane, texts: list[str], check: Check) -> list[EncodedText]:
         engine = self._engine
         if engine is None:
             raise loading()
@@ -422,7 +443,7 @@ class EmbeddingService:
         def encode(part: list[str]) -> list[EncodedText]:
             return [engine.encode(prefix + text) for text in part]
 
-        return await self._tokenizers.encode(texts, encode)
+        return await self._tokenizers.encode(texts, encode, check)
 
     async def _compute(
         self,
@@ -431,9 +452,7 @@ class EmbeddingService:
         client_disconnected: Disconnected,
         caller: bytes | None,
     ) -> Vectors:
-        dispatcher = self._dispatcher
-        if dispatcher is None:
-            raise loading()
+        dispatcher = self._running()
         ticket = dispatcher.submit(lane, [text.tokens for text in encoded], caller)
         try:
             return await _result_unless_disconnected(ticket, client_disconnected)

@@ -14,6 +14,7 @@ _INLINE_CHARACTERS = 4096  # of these texts together
 _CHARACTERS = 16_384  # tokenised at a time, so that requests take turns on the threads
 
 Encode = Callable[[list[str]], list[EncodedText]]
+Check = Callable[[list[EncodedText]], None]
 
 
 class TokenizingThreads:
@@ -22,14 +23,19 @@ class TokenizingThreads:
     def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(max_workers=2, thread_name_prefix="tokenizer")
 
-    async def encode(self, texts: list[str], encode: Encode, *, query: str = "") -> list[EncodedText]:
-        """Tokenise texts with the function `encode`, which reads the text `query` as well at the first call."""
+    async def encode(self, texts: list[str], encode: Encode, check: Check, *, query: str = "") -> list[EncodedText]:
+        """Tokenise texts with the function `encode`, which reads the text `query` as well at the first call.
+
+        On the threads `check` gets what was tokenised in each turn; an error that it raises ends the tokenising.
+        """
         if are_few(texts) and len(query) <= _INLINE_CHARACTERS:
             return encode(texts)
         loop = asyncio.get_running_loop()
         encoded: list[EncodedText] = []
         for part in _parts(texts):
-            encoded += await loop.run_in_executor(self._threads, encode, part)
+            latest = await loop.run_in_executor(self._threads, encode, part)
+            check(latest)
+            encoded += latest
         return encoded
 
     def close(self) -> None:

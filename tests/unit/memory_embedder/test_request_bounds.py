@@ -135,6 +135,34 @@ async def test_a_long_text_is_tokenised_in_turns_with_others(client: httpx.Async
     assert encoded.index("q") < 20
 
 
+@pytest.mark.parametrize(("before", "status"), [(0, 413), (2, 429)], ids=["larger than one may be", "full lane"])
+async def test_of_a_request_that_is_refused_no_more_is_tokenised_than_shows_that_it_does_not_fit(
+    make_service: MakeService, connect: Connect, engine: Any, before: int, status: int
+) -> None:
+    service = make_service(limits=Limits(queued_query_tokens=2100, query_request_tokens=1500))
+    service.load()
+    engine.gate.clear()
+    encoded, encode = 0, engine.encode
+
+    def observed(text: str) -> Any:
+        nonlocal encoded
+        encoded += 1
+        return encode(text)
+
+    async with connect(service) as client:
+        body = {"input": ["w " * 99] * 10, "input_type": "query"}
+        waiting = [asyncio.create_task(client.post("/v1/embeddings", json=body)) for _ in range(before)]
+        await until(lambda: service.reading().queued["query"] >= before * 800)
+        engine.encode = observed
+        body = {"input": ["w " * 20 + " " * 2000] * 2000, "input_type": "query"}
+        refused = await client.post("/v1/embeddings", json=body)
+        engine.gate.set()
+        await asyncio.gather(*waiting)
+    assert refused.status_code == status
+    assert encoded < 100
+    service.close()
+
+
 async def test_a_body_that_stops_arriving_is_refused_and_its_connection_closed(
     make_service: MakeService, connect: Connect
 ) -> None:
