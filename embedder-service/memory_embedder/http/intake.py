@@ -2,8 +2,9 @@
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import AsyncIterator, Callable, Collection
 from concurrent.futures import Executor
+from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 from fastapi import Request
@@ -16,6 +17,8 @@ from memory_embedder.http.schemas import ErrorEnvelope
 from memory_embedder.scheduling.service import EmbeddingService
 
 Parsed = TypeVar("Parsed")
+
+_WATCH_DELAY_SECONDS = 0.05  # most queries are answered by then, without a task that waits for a disconnect
 
 _DESCRIPTIONS = {
     400: "There is no text to compute.",
@@ -75,14 +78,32 @@ class Intake:
         return await asyncio.get_running_loop().run_in_executor(self._parser, check_and_parse)
 
 
-def disconnection(request: Request) -> Callable[[], Awaitable[None]]:
-    """Return a function that waits until the caller has disconnected."""
+@asynccontextmanager
+async def while_connected(request: Request) -> AsyncIterator[None]:
+    """Cancel the block, whatever it waits for, once the caller has closed the connection.
 
-    async def client_disconnected() -> None:
+    Raises:
+        EmbedderError: the caller has closed the connection.
+    """
+    loop = asyncio.get_running_loop()
+    watches: list[asyncio.Task[None]] = []
+
+    async def watch() -> None:
         while (await request.receive())["type"] != "http.disconnect":
             pass
+        limit.reschedule(loop.time())
 
-    return client_disconnected
+    try:
+        async with asyncio.timeout(None) as limit:
+            timer = loop.call_later(_WATCH_DELAY_SECONDS, lambda: watches.append(loop.create_task(watch())))
+            try:
+                yield
+            finally:
+                timer.cancel()
+                for task in watches:
+                    task.cancel()
+    except TimeoutError:
+        raise EmbedderError(ErrorKind.CLIENT_GONE, "The caller closed the connection.") from None
 
 
 def request_body(model: type[BaseModel]) -> dict[str, Any]:

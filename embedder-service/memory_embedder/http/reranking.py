@@ -17,7 +17,7 @@ from memory_embedder.engine.protocol import Vectors
 from memory_embedder.errors import EmbedderError, ErrorKind, no_reranker
 from memory_embedder.http.answers import HeldAnswer
 from memory_embedder.http.bodies import surplus_bytes
-from memory_embedder.http.intake import ERRORS, Intake, check_model, check_text, disconnection, request_body
+from memory_embedder.http.intake import ERRORS, Intake, check_model, check_text, request_body, while_connected
 from memory_embedder.http.schemas import RerankedText, RerankRequest, RerankResponse, parse_request, truncates
 from memory_embedder.scheduling.lanes import Lane
 from memory_embedder.scheduling.service import EmbeddingService, ServedModel
@@ -50,14 +50,14 @@ def add_rerank(router: APIRouter, service: EmbeddingService, intake: Intake) -> 
             share.add(surplus_bytes([parsed.query, *texts]))
             if parsed.repeats_texts:
                 share.add(sum(len(text.encode()) for text in texts))
-            result = await service.rerank(
-                parsed.query,
-                texts,
-                truncate=truncates(parsed.truncate),
-                client_disconnected=disconnection(request),
-                field="texts" if parsed.documents is None else "documents",
-                caller=caller,
-            )
+            async with while_connected(request):
+                result = await service.rerank(
+                    parsed.query,
+                    texts,
+                    truncate=truncates(parsed.truncate),
+                    field="texts" if parsed.documents is None else "documents",
+                    caller=caller,
+                )
             scores = result.vectors[:, 0]
             order = best_first(scores, parsed.top_n)
             values = scores if parsed.raw_scores else sigmoid(scores)

@@ -20,9 +20,9 @@ from memory_embedder.http.intake import (
     Intake,
     check_model,
     check_text,
-    disconnection,
     fault_of,
     request_body,
+    while_connected,
 )
 from memory_embedder.http.reranking import add_rerank
 from memory_embedder.http.schemas import (
@@ -79,14 +79,9 @@ def _add_embeddings(router: APIRouter, service: EmbeddingService, intake: Intake
             share.add(surplus_bytes(parsed.texts) + len(texts) * vector_bytes)
             lane = Lane.QUERY if parsed.is_query else Lane.DOCUMENT
             truncate = truncates(parsed.truncate)
-            result = await service.embed(
-                lane,
-                texts,
-                truncate=truncate,
-                skip=parsed.on_error == "skip",
-                client_disconnected=disconnection(request),
-                caller=caller,
-            )
+            skip = parsed.on_error == "skip"
+            async with while_connected(request):
+                result = await service.embed(lane, texts, truncate=truncate, skip=skip, caller=caller)
             result = result.among(faults)
             as_base64 = parsed.encoding_format == "base64"
             served = _served(service)

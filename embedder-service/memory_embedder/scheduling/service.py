@@ -4,10 +4,9 @@ It is ready after the digests of the model files are verified, the requested lay
 warm.
 """
 
-import asyncio
 import threading
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
@@ -19,7 +18,7 @@ from memory_embedder.engine.protocol import Computer, EncodedText, Engine, Engin
 from memory_embedder.engine.vectors import unusable_rows
 from memory_embedder.errors import EmbedderError, ErrorKind, draining, loading, no_reranker, too_long, unusable_texts
 from memory_embedder.models.profiles import ModelProfile
-from memory_embedder.scheduling.dispatcher import Dispatcher, Ticket
+from memory_embedder.scheduling.dispatcher import Dispatcher
 from memory_embedder.scheduling.lanes import Lane, LaneLimits, Lanes, Role
 from memory_embedder.scheduling.plan import ComputePlan, check_offload, plan_load, plan_reranker_load
 from memory_embedder.scheduling.query_cache import CacheKey, QueryCache, merge
@@ -31,9 +30,6 @@ from memory_embedder.telemetry.metrics import Metrics, QueueReading
 from memory_embedder.telemetry.tracing import Tracing
 
 _HANG_FACTOR = 4  # times as long as at start, a batch beside others may take
-_WATCH_DELAY_SECONDS = 0.05  # most queries are answered by then, without a task that waits for a disconnect
-
-Disconnected = Callable[[], Awaitable[None]]
 
 
 class State(StrEnum):
@@ -205,19 +201,18 @@ class EmbeddingService:
         *,
         truncate: bool,
         skip: bool,
-        client_disconnected: Disconnected,
         caller: bytes | None = None,
     ) -> Embedded:
         """Embed texts with the model's prefix for the lane; the vectors have the order of the texts.
 
         With `truncate` False, texts longer than the model's window are refused. With `skip`, a text that is refused or
-        has no usable vector is skipped instead of failing the request. `client_disconnected` returns when the
-        caller has disconnected; texts whose computation has not begun are then dropped. `caller` is the digest of the
-        caller's API key; without a key, queries are not cached, and all callers have one turn.
+        has no usable vector is skipped instead of failing the request. `caller` is the digest of the caller's API key;
+        without a key, queries are not cached, and all callers have one turn. If the call is cancelled, texts whose
+        computation has not begun are dropped.
 
         Raises:
-            EmbedderError: the service is not ready, a text is too long or has no usable vector, the lane is full, the
-                engine failed, or the caller disconnected.
+            EmbedderError: the service is not ready, a text is too long or has no usable vector, the lane is full or the
+                engine failed.
         """
         self.require_serving()
         keys = self._cache_keys(caller, texts) if lane is Lane.QUERY else []
@@ -237,7 +232,7 @@ class EmbeddingService:
         if wanted:
             self._require_context()
             with self.tracing.step("wait and compute"):
-                vectors = await self._compute(lane, list(wanted.values()), client_disconnected, caller)
+                vectors = await self._compute(lane, list(wanted.values()), caller)
         unusable = [places[row] for row in unusable_rows(vectors)]
         if unusable and not skip:
             raise unusable_texts("input", unusable)
@@ -259,18 +254,17 @@ class EmbeddingService:
         texts: Sequence[str],
         *,
         truncate: bool,
-        client_disconnected: Disconnected,
         field: str,
         caller: bytes | None = None,
     ) -> Embedded:
         """Score the pairs of a query and each text with the reranker; the scores have the order of the texts.
 
-        With `truncate` False, pairs longer than the reranker's window are refused. `client_disconnected` and `caller`
-        are those of `embed`; `field` is what the request calls the list of texts. No score is cached.
+        With `truncate` False, pairs longer than the reranker's window are refused. `caller` is that of `embed`, and
+        `field` is what the request calls the list of texts. No score is cached. The call may be cancelled as `embed`.
 
         Raises:
             EmbedderError: the service is not ready or has no reranker, a pair is too long or has no finite score, the
-                lane is full, the engine failed, or the caller disconnected.
+                lane is full or the engine failed.
         """
         self.require_serving()
         engine = self._reranking_engine
@@ -283,7 +277,7 @@ class EmbeddingService:
         if truncated and not truncate:
             raise too_long(f"The query with text {truncated[0]}", engine.facts.max_tokens, "query")
         with self.tracing.step("wait and compute"):
-            scores = await self._compute(Lane.RERANK, encoded, client_disconnected, caller)
+            scores = await self._compute(Lane.RERANK, encoded, caller)
         if unusable := unusable_rows(scores):
             raise unusable_texts(field, unusable)
         tokens = sum(len(pair.tokens) for pair in encoded)
@@ -445,17 +439,11 @@ class EmbeddingService:
 
         return await self._tokenizers.encode(texts, encode, check)
 
-    async def _compute(
-        self,
-        lane: Lane,
-        encoded: list[EncodedText],
-        client_disconnected: Disconnected,
-        caller: bytes | None,
-    ) -> Vectors:
+    async def _compute(self, lane: Lane, encoded: list[EncodedText], caller: bytes | None) -> Vectors:
         dispatcher = self._running()
         ticket = dispatcher.submit(lane, [text.tokens for text in encoded], caller)
         try:
-            return await _result_unless_disconnected(ticket, client_disconnected)
+            return await ticket.future
         except BaseException:
             dispatcher.abandon(ticket)
             raise
@@ -479,23 +467,6 @@ class EmbeddingService:
             if self.state is State.DRAINING:
                 return  # a load that finishes during shutdown must not make the service ready
             self.state = state
-
-
-async def _result_unless_disconnected(ticket: Ticket, client_disconnected: Disconnected) -> Vectors:
-    watches: list[asyncio.Task[None]] = []
-
-    async def watch() -> None:
-        await client_disconnected()
-        if not ticket.future.done():
-            ticket.future.set_exception(EmbedderError(ErrorKind.CLIENT_GONE, "The caller closed the connection."))
-
-    timer = ticket.loop.call_later(_WATCH_DELAY_SECONDS, lambda: watches.append(ticket.loop.create_task(watch())))
-    try:
-        return await ticket.future
-    finally:
-        timer.cancel()
-        for task in watches:
-            task.cancel()
 
 
 def _since(started: float) -> float:

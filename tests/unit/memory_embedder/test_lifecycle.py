@@ -5,19 +5,33 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import httpx
 import pytest
+from fastapi import Request
 
 from memory_embedder.engine.protocol import Engine, EngineOptions
 from memory_embedder.errors import EmbedderError, ErrorKind
+from memory_embedder.http.intake import while_connected
 from memory_embedder.scheduling import service as service_module
 from memory_embedder.scheduling.lanes import Lane
 from memory_embedder.scheduling.service import EmbeddingService
 from memory_embedder.settings import Limits
 from tests.unit.memory_embedder.conftest import FACTS, Connect, until
 from tests.unit.memory_embedder.conftest import MakeService as Make
+
+
+async def embed_while(leaves: Callable[[], Awaitable[None]], service: EmbeddingService, texts: list[str]) -> None:
+    """Have texts embedded for a caller that closes its connection when `leaves` returns."""
+
+    async def receive() -> dict[str, str]:
+        await leaves()
+        return {"type": "http.disconnect"}
+
+    async with while_connected(Request({"type": "http"}, receive)):  # type: ignore[arg-type]  # the messages of ASGI
+        await service.embed(Lane.DOCUMENT, texts, truncate=True, skip=False)
 
 
 async def test_while_loading_the_service_is_alive_but_not_ready_and_says_when_to_try_again(
@@ -252,7 +266,7 @@ async def test_an_engine_is_not_freed_while_it_computes_for_a_caller_that_has_go
         await until(lambda: sum(service.reading().inflight.values()) > 0)
 
     with pytest.raises(EmbedderError):
-        await service.embed(Lane.DOCUMENT, ["text"], truncate=True, skip=False, client_disconnected=gone)
+        await embed_while(gone, service, ["text"])
     assert await asyncio.to_thread(service.close)
     assert (service.computing, engine.closed) == (True, False)
     engine.gate.set()
@@ -282,24 +296,40 @@ async def test_a_full_lane_answers_429_with_the_seconds_until_there_is_room(
 async def test_texts_of_a_disconnected_caller_are_not_computed(service: EmbeddingService, engine: Any) -> None:
     engine.gate.clear()
 
-    async def stays() -> None:
-        await asyncio.Event().wait()
-
     async def leaves() -> None:
         await until(lambda: service.reading().queued["document"] > 400)
 
-    staying = asyncio.create_task(
-        service.embed(Lane.DOCUMENT, ["s " * 200], truncate=True, skip=False, client_disconnected=stays)
-    )
+    staying = asyncio.create_task(service.embed(Lane.DOCUMENT, ["s " * 200], truncate=True, skip=False))
     await until(lambda: sum(service.reading().inflight.values()) > 0)
     with pytest.raises(EmbedderError) as gone:
-        await service.embed(Lane.DOCUMENT, ["g " * 200] * 10, truncate=True, skip=False, client_disconnected=leaves)
+        await embed_while(leaves, service, ["g " * 200] * 10)
     assert gone.value.kind is ErrorKind.CLIENT_GONE
     engine.gate.set()
     await staying
     await until(lambda: sum(service.reading().inflight.values()) == 0)
     assert sum(sum(batch) for batch in engine.seen) <= 2 * 202
     assert service.reading().queued["document"] == 0
+
+
+async def test_the_texts_of_a_caller_that_leaves_are_not_tokenised_any_more(
+    service: EmbeddingService, engine: Any
+) -> None:
+    encoded, encode = 0, engine.encode
+
+    def slow(text: str) -> Any:
+        nonlocal encoded
+        encoded += 1
+        time.sleep(0.01)
+        return encode(text)
+
+    async def leaves() -> None:
+        await until(lambda: encoded > 0)
+
+    engine.encode = slow
+    with pytest.raises(EmbedderError) as gone:
+        await embed_while(leaves, service, ["w" * 17_000] * 300)
+    assert gone.value.kind is ErrorKind.CLIENT_GONE
+    assert encoded < 150
 
 
 def test_models_leave_the_memory_that_large_requests_may_take(
