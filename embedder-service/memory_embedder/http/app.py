@@ -48,7 +48,7 @@ def build_app(service: EmbeddingService) -> FastAPI:
         telemetry=_NO_TELEMETRY,
     )
     app.include_router(build_router(service, parser), tags=["embeddings"])
-    _guard(app, service)
+    _guard(app, service, counts=True)
     return app
 
 
@@ -59,14 +59,15 @@ def build_probe_app(service: EmbeddingService, certificate: ServingCertificate |
     """
     app = FastAPI(openapi_url=None, redirect_slashes=False, telemetry=_NO_TELEMETRY)
     app.include_router(build_probes(service, certificate))
-    _guard(app, service)
+    _guard(app, service, counts=False)  # a probe asks for what the service is, which refuses nobody's request
     return app
 
 
-def _guard(app: FastAPI, service: EmbeddingService) -> None:
+def _guard(app: FastAPI, service: EmbeddingService, *, counts: bool) -> None:
     async def handle(_request: Request, error: Exception) -> JSONResponse:
         refusal = _as_refusal(error)
-        service.metrics.rejected.labels(code=refusal.kind.code).inc()
+        if counts:
+            service.metrics.rejected.labels(code=refusal.kind.code).inc()
         answer = _response(refusal)
         if isinstance(error, HTTPException) and error.headers and "Allow" in error.headers:
             answer.headers["Allow"] = error.headers["Allow"]

@@ -47,6 +47,21 @@ async def test_while_loading_the_service_is_alive_but_not_ready_and_says_when_to
     assert int(answer.headers["retry-after"]) >= 1
 
 
+async def test_the_metric_of_refused_requests_counts_those_of_callers_and_no_probes(
+    make_service: Make, connect: Connect, connect_probe: Connect
+) -> None:
+    """A pod that is not ready is asked every few seconds, and would seem to refuse callers that it has none of."""
+    service = make_service()
+    async with connect(service) as client, connect_probe(service) as probe:
+        for _ in range(3):
+            assert (await probe.get("/readyz")).status_code == 503
+        assert "memory_embedder_rejected_total{" not in (await probe.get("/metrics")).text
+        await client.post("/v1/embeddings", json={"input": "x"})
+        metrics = (await probe.get("/metrics")).text
+    assert 'memory_embedder_rejected_total{code="loading"} 1.0' in metrics
+    assert 'memory_embedder_requests_total{route="/readyz",status="503"} 3.0' in metrics
+
+
 async def test_the_service_is_ready_only_after_every_context_has_computed_its_largest_batch(
     make_service: Make, engine: Any, connect_probe: Connect
 ) -> None:
