@@ -18,6 +18,7 @@ from memory_recall.search.sql.expressions import blended, bounded, quoted_lexeme
 from memory_recall.search.sql.filters import Arguments
 
 OR_BROADEN_MIN_RANK = 0.01  # below it a row is an incidental match
+_SEARCHED = 1_000  # characters of a query: each row is compared with each term, and with many no row passes the floor
 _EVERY_TERM_ONCE = 1 / 1.64493406685  # ts_rank of an OR query whose terms each occur once, in the content
 _REACH = f"reach AS (SELECT {_EVERY_TERM_ONCE!r}::float8 AS max_lexical_score)"
 
@@ -58,7 +59,7 @@ def ts_rank_leg(
     """
     if not query:
         return _all_rows(table, where, sort_by, depth)
-    m, text = table.row("m"), arguments.add(query, "text")
+    m, text = table.row("m"), arguments.add(query[:_SEARCHED], "text")
     every, some = f"ts_rank({m.search_vector}, p.every)", f"ts_rank({m.search_vector}, p.some)"
     key, made = _order(table, every, sort_by), moment(table, "created_at")
     final = "made DESC NULLS LAST, id" if sort_by is SortBy.RECENCY else "broad, key DESC, id"

@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 from memory_recall.schema.table import describe
-from memory_recall.search.fusion import Fusion
+from memory_recall.search.fusion import Fusion, SortBy
 from memory_recall.search.sql import bm25
 from memory_recall.search.sql.bm25 import CollectionStatistics
 from memory_recall.search.sql.bm25_scoring import frequency
@@ -311,6 +311,16 @@ async def _rows_of(memories: Any, question: str, *parts: str) -> tuple[int, ...]
         nodes += node.get("Plans", [])
         found[node.get("Subplan Name", "").removeprefix("CTE ")] = round(node["Actual Rows"])
     return tuple(found[part] for part in parts)
+
+
+@pytest.mark.parametrize("options", [{"lexical": "ts_rank"}, {}], ids=["ts_rank", "by date"])
+async def test_a_prompt_of_any_length_is_searched_by_its_beginning(memories: Any, options: dict[str, Any]) -> None:
+    """Its thousands of words are not compared with each row, and do not put every row below the floor."""
+    wanted = await memories.add(" ".join(f"beginning{n}" for n in range(10)))
+    prompt = " ".join([*(f"beginning{n}" for n in range(10)), *(f"end{n}" for n in range(5_000))])
+    sort_by = SortBy.RELEVANCE if options else SortBy.RECENCY
+    result = await memories.recalling(**options).recall(make_query(prompt, mode="lexical", sort_by=sort_by))
+    assert result.ids == [wanted]
 
 
 async def test_an_or_query_is_made_from_the_parsed_terms(memories: Any) -> None:
