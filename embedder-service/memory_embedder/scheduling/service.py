@@ -437,7 +437,7 @@ class EmbeddingService:
         def encode(part: list[str]) -> list[EncodedText]:
             return [engine.encode(prefix + text) for text in part]
 
-        return await self._tokenizers.encode(texts, encode, check)
+        return await self._tokenizers.encode(texts, encode, check, are_queries=lane is Lane.QUERY)
 
     async def _compute(self, lane: Lane, encoded: list[EncodedText], caller: bytes | None) -> Vectors:
         dispatcher = self._running()

@@ -1,6 +1,7 @@
 """Tokenises the texts of requests: a few short texts at once, all others on threads, in turns with other requests.
 
 A change of threads costs more than tokenising a query. A large request would keep the event loop busy for seconds.
+Long queries have a thread to themselves, so that they do not wait for the turns of hundreds of requests of documents.
 """
 
 import asyncio
@@ -22,25 +23,29 @@ class TokenizingThreads:
 
     def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(max_workers=2, thread_name_prefix="tokenizer")
+        self._query_thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="query-tokenizer")
 
-    async def encode(self, texts: list[str], encode: Encode, check: Check, *, query: str = "") -> list[EncodedText]:
+    async def encode(
+        self, texts: list[str], encode: Encode, check: Check, *, query: str = "", are_queries: bool = False
+    ) -> list[EncodedText]:
         """Tokenise texts with the function `encode`, which reads the text `query` as well at the first call.
 
         On the threads `check` gets what was tokenised in each turn; an error that it raises ends the tokenising.
         """
         if are_few(texts) and len(query) <= _INLINE_CHARACTERS:
             return encode(texts)
-        loop = asyncio.get_running_loop()
+        loop, threads = asyncio.get_running_loop(), self._query_thread if are_queries else self._threads
         encoded: list[EncodedText] = []
         for part in _parts(texts):
-            latest = await loop.run_in_executor(self._threads, encode, part)
+            latest = await loop.run_in_executor(threads, encode, part)
             check(latest)
             encoded += latest
         return encoded
 
     def close(self) -> None:
         """Wait for the threads."""
-        self._threads.shutdown(wait=True)
+        for threads in (self._threads, self._query_thread):
+            threads.shutdown(wait=True)
 
 
 def are_few(texts: Sequence[str]) -> bool:

@@ -135,6 +135,27 @@ async def test_a_long_text_is_tokenised_in_turns_with_others(client: httpx.Async
     assert encoded.index("q") < 20
 
 
+async def test_a_long_query_is_tokenised_however_many_requests_of_documents_are(
+    client: httpx.AsyncClient, engine: Any
+) -> None:
+    tokenised = threading.Event()
+    waited: list[bool] = []
+    encode: Callable[[str], Any] = engine.encode
+
+    def observed(text: str) -> Any:
+        if text.startswith("q"):
+            tokenised.set()
+        else:
+            waited.append(tokenised.wait(5))
+        return encode(text)
+
+    engine.encode = observed
+    bulk = [client.post("/v1/embeddings", json={"input": ["d" + "w" * 5_000]}) for _ in range(6)]
+    query = client.post("/v1/embeddings", json={"input": "q" + "w" * 5_000, "input_type": "query"})
+    await asyncio.gather(*bulk, query)
+    assert all(waited)
+
+
 @pytest.mark.parametrize(("before", "status"), [(0, 413), (2, 429)], ids=["larger than one may be", "full lane"])
 async def test_of_a_request_that_is_refused_no_more_is_tokenised_than_shows_that_it_does_not_fit(
     make_service: MakeService, connect: Connect, engine: Any, before: int, status: int
