@@ -179,7 +179,8 @@ class EmbeddingService:
             return
         if self.state in {State.TERMINATING, State.DRAINING}:
             raise draining()
-        raise self._refusal or loading()
+        # A copy, since an error holds the frames of all calls that it was ever raised in.
+        raise replace(self._refusal) if self._refusal else loading()
 
     def require_alive(self) -> None:
         """Check that no batch has stopped making progress.

@@ -62,6 +62,19 @@ async def test_the_metric_of_refused_requests_counts_those_of_callers_and_no_pro
     assert 'memory_embedder_requests_total{route="/readyz",status="503"} 3.0' in metrics
 
 
+async def test_a_refusal_holds_no_frames_of_the_scrapes_that_it_was_raised_for(
+    make_service: Make, connect_probe: Connect
+) -> None:
+    """A pod without its GPU stays alive, and would hold some kilobytes more with each scrape."""
+    service, error = make_service(), EmbedderError(ErrorKind.GPU_NOT_USED, "There is no GPU.")
+    service.refuse(error)
+    async with connect_probe(service) as probe:
+        assert "memory_embedder_ready 0.0" in (await probe.get("/metrics")).text
+        assert (await probe.get("/readyz")).json()["error"]["code"] == "gpu_not_used"
+        assert "memory_embedder_ready 0.0" in (await probe.get("/metrics")).text
+    assert error.__traceback__ is None
+
+
 async def test_the_service_is_ready_only_after_every_context_has_computed_its_largest_batch(
     make_service: Make, engine: Any, connect_probe: Connect
 ) -> None:
