@@ -9,7 +9,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import asyncpg
@@ -80,22 +80,24 @@ async def execute(connection: AnyConnection, plan: RecallPlan) -> Answer:
 async def execute_parallel(connections: tuple[AnyConnection, AnyConnection], plan: RecallPlan) -> Answer:
     """Execute the statements of both legs at the same time, then the statement of their fusion.
 
-    If Postgres refuses one of the three statements, a lexical statement answers the recall alone.
+    If Postgres refuses one of the three statements, a lexical statement answers the recall alone. Only the plan of the
+    dense leg depends on whose memories are searched, so that Postgres may keep those of the other statements.
 
     Raises:
         DatabaseUnreachable: either connection failed.
     """
     first, second = connections
+    kept = replace(plan, keeps_plans=False)
     try:
         async with asyncio.TaskGroup() as legs:
             dense_task = legs.create_task(_accepted(first, parallel.dense_statement(plan), plan))
-            lexical_task = legs.create_task(_accepted(second, parallel.lexical_statement(plan), plan))
+            lexical_task = legs.create_task(_accepted(second, parallel.lexical_statement(plan), kept))
     except ExceptionGroup as group:  # the other leg has ended by now, so that both connections can go back
         raise group.exceptions[0] from None
     dense, lexical = dense_task.result(), lexical_task.result()
     if dense is not None and lexical is not None:
         found = DenseRows(*dense[0]), LexicalRows(*lexical[0])
-        answer = await _tried(first, plan, lambda tried: parallel.fusion_statement(tried, *found))
+        answer = await _tried(first, kept, lambda tried: parallel.fusion_statement(tried, *found))
         if answer is not None:
             return answer
     return await execute(first, plan.without_dense(Degraded.DENSE_FAILED))
