@@ -103,6 +103,8 @@ async def while_connected(request: Request) -> AsyncIterator[None]:
                 for task in watches:
                     task.cancel()
     except TimeoutError:
+        if not limit.expired():
+            raise
         raise EmbedderError(ErrorKind.CLIENT_GONE, "The caller closed the connection.") from None
 
 
