@@ -34,7 +34,12 @@ _LOGIN = (
 )
 _OF_A_ROW = ("22", "23", "P0")  # data, constraints, and what a PL/pgSQL trigger raises
 _RETRY = {"40001", "40P01", "55P03"}  # serialisation, deadlock, lock timeout
+_OF_ANOTHER_SESSION = (
+    "A connection pooler gives each transaction another session, which lacks the prepared statements: create the pool "
+    "of connections with statement_cache_size=0, or set max_prepared_statements in PgBouncer (1.21 or newer)."
+)
 _REMEDIES = {
+    **dict.fromkeys(("26000", "42P05"), _OF_ANOTHER_SESSION),  # no such prepared statement, or another of its name
     "42501": "Run this as the role that owns the table (the database owner of the CloudNativePG cluster).",
     "2BP01": "Something of others, such as a view, depends on what is to be dropped; drop it, and run this again.",
     "57014": "A statement timeout is set for this role, or somebody cancelled the statement.",

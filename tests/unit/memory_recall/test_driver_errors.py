@@ -43,3 +43,11 @@ def test_each_kind_of_failure_has_its_own_error(error: Exception, expected: type
     assert "testing" in str(result) or isinstance(result, InvalidConfiguration)
     assert "canary" not in str(result)
     assert "canary" not in repr(error)
+
+
+@pytest.mark.parametrize("kind", [asyncpg.InvalidSQLStatementNameError, asyncpg.DuplicatePreparedStatementError])
+def test_prepared_statements_that_a_pooler_has_mixed_up_are_explained(kind: type[Exception]) -> None:
+    """Asyncpg prepares statements by default, and a transaction pooler gives the next transaction another session."""
+    result = translate(kind("canary"), "testing")
+    assert type(result) is DatabaseRejected
+    assert "statement_cache_size=0" in result.remedy
