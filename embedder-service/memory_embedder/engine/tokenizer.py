@@ -1,7 +1,7 @@
 """Turns texts into token ids with a model's vocabulary, in a short time even for unusual texts."""
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Any
 
@@ -15,6 +15,7 @@ from memory_embedder.errors import EmbedderError, ErrorKind
 _CHARACTERS_PER_TOKEN = 24  # of the prefix that is tokenised first
 _MOST_CHARACTERS_PER_TOKEN = 384  # of the longer one that is tokenised if the first did not fill the window
 _MOST_CHARACTERS = 262_144  # of that prefix in a long window: each takes about a hundred bytes and a microsecond
+_MOST_AT_ONCE = 8192  # characters of a text for a vocabulary of merged pairs, which llama.cpp divides into words first
 
 
 def missing_special_token(vocabulary: Any) -> str | None:  # noqa: ANN401 -- a pointer of an untyped library
@@ -47,6 +48,7 @@ class Tokenizer:
         self._normalizes = normalizes
         if normalizes:
             normalizing_rules()  # while the model loads, so that no text waits for them
+        self._merges_pairs = native.llama_vocab_type(vocabulary) == native.LLAMA_VOCAB_TYPE_BPE
         tokens = self._tokenize("a")
         eos, sep = native.llama_vocab_eos(vocabulary), native.llama_vocab_sep(vocabulary)
         self.begins = int(tokens[0]) == native.llama_vocab_bos(vocabulary)
@@ -104,17 +106,47 @@ class Tokenizer:
     def _tokenize(self, text: str) -> TokenIds:
         if self._normalizes:
             text = normalize(text)
+        if self._merges_pairs and len(text) > _MOST_AT_ONCE:
+            around = self._tokens("a", special=True)
+            inner = [self._tokens(piece, special=False) for piece in _pieces(text)]
+            tokens = np.concatenate([around[: int(self.begins)], *inner, around[len(around) - int(self.ends) :]])
+        else:
+            tokens = self._tokens(text, special=True)
+        if not len(tokens):
+            raise EmbedderError(ErrorKind.ENGINE, "The tokenizer failed on an input; its text is not recorded.")
+        return tokens
+
+    def _tokens(self, text: str, *, special: bool) -> TokenIds:
         data = text.encode()
         buffer = np.empty(len(data) + 8, dtype=np.int32)
-        count = self._write_tokens(data, buffer)
+        count = self._write_tokens(data, buffer, special=special)
         if count < 0:  # a vocabulary that normalises may write one character as several words
             buffer = np.empty(-count, dtype=np.int32)
-            count = self._write_tokens(data, buffer)
-        if count < 1:
-            raise EmbedderError(ErrorKind.ENGINE, "The tokenizer failed on an input; its text is not recorded.")
-        return buffer[:count].copy()
+            count = self._write_tokens(data, buffer, special=special)
+        return buffer[: max(0, count)].copy()
 
-    def _write_tokens(self, data: bytes, buffer: TokenIds) -> int:
-        """Tokenise UTF-8 into `buffer` and return the number of tokens, or its negative if they do not fit."""
+    def _write_tokens(self, data: bytes, buffer: TokenIds, *, special: bool) -> int:
+        """Tokenise UTF-8 into `buffer` and return the number of tokens, or its negative if they do not fit.
+
+        With `special`, they begin and end with the special tokens that the vocabulary puts around a text.
+        """
         pointer = buffer.ctypes.data_as(ctypes.POINTER(native.llama_token))
-        return int(native.llama_tokenize(self._vocabulary, data, len(data), pointer, len(buffer), True, False))  # noqa: FBT003 -- C parameters have no names
+        return int(native.llama_tokenize(self._vocabulary, data, len(data), pointer, len(buffer), special, False))  # noqa: FBT003 -- C parameters have no names
+
+
+def _pieces(text: str) -> Iterator[str]:
+    """Yield the parts of a text, of at most 8,192 characters each, cut before a space or else behind a line.
+
+    llama.cpp divides a text into words by regular expressions. By those that it has no code of its own for, it descends
+    some calls for each character of a word, a line or a run of spaces, and ends the process at some 25,000 of them
+    (https://github.com/ggml-org/llama.cpp/issues/27783).
+    """
+    begin = 0
+    while len(text) - begin > _MOST_AT_ONCE:
+        end = begin + _MOST_AT_ONCE
+        cut = text.rfind(" ", begin + 1, end)
+        if cut < 0:
+            cut = text.rfind("\n", begin, end) + 1 or end
+        yield text[begin:cut]
+        begin = cut
+    yield text[begin:]

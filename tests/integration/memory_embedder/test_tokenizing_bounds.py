@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import struct
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +16,22 @@ from memory_embedder.engine import normalizing
 from memory_embedder.engine.backends import load_backends
 from memory_embedder.engine.llama import LlamaEngine
 from memory_embedder.engine.normalizing import normalize
+from memory_embedder.engine.protocol import EngineOptions
 from memory_embedder.engine.tokenizer import Tokenizer
-from memory_embedder.models.profiles import PROFILES
+from memory_embedder.models.profiles import PROFILES, ModelProfile, Pooling
+from tests.support.model_files.causal import WIDTH, write_causal
 
+ENCODE_LONG_TEXTS = f"""
+import sys
+from pathlib import Path
+from memory_embedder.engine.llama import LlamaEngine
+from memory_embedder.engine.protocol import EngineOptions
+from memory_embedder.models.profiles import ModelProfile, Pooling
+profile = ModelProfile("tiny", {WIDTH}, 4096, Pooling.LAST)
+engine = LlamaEngine(EngineOptions(Path(sys.argv[1]), profile, batch_tokens=64, contexts=1))
+for filling in ("a", " ", "1", "!", "\\n", "\\u6f22", "\\u0301"):
+    engine.encode(filling * 200_000)
+"""
 MINILM = PROFILES["all-MiniLM-L6-v2"]
 
 
@@ -125,3 +140,20 @@ def test_a_text_may_have_more_tokens_than_bytes(tmp_path: Path) -> None:
     assert vocabulary.encode(" ".join(LIGATURE * 3)).tokens.tolist() == spelled.tokens.tolist()
     assert len(spelled.tokens) > len((LIGATURE * 3).encode()) + 8
     native.llama_model_free(model)
+
+
+@pytest.mark.parametrize("rules", ["gpt-4o", "default"])
+def test_no_text_ends_the_process_by_the_rules_that_divide_it_into_words(tmp_path: Path, rules: str) -> None:
+    """llama.cpp descends some calls for each character of a long word, line or run of spaces."""
+    write_causal(tmp_path / "tiny.gguf", pre=rules)
+    command = [sys.executable, "-c", ENCODE_LONG_TEXTS, str(tmp_path / "tiny.gguf")]
+    assert subprocess.run(command, capture_output=True, check=False, timeout=60).returncode == 0
+
+
+def test_a_text_that_is_tokenised_in_pieces_has_the_tokens_of_the_whole(tmp_path: Path) -> None:
+    write_causal(tmp_path / "tiny.gguf")
+    profile = ModelProfile("tiny", WIDTH, 4096, Pooling.LAST)
+    engine = LlamaEngine(EngineOptions(tmp_path / "tiny.gguf", profile, batch_tokens=64, contexts=1))
+    one = engine._tokenizer
+    for text in ("some wordy words, " * 3000, "line\n" * 3000, "w" * 30_000):
+        assert one._tokenize(text).tolist() == one._tokens(text, special=True).tolist()

@@ -10,11 +10,14 @@ WIDTH, LAYERS, HEADS, HEAD, HIDDEN = 64, 2, 4, 16, 192
 END = 60  # the special token that ends a text
 
 
-def write_causal(path: Path, *, words: int = 64, ends: bool = True, infinite_word: int | None = None) -> None:
+def write_causal(
+    path: Path, *, words: int = 64, ends: bool = True, infinite_word: int | None = None, pre: str = "qwen2"
+) -> None:
     """Write a model of Qwen3's architecture with last pooling and two narrow layers of random weights.
 
     Its first 52 words are the letters, so that texts have tokens. With `ends` False, the file does not say that a text
-    ends with a special token. The weights of the token `infinite_word` are infinite.
+    ends with a special token. The weights of the token `infinite_word` are infinite. `pre` is llama.cpp's name of the
+    rules by which a text is divided into words.
     """
     embeddings = np.random.default_rng(2).standard_normal((words, WIDTH)).astype(np.float16)
     if infinite_word is not None:
@@ -32,7 +35,7 @@ def write_causal(path: Path, *, words: int = 64, ends: bool = True, infinite_wor
     writer.add_layer_norm_rms_eps(1e-6)
     writer.add_pooling_type(gguf.PoolingType.LAST)
     writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre("qwen2")
+    writer.add_tokenizer_pre(pre)
     writer.add_token_list([*ascii_letters, *(f"word{number}" for number in range(len(ascii_letters), words))])
     writer.add_token_types([gguf.TokenType.NORMAL] * words)
     writer.add_token_merges(["w o"])
