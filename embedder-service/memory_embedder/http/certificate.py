@@ -180,7 +180,8 @@ def _validity(context: ssl.SSLContext, certificates: bytes) -> tuple[float, floa
     client_context.verify_flags |= ssl.VerifyFlags.VERIFY_X509_PARTIAL_CHAIN | _NO_CHECK_TIME
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     try:
-        client_context.load_verify_locations(cadata=certificates.decode("ascii"))
+        # Comments, such as the names that `openssl pkcs12` writes, may be in any language.
+        client_context.load_verify_locations(cadata=certificates.decode("ascii", errors="ignore"))
         sides = (
             client_context.wrap_bio(to_client, to_server),
             context.wrap_bio(to_server, to_client, server_side=True),

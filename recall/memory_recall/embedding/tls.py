@@ -98,7 +98,7 @@ def _texts(path: Path) -> tuple[str, ...]:
     texts: list[str] = []
     left = MOST_CHARACTERS
     for file in files:
-        with file.open(encoding="ascii") as opened:
+        with file.open(encoding="ascii", errors="ignore") as opened:  # comments may be in any language
             texts.append(opened.read(left + 1))
         left -= len(texts[-1])
         if left < 0:

@@ -69,6 +69,12 @@ def test_a_changed_pair_is_used_by_a_new_context_and_its_expiry_is_in_the_metric
     served.require_usable()
 
 
+def test_a_certificate_with_a_comment_in_any_language_is_served(files: ServingFiles, metrics: Metrics) -> None:
+    files.certificate.write_bytes("friendlyName: Schlüssel für Köln\n".encode() + files.certificate.read_bytes())
+    ServingCertificate(files.certificate, files.key, metrics).require_usable()
+    assert faults(metrics) == set()
+
+
 UNUSABLE: dict[str, tuple[Callable[[Pair], Pair], CertificateFault]] = {
     "half written": (lambda one: Pair(one.certificate[:300], one.key), CertificateFault.UNREADABLE),
     "empty": (lambda _one: Pair(b"", b""), CertificateFault.UNREADABLE),

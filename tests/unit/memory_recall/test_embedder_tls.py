@@ -96,6 +96,14 @@ async def test_an_embedder_is_verified_by_an_authority_of_ones_own(ask: Callable
         assert await ask(url, given) == pytest.approx([0.6, 0.8])  # type: ignore[misc]
 
 
+async def test_names_of_authorities_in_any_language_may_stand_between_their_certificates(tmp_path: Path) -> None:
+    """Bundles of Linux distributions have a comment before each, one of which is Hungarian."""
+    server, given = TlsServer(tmp_path, Authority()), tmp_path / "ca.crt"
+    given.write_bytes("# Főtanúsítvány\n".encode() + Authority().certificate + server.authority.certificate)
+    async with server.running() as url:
+        assert await ask_ours(url, given) == pytest.approx([0.6, 0.8])
+
+
 async def test_a_rotated_authority_is_followed_without_a_new_client(tmp_path: Path) -> None:
     """So it is in a folder of several files, as pods have them, and while a file holds none for a moment."""
     folder = tmp_path / "authorities"
