@@ -30,6 +30,8 @@ _WORDS = "token_embd.weight"  # a row of the network's width for each word of th
 _CLASSIFIERS = ("cls.output.weight", "cls.weight")  # the first that a file has computes its output
 _TOKENIZER = "tokenizer.ggml.model"
 _UNIGRAM = "t5"  # llama.cpp's name of the tokenizer
+_SENTENCE_PIECE = "llama"  # the same; it writes the bytes of a character that it has no piece for
+_BYTE_PIECES = frozenset(b"<0x%02X>" % byte for byte in range(256))
 _PIECES = "tokenizer.ggml.tokens"
 _CHARACTER_MAP = "tokenizer.ggml.precompiled_charsmap"
 _UNQUANTISED = frozenset({0, 1, *range(24, 29), 30})  # types of tensors: F32, F16, integers, F64, BF16
@@ -114,12 +116,13 @@ def read_header(file: ModelFile) -> GgufFacts:
         raise configuration_error(
             f"{file.path} is not a readable GGUF model file; fetch it again and check its digest.",
         ) from error
-    _check_vocabulary(file, arrays, unigram=values.get(_TOKENIZER) == _UNIGRAM)
+    _check_vocabulary(file, arrays, values.get(_TOKENIZER))
     return _facts(file, values, elements, quantised=quantised)
 
 
-def _check_vocabulary(file: ModelFile, arrays: _Arrays, *, unigram: bool) -> None:
+def _check_vocabulary(file: ModelFile, arrays: _Arrays, tokenizer: Scalar | None) -> None:
     twice = repeated(arrays.pieces)
+    unigram = tokenizer == _UNIGRAM
     reason = None
     if twice is not None:
         reason = f"the piece {twice[:100].decode(errors='replace')!a} twice in its vocabulary"
@@ -127,6 +130,8 @@ def _check_vocabulary(file: ModelFile, arrays: _Arrays, *, unigram: bool) -> Non
         reason = f"a piece of more than {4 * LONGEST_PIECE} bytes in its vocabulary"
     elif unigram and arrays.character_map and not is_sound(arrays.character_map):
         reason = "a damaged map of characters"
+    elif tokenizer == _SENTENCE_PIECE and not _BYTE_PIECES.issubset(arrays.pieces):
+        reason = "no pieces for all bytes in its vocabulary"
     if reason is not None:
         raise configuration_error(
             f"{file.path} has {reason}, by which llama.cpp would end the process; fetch or convert the model again.",

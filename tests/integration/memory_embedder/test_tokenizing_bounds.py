@@ -142,6 +142,7 @@ def test_a_text_may_have_more_tokens_than_bytes(tmp_path: Path) -> None:
     native.llama_model_free(model)
 
 
+@pytest.mark.promise("model-widths-compared")
 @pytest.mark.parametrize("rules", ["gpt-4o", "default"])
 def test_no_text_ends_the_process_by_the_rules_that_divide_it_into_words(tmp_path: Path, rules: str) -> None:
     """llama.cpp descends some calls for each character of a long word, line or run of spaces."""

@@ -30,7 +30,7 @@ async def embed_while(leaves: Callable[[], Awaitable[None]], service: EmbeddingS
         await leaves()
         return {"type": "http.disconnect"}
 
-    async with while_connected(Request({"type": "http"}, receive)):  # type: ignore[arg-type]  # the messages of ASGI
+    async with while_connected(Request({"type": "http"}, receive)):
         await service.embed(Lane.DOCUMENT, texts, truncate=True, skip=False)
 
 

@@ -273,6 +273,29 @@ def test_metadata_of_another_type_is_refused_by_its_name(tmp_path: Path, token_t
         read_facts(tmp_path / "m.gguf")
 
 
+@pytest.mark.promise("model-widths-compared")
+@pytest.mark.parametrize("missing", [None, 0x00, 0xC3])
+def test_a_vocabulary_without_a_piece_for_each_byte_is_refused_where_characters_are_written_as_bytes(
+    tmp_path: Path, missing: int | None
+) -> None:
+    """llama.cpp would end the process at the first character that it has no piece for."""
+    writer = gguf.GGUFWriter(tmp_path / "m.gguf", "bert")
+    writer.add_embedding_length(384)
+    writer.add_context_length(512)
+    writer.add_block_count(6)
+    writer.add_head_count(12)
+    writer.add_tokenizer_model("llama")
+    writer.add_token_list(["a", *(f"<0x{byte:02X}>" for byte in range(256) if byte != missing)])
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.close()
+    if missing is None:
+        assert read_facts(tmp_path / "m.gguf").layers == 6
+    else:
+        with pytest.raises(EmbedderError, match="no pieces for all bytes in its vocabulary"):
+            read_facts(tmp_path / "m.gguf")
+
+
 def text(value: bytes) -> bytes:
     return struct.pack("<Q", len(value)) + value
 
