@@ -85,7 +85,7 @@ async def while_connected(request: Request) -> AsyncIterator[None]:
     Raises:
         EmbedderError: the caller has closed the connection.
     """
-    loop = asyncio.get_running_loop()
+    loop, limit = asyncio.get_running_loop(), asyncio.timeout(None)
     watches: list[asyncio.Task[None]] = []
 
     async def watch() -> None:
@@ -94,7 +94,7 @@ async def while_connected(request: Request) -> AsyncIterator[None]:
         limit.reschedule(loop.time())
 
     try:
-        async with asyncio.timeout(None) as limit:
+        async with limit:
             timer = loop.call_later(_WATCH_DELAY_SECONDS, lambda: watches.append(loop.create_task(watch())))
             try:
                 yield
