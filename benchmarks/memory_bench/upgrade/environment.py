@@ -97,7 +97,7 @@ async def running_environment() -> AsyncIterator[UpgradeEnvironment]:
 def _serving(model: str) -> Iterator[str]:
     """Serve a light model from a thread and yield its base URL; requests wait until the server has started."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        server = uvicorn.Server(uvicorn.Config(application(MODELS[model]), log_level="error"))
+        server = uvicorn.Server(uvicorn.Config(application(MODELS[model]), log_config=None))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()
         try:
