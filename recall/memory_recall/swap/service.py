@@ -11,7 +11,7 @@ from typing import Any
 
 from memory_recall.embedding.apis import OWN_OPTIONS, EmbedderOptions
 from memory_recall.embedding.served_model import ServedModel
-from memory_recall.errors import NoSwap, SwapRefused, SwapUndecided
+from memory_recall.errors import Interrupted, NoSwap, SwapRefused, SwapUndecided
 from memory_recall.evaluation.evaluate import Question
 from memory_recall.evaluation.questions import read_questions
 from memory_recall.hnsw.repair import IndexParameters
@@ -96,6 +96,7 @@ async def start(settings: Settings, following: NextEmbedder, *, gate: Gate | Non
         ModelMismatch: an embedder serves another model file than the one that made the vectors of its column.
         EmbedderUnavailable: an embedder was away for longer than a worker waits.
         LockNotAvailable: other sessions used the table for longer than a swap waits.
+        Interrupted: the process was told to end before the swap was done.
     """
     questions = gate.questions() if gate else None
     async with following.connect(settings) as client:
@@ -243,6 +244,11 @@ async def _carry_out(
         raise SwapRefused(
             f"{swap.to_model.name} was refused: {swap.message}",
             "Recalls go on with the active model. Drop the second column with memory swap abort, or try another model.",
+        )
+    if Stage(swap.stage) in OPEN_STAGES and (flip or swap.stage != Stage.READY):
+        raise Interrupted(
+            f"It was told to end while the swap to {swap.to_model.name} was {swap.stage}.",
+            "Start it again; finished work is kept.",
         )
     return {**await status(settings), "seconds": round(time.monotonic() - began, 3)}
 

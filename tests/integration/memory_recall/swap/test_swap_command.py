@@ -170,3 +170,21 @@ async def test_a_killed_swap_process_continues_when_started_again(swaps: SwapBen
     assert (code, report and report["stage"]) == (0, "flipped"), error
     assert not set(embedded or ()) & set(swaps.following.received), "a finished row was embedded again"
     assert await swaps.problems() == []
+
+
+@pytest.mark.parametrize("flip", ["--flip", "--no-flip"])
+async def test_a_swap_that_is_told_to_end_before_it_is_done_does_not_exit_as_one_that_is_done(
+    swaps: SwapBench, flip: str
+) -> None:
+    """A Job whose pod is evicted would count as complete, and a script would go on to the next command."""
+    swaps.following.hold_after(0)
+    process = await _begin(swaps, *_start(swaps, "--without-gate", flip))
+    await asyncio.wait_for(swaps.following.held.wait(), 60)
+    process.send_signal(signal.SIGTERM)
+    await asyncio.sleep(0.1)
+    swaps.following.release()
+    out, error = await process.communicate()
+    said = json.loads(error.decode().strip().splitlines()[-1])
+    assert (process.returncode, said["reason"], out) == (1, "Interrupted", b"")
+    assert "was filling" in said["message"]
+    assert (await swaps.roles()).active.name == "tiny"
