@@ -28,7 +28,8 @@ _IMPORTING = "importing memories"
 class ImportResult:
     """The number of lines that were read, and how many of them inserted a row, updated a row, or changed nothing.
 
-    `sensitive` is the number of lines whose memory is marked as sensitive.
+    `sensitive` is the number of lines whose memory is marked as sensitive. `not_stored` names, in
+    alphabetical order, the fields that lines have and the table has no column for.
     """
 
     read: int
@@ -36,6 +37,7 @@ class ImportResult:
     updated: int
     unchanged: int
     sensitive: int
+    not_stored: tuple[str, ...]
 
 
 async def import_memories(
@@ -67,7 +69,8 @@ async def import_memories(
                 _require_complete(table, merged.lost)
         except (asyncpg.UniqueViolationError, asyncpg.ExclusionViolationError) as error:
             raise await _conflict(connection, table, error) from None
-    return ImportResult(reader.read, merged.inserted, merged.updated, merged.unchanged, merged.sensitive)
+    not_stored = tuple(sorted(reader.fields - table.columns.keys() - {"is_sensitive"}))
+    return ImportResult(reader.read, merged.inserted, merged.updated, merged.unchanged, merged.sensitive, not_stored)
 
 
 def _require_complete(table: MemoryTable, lost: int) -> None:
@@ -138,7 +141,10 @@ async def _records(
         if memory.is_sensitive and table.names.all_public:
             reader.complain(number, "is_sensitive is true, and the table has no column that would say so")
             continue
-        if record["user_id"] is not None and "user_id" in table.columns:
+        if record["user_id"] is not None:
+            if "user_id" not in table.columns:
+                reader.complain(number, "it names a user, and the table has no column that would say so")
+                continue
             try:
                 record["user_id"] = owner_named(table, record["user_id"])
             except InvalidInput as error:

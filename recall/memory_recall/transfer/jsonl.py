@@ -103,6 +103,7 @@ class CorpusReader:
         self.complaints: list[str] = []
         self.complaint_count = 0
         self.read = 0
+        self.fields: set[str] = set()  # those that a valid line has, by the names of their columns
 
     def memories(self, lines: Iterable[bytes]) -> Iterator[tuple[int, AnyLine]]:
         """Yield each valid memory with its line number. After the first error, the remaining lines are only checked."""
@@ -112,6 +113,7 @@ class CorpusReader:
             memory = self._parsed(number, line)
             if memory is not None:
                 self.read += 1
+                self.fields.update(name for name, value in memory.record().items() if value is not None)
                 if not self.complaint_count:
                     yield number, memory
 

@@ -86,6 +86,22 @@ async def test_a_sensitive_line_is_refused_where_no_row_can_be_sensitive(adopted
     assert await adopted.value("SELECT count(*) FROM pages") == 0
 
 
+@only("nothing but a key and a text")
+async def test_a_line_that_names_a_user_is_refused_where_the_table_has_no_users(adopted: StoreBench) -> None:
+    """One user's memories would become those of everybody who reads the table."""
+    for named in ({"user_id": "ana"}, {"conv": "ana"}):
+        with pytest.raises(InvalidInput, match="line 2: it names a user, and the table has no column"):
+            await imported(adopted, {"id": 1, "content": KETTLE}, {"id": 2, "content": STOVE, **named})
+    assert await adopted.value("SELECT count(*) FROM pages") == 0
+
+
+@only("nothing but a key and a text")
+async def test_an_import_names_the_fields_that_the_table_has_no_column_for(adopted: StoreBench) -> None:
+    bare, full = {"id": 1, "content": KETTLE, "is_sensitive": False}, {"id": 2, "content": STOVE, "tags": ["a"]}
+    assert (await imported(adopted, bare)).not_stored == ()
+    assert (await imported(adopted, full | {"category": "home"}, bare)).not_stored == ("category", "tags")
+
+
 @only("documents", "a text key and two texts")
 async def test_a_table_whose_rows_another_program_composes_is_not_imported_into(adopted: StoreBench) -> None:
     with pytest.raises(SchemaUnsupported) as refused:
