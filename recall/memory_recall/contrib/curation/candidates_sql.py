@@ -35,12 +35,18 @@ def require_curatable(table: MemoryTable) -> None:
         SchemaUnsupported: a column is missing.
     """
     require_searchable(table)
-    missing = [name for name in ("created_at", "search_vector") if name not in table.columns]
+    if "created_at" not in table.columns:
+        raise SchemaUnsupported(
+            f"Table {table.schema}.{table.name} has no column created_at, by which the newer memory is known.",
+            "Curate another table; or remove what was added, the vectors too, with memory migrate --to base --yes, and "
+            "migrate anew with a column of that time, which MEMORY_COLUMNS names for created_at.",
+        )
+    missing = [] if "search_vector" in table.columns else ["search_vector"]
     missing += [table.vector_name(ACTIVE)] if table.vector_name(ACTIVE) not in table.catalog else []
     if missing:
         raise SchemaUnsupported(
             f"Table {table.schema}.{table.name} has no column {', '.join(missing)}, by which memories are compared.",
-            "Run memory migrate and memory backfill, or curate another table.",
+            "Run memory migrate and memory backfill.",
         )
 
 

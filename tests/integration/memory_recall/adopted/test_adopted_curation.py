@@ -9,7 +9,7 @@ from memory_recall.contrib.curation.finding import find_proposals
 from memory_recall.contrib.curation.journal_sql import apply_proposals, steps, undo
 from memory_recall.contrib.curation.proposal_file import Proposal, read_proposals, write_proposals
 from memory_recall.contrib.labelling.store import PostgresStore
-from memory_recall.errors import InvalidInput
+from memory_recall.errors import InvalidInput, SchemaUnsupported
 from memory_recall.postgres.connection import create_pool, opened
 from memory_recall.schema.supersessions import sweep_page
 from memory_recall.schema.table import ACTIVE
@@ -30,6 +30,15 @@ async def proposal(adopted: StoreBench, older: object, newer: object) -> Proposa
         action=Action.SUPERSEDE, decided_by=Decider.RULES, id=older, superseded_by=newer, score=1.0, older="", newer="",
         text_hash=hashes[0], successor_hash=hashes[1],
     )  # fmt: skip
+
+
+@only("nothing but a key and a text")
+async def test_a_table_without_a_time_of_creation_is_refused_with_a_remedy_that_helps(adopted: StoreBench) -> None:
+    """No migration adds that column to a table of another program."""
+    async with opened(adopted.source, "test") as connection:
+        with pytest.raises(SchemaUnsupported, match="has no column created_at") as refused:
+            await find_proposals(connection, await adopted.table(), user=None, since=None)
+    assert "MEMORY_COLUMNS names for created_at" in str(refused.value.remedy)
 
 
 @only("other names and a uuid", "documents")
