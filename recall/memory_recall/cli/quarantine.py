@@ -13,6 +13,8 @@ from memory_recall.schema.columns.keys import MemoryId
 from memory_recall.schema.revisions import require_schema
 from memory_recall.settings import Settings
 
+_WIDTH = 1_000  # more than a terminal has, so that no id is cut off, which memory quarantine retry takes
+
 
 def register(app: typer.Typer) -> None:
     """Add `memory quarantine` to the command line."""
@@ -36,10 +38,11 @@ def list_command(
         emit({"rows": rows}, as_json=True)
         return
     table = Table("id", "attempts", "error", "next attempt", title="Failed rows", title_justify="left")
+    table.columns[0].overflow = "fold"
     for row in rows:
         cells = (str(row["id"]), str(row["attempts"]), row["error_class"], row["next_attempt"] or "quarantined")
         table.add_row(*map(shown, cells))
-    Console().print(table)
+    Console(width=_WIDTH).print(table)
 
 
 def retry_command(

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from memory_recall.cli import reading
+from memory_recall.cli import quarantine, reading
 from memory_recall.search.query import RecallQuery
 from memory_recall.search.relevance import RelevanceBasis, RelevanceScale
 from memory_recall.search.result import Evidence, RecalledMemory, RecallResult, Timings
@@ -183,3 +183,19 @@ def test_an_option_of_status_that_would_do_nothing_is_refused(options: tuple[str
     refused = invoke_memory(["status", *options])
     assert refused.exit_code == 2
     assert said in refused.stderr
+
+
+def test_the_list_of_failed_rows_shows_each_id_whole_however_narrow_the_terminal_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What memory quarantine retry is to be given was cut off: a UUID in a terminal of 80 columns."""
+    ids: list[str | int] = ["17ea79a0-06cd-47c2-af25-e9b45d50fa56", "k" * 120, 7]
+
+    async def failed(*_: object) -> list[dict[str, Any]]:
+        at = "2026-11-30T23:05:45.883669+00:00"
+        return [{"id": one, "attempts": 3, "error_class": "EmbedderRejected", "next_attempt": at} for one in ids]
+
+    monkeypatch.setattr(quarantine, "_list", failed)
+    shown = invoke_memory(["quarantine", "list"], {"COLUMNS": "80"})
+    assert shown.exit_code == 0
+    assert all(str(one) in shown.stdout for one in ids)
