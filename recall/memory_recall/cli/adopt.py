@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 from pydantic import TypeAdapter, ValidationError
 
-from memory_recall.cli.output import JsonOption, emit, execute, show
+from memory_recall.cli.output import JsonOption, emit, execute, said_of, show
 from memory_recall.cli.schema import ExistingVectorsChoice, migration_request, run_migration
 from memory_recall.errors import ExitCode, InvalidConfiguration
 from memory_recall.postgres.connection import opened
@@ -92,7 +92,10 @@ def _configured(settings: Settings, table: str, *, no_sensitive: bool) -> Settin
     try:
         name = TypeAdapter(TableName).validate_python(table)
     except ValidationError as error:
-        raise InvalidConfiguration(f"The table {error.errors()[0]['msg']}.", "Name the table.") from None
+        problem = said_of(error.errors()[0]["msg"])
+        raise InvalidConfiguration(
+            f"The table {problem}.", "Write the names as they are, such as Team.Notes."
+        ) from None
     changes: dict[str, Any] = {"table": name} | ({"sensitivity": "none"} if no_sensitive else {})
     return settings.model_copy(update=changes)
 

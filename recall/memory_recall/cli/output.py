@@ -44,10 +44,15 @@ def load_settings() -> Settings:
         return Settings()
     except ValidationError as error:
         problems = "; ".join(
-            f"{'_'.join(str(part) for part in problem['loc']).upper()}: {problem['msg']}"
+            f"{'_'.join(str(part) for part in problem['loc']).upper()}: {said_of(problem['msg'])}"
             for problem in error.errors(include_url=False, include_input=False, include_context=False)
         )
     raise InvalidConfiguration(f"Settings are malformed ({problems}).", "Correct the MEMORY_ variables.")
+
+
+def said_of(message: str) -> str:
+    """Return what a check of ours says of a value, without the words that pydantic puts before it."""
+    return message.removeprefix("Value error, ")
 
 
 def emit(result: Mapping[str, Any], *, as_json: bool, title: str = "", to_stderr: bool = False) -> None:

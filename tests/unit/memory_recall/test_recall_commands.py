@@ -199,3 +199,16 @@ def test_the_list_of_failed_rows_shows_each_id_whole_however_narrow_the_terminal
     shown = invoke_memory(["quarantine", "list"], {"COLUMNS": "80"})
     assert shown.exit_code == 0
     assert all(str(one) in shown.stdout for one in ids)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment"),
+    [(["adopt", '"Team"."Notes"'], {}), (["status"], {"MEMORY_TABLE": '"Team"."Notes"'})],
+)
+def test_a_quoted_name_of_a_table_is_refused_in_words_of_ours_alone(
+    arguments: list[str], environment: dict[str, str]
+) -> None:
+    refused = invoke_memory(arguments, environment)
+    assert refused.exit_code == 2
+    assert "must be TABLE or SCHEMA.TABLE, without quotes" in " ".join(refused.stderr.split())
+    assert "Value error" not in refused.stderr
