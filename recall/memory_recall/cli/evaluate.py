@@ -57,6 +57,7 @@ def evaluate(
         from memory_recall.cli.reading import opened_recall
         from memory_recall.evaluation.evaluate import embed_questions, parse_questions, summarise
         from memory_recall.evaluation.evaluate import evaluate as measure
+        from memory_recall.evaluation.judged_ids import require_judged_ids
 
         chosen = [mode_named(name.strip()) for name in modes.split(",")]
         questions = parse_questions(question_lines(queries))
@@ -66,6 +67,7 @@ def evaluate(
                 "Only the mode lexical can be measured without an embedder.",
                 "Set MEMORY_EMBEDDER_URL, or use --modes lexical.",
             )
+        await require_judged_ids(settings, questions)
         async with opened_recall(
             settings, dense=dense, embedding_budget=_EMBEDDING_BUDGET, connections=concurrency,
             expand_url=expand, expand_model=expand_model, expand_key_file=expand_key_file,

@@ -64,6 +64,7 @@ def tune(
     async def action(given: Settings) -> tuple[Tuned, Levels]:
         from memory_recall.cli.reading import opened_recall
         from memory_recall.evaluation.evaluate import embed_questions, parse_questions
+        from memory_recall.evaluation.judged_ids import require_judged_ids
         from memory_recall.evaluation.rating import Rating, tune_level, unanswerable
         from memory_recall.indexing.usual_cosine import everyday_prompts
 
@@ -71,6 +72,7 @@ def tune(
         require_enough(len(questions))
         if not given.has_embedder:
             raise EmbedderUnavailable("Fusion needs a dense leg, and there is no embedder.", "Set MEMORY_EMBEDDER_URL.")
+        await require_judged_ids(given, questions)
         async with opened_recall(given, dense=True, embedding_budget=_EMBEDDING_BUDGET, connections=concurrency) as (
             recall,
             embedder,

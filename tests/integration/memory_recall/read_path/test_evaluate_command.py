@@ -97,6 +97,19 @@ async def test_a_malformed_question_is_named_by_its_line(bench: Any) -> None:
     assert "canary" not in err
 
 
+async def test_ids_that_the_table_cannot_have_are_refused_and_no_measure_is_printed(bench: Any) -> None:
+    """Questions about another table would count as not answered, and recall would seem to be 0."""
+    await fill(bench)
+    named = questions(relevant_ids=["0190f3e0-7d1c-7000-8000-5c2f1e9b0a11"])
+    code, out, err = await run(bench.environment(), "evaluate", "--modes", "lexical", "--json", stdin=named)
+    assert (code, out, json.loads(err.splitlines()[-1])["reason"]) == (1, "", "InvalidInput")
+    assert "'1' names a memory by an id" in err
+    assert "of the type integer" in err or "of the type bigint" in err
+    many = "\n".join(json.dumps(json.loads(named.splitlines()[0]) | {"query_id": str(one)}) for one in range(30))
+    code, out, err = await run(bench.environment(), "tune", "--json", stdin=many)
+    assert (code, out, json.loads(err.splitlines()[-1])["reason"]) == (1, "", "InvalidInput")
+
+
 async def test_the_lexical_mode_needs_no_embedder(bench: Any) -> None:
     """Lexical measurement works where nothing is embedded yet."""
     await fill(bench)
