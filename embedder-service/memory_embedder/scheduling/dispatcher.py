@@ -160,10 +160,9 @@ class Dispatcher:
         now = time.monotonic()
         return max((now - since for worker in self._workers if (since := worker.busy_since) is not None), default=0.0)
 
-    @property
-    def can_embed(self) -> bool:
-        """Whether at least one context of the model that embeds works."""
-        return any(not worker.failed for worker in self._workers if worker.role is not Role.RERANK)
+    def has_context(self, *, reranks: bool) -> bool:
+        """Return whether at least one context of the reranker works, or else of the model that embeds."""
+        return any(not worker.failed for worker in self._workers if (worker.role is Role.RERANK) is reranks)
 
     def give_up(self) -> None:
         """Stop admission, and answer all requests that wait or are being computed with `DRAINING`."""

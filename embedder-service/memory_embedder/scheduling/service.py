@@ -162,9 +162,10 @@ class EmbeddingService:
         if self.state not in {State.READY, State.TERMINATING}:
             self.require_ready()
 
-    def _require_context(self) -> None:
-        if self._dispatcher is not None and not self._dispatcher.can_embed:
-            message = "Every context of the embedding model has failed; send the request again in 1 s."
+    def _require_context(self, *, reranks: bool = False) -> None:
+        if self._dispatcher is not None and not self._dispatcher.has_context(reranks=reranks):
+            model = "reranker" if reranks else "embedding model"
+            message = f"Every context of the {model} has failed; send the request again in 1 s."
             raise EmbedderError(ErrorKind.ENGINE, message, retry_after_seconds=1)
 
     def require_ready(self) -> None:
@@ -277,6 +278,7 @@ class EmbeddingService:
         truncated = [index for index, pair in enumerate(encoded) if pair.truncated]
         if truncated and not truncate:
             raise too_long(f"The query with text {truncated[0]}", engine.facts.max_tokens, "query")
+        self._require_context(reranks=True)
         with self.tracing.step("wait and compute"):
             scores = await self._compute(Lane.RERANK, encoded, caller)
         if unusable := unusable_rows(scores):

@@ -254,8 +254,24 @@ async def test_a_failed_batch_of_pairs_answers_its_request_and_the_next_gets_a_n
 ) -> None:
     reranking_engine.failures = 1
     assert (await rerank(http, texts=["a"])).json()["error"]["code"] == "engine_failed"
-    assert (await rerank(http, texts=["a"])).status_code == 200
+    async with asyncio.timeout(20):
+        while (await rerank(http, texts=["a"])).status_code != 200:  # noqa: ASYNC110 -- it is another thread that changes
+            await asyncio.sleep(0.01)
     assert both.metrics.engine_failures._value.get() == 1
+
+
+async def test_without_a_context_of_the_reranker_pairs_are_refused_at_once_and_queries_are_embedded(
+    both: EmbeddingService, http: httpx.AsyncClient, reranking_engine: Any
+) -> None:
+    """Pairs waited for a context until the pod was restarted."""
+    reranking_engine.failures, reranking_engine.refused_contexts = 1, 10**9
+    await rerank(http, texts=["a"])
+    refused = await asyncio.wait_for(rerank(http, texts=["a"]), 10)
+    assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
+    assert "reranker" in refused.json()["error"]["message"]
+    query = {"input": "q", "input_type": "query"}
+    assert (await http.post("/v1/embeddings", json=query)).status_code == 200
+    reranking_engine.refused_contexts = 0
 
 
 def test_an_unknown_reranker_needs_its_window_and_a_known_one_has_it() -> None:
