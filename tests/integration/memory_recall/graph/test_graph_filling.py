@@ -68,7 +68,11 @@ async def test_the_oldest_pending_change_stays_the_same_while_no_worker_can_deal
 
 async def test_a_batch_never_reads_the_whole_table_of_links_even_before_its_first_analyze(bench: Workbench) -> None:
     """The first fill is over before anybody analyses the table, and each of its batches would take longer."""
-    table = await enabled(bench, *[f"Marit restarted the server nas-{number}." for number in range(250)])
+    table = await enabled(bench)
+    await bench.execute("ALTER TABLE memory_concepts SET (autovacuum_enabled = false)")
+    await bench.insert(*[f"Marit restarted the server nas-{number}." for number in range(250)])
+    async with bench.database.connection() as connection:
+        assert await fill(connection, table) == 250
     await bench.execute("UPDATE memories SET content = content || ' again'")
     async with bench.database.connection() as connection, connection.transaction():
         await write_batch(connection, table, await read_batch(connection, table, 0))
