@@ -186,5 +186,5 @@ async def test_a_swap_that_is_told_to_end_before_it_is_done_does_not_exit_as_one
     out, error = await process.communicate()
     said = json.loads(error.decode().strip().splitlines()[-1])
     assert (process.returncode, said["reason"], out) == (1, "Interrupted", b"")
-    assert "was filling" in said["message"]
+    assert f"was {await swaps.work.value('SELECT stage FROM memory_index_swaps')}." in said["message"]
     assert (await swaps.roles()).active.name == "tiny"
