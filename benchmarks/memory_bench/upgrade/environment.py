@@ -64,7 +64,7 @@ class UpgradeEnvironment:
         return out.decode()
 
     async def spawn_recalls(self, database: str) -> Process:
-        """Start the recall loop on a database."""
+        """Start a process that recalls from a database again and again."""
         return await self._python(database, str(SCRIPT))
 
     async def _python(self, database: str, *arguments: str) -> Process:

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 from pydantic import TypeAdapter, ValidationError
 
-from memory_recall.cli.output import JsonOption, emit, execute, said_of, show
+from memory_recall.cli.output import JsonOption, emit, execute, show, validation_message
 from memory_recall.cli.schema import ExistingVectorsChoice, migration_request, run_migration
 from memory_recall.errors import ExitCode, InvalidConfiguration
 from memory_recall.postgres.connection import opened
@@ -92,7 +92,7 @@ def _configured(settings: Settings, table: str, *, no_sensitive: bool) -> Settin
     try:
         name = TypeAdapter(TableName).validate_python(table)
     except ValidationError as error:
-        problem = said_of(error.errors()[0]["msg"])
+        problem = validation_message(error.errors()[0]["msg"])
         raise InvalidConfiguration(
             f"The table {problem}.", "Write the names as they are, such as Team.Notes."
         ) from None

@@ -44,14 +44,14 @@ def load_settings() -> Settings:
         return Settings()
     except ValidationError as error:
         problems = "; ".join(
-            f"{'_'.join(str(part) for part in problem['loc']).upper()}: {said_of(problem['msg'])}"
+            f"{'_'.join(str(part) for part in problem['loc']).upper()}: {validation_message(problem['msg'])}"
             for problem in error.errors(include_url=False, include_input=False, include_context=False)
         )
     raise InvalidConfiguration(f"Settings are malformed ({problems}).", "Correct the MEMORY_ variables.")
 
 
-def said_of(message: str) -> str:
-    """Return what a check of ours says of a value, without the words that pydantic puts before it."""
+def validation_message(message: str) -> str:
+    """Return the message of a validator of ours without the words that pydantic puts before it."""
     return message.removeprefix("Value error, ")
 
 

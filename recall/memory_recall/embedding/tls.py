@@ -56,11 +56,11 @@ class EmbedderTls(ssl.SSLContext):
         return made
 
     def wrap_bio(self, *arguments: Any, **options: Any) -> ssl.SSLObject:  # noqa: ANN401  (those of the base class)
-        """Begin a connection of an asynchronous client."""
+        """Begin TLS on a connection of an asynchronous client."""
         return self._verifying().wrap_bio(*arguments, **options)
 
     def wrap_socket(self, *arguments: Any, **options: Any) -> ssl.SSLSocket:  # noqa: ANN401  (those of the base class)
-        """Begin a connection of a blocking client."""
+        """Begin TLS on a connection of a blocking client."""
         return self._verifying().wrap_socket(*arguments, **options)
 
     def _verifying(self) -> ssl.SSLContext:

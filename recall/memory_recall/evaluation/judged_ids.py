@@ -15,19 +15,19 @@ async def require_judged_ids(settings: Settings, questions: Iterable[Question]) 
     """Refuse questions about memories of another table, which would count as not found.
 
     Raises:
-        InvalidInput: a judgement names a memory by an id that none of the table can have.
+        InvalidInput: a judgement names a memory by an id that no memory of the table can have.
     """
     async with opened(settings.dsn(), "memory-cli") as connection:
         key = (await describe(connection, settings.table)).key
     for question in questions:
-        if not all(_is_written(key, one) for one in question.relevant | question.grades.keys()):
+        if not all(_may_be_id(key, one) for one in question.relevant | question.grades.keys()):
             raise InvalidInput(
-                f"The question {question.query_id!r} names a memory by an id that none of {settings.table} can have.",
+                f"The question {question.query_id!r} names a memory by an id that no row of {settings.table} can have.",
                 f"An id of this table is of the type {key.name}; write it as the database does.",
             )
 
 
-def _is_written(key: KeyType, identity: MemoryId) -> bool:
+def _may_be_id(key: KeyType, identity: MemoryId) -> bool:
     try:
         return judged_id(key.parse(str(identity))) == identity
     except InvalidInput:

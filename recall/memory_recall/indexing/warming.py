@@ -79,7 +79,7 @@ class Unit(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class WarmingProgress:
-    """How far a worker is with what it has chosen to read, or to search, after a start of the server."""
+    """How much a worker has read ahead since the server started, and how much it will: MiB, or searches."""
 
     done: int
     chosen: int

@@ -156,7 +156,7 @@ async def look_up(
 
 
 async def look_up_partitions(connection: AnyConnection, schema: str, relation: str) -> dict[str, dict[str, Any]]:
-    """Return by partition what the catalog has of `constraints` and `triggers`; nothing for an ordinary table.
+    """Return the `constraints` and `triggers` of each partition, by its name; an ordinary table has no partitions.
 
     `new` is True for a partition none of whose triggers has the comment `ADOPTED`. When a partition is detached,
     Postgres drops its triggers and their comments, so a partition that comes back is new again.

@@ -124,12 +124,12 @@ async def looking(connection: AnyConnection) -> AsyncIterator[None]:
 
 
 async def observe_database(connection: AnyConnection) -> DatabaseObservation:
-    """Read what matters of the database."""
+    """Read the properties of the server and the database that decide whether its table can be adopted."""
     return DatabaseObservation(**await _row(connection, _DATABASE))
 
 
 async def observe_table(connection: AnyConnection, table: MemoryTable) -> TableObservation:
-    """Read the catalog, and measure a sample of the rows. Of a view or a foreign table the catalog alone is read."""
+    """Read the catalog, and measure a sample of the rows. For a view or a foreign table only the catalog is read."""
     found = await _row(connection, _CATALOG, table.qualified)
     found |= {name: tuple(json.loads(found[name])) for name in ("primary_key", "unique", "publications", "triggers")}
     catalog = TableObservation(**found)

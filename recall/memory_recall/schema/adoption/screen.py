@@ -117,7 +117,7 @@ def _head(plan: AdoptionPlan) -> Iterator[str]:
 
 
 def _sources(plan: AdoptionPlan, choice: Choice) -> list[str]:
-    """Return what is used for a column; nothing where the table has no such column."""
+    """Return the columns, or paths into them, that are used for a column of ours; none if one is missing."""
     there = all(source.column in plan.table.catalog for source in choice.sources)
     return [str(source) for source in choice.sources] if there else []
 

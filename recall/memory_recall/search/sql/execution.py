@@ -136,7 +136,7 @@ async def measure_legs(connection: AnyConnection, sent: Statement, settings: Map
     """
     sql, arguments = sent
     with translated("measuring the recall"):
-        async with _set(connection, settings):
+        async with _with_settings(connection, settings):
             report = await connection.fetchval(f"EXPLAIN (ANALYZE, FORMAT JSON) {sql}", *arguments)
     explained = json.loads(report)[0]
     parts = {node["Subplan Name"]: node for node in _nodes(explained["Plan"]) if "Subplan Name" in node}
@@ -191,13 +191,13 @@ async def _fetch(connection: AnyConnection, sent: Statement, plan: RecallPlan) -
 
 async def _fetched(connection: AnyConnection, sent: Statement, plan: RecallPlan) -> Sequence[Any]:
     sql, arguments = sent
-    async with _set(connection, plan.settings):
+    async with _with_settings(connection, plan.settings):
         rows: Sequence[Any] = await connection.fetch(sql, *arguments)
     return rows
 
 
 @asynccontextmanager
-async def _set(connection: AnyConnection, settings: Mapping[str, str]) -> AsyncIterator[None]:
+async def _with_settings(connection: AnyConnection, settings: Mapping[str, str]) -> AsyncIterator[None]:
     """Set run-time parameters of Postgres within the block, in a way that also works behind a pooler.
 
     They are those by which Postgres plans a statement and decides whether to compile it, which it does before it

@@ -106,9 +106,10 @@ class RecallPlan:
         return self.lexical == "ts_rank" or self.statistics is None or not self.query.ranked
 
     def _depth(self) -> int:
-        """BM25 returns as many rows without a dense leg as with one, so that importance reorders the same rows.
+        """Return how many rows each leg returns.
 
-        A lexical leg that decides the order alone returns all rows of the page and of the pages before it.
+        BM25 returns as many rows without a dense leg as with one, so that importance reorders the same rows. A lexical
+        leg that decides the order alone returns all rows of the page and of the pages before it.
         """
         wanted = self.query.limit + self.query.offset
         if self.lexical_is_final and self.dense is None:

@@ -181,7 +181,6 @@ async def test_a_swap_that_is_told_to_end_before_it_is_done_does_not_exit_as_one
     process = await _begin(swaps, *_start(swaps, "--without-gate", flip))
     await asyncio.wait_for(swaps.following.held.wait(), 60)
     process.send_signal(signal.SIGTERM)
-    await asyncio.sleep(0.1)
     swaps.following.release()
     out, error = await process.communicate()
     said = json.loads(error.decode().strip().splitlines()[-1])
