@@ -46,9 +46,9 @@ demo: $(VENV)/.installed $(DEFAULT_MODEL)  ## From nothing to answers by meaning
 test: host $(DEFAULT_MODEL) multilingual-model  ## Unit and integration tests, and cluster tests without faults
 	$(PY) -m devcluster build
 	$(MAKE) --no-print-directory setup
-	$(PY) -m devcluster prepare
 	output=$$(mktemp); trap 'rm -f "$$output"' EXIT; failed=0; \
-	(trap - INT; exec $(PY) -m pytest --numprocesses 2 $(BY_MODULE) tests/e2e) >"$$output" 2>&1 & \
+	(trap - INT; $(PY) -m devcluster prepare && \
+	  exec $(PY) -m pytest --numprocesses 2 $(BY_MODULE) tests/e2e) >"$$output" 2>&1 & \
 	$(PY) -m pytest --numprocesses 3 $(BY_MODULE) tests/integration tests/unit || failed=$$?; \
 	wait $$! || failed=$$?; \
 	cat "$$output"; \
@@ -112,8 +112,9 @@ check: lint types contracts layout site  ## Format, lint, types, import contract
 lint: $(VENV)/.installed
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/ruff check .
+# What mypy keeps is valid for the contents of a file, so that clones share it.
 types: $(VENV)/.installed
-	$(VENV)/bin/mypy $(TYPED)
+	$(VENV)/bin/mypy --cache-dir $(CACHE)/mypy $(TYPED)
 contracts: $(VENV)/.installed
 	PYTHONPATH=.:benchmarks $(VENV)/bin/lint-imports --no-cache
 layout: $(VENV)/.installed
