@@ -27,6 +27,7 @@ from memory_operator.controller.writes import Writes, finalizer_of
 from memory_operator.reconcile.authorization.existing_pods import component_of, forbidden_among
 from memory_operator.reconcile.authorization.permissions import Permitted
 from memory_operator.reconcile.core import RequeueIntervals, acknowledge, conclude, reconcile
+from memory_operator.reconcile.deletion import waits_for_others
 from memory_operator.reconcile.facts import Observed
 from memory_operator.reconcile.indexing.graph import pending_changes
 from memory_operator.reconcile.jobs import active_job
@@ -104,6 +105,7 @@ class Controller:
             async with asyncio.timeout(self.limit_seconds):
                 manifest = await self.observer.objects.get("MemoryIndex", namespace, name)
                 if manifest:
+                    history = self._histories[key] = history.of(manifest["metadata"]["uid"])
                     requeue_after = await self._reconcile(manifest, history)
                 else:
                     self._forget(key)
@@ -247,6 +249,8 @@ class Controller:
             await self._stop_workers(manifest)
             return Plan(None, self.intervals.settled)
         facts = await self.observer.observe_deletion(index)
+        undoing_since = history.record_undoing(self.clock(), waits=waits_for_others(index, facts))
+        facts = replace(facts, undoing_since=undoing_since)
         if facts.observed:
             observed = history.record_times(facts.observed, self.clock())
             facts = replace(facts, observed=history.writes.known(observed))

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from random import SystemRandom
+from typing import Self
 
 from memory_operator.controller.writes import Writes
 from memory_operator.reconcile.delays import doubled
@@ -78,6 +79,7 @@ class ObjectHistory:
     """
 
     random: Callable[[], float] = SystemRandom().random
+    uid: str = ""
     rate: RateTracker = field(default_factory=RateTracker)
     idle: IdleTracker = field(default_factory=IdleTracker)
     graph_idle: IdleTracker = field(default_factory=IdleTracker)
@@ -86,8 +88,19 @@ class ObjectHistory:
     failed_jobs: frozenset[str] = frozenset()
     jobs_without_pod: dict[str, datetime] = field(default_factory=dict)
     unreachable_since: datetime | None = None
+    undoing_since: datetime | None = None
     failing_since: datetime | None = None
     failures: int = 0
+
+    def of(self, uid: str) -> Self:
+        """Return the history of the object with this uid, which is a new one if this is that of another object.
+
+        An object may have been deleted and created anew under the same name since the last reconcile.
+        """
+        if self.uid not in {"", uid}:
+            return type(self)(uid=uid)
+        self.uid = uid
+        return self
 
     def succeed(self) -> None:
         """Record a reconcile that succeeded."""
@@ -129,6 +142,11 @@ class ObjectHistory:
         jobs = tuple(replace(job, without_pod_since=self.jobs_without_pod.get(job.name)) for job in observed.jobs)
         self.unreachable_since = (self.unreachable_since or at) if observed.is_unreachable else None
         return replace(observed, jobs=jobs, unreachable_since=self.unreachable_since)
+
+    def record_undoing(self, at: datetime, *, waits: bool) -> datetime | None:
+        """Record since when a deletion undoes what is to be undone, and return this time; None while it `waits`."""
+        self.undoing_since = None if waits else (self.undoing_since or at)
+        return self.undoing_since
 
     def record_failed_jobs(self, jobs: Iterable[JobFacts]) -> list[JobFacts]:
         """Record which Jobs have failed, and return those that had not when this was last called."""

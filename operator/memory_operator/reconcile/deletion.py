@@ -5,10 +5,11 @@ deleted by the operator, and its reclaim policy keeps the database. With `deleti
 stops the workers and drops what the migrations added. With `Retain` it pauses an enabled concept graph, whose queue of
 changed memories would grow for ever, and gives up an open swap, which would for ever drop the vectors that others than
 our workers write; this is tried for two minutes at most. All this is done only by the MemoryIndex that has claimed the
-table. Before all of this, a deletion waits until no other MemoryIndex uses the embedder of this one. The finalizer
-stays only while something is left that the operator can undo, or has to name: a swap that has flipped and is not
-finished. If the namespace, the Cluster or the Secret is gone for good, the finalizer is removed, and an Event says what
-is left behind.
+table. Before all of this, a deletion waits until no other MemoryIndex uses the embedder of this one, and under
+foreground deletion until Kubernetes has deleted the children. Neither this time nor one in which no operator ran counts
+towards the two minutes, since nothing was tried in it. The finalizer stays only while something is left that the
+operator can undo, or has to name: a swap that has flipped and is not finished. If the namespace, the Cluster or the
+Secret is gone for good, the finalizer is removed, and an Event says what is left behind.
 """
 
 from collections.abc import Callable
@@ -88,7 +89,7 @@ def plan_deletion(index: MemoryIndex, facts: DeletionFacts, context: Context | N
     nothing is undone yet, and the embedder goes on as it is; but the workers are stopped, and a namespace can always be
     deleted.
     """
-    if facts.referring and not facts.namespace_terminating:
+    if _is_used(facts):
         message = f"The deletion waits, since its embedder is used by {users_of(facts.referring)}."
         return Ending(Step(Verdict.no(Reason.EMBEDDER_IN_USE, message)))
     undo = _drop_or_leave if index.spec.deletion_policy == "Delete" else _settle_or_leave
@@ -101,6 +102,15 @@ def plan_deletion(index: MemoryIndex, facts: DeletionFacts, context: Context | N
     deletions = tuple(Delete("Database", item.namespace, item.name, item.uid) for item in made)
     step = Step(Verdict.no(Reason.DELETING, "The object is being deleted."), deletions)
     return Ending(step, last=True, left_behind=tuple(left))
+
+
+def waits_for_others(index: MemoryIndex, facts: DeletionFacts) -> bool:
+    """Return whether nothing can be undone yet, because of users of the embedder or of a foreground deletion."""
+    return _is_used(facts) or FOREGROUND in index.finalizers
+
+
+def _is_used(facts: DeletionFacts) -> bool:
+    return bool(facts.referring) and not facts.namespace_terminating
 
 
 def with_stops(context: Context, step: Step) -> Step:
@@ -127,7 +137,7 @@ def with_stops(context: Context, step: Step) -> Step:
 
 def _drop_or_leave(index: MemoryIndex, facts: DeletionFacts, context: Context | None) -> tuple[Step | None, list[str]]:
     """Return the next step that undoes the migrations, if one is left, and texts that name what cannot be undone."""
-    cause = _out_of_reach(index, facts, context)
+    cause = _out_of_reach(facts, context)
     if cause:
         return None, [_left_in_database(index, cause)]
     if context is None:
@@ -153,7 +163,7 @@ def _settle_or_leave(
         (may_have_graph(index), _pause_graph, _left_enabled),
         (is_open, _give_up_swap, _left_open),
     ):
-        step, cause = _attempt(index, facts, context, plan) if may_be else (None, "")
+        step, cause = _attempt(facts, context, plan) if may_be else (None, "")
         if step:
             return step, []
         left += [text(index, cause)] if cause else []
@@ -161,7 +171,7 @@ def _settle_or_leave(
 
 
 def _attempt(
-    index: MemoryIndex, facts: DeletionFacts, context: Context | None, plan: Callable[[Context], Step | None]
+    facts: DeletionFacts, context: Context | None, plan: Callable[[Context], Step | None]
 ) -> tuple[Step | None, str]:
     """Return the step that `plan` decides on, or why it is not waited for; neither if nothing is to be done."""
     if facts.namespace_terminating:
@@ -169,20 +179,25 @@ def _attempt(
     if context is None:
         return None, "the operator may not read what this takes"
     step = plan(context)
-    if step and context.now >= (index.deleted_at or context.now) + SETTLED_WITHIN:
+    if step and _lasts(facts, context) >= SETTLED_WITHIN:
         return None, step.verdict.message.rstrip(".")
     return step, ""
 
 
-def _out_of_reach(index: MemoryIndex, facts: DeletionFacts, context: Context | None) -> str:
+def _out_of_reach(facts: DeletionFacts, context: Context | None) -> str:
     """Return why the migrations can no longer be undone; an empty string if they can be or need not be undone."""
     if facts.namespace_terminating:
         return "the object's namespace is being deleted"
-    if context is None or context.now < (index.deleted_at or context.now) + GONE_AFTER:
+    if context is None or _lasts(facts, context) < GONE_AFTER:
         return ""
     problems = (context.observed.credentials, context.observed.cluster)
     gone = (one for one in problems if isinstance(one, Problem) and one.reason in GONE_FOR_GOOD)
     return next((one.message.rstrip(".") for one in gone), "")
+
+
+def _lasts(facts: DeletionFacts, context: Context) -> timedelta:
+    """Return how long it has been tried to undo what is to be undone."""
+    return context.now - (facts.undoing_since or context.now)
 
 
 def _left_in_database(index: MemoryIndex, cause: str) -> str:

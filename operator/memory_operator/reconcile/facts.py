@@ -401,9 +401,12 @@ class DeletionFacts:
         observed: all facts, if the migrations are to be undone, a concept graph may have to be paused or a swap to be
             given up, or others use the embedder, and the namespace stays; None in any other case, and if the operator
             may not read what is needed for a pause or for giving a swap up.
+        undoing_since: the time since which this process has tried to undo what is to be undone; None if it begins now,
+            or if the deletion waits for others.
     """
 
     database_objects: tuple[DatabaseObject, ...] | None
     referring: tuple[str, ...] = ()
     namespace_terminating: bool = False
     observed: Observed | None = None
+    undoing_since: datetime | None = None

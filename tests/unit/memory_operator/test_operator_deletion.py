@@ -29,7 +29,8 @@ def deleted(world: World, *finalizers: str, since: timedelta = timedelta(0), **s
 
 
 def end(world: World, index: MemoryIndex, **facts: Any) -> Plan:
-    return world.conclude(index, DeletionFacts((), observed=world.observed(**facts)))
+    observed = world.observed(**facts)
+    return world.conclude(index, DeletionFacts((), observed=observed, undoing_since=index.deleted_at))
 
 
 def our_object(index: MemoryIndex, **changes: Any) -> DatabaseObject:

@@ -43,7 +43,7 @@ def deleted(world: World, *finalizers: str, since: timedelta = timedelta(0), **s
 
 def end(world: World, index: MemoryIndex, graph: GraphState | None = FILLED_GRAPH, **facts: Any) -> Plan:
     observed = world.observed(**{"database": replace(FULL, graph=graph), **facts})
-    return world.conclude(index, DeletionFacts((), observed=observed))
+    return world.conclude(index, DeletionFacts((), observed=observed, undoing_since=index.deleted_at))
 
 
 def commands(plan: Plan) -> list[list[str]]:
@@ -141,6 +141,42 @@ def test_a_pause_that_is_impossible_is_waited_for_two_minutes_and_then_named(
 def test_a_job_that_does_not_end_is_not_waited_for_either(world: World) -> None:
     plan = end(world, deleted(world, since=SETTLED_WITHIN, **WANTED))
     assert (plan.finalizer, len(plan.left_behind)) == (False, 1)
+
+
+@pytest.mark.parametrize("waits_for", ["an operator", "a user of its embedder", "its children"])
+async def test_the_two_minutes_begin_once_the_pause_can_be_tried(bench: Bench, world: World, waits_for: str) -> None:
+    """Otherwise the graph of an object whose deletion had to wait would be given up without an attempt."""
+    bench.database = replace(FULL, graph=FILLED_GRAPH)
+    await bench.reconcile(2)
+    delete(bench, **WANTED)
+    if waits_for == "a user of its embedder":
+        user = world.manifest(embedder={"ref": {"name": "mem"}})
+        bench.api.objects["MemoryIndex", "team", "user"] = user
+        user["metadata"] |= {"name": "user", "uid": "u-2"}
+        await bench.reconcile(2)
+        del bench.api.objects["MemoryIndex", "team", "user"]
+    if waits_for == "its children":
+        bench.api.index["metadata"]["finalizers"] = [FINALIZER, FOREGROUND]
+        await bench.reconcile(2)
+        bench.api.index["metadata"]["finalizers"] = [FINALIZER]
+    world.now += timedelta(hours=1)
+    await bench.reconcile(2)
+    assert [name for kind, _, name in bench.api.objects if kind == "Job" and "-graph-" in name]
+    assert bench.api.index["metadata"]["finalizers"] == [FINALIZER]
+    world.now += SETTLED_WITHIN
+    await bench.reconcile()
+    assert bench.api.index["metadata"]["finalizers"] == []
+
+
+async def test_the_time_of_a_former_object_of_the_same_name_does_not_count(bench: Bench, world: World) -> None:
+    bench.database = replace(FULL, graph=FILLED_GRAPH)
+    delete(bench, **WANTED)
+    await bench.reconcile()
+    bench.api.index["metadata"]["uid"] = "u-2"
+    bench.database = replace(bench.database, identity=IDENTITY, claim=replace(CLAIM, uid="u-2"))
+    world.now += timedelta(hours=1)
+    await bench.reconcile()
+    assert bench.api.index["metadata"]["finalizers"] == [FINALIZER]
 
 
 def test_a_namespace_that_is_being_deleted_keeps_no_object_for_its_graph(world: World) -> None:

@@ -47,7 +47,8 @@ def end(world: World, index: MemoryIndex, record: SwapRecord | None, **facts: An
     database = replace(FULL, swap=record)
     if record and record.stage == Stage.FLIPPED:
         database = replace(database, active_model=NEXT_MODEL)
-    return world.conclude(index, DeletionFacts((), observed=world.observed(**{"database": database, **facts})))
+    observed = world.observed(**{"database": database, **facts})
+    return world.conclude(index, DeletionFacts((), observed=observed, undoing_since=index.deleted_at))
 
 
 def test_an_open_swap_is_given_up_before_the_object_is_gone(swap: Cluster) -> None:
