@@ -154,8 +154,11 @@ class EmbedderProbe:
 
 
 def _pods_to_probe(pods: Iterable[PodFacts]) -> list[PodFacts]:
-    """Return the pods whose metrics are requested: our own that have an address and stay, up to a limit."""
-    return [pod for pod in pods if pod.controlled and pod.ip and not pod.deleting][:MOST_PODS]
+    """Return the pods whose metrics are requested: our own that have an address, run on and stay, up to a limit.
+
+    A pod that has ended keeps the address in its status, which another team's pod may have by now.
+    """
+    return [pod for pod in pods if pod.controlled and pod.ip and not (pod.ended or pod.deleting)][:MOST_PODS]
 
 
 class _Server:

@@ -354,6 +354,19 @@ async def test_few_pods_are_asked_and_none_that_only_carries_the_labels(world: W
     assert len(urls) == MOST_PODS
 
 
+async def test_a_pod_that_has_ended_is_not_asked_and_takes_no_place_of_one_that_runs(world: World) -> None:
+    """Evicted pods of a Deployment and completed ones of a Job stay, with an address that is another pod's by now."""
+    probe, urls = probing(world, Answer(200, b"memory_embedder_tokens_per_second 5\n"))
+    ended = [
+        PodFacts(f"a{number}", "embedder", ip=f"10.1.0.{number}", ended=True, controlled=True)
+        for number in range(MOST_PODS)
+    ]
+    runs = PodFacts("b", "embedder", ip="10.0.0.1", controlled=True)
+    assert [load.pod for load in await probe.loads([*ended, runs])] == ["b"]
+    await probe.worker_report([*ended, runs])
+    assert urls == ["http://10.0.0.1:9090/metrics"] * 2
+
+
 DEVICE = "memory_embedder_device_info"
 HOSTILE_PAGES = {
     "escaped quotes": f'{DEVICE}{{device="' + '\\"' * (500 * 1024) + '"} 1\n',
