@@ -5,6 +5,7 @@ repeated here only for objects that were written before a field existed. Unknown
 custom resource definition does not stop an older operator.
 """
 
+import re
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Literal, Self
@@ -28,6 +29,7 @@ FINALIZER = "memory-index.dev/cleanup"
 API_VERSION = "memory-index.dev/v1alpha1"
 ANNOTATION_RECONCILE_AT = "memory-index.dev/reconcile-at"
 ANNOTATION_ALLOWED_NAMESPACES = "memory-index.dev/allowed-namespaces"
+_NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
 class ClusterRef(Section):
@@ -360,10 +362,11 @@ class MemoryIndex(BaseModel):
 def allowed_namespaces(annotations: Manifest) -> frozenset[str]:
     """Parse the annotation of a Cluster or a MemoryIndex that lists the namespaces which may use it.
 
-    There is no wildcard.
+    There is no wildcard. A part that cannot be the name of a namespace is left out, since the API server refuses a
+    NetworkPolicy that names it.
     """
     names = str(annotations.get(ANNOTATION_ALLOWED_NAMESPACES, "")).split(",")
-    return frozenset(name.strip() for name in names) - {""}
+    return frozenset(name.strip() for name in names if _NAMESPACE.fullmatch(name.strip()))
 
 
 def mapping_in(manifest: Mapping[str, Any], *path: str) -> Mapping[str, Any]:

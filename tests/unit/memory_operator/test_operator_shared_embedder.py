@@ -82,7 +82,7 @@ async def test_without_consent_the_embedder_is_not_even_asked_and_nothing_is_wri
     use(bench, world, owner(world, allowed))
     await bench.reconcile(2)
     ready = bench.api.condition("Ready")
-    present = "PRESENT_NAMES," if allowed else ""
+    present = "PRESENT_NAMES," if allowed and allowed != "*" else ""
     line = f"kubectl -n ai annotate memoryindex shared --overwrite {ANNOTATION_ALLOWED_NAMESPACES}={present}team"
     assert (ready["status"], ready["reason"]) == ("False", reason)
     assert f"`{line}`" in ready["message"]
@@ -382,6 +382,14 @@ def test_pods_of_the_namespaces_that_consent_names_may_call_and_the_workers_of_t
     assert named == [{"kubernetes.io/metadata.name": "crm"}, {"kubernetes.io/metadata.name": "team"}]
     rules = worker_policy(world.index(embedder=REF), (5432,))["spec"]["egress"]
     assert {"to": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "ai"}}}]} in rules
+
+
+@pytest.mark.parametrize("allowed", ["*, crm", "crm,team a", "crm,Shop", f"crm,{'a' * 64}", "crm,a/b,-c"])
+def test_a_name_that_no_namespace_can_have_does_not_spoil_the_embedders_policy(world: World, allowed: str) -> None:
+    """The API server would refuse the whole NetworkPolicy, and without that no embedder is made or changed."""
+    (calls, _) = embedder_policy(parse(owner(world, allowed)))["spec"]["ingress"]
+    named = [one["namespaceSelector"]["matchLabels"] for one in calls["from"] if "namespaceSelector" in one]
+    assert named == [{"kubernetes.io/metadata.name": "crm"}]
 
 
 async def test_each_user_gives_its_own_key_and_a_lost_one_is_named_by_the_users_field(
