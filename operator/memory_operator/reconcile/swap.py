@@ -114,8 +114,9 @@ def plan_model(context: Context, *, steps: Steps) -> Steps:
         step = plan_abort(context, facts)
     elif ("Deployment", f"{index.name}-{resources.NEXT_COMPONENT}") in observed.children:
         return _hand_over(index, observed, active, steps)
-    else:
-        step = Step(Verdict.yes(Reason.ACTIVE, f"Recalls use {wanted}."))
+    else:  # the Service and the NetworkPolicy of a second embedder may be left, whose Deployment is gone or never was
+        leftovers = delete_embedder(index, observed, resources.NEXT_COMPONENT)
+        step = Step(Verdict.yes(Reason.ACTIVE, f"Recalls use {wanted}."), leftovers)
     return {**steps, ConditionType.MODEL_ACTIVE: step}
 
 

@@ -15,7 +15,7 @@ from memory_recall.embedding.profiles import served_digest
 from memory_recall.swap.machine import OPEN_STAGES, Stage
 from tests.unit.memory_operator.conftest import NEXT_MODEL, START, Cluster, World, deep_update, swap_record
 from tests.unit.memory_operator.situation_table import CUSTOM, FILE
-from tests.unit.memory_operator.test_operator_swap import NEXT, arguments, change, swap
+from tests.unit.memory_operator.test_operator_swap import HOME, NEXT, arguments, change, flip, swap
 from tests.unit.memory_operator.test_operator_swap_external import OTHER, OWN, external, own, settled
 from tests.unit.memory_operator.test_operator_swap_external import change as change_embedder
 
@@ -239,3 +239,33 @@ def test_a_swap_to_a_file_of_ones_own_is_not_given_up_for_the_way_in_which_it_is
     fill(swap, name="custom", digest=served_digest(FILE, "custom", "mean", "", prefix))
     swap.reconcile()
     assert swap.running() == (["swap-abort"] if prefix else ["swap"])
+
+
+def of_the_next_embedder(cluster: Cluster) -> list[str]:
+    return sorted(kind for kind, name in cluster.children if name == "mem-embedder-next")
+
+
+def test_naming_the_active_model_again_while_the_next_file_is_fetched_leaves_nothing_of_the_second_embedder(
+    swap: Cluster,
+) -> None:
+    """It has a Service and a NetworkPolicy then, and no Deployment yet."""
+    source = {"http": {"url": "https://models.example/m.gguf", "sha256": "a" * 64}}
+    change(swap, embedding={**NEXT, "source": source})
+    swap.reconcile()
+    assert of_the_next_embedder(swap) == ["NetworkPolicy", "Service"]
+    change(swap)
+    swap.reconcile()
+    assert of_the_next_embedder(swap) == []
+
+
+def test_a_hand_over_whose_last_deletions_failed_leaves_nothing_of_the_second_embedder(swap: Cluster) -> None:
+    """As where the operator ends, or the API server does not answer, after the Deployment was deleted."""
+    swap.reconcile()
+    swap.reconcile()
+    flip(swap)
+    swap.change(active_model=replace(NEXT_MODEL, embedder_url=HOME))
+    swap.reconcile()
+    del swap.children["Deployment", "mem-embedder-next"]
+    assert of_the_next_embedder(swap) == ["NetworkPolicy", "Service"]
+    swap.reconcile()
+    assert of_the_next_embedder(swap) == []
