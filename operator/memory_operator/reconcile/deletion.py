@@ -23,6 +23,7 @@ from memory_operator.reconcile.authorization.claims import check_claim, is_claim
 from memory_operator.reconcile.authorization.consent import no_database_consent, users_of
 from memory_operator.reconcile.authorization.database_tls import plan_database_ca
 from memory_operator.reconcile.authorization.identity import identified
+from memory_operator.reconcile.authorization.permissions import first_refused
 from memory_operator.reconcile.authorization.refusal import WRONG_DATABASE
 from memory_operator.reconcile.context import Context
 from memory_operator.reconcile.database import plan_database
@@ -117,14 +118,17 @@ def with_stops(context: Context, step: Step) -> Step:
     """Return a step of the deletion that also stops what sends texts: nothing is embedded for an object that goes.
 
     If the object may not use its Cluster or a Secret any more, or if the connection URI leads elsewhere, every Job is
-    stopped. Any other Job that was stopped goes on, since the deletion may wait for it. An embedder, which others may
-    use until then, is stopped only while its own pods must not run.
+    stopped, and so is each one whose pods were made with a choice that is not permitted any more. Any other Job that
+    was stopped goes on, since the deletion may wait for it. An embedder, which others may use until then, is stopped
+    only while its own pods must not run.
     """
     index, observed = context.index, context.observed
     database = plan_database(index, observed, context.now).verdict
     refused = no_database_consent(observed) or database.reason in WRONG_DATABASE
     jobs = [job for job in observed.jobs if job.state is JobState.ACTIVE and not job.deleting]
-    stopped = [job for job in jobs if refused or job.component in ASKING]
+    stopped = [
+        job for job in jobs if refused or job.component in ASKING or first_refused(job.choices, context.permitted)
+    ]
     stops: tuple[Action, ...] = (
         *(Delete("Job", index.namespace, job.name, job.uid) for job in stopped),
         *delete_existing(observed, ("Deployment", f"{index.name}-sync")),

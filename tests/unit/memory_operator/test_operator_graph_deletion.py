@@ -11,8 +11,9 @@ from memory_operator.api.spec import FINALIZER, MemoryIndex
 from memory_operator.clients.kube import KubeError
 from memory_operator.reconcile.deletion import FOREGROUND, SETTLED_WITHIN
 from memory_operator.reconcile.facts import DeletionFacts, JobFacts, JobState, Peers, Problem
-from memory_operator.reconcile.plan import Apply, Delete, Plan
+from memory_operator.reconcile.plan import Apply, Delete, Patch, Plan
 from memory_operator.resources import workers
+from memory_operator.resources.choices import Choice
 from memory_recall.graph import GraphState
 from memory_recall.schema.claims_sql import TableClaim
 from tests.unit.memory_operator.conftest import (
@@ -105,6 +106,15 @@ def test_a_job_that_enables_the_graph_is_replaced(world: World) -> None:
 def test_a_graph_whose_end_was_wanted_a_moment_before_the_deletion_is_paused_too(world: World) -> None:
     index = deleted(world).model_copy(update={"status": SHOWN})
     assert commands(end(world, index)) == PAUSES
+
+
+def test_a_deletion_resumes_no_job_whose_pods_were_made_with_what_is_permitted_no_more(world: World) -> None:
+    proxy = Choice("A name in spec.embedder.podTemplate.env", "HTTPS_PROXY")
+    stopped = JobFacts("mem-index-1", "index", "c", 0, JobState.ACTIVE, uid="j-1", suspended=True, stopped=True)
+    plan = end(world, deleted(world, **WANTED), jobs=(replace(stopped, choices=(proxy,)),))
+    assert [one for one in plan.actions if not isinstance(one, Apply)] == [Delete("Job", "team", "mem-index-1", "j-1")]
+    plan = end(world, deleted(world, **WANTED), jobs=(stopped,))
+    assert [one.changes["spec"] for one in plan.actions if isinstance(one, Patch)] == [{"suspend": False}]
 
 
 def test_under_foreground_deletion_the_job_starts_only_after_kubernetes_has_deleted_the_children(world: World) -> None:
