@@ -210,7 +210,8 @@ class Controller:
     async def _decide(self, index: MemoryIndex, manifest: Manifest, history: ObjectHistory) -> Plan:
         observed = history.record_times(await self.observer.observe(index), self.clock())
         observed = self._with_history(observed, history)
-        await self._reporter.record(manifest, of_failed_jobs(history.record_failed_jobs(observed.jobs)))
+        failed = history.record_failed_jobs(observed.jobs, self.clock())
+        await self._reporter.record(manifest, of_failed_jobs(failed))
         observed, plan = await self._with_admissions(index, observed, history.writes)
         self._turn.observe(index, observed)
         if rolls_out_default_image(index, observed, self.images, plan) and not self._turn.admits(
@@ -254,7 +255,8 @@ class Controller:
         if facts.observed:
             observed = history.record_times(facts.observed, self.clock())
             facts = replace(facts, observed=history.writes.known(observed))
-            await self._reporter.record(manifest, of_failed_jobs(history.record_failed_jobs(observed.jobs)))
+            failed = history.record_failed_jobs(observed.jobs, self.clock())
+            await self._reporter.record(manifest, of_failed_jobs(failed))
         return conclude(index, facts, self.images, self.clock(), self.intervals, permitted=self.permitted)
 
     def _with_history(self, observed: Observed, history: ObjectHistory) -> Observed:

@@ -21,6 +21,7 @@ LONGEST_BACKOFF_SECONDS = 30.0
 FAILURES_TO_REPORT = 3
 FAILING_TO_REPORT = timedelta(seconds=30)
 MOST_RECOMMENDATIONS = 200
+EVENTS_STAY = timedelta(hours=1)  # unless the API server is told otherwise; the last failed migration stays for ever
 
 
 class RateTracker:
@@ -148,9 +149,13 @@ class ObjectHistory:
         self.undoing_since = None if waits else (self.undoing_since or at)
         return self.undoing_since
 
-    def record_failed_jobs(self, jobs: Iterable[JobFacts]) -> list[JobFacts]:
-        """Record which Jobs have failed, and return those that had not when this was last called."""
+    def record_failed_jobs(self, jobs: Iterable[JobFacts], at: datetime) -> list[JobFacts]:
+        """Record which Jobs have failed, and return those that had not when this was last called.
+
+        One that failed long ago is left out: the former process has said so, and its Event may have expired.
+        """
         failed = {job.name: job for job in jobs if job.state is JobState.FAILED}
-        new = [job for name, job in failed.items() if name not in self.failed_jobs]
+        late = [job for name, job in failed.items() if name not in self.failed_jobs]
+        new = [job for job in late if at - (job.finished_at or at) < EVENTS_STAY]
         self.failed_jobs = frozenset(failed)
         return new

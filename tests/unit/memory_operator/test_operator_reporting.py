@@ -161,6 +161,18 @@ async def test_started_and_failed_jobs_are_events(bench: Bench) -> None:
     assert bench.api.created == [], "it is not even sent again"
 
 
+async def test_a_restart_does_not_warn_again_of_a_job_that_failed_long_ago(bench: Bench, world: World) -> None:
+    """The last failed migration stays for ever beside the one that succeeded after it."""
+    bench.database = replace(FULL, schema_revision="0000")
+    await bench.reconcile()
+    (job,) = [item for (kind, _, _), item in bench.api.objects.items() if kind == "Job"]
+    failed = {"type": "Failed", "status": "True", "lastTransitionTime": world.now.isoformat(), "message": "m"}
+    job["status"] = {"conditions": [failed]}
+    world.now += timedelta(hours=1)
+    await bench.reconcile()
+    assert ("Warning", "JobFailed") not in events(bench)
+
+
 async def test_an_event_that_cannot_be_created_disturbs_nothing(bench: Bench) -> None:
     async def refused(_: Any) -> None:
         raise KubeError("creating Event team/mem.x", 403, "forbidden", refused=True)
