@@ -152,6 +152,7 @@ REASONS: dict[Reason, str] = {
     Reason.MODEL_NOT_VERIFIED: "The model's file has another digest than the specification names.",
     Reason.POD_REJECTED: "Kubernetes refuses to create or to start a pod, or a Job has had no pod for a minute.",
     Reason.POD_NOT_READY_TO_START: "A pod has had a node for a minute, and its volumes or its network are not ready.",
+    Reason.POD_NOT_ENDING: "A pod of a Job should have ended a minute ago, and a node or another container keeps it.",
     Reason.EMBEDDER_NOT_SHARED: "The MemoryIndex whose embedder is to be used does not exist, or cannot be read.",
     Reason.EMBEDDER_IN_USE: "Others use the embedder, whose model is to be exchanged or which is to be deleted.",
     Reason.GPU_NOT_USED: "The GPU was asked for, and the pod computes on the CPU.",

@@ -250,6 +250,10 @@ class Reason(Enum):
         "Create the ConfigMap, Secret or volume claim that the pod's events name, or correct its name in spec.",
         True,
     )
+    POD_NOT_ENDING = (
+        "Bring back the pod's node, delete the Node object of a lost one, or keep an added container out of the pods.",
+        True,
+    )
     GPU_NOT_USED = (
         "Give the pods a GPU and the CUDA image, or set spec.embedder.gpuLayers to 0 to run on the CPU on purpose.",
         True,
@@ -306,6 +310,7 @@ DELIVERED_BY_OTHERS = frozenset(
         Reason.UNSCHEDULABLE,
         Reason.IMAGE_PULL_FAILED,
         Reason.POD_NOT_READY_TO_START,
+        Reason.POD_NOT_ENDING,
         Reason.MODEL_NOT_FETCHED,
     }
 )

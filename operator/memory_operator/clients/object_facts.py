@@ -196,6 +196,7 @@ def deployment_facts(deployment: Manifest) -> DeploymentFacts:
         total=total,
         updated=updated,
         deadline_exceeded="ProgressDeadlineExceeded" in reasons,
+        paused=bool(spec.get("paused")),
         image=own_container((spec.get("template") or {}).get("spec") or {}).get("image", ""),
         stopped_at=stopped_at(deployment),
     )
@@ -266,6 +267,7 @@ def pod_facts(pod: Manifest, controllers: Collection[str] = (), limits: Mapping[
         created_at=_created_at(meta),
         unprepared_since=_unprepared_since(status),
         choices=recorded_choices(pod),
+        ending_since=_ending_since(meta, status),
         unready_since=_unready_since(status),
     )
 
@@ -284,6 +286,20 @@ def _unprepared_since(status: Mapping[str, Any]) -> datetime | None:
     if status.get("phase") != "Pending" or not (scheduled and unprepared):
         return None
     return max(parse_timestamp(one["lastTransitionTime"]) for one in (scheduled, unprepared))
+
+
+def _ending_since(meta: Mapping[str, Any], status: Mapping[str, Any]) -> datetime | None:
+    """Return the time since which a pod should have ended; None if it should run on, or has ended.
+
+    The time of a deletion, as Kubernetes writes it, comes after the grace period.
+    """
+    if status.get("phase") in {"Succeeded", "Failed"}:
+        return None
+    if "deletionTimestamp" in meta:
+        return parse_timestamp(meta["deletionTimestamp"])
+    own = (one for one in status.get("containerStatuses") or () if one.get("name") in OWN_CONTAINERS)
+    ends = (((one.get("state") or {}).get("terminated") or {}).get("finishedAt") for one in own)
+    return next((parse_timestamp(one) for one in ends if one), None)
 
 
 def _unready_since(status: Mapping[str, Any]) -> datetime | None:

@@ -28,7 +28,7 @@ from memory_operator.reconcile.indexing.backfill import plan_backfill
 from memory_operator.reconcile.indexing.graph import plan_graph
 from memory_operator.reconcile.indexing.hnsw import plan_index
 from memory_operator.reconcile.plan import Plan, Step, manifests, with_admissions, with_full_disk
-from memory_operator.reconcile.pod_start import with_start_problems
+from memory_operator.reconcile.pod_start import with_overdue_problems
 from memory_operator.reconcile.schema import plan_schema
 from memory_operator.reconcile.status import status_sections, summary, with_conditions
 from memory_operator.reconcile.validation import blocking_verdict
@@ -77,7 +77,7 @@ def reconcile(
     route: FetchRoute = DIRECT,
 ) -> Plan:
     """Decide what to write and what to report for an object that is not being deleted."""
-    observed = with_start_problems(index, observed, now)
+    observed = with_overdue_problems(index, observed, now)
     permitted = with_consent(permitted, observed.consented_hosts)
     database = plan_database(index, observed, now)
     if observed.database_facts is not None and database.verdict.holds:
@@ -130,7 +130,7 @@ def conclude(
         permitted = with_consent(permitted, facts.observed.consented_hosts)
     index = permitted_part(index, permitted)
     if facts.observed:
-        facts = replace(facts, observed=with_start_problems(index, facts.observed, now))
+        facts = replace(facts, observed=with_overdue_problems(index, facts.observed, now))
     context = None
     if facts.observed:
         forbidden = forbidden_embedders(facts.observed, permitted)

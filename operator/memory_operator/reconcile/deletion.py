@@ -29,7 +29,7 @@ from memory_operator.reconcile.context import Context
 from memory_operator.reconcile.database import plan_database
 from memory_operator.reconcile.facts import DeletionFacts, JobState, Observed, Problem
 from memory_operator.reconcile.indexing.graph import may_have_graph, plan_pause
-from memory_operator.reconcile.jobs import JobRequest, plan_job
+from memory_operator.reconcile.jobs import JobRequest, plan_job, until_pods_end
 from memory_operator.reconcile.plan import Action, Apply, Delete, Step, apply_drifted, delete_existing
 from memory_operator.reconcile.swap_abort import is_unfinished, may_be_open, may_be_unfinished, open_swap, plan_abort
 from memory_operator.reconcile.withdrawal import forbidden_of, resume, resume_embedders, stop_all
@@ -311,7 +311,7 @@ def _undo_migrations(context: Context) -> Step | None:
     if stops:
         return Step(Verdict.no(Reason.DELETING, "Stopping the workers before the migrations are undone."), stops)
     if any(pod.component in WRITERS and not pod.ended for pod in observed.pods):
-        return Step(Verdict.no(Reason.DELETING, "Waiting for the workers' pods to end."))
+        return until_pods_end(observed, WRITERS, Verdict.no(Reason.DELETING, "Waiting for the workers' pods to end."))
     request = JobRequest("uninstall", workers.uninstall_job, Reason.DELETING, "drops what the migrations added")
     return _guarded(index, observed, plan_job(replace(context, index=index), request))
 

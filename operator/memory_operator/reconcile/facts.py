@@ -151,6 +151,8 @@ class PodFacts:
         unprepared_since: the time since which the pod has had a node without its volumes and network being ready; None
             if they are ready, or if Kubernetes does not tell, as before its version 1.29.
         choices: what the author has chosen for it that takes a permission.
+        ending_since: the time since which it should have ended, because it is deleted and its grace period is over, or
+            because its own container has ended; None if it should run on, or has ended.
         unready_since: the time since which the pod has run without being ready; None if it is ready or does not run.
     """
 
@@ -165,6 +167,7 @@ class PodFacts:
     created_at: datetime | None = None
     unprepared_since: datetime | None = None
     choices: tuple[Choice, ...] = ()
+    ending_since: datetime | None = None
     unready_since: datetime | None = None
 
 
@@ -214,8 +217,9 @@ class DeploymentFacts:
 
     `replicas` is the desired number of pods, `total` is the number of existing pods, and `updated` is the number of
     existing pods with the latest template. `current` is True once no pod of an older template is left. `failure` says
-    why a pod cannot be created. `image` is the image of the first container. `stopped_at` is the number of pods that an
-    embedder had before the operator stopped it for want of a permission; None if it was not stopped.
+    why a pod cannot be created. `paused` says that somebody has paused its roll-outs. `image` is the image of the first
+    container. `stopped_at` is the number of pods that an embedder had before the operator stopped it for want of a
+    permission; None if it was not stopped.
     """
 
     replicas: int
@@ -225,6 +229,7 @@ class DeploymentFacts:
     total: int = 0
     updated: int = 0
     deadline_exceeded: bool = False
+    paused: bool = False
     image: str = ""
     stopped_at: int | None = None
 

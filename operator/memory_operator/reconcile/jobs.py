@@ -8,7 +8,7 @@ configuration starts at once. It replaces a running Job if that Job has no runni
 longer wanted.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -19,7 +19,7 @@ from memory_operator.reconcile.context import Context
 from memory_operator.reconcile.delays import doubled
 from memory_operator.reconcile.facts import JobFacts, JobState, Observed, Problem
 from memory_operator.reconcile.plan import Action, Apply, Delete, Step, failed_step
-from memory_operator.reconcile.pod_start import missing_pod, mounts
+from memory_operator.reconcile.pod_start import endless_pod, missing_pod, mounts
 from memory_operator.resources import workers
 from memory_operator.resources.common import LABEL_CONFIG, Images
 
@@ -55,9 +55,21 @@ def active_job(jobs: tuple[JobFacts, ...]) -> JobFacts | None:
 
 
 def pod_problem(observed: Observed, component: str) -> Problem | None:
-    """Return what keeps a pod of this component's Jobs from running, or None if nothing does."""
-    pods = (pod for pod in observed.pods_of(component) if not (pod.ended or pod.deleting))
-    return next((pod.problem for pod in pods if pod.problem), None)
+    """Return what keeps a pod of this component's Jobs from running or from ending, or None if nothing does.
+
+    A pod that is being deleted counts only where there is no other one.
+    """
+    pods = [pod for pod in observed.pods_of(component) if not (pod.ended or pod.deleting)]
+    return next((pod.problem for pod in pods if pod.problem), None) if pods else endless_pod(observed, {component})
+
+
+def until_pods_end(observed: Observed, components: Collection[str], waiting: Verdict) -> Step:
+    """Return a step without writes that waits until the pods of these components have ended.
+
+    Its verdict is `waiting`, or that one of them does not end.
+    """
+    problem = endless_pod(observed, components)
+    return failed_step(problem, f"{waiting.message} ") if problem else Step(waiting)
 
 
 def plan_job(context: Context, request: JobRequest) -> Step:
@@ -67,6 +79,9 @@ def plan_job(context: Context, request: JobRequest) -> Step:
     config = request.build(index, images, 0)["metadata"]["labels"][LABEL_CONFIG]
     outdated = running is not None and _is_outdated(running, config, observed)
     if running and not outdated:
+        if running.suspended and not running.stopped:
+            message = f"Job {running.name}, which somebody else has suspended, {request.activity} once it is resumed."
+            return Step(Verdict.no(request.reason, message))
         problem = pod_problem(observed, request.component) or missing_pod(index, running, now)
         if problem:
             mounted = mounts(request.build(index, images, 0)) if problem.reason is Reason.POD_NOT_READY_TO_START else ""

@@ -5,6 +5,8 @@ specified state is not reached before. During the roll-out, problems of pods of 
 the roll-out may solve them.
 """
 
+from dataclasses import replace
+
 from memory_operator.api.conditions import Verdict
 from memory_operator.api.embedder import COMPONENT
 from memory_operator.api.reasons import Reason
@@ -15,6 +17,8 @@ from memory_operator.resources.common import ANNOTATION_SPECIFICATION, Images, o
 from memory_operator.resources.drift import Difference
 from memory_operator.resources.embedder import GPU_LAYERS
 
+_RESUME = "Resume it: `kubectl rollout resume`."
+
 
 def rollout_obstacle(
     name: str, deployment: DeploymentFacts, pods: tuple[PodFacts, ...], *, changes: bool, note: str = ""
@@ -24,6 +28,8 @@ def rollout_obstacle(
     `changes` says that another pod template is applied now. `note` tells users what the roll-out means for recalls.
     """
     rolling_out = Verdict.no(Reason.ROLLING_OUT, f"{name} is being rolled out.{note or _older_pod_note(deployment)}")
+    if deployment.paused:
+        rolling_out = replace(rolling_out, message=f"{rolling_out.message} Somebody has paused it.", remedy=_RESUME)
     if changes:
         return rolling_out
     if deployment.current and deployment.ready > 0:

@@ -5,6 +5,8 @@ was. A swap that has flipped meanwhile is left alone, by the operator and by tha
 deals with a swap; a second one would be refused, or would undo what the first one does.
 """
 
+from dataclasses import replace
+
 from memory_operator.api.conditions import Verdict
 from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import MemoryIndex
@@ -12,7 +14,7 @@ from memory_operator.reconcile.active_embedder import needs_swap
 from memory_operator.reconcile.context import Context
 from memory_operator.reconcile.embedder import delete_embedder
 from memory_operator.reconcile.facts import JobFacts, JobState, Observed
-from memory_operator.reconcile.jobs import JobRequest, plan_job
+from memory_operator.reconcile.jobs import JobRequest, plan_job, until_pods_end
 from memory_operator.reconcile.plan import Action, Delete, Step
 from memory_operator.reconcile.rollout import serves
 from memory_operator.resources import workers
@@ -68,7 +70,8 @@ def plan_abort(context: Context, facts: DatabaseFacts, *, reason: Reason = Reaso
     deletions, stops = delete_next_embedder(index, observed, facts), _deletions(index, _active_jobs(observed, SWAP))
     if stops or _has_pods(observed, SWAP):
         message = "The swap is being given up; stopping its Job."
-        return Step(Verdict.no(reason, message), (*deletions, *stops))
+        waiting = until_pods_end(observed, {SWAP}, Verdict.no(reason, message))
+        return replace(waiting, actions=(*deletions, *stops))
     activity = "drops the second column of a swap that was given up"
     step = plan_job(context, JobRequest(ABORT, workers.swap_abort_job, reason, activity))
     return Step(step.verdict, (*deletions, *step.actions))
@@ -88,7 +91,8 @@ def plan_stop(context: Context) -> Step | None:
         names = ", ".join(f"Job {one.name}" for one in stops)
         return Step(Verdict.no(Reason.SWAPPING, f"Stopping {names}, since the specification has changed."), stops)
     if _has_pods(observed, ABORT) or (not running and _has_pods(observed, SWAP)):
-        return Step(Verdict.no(Reason.SWAPPING, "Waiting until the pods of a Job that was stopped have ended."))
+        message = "Waiting until the pods of a Job that was stopped have ended."
+        return until_pods_end(observed, {SWAP, ABORT}, Verdict.no(Reason.SWAPPING, message))
     return None
 
 

@@ -1,4 +1,4 @@
-"""Pods that are never made or never start: when they are reported, and which ordinary waits are not."""
+"""Pods that are never made, never start or never end: when they are reported, and which ordinary waits are not."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -6,11 +6,14 @@ from typing import Any
 
 import pytest
 
+from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import FINALIZER, Manifest
 from memory_operator.clients import object_facts
 from memory_operator.controller.objects import child_labels
-from memory_operator.reconcile.facts import JobFacts, JobState, PodFacts
+from memory_operator.reconcile.facts import DeletionFacts, JobFacts, JobState, PodFacts
+from memory_operator.reconcile.jobs import pod_problem
 from memory_operator.reconcile.plan import Delete, Plan
+from memory_operator.reconcile.pod_start import with_overdue_problems
 from memory_operator.resources import workers
 from memory_recall.status import DatabaseFacts
 from tests.unit.memory_operator.conftest import EMPTY, FULL, MODEL, START, World, condition
@@ -109,7 +112,9 @@ async def test_a_job_without_a_pod_is_noticed_within_two_minutes_and_its_pod_end
 async def test_a_suspended_job_needs_no_pod(bench: Bench, world: World) -> None:
     """A queue of Jobs, such as Kueue, suspends them until there is room."""
     await migrating(bench, world, spec={"suspend": True})
-    assert bench.api.condition("SchemaReady")["reason"] == "Migrating"
+    said = bench.api.condition("SchemaReady")
+    assert said["reason"] == "Migrating"
+    assert "Job mem-migrate-1, which somebody else has suspended" in said["message"]
 
 
 async def test_a_job_between_two_pods_is_not_taken_for_one_without(bench: Bench, world: World) -> None:
@@ -217,3 +222,59 @@ def test_a_pod_that_has_ended_or_runs_is_not_waiting_for_its_volumes() -> None:
         pod = starting(PodScheduled=("True", START), PodReadyToStartContainers=("False", START))
         pod["status"]["phase"] = phase
         assert object_facts.pod_facts(pod).unprepared_since is None
+
+
+def ending(name: str = "mem-swap-x", *, deleted: bool = False, phase: str = "Running") -> Manifest:
+    """A pod that runs on although it is deleted, or although its own container has ended."""
+    meta: Manifest = {"namespace": "team", "name": name, "labels": {"app.kubernetes.io/component": "swap"}}
+    own: Manifest = {"name": "memory", "state": {"terminated": {"exitCode": 0, "finishedAt": START.isoformat()}}}
+    if deleted:
+        meta["deletionTimestamp"], own["state"] = START.isoformat(), {"running": {}}
+    proxy = {"name": "istio-proxy", "ready": True, "state": {"running": {}}}
+    return {"metadata": meta, "status": {"phase": phase, "containerStatuses": [own, proxy]}}
+
+
+@pytest.mark.parametrize(
+    ("deleted", "remedy"),
+    [
+        (True, "kubectl get pod mem-swap-x -n team -o wide` names its node"),
+        (False, 'sidecar.istio.io/inject: "false"'),
+    ],
+    ids=["a lost node", "the proxy of a mesh"],
+)
+def test_a_jobs_pod_that_should_have_ended_is_reported_after_a_minute_with_what_keeps_it(
+    world: World, *, deleted: bool, remedy: str
+) -> None:
+    """Kubernetes makes no other pod meanwhile, and a backfill would keep the sync worker from running."""
+    pod = ending(deleted=deleted)
+    assert condition(swapping(world, pod, 59), "ModelActive")["reason"] == "Swapping"
+    plan = swapping(world, pod, 60)
+    said = condition(plan, "ModelActive")
+    assert (said["status"], said["reason"]) == ("False", "PodNotEnding")
+    assert remedy in said["message"]
+    assert condition(plan, "Stalled")["status"] == "False", "the node may come back"
+    assert condition(swapping(world, pod, 180, written=plan), "Stalled")["status"] == "True"
+    assert (
+        condition(swapping(world, ending(deleted=deleted, phase="Failed"), 60), "ModelActive")["reason"] == "Swapping"
+    )
+
+
+def test_a_former_pod_that_does_not_end_is_not_reported_while_another_one_runs(world: World) -> None:
+    former, runs = (replace(object_facts.pod_facts(ending(deleted=one)), ending_since=None) for one in (True, False))
+    overdue = with_overdue_problems(
+        world.index(), world.observed(pods=(replace(former, ending_since=START), runs)), START + LIMIT
+    )
+    assert pod_problem(overdue, "swap") is None
+    alone = replace(overdue, pods=overdue.pods[:1])
+    assert (found := pod_problem(alone, "swap")) is not None
+    assert found.reason is Reason.POD_NOT_ENDING
+
+
+def test_a_deletion_that_waits_for_a_pod_which_does_not_end_names_it(world: World) -> None:
+    pod = replace(object_facts.pod_facts(ending("mem-backfill-x", deleted=True)), component="backfill")
+    index = world.index(deletionPolicy="Delete").model_copy(update={"deleted_at": START, "finalizers": (FINALIZER,)})
+    world.now = START + LIMIT
+    plan = world.conclude(index, DeletionFacts((), observed=world.observed(pods=(pod,))))
+    said = condition(plan, "Ready")
+    assert said["reason"] == "PodNotEnding"
+    assert said["message"].startswith("Waiting for the workers' pods to end. Pod team/mem-backfill-x is deleted")

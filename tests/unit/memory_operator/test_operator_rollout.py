@@ -60,6 +60,18 @@ def test_an_old_pod_that_serves_is_said_and_does_not_make_the_object_ready(world
     assert "An older pod serves meanwhile." in found["message"]
 
 
+def test_a_roll_out_that_somebody_has_paused_says_so_and_how_it_goes_on(world: World) -> None:
+    """Kubernetes counts no deadline meanwhile."""
+    found = deployment(replicas=1, updatedReplicas=0, readyReplicas=1)
+    paused = object_facts.deployment_facts({**found, "spec": {**found["spec"], "paused": True}})
+    _, observed, _ = world.settled()
+    said = condition(decide(world, observed, embedder=paused), "EmbedderReady")
+    assert (said["status"], said["reason"]) == ("False", "RollingOut")
+    assert "Somebody has paused it. Resume it: `kubectl rollout resume`." in said["message"]
+    current = replace(paused, current=True, replicas=1)
+    assert condition(decide(world, observed, embedder=current), "EmbedderReady")["status"] == "True"
+
+
 def test_the_failure_of_an_older_pod_is_not_the_failure_of_its_correction(world: World) -> None:
     _, observed, _ = world.settled()
     failing = Problem(Reason.CRASH_LOOP, "Pod old keeps failing.")

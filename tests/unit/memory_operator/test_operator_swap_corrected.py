@@ -13,7 +13,15 @@ from memory_operator.reconcile.plan import Apply, Delete, Plan
 from memory_operator.resources.workers import config_fingerprint, work_of
 from memory_recall.embedding.profiles import served_digest
 from memory_recall.swap.machine import OPEN_STAGES, Stage
-from tests.unit.memory_operator.conftest import NEXT_MODEL, START, Cluster, World, deep_update, swap_record
+from tests.unit.memory_operator.conftest import (
+    NEXT_MODEL,
+    START,
+    Cluster,
+    World,
+    condition,
+    deep_update,
+    swap_record,
+)
 from tests.unit.memory_operator.situation_table import CUSTOM, FILE
 from tests.unit.memory_operator.test_operator_swap import HOME, NEXT, arguments, change, flip, swap
 from tests.unit.memory_operator.test_operator_swap_external import OTHER, OWN, external, own, settled
@@ -269,3 +277,16 @@ def test_a_hand_over_whose_last_deletions_failed_leaves_nothing_of_the_second_em
     assert of_the_next_embedder(swap) == ["NetworkPolicy", "Service"]
     swap.reconcile()
     assert of_the_next_embedder(swap) == []
+
+
+@pytest.mark.parametrize("given_up", [True, False])
+def test_a_swap_that_waits_for_a_pod_which_does_not_end_names_it(swap: Cluster, *, given_up: bool) -> None:
+    """As on a node that is lost, where Kubernetes keeps a deleted pod until the node is back or its object is gone."""
+    fill(swap)
+    change(swap, **({} if given_up else {"embedding": NEXT, "swap": OTHER_GATE}))
+    swap.reconcile()
+    assert swap.running() == []
+    plan = decide(swap, replace(ENDING, ending_since=swap.world.now - timedelta(minutes=1)))
+    said = condition(plan, "ModelActive")
+    assert (said["status"], said["reason"]) == ("False", "PodNotEnding")
+    assert "Pod team/mem-swap-x is deleted and does not end." in said["message"]
