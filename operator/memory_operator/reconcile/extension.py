@@ -87,6 +87,9 @@ def _install_through_cnpg(index: MemoryIndex, observed: Observed, cluster: Clust
     pinned = facts.extension_available if facts.extension_version else None
     found = next((item for item in observed.database_objects if not item.deleting), None)
     if found is None:
+        former = next((item for item in observed.database_objects if item.name == cnpg.object_name(index)), None)
+        if former:  # its name is taken until CloudNativePG has let go of it, and a write would not keep it
+            return Step(Verdict.no(Reason.INSTALLING, f"{former} is being deleted; another one follows."))
         return _create(index, cluster, facts, pinned)
     entry = cnpg.extension_entry(found)
     requested = entry is not None and (not pinned or entry.get("version") == pinned)

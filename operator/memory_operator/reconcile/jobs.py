@@ -95,6 +95,9 @@ def plan_job(context: Context, request: JobRequest) -> Step:
             return Step(_ended(latest, request))
     manifest = request.build(index, images, latest.sequence + 1 if latest else 0)
     name, namespace = manifest["metadata"]["name"], manifest["metadata"]["namespace"]
+    if any(job.deleting and job.name == name for job in jobs):  # in the foreground: its pods go first
+        waiting = Verdict.no(request.reason, f"Job {name} is being deleted; another one follows.")
+        return until_pods_end(observed, {request.component}, waiting)
     older = [job for job in jobs if job.state is not JobState.ACTIVE and not job.deleting][:-1]
     removed = [*older, *([running] if running else [])]
     removals: tuple[Action, ...] = tuple(Delete("Job", namespace, job.name, job.uid) for job in removed)

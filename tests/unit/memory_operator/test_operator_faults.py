@@ -22,7 +22,7 @@ from memory_operator.reconcile.facts import (
 from memory_operator.reconcile.indexing.backfill import needs_backfill_job
 from memory_operator.reconcile.plan import Apply
 from memory_operator.resources import embedder
-from memory_operator.resources.cnpg import DatabaseObject
+from memory_operator.resources.cnpg import DatabaseObject, object_name
 from memory_recall.schema.requirements.unique_ids import id_faults
 from memory_recall.status import NO_INDEX, RowCounts
 from tests.support.yaml_text import read_yaml
@@ -232,6 +232,23 @@ def test_the_message_of_cloudnativepg_about_our_object_is_reported(
     plan = world.decide(database=NO_EXTENSION, database_objects=(ours,))
     assert condition(plan, "ExtensionReady")["reason"] == "DatabaseObjectFailed"
     assert "no such role" in condition(plan, "ExtensionReady")["message"]
+
+
+@pytest.mark.parametrize("uid", ["u-1", "u-0"], ids=["of this object", "of a former one of the same name"])
+def test_a_database_object_under_our_name_that_is_being_deleted_is_waited_for(
+    world: World, database_object: DatabaseObject, uid: str
+) -> None:
+    """A write would not keep it, and another one cannot have its name yet."""
+    name = object_name(world.index())
+    going = replace(database_object, name=name, labels=OURS, index_uid=uid, deleting=True)
+    plan = world.decide(database=NO_EXTENSION, database_objects=(going,))
+    assert not [a for a in plan.actions if isinstance(a, Apply) and a.manifest["kind"] == "Database"]
+    said = condition(plan, "ExtensionReady")
+    assert (said["reason"], said["message"]) == (
+        "Installing", f"Database dbaas/{name} is being deleted; another one follows.",
+    )  # fmt: skip
+    plan = world.decide(database=NO_EXTENSION, database_objects=(replace(going, name="theirs"),))
+    assert [a for a in plan.actions if isinstance(a, Apply) and a.manifest["kind"] == "Database"]
 
 
 def test_our_entry_is_added_to_an_object_of_ours_beside_the_other_entries(

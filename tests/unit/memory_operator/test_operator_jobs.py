@@ -28,6 +28,12 @@ def active(component: str, config: str) -> JobFacts:
     return JobFacts(f"mem-{component}-old", component, config, 0, JobState.ACTIVE)
 
 
+def made(plan: Plan) -> list[str]:
+    """The names of the Jobs that the plan makes."""
+    applied = [one.manifest for one in plan.actions if isinstance(one, Apply)]
+    return [one["metadata"]["name"] for one in applied if one["kind"] == "Job"]
+
+
 def replaced(plan: Plan, component: str) -> bool:
     """Whether the old Job is deleted and then another one made."""
     kinds = [
@@ -68,6 +74,20 @@ def test_a_job_that_cannot_run_is_reported_and_kept_while_its_configuration_is_t
     plan = decide(world, component, config, problem=CANNOT_PULL)
     assert not [action for action in plan.actions if isinstance(action, Delete)]
     assert "cannot pull image op:broken" in str(plan.status)
+
+
+@pytest.mark.parametrize("component", FACTS)
+def test_a_job_that_somebody_deletes_in_the_foreground_is_made_anew_only_once_it_is_gone(
+    world: World, component: str
+) -> None:
+    """Its name is taken until its pods have ended, and a write to it would change nothing."""
+    (name,) = made(decide(world, component, "none-none"))
+    config = workers.config_fingerprint(world.index(), world.images, component)
+    _, settled, _ = world.settled()
+    going = JobFacts(name, component, config, 0, JobState.ACTIVE, deleting=True)
+    plan = world.decide(**{**vars(settled), "database": FACTS[component], "jobs": (going,)})
+    assert made(plan) == []
+    assert f"Job {name} is being deleted; another one follows." in str(plan.status)
 
 
 @pytest.mark.finding("D8")
