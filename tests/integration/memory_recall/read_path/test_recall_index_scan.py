@@ -149,4 +149,5 @@ async def test_a_filtered_scan_of_a_large_table_compares_more_rows(
         table = await describe(connection, "memories")
     query = make_query("anything", mode="dense", user_id=user)
     sql, _ = statement(RecallPlan(query, table, dense=DenseLeg(EmbeddedQuery(axis(1.0), None), hnsw=graph)))
-    assert f"LIMIT {given}) nearest\n   WHERE distance < 'NaN'\n   ORDER BY distance + 0, id LIMIT 50" in sql
+    assert f"LIMIT {given})\n  SELECT id, row_number() OVER (ORDER BY distance + 0, id)" in sql
+    assert "WHERE distance < 'NaN'\n   ORDER BY distance + 0, id LIMIT 50" in sql
