@@ -26,6 +26,9 @@ def assumed_collection(rows: float) -> CollectionStatistics:
 async def measure_collection(connection: AnyConnection, table: MemoryTable) -> CollectionStatistics:
     """Measure the rows that are neither deleted nor sensitive, either all of them or a sample.
 
+    If the sample of a large table has none of them, or none that has words yet, it is not known how few there are:
+    what is assumed of the table is returned.
+
     Raises:
         DatabaseUnreachable: the connection failed.
     """
@@ -34,7 +37,7 @@ async def measure_collection(connection: AnyConnection, table: MemoryTable) -> C
         percent = min(100.0, 100 * _SAMPLED_ROWS / max(planned or 0.0, 1.0))
         row = await connection.fetchrow(sampling_statement(table, percent))
     if row is None or not row["rows"] or not row["lexemes"]:
-        return _UNKNOWN
+        return assumed_collection(planned) if percent < 100 else _UNKNOWN
     words = row["lexemes"] * (row["words_per_lexeme"] or 1.0)
     return CollectionStatistics(int(row["rows"] * 100 / percent), words, row["bytes"])
 

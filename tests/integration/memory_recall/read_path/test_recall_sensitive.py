@@ -10,8 +10,8 @@ from memory_recall.schema.table import describe
 from memory_recall.search.fusion import Fusion
 from memory_recall.search.query import RecallQuery
 from memory_recall.search.result import RecallResult
-from memory_recall.search.sql import bm25
-from memory_recall.search.sql.collection_statistics import measure_collection
+from memory_recall.search.sql import bm25, collection_statistics
+from memory_recall.search.sql.collection_statistics import assumed_collection, measure_collection
 from memory_recall.search.sql.visibility import EVERYONE, Everyone
 from tests.integration.memory_recall.queries import make_query
 from tests.integration.memory_recall.read_path.splitting import Fetched
@@ -135,6 +135,24 @@ async def test_a_table_without_owners_belongs_to_one_user_unless_a_reader_is_nam
     assert (await recall.recall(make_query("router", user_id=Everyone(reader="ana")))).ids == [plain]
     with pytest.raises(InvalidInput, match="does not say whose"):
         await recall.recall(make_query("router", user_id="ana"))
+
+
+async def test_of_a_large_table_is_assumed_what_the_sample_does_not_tell(
+    memories: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the statistics of an empty table each row with a term of the query would be scored, and its length punished.
+
+    The sample may miss the few pages of what is left of a table, or be taken before a search column is filled.
+    """
+    monkeypatch.setattr(collection_statistics, "_SAMPLED_ROWS", 50)
+    await memories.pool.execute(
+        "INSERT INTO memories (content, deleted_at) SELECT 'a note', now() FROM generate_series(1, 2000)"
+    )
+    await memories.add("the one that is left")
+    await memories.pool.execute("ANALYZE memories")
+    async with memories.pool.acquire() as connection:
+        table = await describe(connection, "memories")
+        assert await measure_collection(connection, table) == assumed_collection(2001)
 
 
 async def test_statistics_leave_sensitive_memories_out(memories: Any) -> None:
