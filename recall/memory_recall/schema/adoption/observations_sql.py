@@ -103,6 +103,15 @@ SELECT coalesce(sum(pg_table_size(l.oid)), 0)::bigint AS table_bytes,
            AND NOT starts_with(t.tgname::text, 'zz_memory_'))::text AS triggers
   FROM leaves l LEFT JOIN pg_stat_user_tables s ON s.relid = l.oid
 """
+_NAMESAKES = """
+SELECT coalesce(jsonb_agg(found.name ORDER BY found.name), '[]')::text AS names
+  FROM (SELECT format('%s.%s', n.nspname, c.relname) AS name
+          FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+         WHERE lower(c.relname) = lower($2) AND (n.nspname, c.relname) <> ($1::text, $2::text)
+           AND c.relkind IN ('r', 'p', 'v', 'm', 'f') AND NOT starts_with(n.nspname::text, 'pg_')
+           AND n.nspname <> 'information_schema'
+         ORDER BY 1 LIMIT 10) found
+"""
 
 
 @asynccontextmanager
@@ -126,6 +135,12 @@ async def looking(connection: AnyConnection) -> AsyncIterator[None]:
 async def observe_database(connection: AnyConnection) -> DatabaseObservation:
     """Read the properties of the server and the database that decide whether its table can be adopted."""
     return DatabaseObservation(**await _row(connection, _DATABASE))
+
+
+async def read_namesakes(connection: AnyConnection, table: MemoryTable) -> list[str]:
+    """Return the other tables and views with this table's name in any case, with their schemas; at most ten."""
+    found: list[str] = json.loads((await _row(connection, _NAMESAKES, table.schema, table.name))["names"])
+    return found
 
 
 async def observe_table(connection: AnyConnection, table: MemoryTable) -> TableObservation:

@@ -1,5 +1,7 @@
 """Looks at a table that is to be adopted, and plans how; nothing is changed."""
 
+import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from memory_recall.embedding.profiles import ModelProfile
@@ -14,7 +16,13 @@ from memory_recall.schema.adoption.estimates import (
 )
 from memory_recall.schema.adoption.existing_columns import embedding_name, with_vector_ways
 from memory_recall.schema.adoption.observations import DatabaseObservation, TableObservation, TextObservation
-from memory_recall.schema.adoption.observations_sql import looking, observe_database, observe_table, observe_texts
+from memory_recall.schema.adoption.observations_sql import (
+    looking,
+    observe_database,
+    observe_table,
+    observe_texts,
+    read_namesakes,
+)
 from memory_recall.schema.adoption.proposal import Given, Proposal, propose, recorded
 from memory_recall.schema.columns.names import EMBEDDING, ColumnNames
 from memory_recall.schema.requirements.faults import Fault, messages, remedies, require_none
@@ -48,7 +56,8 @@ class AdoptionPlan:
     """What was found and what follows from it. `revision` is None before the first migration.
 
     `table` is described with the first candidate for what is undecided, and `faults` are those of `memory migrate`.
-    `names` are what `memory migrate` takes, as far as it is decided.
+    `names` are what `memory migrate` takes, as far as it is decided. `namesakes` are tables of the same name in other
+    schemas, with these, if the request names no schema.
     """
 
     request: AdoptionRequest
@@ -62,6 +71,7 @@ class AdoptionPlan:
     faults: tuple[Fault, ...]
     costs: Costs
     updates: Updates
+    namesakes: tuple[str, ...] = ()
 
     @property
     def adoptable(self) -> bool:
@@ -98,11 +108,9 @@ async def plan_adoption(connection: AnyConnection, request: AdoptionRequest) -> 
     require_none(server_faults(connection.get_server_version().major))
     async with looking(connection):
         table = await describe(connection, request.table)
+        namesakes = await read_namesakes(connection, table)
         if not table.exists:
-            raise SchemaUnsupported(
-                f"There is no table {table.schema}.{table.name}.",
-                "Name a table of this database, with its schema if the search_path does not have it.",
-            )
+            raise SchemaUnsupported(f"There is no table {table.schema}.{table.name}.", _where_else(namesakes))
         database = await observe_database(connection)
         seen = await observe_table(connection, table)
         revision = await current_revision(connection, table)
@@ -133,7 +141,15 @@ async def plan_adoption(connection: AnyConnection, request: AdoptionRequest) -> 
         faults=tuple(faults),
         costs=estimate_costs(seen, texts, request.model.dimensions, request.m),
         updates=judge_updates(seen),
+        namesakes=() if "." in request.table else tuple(one for one in namesakes if one.endswith(f".{table.name}")),
     )
+
+
+def _where_else(namesakes: Sequence[str]) -> str:
+    """Return what to do about a table that does not exist, where these have its name."""
+    if not namesakes:
+        return "Name a table of this database, with its schema if the search_path does not have it."
+    return f"Name the one that is meant: {'; '.join(f'memory adopt {shlex.quote(one)}' for one in namesakes)}."
 
 
 def _recorded_but_for(names: ColumnNames, request: AdoptionRequest) -> ColumnNames:

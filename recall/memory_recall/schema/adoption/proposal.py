@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from memory_recall.schema.adoption.observations import NumberRange, TableObservation
-from memory_recall.schema.adoption.purposes import plain, plain_groups
+from memory_recall.schema.adoption.purposes import known_names, plain, plain_groups
 from memory_recall.schema.columns.names import EMBEDDING, ColumnNames, ColumnSource, Sources, used_column
 from memory_recall.schema.columns.used import KEYS, TEXTS, USED_COLUMNS, Need, UsedColumn
 from memory_recall.schema.table import MemoryTable
@@ -71,6 +71,12 @@ class Proposal:
     choices: tuple[Choice, ...]
     questions: tuple[Question, ...]
     embedding: str = EMBEDDING
+
+    @property
+    def columns(self) -> set[str]:
+        """The columns that are used or asked about, by the user's names."""
+        sources = [one.sources for one in self.choices] + [one.candidates for one in self.questions]
+        return {source.column for found in sources for source in found}
 
     def names(self, *, with_candidates: bool = False) -> ColumnNames:
         """Return the names of the columns as `memory migrate` takes them.
@@ -172,7 +178,7 @@ class _Proposing:
         if used.name == "is_sensitive":
             self._questions[used.name] = Question(
                 used.name,
-                "Nothing in the table says which rows are secret.",
+                f"No column has a name that says which rows are secret.{self._marks()}",
                 f"Name the column that does ({_option(used.name, 'COLUMN')}); or say that no row is secret "
                 f"(--no-sensitive); or add one: ALTER TABLE {self._table.qualified} ADD COLUMN is_sensitive "
                 f"{used.adding};",
@@ -186,6 +192,12 @@ class _Proposing:
             there = used.need is Need.ALWAYS or used.name in self._table.catalog
             sources = () if there else (ColumnSource(used.name),)
             self._choose(used.name, sources, self._unusable(used) or NOT_FOUND)
+
+    def _marks(self) -> str:
+        """Return a sentence that names the columns that may mark a row as secret, in whatever language, or ""."""
+        known = known_names()
+        marks = [str(source) for source in self._of_types(("boolean",)) if plain(source.column) not in known]
+        return f" Of type boolean there are: {', '.join(marks)}." if marks else ""
 
     def _candidates(self, used: UsedColumn) -> list[_Candidate]:
         """Return what is likeliest for a column; several are equally likely."""

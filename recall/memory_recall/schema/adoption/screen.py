@@ -15,7 +15,7 @@ from memory_recall.schema.adoption.settings_output import environment, export_li
 from memory_recall.schema.columns.names import EMBEDDING
 from memory_recall.schema.columns.text_search import KEPT_CASE
 from memory_recall.schema.requirements.used_columns import vector_faults
-from memory_recall.schema.table import ACTIVE, quoted_if_needed
+from memory_recall.schema.table import ACTIVE, STANDBY, quoted_if_needed
 
 _KINDS = {"r": "table", "p": "partitioned table", "v": "view", "m": "materialized view", "f": "foreign table"}
 _CHOOSING = "(MEMORY_TEXT_SEARCH_CONFIGURATION chooses another configuration)"
@@ -56,6 +56,7 @@ def adoption_object(plan: AdoptionPlan) -> dict[str, Any]:
             "bytes": plan.seen.table_bytes,
             "index_bytes": plan.seen.index_bytes,
             "primary_key": list(plan.seen.primary_key),
+            "namesakes": list(plan.namesakes),
         },
         "database": {
             **dataclasses.asdict(plan.database),
@@ -64,6 +65,7 @@ def adoption_object(plan: AdoptionPlan) -> dict[str, Any]:
         "columns": [
             {"name": one.name, "sources": _sources(plan, one), "reason": one.reason} for one in plan.proposal.choices
         ],
+        "unused_columns": _unused(plan),
         "questions": [
             {
                 "name": one.name,
@@ -101,6 +103,11 @@ def _head(plan: AdoptionPlan) -> Iterator[str]:
         f"primary key {', '.join(seen.primary_key) or 'none'}"
         f"{'' if plan.revision is None else f', adopted (revision {plan.revision})'}"
     )
+    if plan.namesakes:
+        yield (
+            f"  {', '.join(plan.namesakes)} has the same name. Name the one that is meant with its schema, such as "
+            f"{plan.table.schema}.{plan.table.name}, so that every role finds it."
+        )
     yield (
         f"Postgres {database.server_version}, database {database.name}, {database.encoding}, locale {database.locale}; "
         f"words of the text search configuration {plan.table.text_search_configuration}"
@@ -138,7 +145,20 @@ def _columns(plan: AdoptionPlan) -> Iterator[str]:
     first, second = (max((len(row[place]) for row in rows), default=0) for place in (0, 1))
     yield from (f"{name:<{first}}  {source:<{second}}  {reason}" for name, source, reason in rows)
     if without:
-        yield f"Nothing was found for {', '.join(without)}."
+        yield f"Nothing was found for {', '.join(without)}; --column {without[0]}=COLUMN names one."
+    if unused := _unused(plan):
+        yield f"Used for nothing: {', '.join(map(quoted_if_needed, unused))}."
+
+
+def _unused(plan: AdoptionPlan) -> list[str]:
+    """Return the columns that nothing is done with, whose names may be of a language in which they were not found."""
+    used, vectors = plan.proposal.columns, vector_columns_of_others(plan.table)
+    ours = {plan.table.vector_name(column) for column in (ACTIVE, STANDBY)}
+    return [
+        name
+        for name, kind in plan.table.catalog.items()
+        if name not in used and name not in vectors and name not in ours and kind != "tsvector"
+    ]
 
 
 def _questions(plan: AdoptionPlan) -> Iterator[str]:

@@ -50,8 +50,63 @@ async def test_a_table_that_does_not_exist_is_refused(adopt: Run) -> None:
     done = await adopt("nots")
     assert done.exit_code == 4
     assert "There is no table" in done.stderr
+    assert "Name a table of this database" in done.stderr
     assert (await adopt("a.b.c")).exit_code == 2
     assert (await adopt("nots", "--column", "user_id")).exit_code == 2
+
+
+async def test_tables_of_the_name_in_other_schemas_are_named_where_the_one_that_was_asked_for_does_not_exist(
+    database: Database, adopt: Run
+) -> None:
+    async with database.connection() as connection:
+        await connection.execute(
+            """CREATE SCHEMA store; CREATE SCHEMA "Team 2"; CREATE TABLE store.nots (id bigint PRIMARY KEY, body text);
+            CREATE VIEW "Team 2"."Nots" AS SELECT * FROM store.nots"""
+        )
+    done = await adopt("nots")
+    assert done.exit_code == 4
+    assert "There is no table public.nots." in done.stderr
+    assert "Name the one that is meant: memory adopt 'Team 2.Nots'; memory adopt store.nots." in done.stderr
+    assert "memory adopt store.nots" in (await adopt("stor.nots")).stderr
+    assert (await adopt("Team 2.Nots")).exit_code == 4, "it is found, and is a view"
+
+
+async def test_tables_of_the_same_name_in_other_schemas_are_named_unless_the_schema_was_said(
+    database: Database, adopt: Run
+) -> None:
+    async with database.connection() as connection:
+        await connection.execute(
+            """CREATE SCHEMA store; CREATE TABLE notes (id bigint PRIMARY KEY, body text); CREATE TABLE "Notes" (n int);
+            CREATE TABLE store.notes (LIKE notes INCLUDING ALL)"""
+        )
+    screen = (await adopt("notes", "--no-sensitive")).stdout
+    assert "store.notes has the same name" in screen
+    assert "such as public.notes" in screen
+    plan = json.loads((await adopt("notes", "--no-sensitive", "--json")).stdout)
+    assert plan["table"]["namesakes"] == ["store.notes"]
+    assert "the same name" not in (await adopt("public.notes", "--no-sensitive")).stdout
+
+
+async def test_columns_whose_names_are_of_another_language_are_shown_as_what_they_may_be(
+    database: Database, adopt: Run
+) -> None:
+    """Whoever reads the screen sees that secret and deleted rows are not known as such."""
+    async with database.connection() as connection:
+        await connection.execute(
+            """CREATE TABLE notizen (nummer bigint PRIMARY KEY, inhalt text, geheim boolean, "gelöscht am" timestamptz,
+            deleted boolean, vektor vector(3));
+            INSERT INTO notizen VALUES (1, 'Der Kessel im Keller verliert jeden Winter Druck.', true)"""
+        )
+    done = await adopt("notizen")
+    assert done.exit_code == 4
+    said = " ".join(done.stdout.split())
+    assert "No column has a name that says which rows are secret. Of type boolean there are: geheim." in said
+    assert "Nothing was found for user_id, category" in said
+    assert "--column user_id=COLUMN names one." in said
+    assert 'Used for nothing: geheim, "gelöscht am"' in said
+    named = json.loads((await adopt("notizen", "--column", "is_sensitive=geheim", "--json")).stdout)
+    assert "geheim" not in named["unused_columns"]
+    assert "gelöscht am" in named["unused_columns"]
 
 
 async def test_a_server_that_is_too_old_is_refused(
