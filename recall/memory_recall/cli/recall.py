@@ -18,7 +18,7 @@ from memory_recall.errors import InvalidInput
 from memory_recall.search.fusion import SortBy
 from memory_recall.search.query import MAX_QUERY_CHARACTERS, RecallQuery, mode_named
 from memory_recall.search.relevance import UNKNOWN_RELEVANCE, RelevanceBasis, least_relevance_named
-from memory_recall.search.result import Expansion, RecallResult
+from memory_recall.search.result import WHY_DEGRADED, Expansion, RecallResult
 from memory_recall.search.sql.filters import FILTER_TYPES, Filters, filter_condition
 from memory_recall.search.sql.visibility import Everyone
 from memory_recall.search.validation import parse_fields
@@ -287,8 +287,8 @@ def _show(result: RecallResult, *, explain: bool) -> None:
     console = Console()
     console.print(table if result.memories else "Nothing was recalled.")
     notes = Console(stderr=True, highlight=False)
-    if result.degraded:
-        notes.print(f"[yellow]Lexical only[/]: {result.reason}")
+    if result.reason is not None:
+        notes.print(f"[yellow]Lexical only[/]: {result.reason}: {WHY_DEGRADED[result.reason]}")
     _note_relevance(notes, result, explain=explain)
     if result.left_out:
         notes.print(f"[yellow]Left out[/]: {result.left_out} that did not fit into the tokens")

@@ -24,7 +24,7 @@ from memory_recall.schema.columns.keys import MemoryId
 from memory_recall.search.fusion import Fusion
 from memory_recall.search.query import EmbeddedQuery, Mode, RecallQuery
 from memory_recall.search.recall import Recall
-from memory_recall.search.result import Expansion, RecallResult
+from memory_recall.search.result import WHY_DEGRADED, Expansion, RecallResult
 from memory_recall.search.sql.visibility import EVERYONE, Everyone
 
 UNNAMED = "(none)"  # the stratum of a question that names none
@@ -186,7 +186,8 @@ def require_not_degraded(result: RecallResult, mode: Mode) -> None:
     """
     if result.reason is not None:
         raise RecallDegraded(
-            f"Mode {mode} could not be measured: the recall was degraded to lexical ({result.reason}).",
+            f"Mode {mode} could not be measured: the recall was degraded to lexical ({result.reason}): "
+            f"{WHY_DEGRADED[result.reason]}.",
             "Wait until the MemoryIndex is Ready, or evaluate --modes lexical.",
         )
 

@@ -32,6 +32,28 @@ class Degraded(StrEnum):
     DENSE_FAILED = "DenseLegFailed"
 
 
+WHY_DEGRADED: Mapping[Degraded, str] = {
+    Degraded.NO_EMBEDDER: "no embedder is configured; set MEMORY_EMBEDDER_URL",
+    Degraded.SENSITIVE_QUERY: "a sensitive query is not sent to a hosted embedder",
+    Degraded.EMBEDDER_TIMEOUT: "the embedder did not answer in time; see whether it is busy or has just been started",
+    Degraded.EMBEDDER_BUSY: "the embedder has as many queries as it answers in time; repeat the recall later",
+    Degraded.EMBEDDER_FAILED: "the embedder did not answer; see that it runs and that MEMORY_EMBEDDER_URL leads to it",
+    Degraded.EMBEDDER_UNAUTHORIZED: "the embedder refused the API key; correct MEMORY_EMBEDDER_API_KEY_FILE",
+    Degraded.EMBEDDER_REFUSED: "the embedder refused this query",
+    Degraded.CIRCUIT_OPEN: "the embedder failed a moment ago; see that it runs, and repeat the recall in some seconds",
+    Degraded.EXTENSION_MISSING: "pgvector is not created in this database; a superuser runs CREATE EXTENSION vector",
+    Degraded.SCHEMA_MISSING: "the table is not migrated; run memory migrate, or memory adopt with --apply",
+    Degraded.INDEX_MISSING: (
+        "the table has no valid vector index; run memory backfill, which also makes the words that are missing, then "
+        "memory index build (in a cluster the operator does both; memory status says how far it is)"
+    ),
+    Degraded.MODEL_MISMATCH: "another model made the vectors of the table; use the one that memory status names",
+    Degraded.DIMENSION_MISMATCH: "the table has vectors of other dimensions; use the model that memory status names",
+    Degraded.DENSE_FAILED: "Postgres refused the dense leg; its log says why",
+}
+"""Why meaning took no part in a recall, and what to do about it, to be shown to a person who has the commands."""
+
+
 class Reranking(StrEnum):
     """Whether the second stage reranked a result, or the reason why it did not."""
 

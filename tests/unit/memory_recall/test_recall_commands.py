@@ -11,7 +11,14 @@ import pytest
 from memory_recall.cli import quarantine, reading
 from memory_recall.search.query import RecallQuery
 from memory_recall.search.relevance import RelevanceBasis, RelevanceScale
-from memory_recall.search.result import Evidence, RecalledMemory, RecallResult, Timings
+from memory_recall.search.result import (
+    WHY_DEGRADED,
+    Degraded,
+    Evidence,
+    RecalledMemory,
+    RecallResult,
+    Timings,
+)
 from memory_recall.search.sql.visibility import EVERYONE, Everyone
 from tests.support.invoked_command import invoke_memory
 
@@ -55,6 +62,23 @@ def test_what_did_not_fit_into_the_tokens_is_counted(recalls: Callable[[OneMemor
     assert "Left out: 3" in shown.stderr
     assert json.loads(invoke_memory([*command, "--json"]).stdout)["left_out"] == 3
     assert [one.max_tokens for one in memory.asked] == [7, 7]
+
+
+@pytest.mark.parametrize("reason", Degraded)
+def test_a_recall_by_words_alone_says_what_is_missing_and_what_to_do(
+    reason: Degraded, recalls: Callable[[OneMemory], None]
+) -> None:
+    memory = OneMemory()
+    memory.answer = {"reason": reason}
+    recalls(memory)
+    said = " ".join(invoke_memory(["recall", "x", "--everyone"]).stderr.split())
+    assert f"Lexical only: {reason}: {WHY_DEGRADED[reason]}" in said
+
+
+def test_without_a_vector_index_the_commands_are_named_that_make_it_and_missing_words() -> None:
+    """Just after an adoption, neither vectors nor the words of a search column of ours are there."""
+    for command in ("memory backfill", "words that are missing", "memory index build", "memory status"):
+        assert command in WHY_DEGRADED[Degraded.INDEX_MISSING]
 
 
 @pytest.mark.parametrize("text", ["[bold]", "[/bold]", "a\\[b]"])

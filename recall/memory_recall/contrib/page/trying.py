@@ -10,7 +10,7 @@ from memory_recall.errors import InvalidInput
 from memory_recall.search.query import RecallQuery
 from memory_recall.search.recall import Recall
 from memory_recall.search.relevance import LEVELS, UNKNOWN_RELEVANCE, LeastRelevance, RelevanceScale
-from memory_recall.search.result import Evidence, RecalledMemory, RecallResult
+from memory_recall.search.result import WHY_DEGRADED, Evidence, RecalledMemory, RecallResult
 from memory_recall.search.sql.visibility import Everyone
 
 MOST_TRIED = 20
@@ -88,7 +88,9 @@ async def try_recall(recall: Recall, text: str, *, user: str | Everyone) -> Trie
 def tried(result: RecallResult) -> Tried:
     """Return what the page shows of a result."""
     basis = result.relevance_basis
-    notes = [] if result.reason is None else [f"Words alone answered, without meaning: {result.reason}."]
+    reason, notes = result.reason, list[str]()
+    if reason is not None:
+        notes.append(f"Words alone answered, without meaning: {reason}: {WHY_DEGRADED[reason]}.")
     if basis in UNKNOWN_RELEVANCE:
         notes.append(f"Nothing is held back: {UNKNOWN_RELEVANCE[basis]}.")
     memories = tuple(_tried(place, one, result.relevance_scale) for place, one in enumerate(result.memories, 1))

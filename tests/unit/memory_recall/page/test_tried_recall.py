@@ -10,7 +10,7 @@ from memory_recall.hnsw.definition import IndexFacts, IndexProgress
 from memory_recall.schema.models_sql import RecordedModel
 from memory_recall.schema.requirements.faults import Fault
 from memory_recall.search.relevance import RelevanceBasis, RelevanceScale
-from memory_recall.search.result import Degraded, Evidence, RecalledMemory, RecallResult, Timings
+from memory_recall.search.result import WHY_DEGRADED, Degraded, Evidence, RecalledMemory, RecallResult, Timings
 from memory_recall.status import NO_INDEX, NO_ROWS, DatabaseFacts, RowCounts
 from tests.unit.memory_recall.fake_recall import memory
 
@@ -68,7 +68,7 @@ def test_a_recall_whose_relevance_is_not_known_says_why() -> None:
     unknown = result(memory(1, "one"), basis=RelevanceBasis.NOT_FOUND_YET)
     shown = tried(replace(unknown, reason=Degraded.CIRCUIT_OPEN))
     assert shown.notes == (
-        "Words alone answered, without meaning: EmbedderCircuitOpen.",
+        f"Words alone answered, without meaning: EmbedderCircuitOpen: {WHY_DEGRADED[Degraded.CIRCUIT_OPEN]}.",
         "Nothing is held back: the usual cosine of this table is not found yet; backfill and sync find it.",
     )
     assert (shown.relevance_known, shown.memories[0].measured) == (False, "")
