@@ -132,7 +132,7 @@ class _Scale:
         return _Scale(min(dense), max(dense), scale)
 
     def score(self, one: Candidate, fusion: Fusion) -> float:
-        floor = self.least if fusion.dense_floor is None else fusion.dense_floor
+        floor = self.least if fusion.dense_floor is None else min(fusion.dense_floor, self.least)
         similarity = self.least if one.dense_score is None else one.dense_score
         close = (similarity - self.least) / (self.most - floor) if self.most != floor else 1.0
         matching = (one.lexical_score or 0.0) / self.lexical if self.lexical else 0.0

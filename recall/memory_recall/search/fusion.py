@@ -54,9 +54,9 @@ class Fusion:
     The convex combination has three parameters. `alpha` (0 to 1) is the weight of the dense leg. `lexical_scale` says
     by what a lexical score is divided: "query" and "linear" divide by the score of a memory that matches the query
     perfectly, and "query" also squares the quotient; "list" divides by the best score in the list.
-    `dense_floor` is the cosine that counts as zero; None stands for the least cosine in the list. Reciprocal rank
-    fusion uses `k`, `lexical_weight` and `dense_weight`. With `importance` True, the fused score is multiplied by
-    importance.
+    `dense_floor` is the cosine that counts as zero; the least cosine in the list stands for it if it is lower, or if
+    `dense_floor` is None. Reciprocal rank fusion uses `k`, `lexical_weight` and `dense_weight`. With `importance` True,
+    the fused score is multiplied by importance.
 
     Raises:
         InvalidInput: a parameter is out of range.

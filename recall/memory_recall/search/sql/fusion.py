@@ -43,7 +43,9 @@ def convex(fusion: Fusion, arguments: Arguments) -> str:
 
 
 def _floor(fusion: Fusion, arguments: Arguments) -> str:
-    return "least_dense" if fusion.dense_floor is None else arguments.add(fusion.dense_floor, "float8")
+    if fusion.dense_floor is None:
+        return "least_dense"
+    return f"least({arguments.add(fusion.dense_floor, 'float8')}, least_dense)"
 
 
 def closeness(period: Period, arguments: Arguments, moment: str) -> str:

@@ -129,6 +129,18 @@ async def test_the_default_fusion_is_that_of_the_model_that_embedded_the_query(
     assert await scores() != await scores(fusion=Fusion())
 
 
+@pytest.mark.parametrize("farthest", [0.0, 0.74, 0.76])
+async def test_a_nearer_memory_comes_first_although_its_cosine_is_below_the_floor_of_the_model(
+    farthest: float, memories: Any, embedder: Any
+) -> None:
+    """Nothing that a user has may be near, and the score of the dense leg is from 0 to 1 all the same."""
+    near = await memories.add("the one", vector=axis(0.745, (1 - 0.745**2) ** 0.5))
+    far = await memories.add("the other", vector=axis(farthest, (1 - farthest**2) ** 0.5))
+    result = await memories.recalling(embedder).recall(make_query("unrelated", fusion=Fusion(dense_floor=0.75)))
+    assert result.ids == ([far, near] if farthest > 0.745 else [near, far])
+    assert all(0 <= memory.rank <= 1 for memory in result.memories)
+
+
 async def test_importance_multiplies_relevance_after_fusion(memories: Any, embedder: Any) -> None:
     """Of two memories with equal scores in both legs, the important one comes first."""
     plain = await memories.add("renew the certificate", vector=axis(1.0), importance=0.1)
