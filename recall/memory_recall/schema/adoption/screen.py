@@ -105,8 +105,8 @@ def _head(plan: AdoptionPlan) -> Iterator[str]:
     )
     if plan.namesakes:
         yield (
-            f"  {', '.join(plan.namesakes)} has the same name. Name the one that is meant with its schema, such as "
-            f"{plan.table.schema}.{plan.table.name}, so that every role finds it."
+            f"  Of the same name there is also {', '.join(plan.namesakes)}. Name the one that is meant with its "
+            f"schema, such as {plan.table.schema}.{plan.table.name}, so that every role finds it."
         )
     yield (
         f"Postgres {database.server_version}, database {database.name}, {database.encoding}, locale {database.locale}; "

@@ -80,7 +80,7 @@ async def test_tables_of_the_same_name_in_other_schemas_are_named_unless_the_sch
             CREATE TABLE store.notes (LIKE notes INCLUDING ALL)"""
         )
     screen = (await adopt("notes", "--no-sensitive")).stdout
-    assert "store.notes has the same name" in screen
+    assert "Of the same name there is also store.notes." in screen
     assert "such as public.notes" in screen
     plan = json.loads((await adopt("notes", "--no-sensitive", "--json")).stdout)
     assert plan["table"]["namesakes"] == ["store.notes"]
