@@ -96,7 +96,7 @@ def recall(  # noqa: PLR0917  (typer makes options of them; nobody calls this by
     except (MemoryIndexError, ServerDidNotStartError) as error:
         console.print(str(error), markup=False)
         raise typer.Exit(1) from None
-    for name, found in measured.items():
+    for name, found in measured.items() if sets else ():
         compared = model_by_model(measured, seed=seed) if others and name == first else None
         write(found, directories[name], model=name, seed=seed, compared=compared)
     if floor:
@@ -124,6 +124,8 @@ def _files(models: list[str], files: list[Path]) -> dict[str, Path]:
 
 
 def _measure_model(sets: list[Dataset], model: str, file: Path, output: Path, seed: int) -> list[SetMeasurements]:
+    if not sets:
+        return []
     console.print(f"[bold]{model}[/]")
     with _served(model, file) as server:
         return [_measure(one, server.url, output, seed) for one in sets]

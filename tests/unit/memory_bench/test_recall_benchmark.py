@@ -1,5 +1,6 @@
 """The recall benchmark on invented data that is small enough to check by hand, and the tables of its report."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typer.testing import CliRunner
 from memory_bench.__main__ import app
 from memory_bench.harness.dataset import Dataset, Memory, Query
 from memory_bench.harness.runner import Answered, RunResult
-from memory_bench.recall import costs, production
+from memory_bench.recall import command, costs, production
 from memory_bench.recall.costs import Costs
 from memory_bench.recall.graph_leg import ARMS, GRAPH, GraphGains, ablation, judge
 from memory_bench.recall.long_texts import ALONE, PLACES, answers_of, in_long_texts, rows
@@ -71,6 +72,19 @@ def test_a_model_without_a_file_is_refused_with_what_to_do(tmp_path: Path) -> No
     assert "makesecond-model" in said
     assert "makemultilingual-model" in said
     assert CliRunner().invoke(app, ["recall", str(tmp_path), "--model", "x", "--model", "x"]).exit_code == 1
+
+
+def test_sets_of_languages_are_measured_without_any_other_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is no report of other sets then, and no model but the multilingual one is started."""
+    languages = Dataset("many", (Memory(1, "Topf"),), (Query("q", "wo?", "all", "de", frozenset({1})),), 0, "")
+    monkeypatch.setattr(command, "_load", lambda _directory: [languages])
+    monkeypatch.setattr(command, "_measure_languages", lambda sets: {"sets": len(sets)})
+    (tmp_path / "x.gguf").touch()
+    given = ["recall", str(tmp_path), "--model", "x", "--model-file", str(tmp_path / "x.gguf"), "--output"]
+    result = CliRunner().invoke(app, [*given, str(tmp_path / "out")])
+    assert json.loads(result.stdout.splitlines()[-1]) == {"languages": {"sets": 1}}
+    assert result.exit_code == 0
+    assert not (tmp_path / "out").exists()
 
 
 def run(name: str, *values: float) -> RunResult:
