@@ -1,6 +1,7 @@
 """Recalls that go on in a pod while a test kills instances of Postgres, and what is found wrong with their answers."""
 
 import json
+import os
 import subprocess
 import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -138,6 +139,8 @@ def recalling(tenant: Tenant, marked: Sequence[Row]) -> Iterator[Recalling]:
     command = ("exec", "-i", TOOLBOX, "--", "python", "-c", SCRIPT.read_text(encoding="utf-8"))
     process = subprocess.Popen(
         tenant.cluster.kubectl_command("-n", tenant.name, *command),
+        # Over a websocket kubectl can never say that its input has ended once one of its pings was late.
+        env=os.environ | {"KUBECTL_REMOTE_COMMAND_WEBSOCKETS": "false"},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
