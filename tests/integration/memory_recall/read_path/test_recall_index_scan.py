@@ -49,7 +49,8 @@ async def test_the_dense_leg_returns_more_rows_than_pgvector_searches_by_default
 async def test_former_versions_of_a_memory_take_no_place_in_the_dense_leg(memories: Any, embedder: Any) -> None:
     """An API that counts how often a memory was read writes it each time, and VACUUM comes after thousands of writes.
 
-    Up to ten versions with the same vector are one candidate of the index.
+    Up to ten versions with the same vector are one candidate of the index. Which of them its graph reaches is left to
+    chance, so the last version itself may be missing until the next VACUUM.
     """
     await memories.pool.execute("CREATE INDEX ON memories (importance)")  # so that each version has entries of its own
     await memories.pool.execute("ALTER TABLE memories SET (autovacuum_enabled = off)")
@@ -62,7 +63,6 @@ async def test_former_versions_of_a_memory_take_no_place_in_the_dense_leg(memori
         "UPDATE memories SET importance = $1 WHERE id = $2", [(n / 1_500, often) for n in range(1_500)]
     )
     result = await memories.recalling(embedder).recall(make_query("unrelated", mode="dense", limit=50))
-    assert result.ids[0] == often
     assert len(result.ids) == 50
 
 
