@@ -112,7 +112,7 @@ check: lint types contracts layout site  ## Format, lint, types, import contract
 lint: $(VENV)/.installed
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/ruff check .
-# What mypy keeps is valid for the contents of a file, so that clones share it.
+# mypy checks what it has cached against the contents of the files, so all clones can share one cache.
 types: $(VENV)/.installed
 	$(VENV)/bin/mypy --cache-dir $(CACHE)/mypy $(TYPED)
 contracts: $(VENV)/.installed

@@ -311,7 +311,7 @@ class MemoryIndex(BaseModel):
 
     @property
     def runs_embedder(self) -> bool:
-        """Return whether the operator runs the embedder."""
+        """Return whether the operator runs an embedder for this object; otherwise it uses an external one."""
         return self.spec.embedder.external is None
 
     @property
@@ -370,7 +370,7 @@ def allowed_namespaces(annotations: Manifest) -> frozenset[str]:
 
 
 def mapping_in(manifest: Mapping[str, Any], *path: str) -> Mapping[str, Any]:
-    """Return the mapping at this path of a manifest, or an empty one if there is none, or anything else."""
+    """Return the mapping at this path of a manifest; an empty one if the path is absent or holds another type."""
     found: Any = manifest
     for field in path:
         found = found.get(field) if isinstance(found, Mapping) else None
@@ -378,7 +378,7 @@ def mapping_in(manifest: Mapping[str, Any], *path: str) -> Mapping[str, Any]:
 
 
 def text_in(manifest: Mapping[str, Any], *path: str) -> str | None:
-    """Return the text at this path of a manifest, or None if there is none, or anything else."""
+    """Return the string at this path of a manifest; None if the path is absent or holds another type."""
     found = mapping_in(manifest, *path[:-1]).get(path[-1])
     return found if isinstance(found, str) else None
 

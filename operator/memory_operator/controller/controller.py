@@ -105,7 +105,7 @@ class Controller:
             async with asyncio.timeout(self.limit_seconds):
                 manifest = await self.observer.objects.get("MemoryIndex", namespace, name)
                 if manifest:
-                    history = self._histories[key] = history.of(manifest["metadata"]["uid"])
+                    history = self._histories[key] = history.for_object(manifest["metadata"]["uid"])
                     requeue_after = await self._reconcile(manifest, history)
                 else:
                     self._forget(key)

@@ -21,7 +21,7 @@ LONGEST_BACKOFF_SECONDS = 30.0
 FAILURES_TO_REPORT = 3
 FAILING_TO_REPORT = timedelta(seconds=30)
 MOST_RECOMMENDATIONS = 200
-EVENTS_STAY = timedelta(hours=1)  # unless the API server is told otherwise; the last failed migration stays for ever
+EVENT_LIFETIME = timedelta(hours=1)  # the default of the API server; the last failed migration is kept much longer
 
 
 class RateTracker:
@@ -93,8 +93,8 @@ class ObjectHistory:
     failing_since: datetime | None = None
     failures: int = 0
 
-    def of(self, uid: str) -> Self:
-        """Return the history of the object with this uid, which is a new one if this is that of another object.
+    def for_object(self, uid: str) -> Self:
+        """Return this history if it is that of the object with this uid, and otherwise a new one.
 
         An object may have been deleted and created anew under the same name since the last reconcile.
         """
@@ -145,17 +145,17 @@ class ObjectHistory:
         return replace(observed, jobs=jobs, unreachable_since=self.unreachable_since)
 
     def record_undoing(self, at: datetime, *, waits: bool) -> datetime | None:
-        """Record since when a deletion undoes what is to be undone, and return this time; None while it `waits`."""
+        """Record and return when the deletion first could undo something; None while it `waits` for others."""
         self.undoing_since = None if waits else (self.undoing_since or at)
         return self.undoing_since
 
     def record_failed_jobs(self, jobs: Iterable[JobFacts], at: datetime) -> list[JobFacts]:
-        """Record which Jobs have failed, and return those that had not when this was last called.
+        """Record which Jobs have failed, and return those that had not failed at the last call.
 
-        One that failed long ago is left out: the former process has said so, and its Event may have expired.
+        A Job that failed longer ago than Events are kept is left out: an earlier process has reported it.
         """
         failed = {job.name: job for job in jobs if job.state is JobState.FAILED}
-        late = [job for name, job in failed.items() if name not in self.failed_jobs]
-        new = [job for job in late if at - (job.finished_at or at) < EVENTS_STAY]
+        unrecorded = [job for name, job in failed.items() if name not in self.failed_jobs]
+        new = [job for job in unrecorded if at - (job.finished_at or at) < EVENT_LIFETIME]
         self.failed_jobs = frozenset(failed)
         return new

@@ -106,7 +106,11 @@ def plan_deletion(index: MemoryIndex, facts: DeletionFacts, context: Context | N
 
 
 def waits_for_others(index: MemoryIndex, facts: DeletionFacts) -> bool:
-    """Return whether nothing can be undone yet, because of users of the embedder or of a foreground deletion."""
+    """Return whether the deletion cannot undo anything yet.
+
+    It waits while other objects use the embedder, or while Kubernetes deletes the object's children first (foreground
+    deletion).
+    """
     return _is_used(facts) or FOREGROUND in index.finalizers
 
 

@@ -19,7 +19,7 @@ from memory_operator.reconcile.context import Context
 from memory_operator.reconcile.delays import doubled
 from memory_operator.reconcile.facts import JobFacts, JobState, Observed, Problem
 from memory_operator.reconcile.plan import Action, Apply, Delete, Step, failed_step
-from memory_operator.reconcile.pod_start import endless_pod, missing_pod, mounts
+from memory_operator.reconcile.pod_start import missing_pod, mounts, termination_problem
 from memory_operator.resources import workers
 from memory_operator.resources.common import LABEL_CONFIG, Images
 
@@ -60,7 +60,19 @@ def pod_problem(observed: Observed, component: str) -> Problem | None:
     A pod that is being deleted counts only where there is no other one.
     """
     pods = [pod for pod in observed.pods_of(component) if not (pod.ended or pod.deleting)]
-    return next((pod.problem for pod in pods if pod.problem), None) if pods else endless_pod(observed, {component})
+    return (
+        next((pod.problem for pod in pods if pod.problem), None) if pods else termination_problem(observed, {component})
+    )
+
+
+def running_message(job: JobFacts, activity: str) -> str:
+    """Return a sentence that says what an active Job does, or that somebody other than the operator has suspended it.
+
+    `activity` completes the sentence "Job mem-backfill-1 ...".
+    """
+    if job.suspended and not job.stopped:
+        return f"Job {job.name}, which somebody else has suspended, {activity} once it is resumed."
+    return f"Job {job.name} {activity}."
 
 
 def until_pods_end(observed: Observed, components: Collection[str], waiting: Verdict) -> Step:
@@ -68,7 +80,7 @@ def until_pods_end(observed: Observed, components: Collection[str], waiting: Ver
 
     Its verdict is `waiting`, or that one of them does not end.
     """
-    problem = endless_pod(observed, components)
+    problem = termination_problem(observed, components)
     return failed_step(problem, f"{waiting.message} ") if problem else Step(waiting)
 
 
@@ -79,14 +91,11 @@ def plan_job(context: Context, request: JobRequest) -> Step:
     config = request.build(index, images, 0)["metadata"]["labels"][LABEL_CONFIG]
     outdated = running is not None and _is_outdated(running, config, observed)
     if running and not outdated:
-        if running.suspended and not running.stopped:
-            message = f"Job {running.name}, which somebody else has suspended, {request.activity} once it is resumed."
-            return Step(Verdict.no(request.reason, message))
         problem = pod_problem(observed, request.component) or missing_pod(index, running, now)
         if problem:
             mounted = mounts(request.build(index, images, 0)) if problem.reason is Reason.POD_NOT_READY_TO_START else ""
             return failed_step(problem, f"Job {running.name} {request.activity}{mounted}: ")
-        return Step(Verdict.no(request.reason, f"Job {running.name} {request.activity}."))
+        return Step(Verdict.no(request.reason, running_message(running, request.activity)))
     same_config = [job for job in jobs if job.config == config and not job.deleting]
     latest = same_config[-1] if same_config else None
     if latest and not outdated:

@@ -47,13 +47,13 @@ def missing_pod(index: MemoryIndex, job: JobFacts, now: datetime) -> Problem | N
 
 
 def with_overdue_problems(index: MemoryIndex, observed: Observed, now: datetime) -> Observed:
-    """Return the observation with a problem for each pod that is too long in starting or in ending."""
+    """Return the observation with a problem for each pod that takes too long to start or to end."""
     pods = (_with_end_problem(index, _with_start_problem(index, pod, now), now) for pod in observed.pods)
     return replace(observed, pods=tuple(pods))
 
 
-def endless_pod(observed: Observed, components: Collection[str]) -> Problem | None:
-    """Return the problem of a pod of these components that does not end although it should have; None without one."""
+def termination_problem(observed: Observed, components: Collection[str]) -> Problem | None:
+    """Return the problem of a pod of these components that should have ended and has not; None if there is none."""
     pods = (pod for pod in observed.pods if pod.component in components and not pod.ended)
     return next((pod.problem for pod in pods if pod.problem and pod.problem.reason is Reason.POD_NOT_ENDING), None)
 

@@ -62,7 +62,7 @@ def latest_problem(deployment: DeploymentFacts, pods: tuple[PodFacts, ...]) -> P
 def template_drifted(observed: Observed, desired: Manifest) -> bool:
     """Return whether the existing Deployment differs from the desired one in more than the number of replicas.
 
-    The result is False if there is none yet.
+    The result is False if the Deployment does not exist yet.
     """
     spec = {name: value for name, value in desired["spec"].items() if name != "replicas"}
     exists = (desired["kind"], desired["metadata"]["name"]) in observed.children

@@ -35,7 +35,7 @@ from memory_operator.reconcile.embedder_tls import certificate_obstacle
 from memory_operator.reconcile.facts import JobFacts, JobState, Observed, Problem
 from memory_operator.reconcile.indexing.backfill import standstill, sync_verdict
 from memory_operator.reconcile.indexing.hnsw import VALID_INDEX
-from memory_operator.reconcile.jobs import JobRequest, active_job, plan_job, pod_problem
+from memory_operator.reconcile.jobs import JobRequest, active_job, plan_job, pod_problem, running_message
 from memory_operator.reconcile.model_file.fetch import plan_fetch
 from memory_operator.reconcile.plan import Action, Apply, Delete, Step, apply_drifted, failed_step, waiting_for
 from memory_operator.reconcile.pod_start import missing_pod
@@ -121,7 +121,7 @@ def plan_model(context: Context, *, steps: Steps) -> Steps:
 
 
 def _sync(context: Context, facts: DatabaseFacts, *, schema: Verdict, embedder: Verdict, withdrawn: str) -> Step:
-    """Return the step of Backfilled: whether new rows get vectors of the active model, and who embeds them.
+    """Return the step of the condition Backfilled: whether and by which workload new rows get the active model's vectors.
 
     The sync worker has no pod while a backfill Job runs that was started before the swap. If texts may no longer be
     sent to the active model's embedder, neither the Job nor the sync worker goes on; `withdrawn` says why, or is empty.
@@ -141,9 +141,11 @@ def _sync(context: Context, facts: DatabaseFacts, *, schema: Verdict, embedder: 
         return Step(Verdict.no(Reason.WAITING, message), actions)
     if backfill:
         problem = pod_problem(observed, "backfill") or missing_pod(index, backfill, context.now)
-        activity = f"Job {backfill.name} embeds the pending rows for {active}"
-        running = standstill(context, facts.rows, backfill) or Verdict.no(Reason.BACKFILLING, f"{activity}.")
-        return replace(failed_step(problem, f"{activity}: ") if problem else Step(running), actions=actions)
+        activity = f"embeds the pending rows for {active}"
+        if problem:
+            return replace(failed_step(problem, f"Job {backfill.name} {activity}: "), actions=actions)
+        running = Verdict.no(Reason.BACKFILLING, running_message(backfill, activity))
+        return Step(standstill(context, facts.rows, backfill) or running, actions)
     if observed.sync is None or (other_model and observed.sync.replicas == 0):
         state = "is set up for another model" if other_model else "is missing"
         message = f"Deployment {index.namespace}/{name} {state}; new rows wait until the swap has ended."
@@ -154,9 +156,10 @@ def _sync(context: Context, facts: DatabaseFacts, *, schema: Verdict, embedder: 
 def _swap(
     context: Context, facts: DatabaseFacts, *, waits: Verdict | None, served_by: ConfiguredEmbedder | None
 ) -> Step:
-    """Return the step of ModelActive, which first ends what a former specification has begun.
+    """Return the step of the condition ModelActive; a swap that a former specification began is ended first.
 
-    The Job is not started while there is a verdict why it `waits`. `served_by` is the active model's embedder.
+    `waits` is the verdict that says why the swap's Job may not start yet; None if it may. `served_by` is the active
+    model's embedder.
     """
     former = open_swap(facts)
     if former and leads_elsewhere(context.index, former):
@@ -169,7 +172,7 @@ def _swap(
 def _carry_out(
     context: Context, facts: DatabaseFacts, *, waits: Verdict | None, served_by: ConfiguredEmbedder | None
 ) -> Step:
-    """Return the step of ModelActive with the writes of the next model's embedder and of the swap's Job."""
+    """Return the step of the condition ModelActive, with the writes of the next model's embedder and of the swap's Job."""
     index, observed = context.index, context.observed
     active, model = facts.active_name or "", index.spec.embedding.model
     forbidden = context.forbidden.get(resources.NEXT_COMPONENT)
@@ -201,7 +204,7 @@ def _carry_out(
 
 
 def _in_use(context: Context, active: str) -> Step:
-    """Return the step of ModelActive while others use the embedder, whose model would be taken from them."""
+    """Return the step of the condition ModelActive while others use the embedder, whose model would be taken from them."""
     running = active_job(context.observed.jobs_of("swap"))
     stops = (Delete("Job", context.index.namespace, running.name, running.uid),) if running else ()
     wanted, used_by = context.index.spec.embedding.model, users_of(context.observed.referring)

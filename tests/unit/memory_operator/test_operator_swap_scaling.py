@@ -206,6 +206,15 @@ def test_the_sync_worker_waits_for_the_backfill_that_was_running_and_the_message
     assert filling.running() == ["backfill", "swap"]
 
 
+def test_a_backfill_that_somebody_suspends_during_a_swap_is_said_to_be_suspended(filling: Cluster) -> None:
+    (name,) = [name for name, job in filling.jobs.items() if job.component == "backfill"]
+    filling.jobs[name] = replace(filling.jobs[name], suspended=True)
+    filling.reconcile()
+    found = filling.condition("Backfilled")
+    assert (found["status"], found["reason"]) == ("False", "Backfilling")
+    assert f"Job {name}, which somebody else has suspended, embeds the pending rows" in found["message"]
+
+
 def test_a_backfill_that_no_node_has_room_for_is_named_during_a_swap(filling: Cluster) -> None:
     pod = PodFacts("mem-backfill-x", "backfill", problem=Problem(Reason.UNSCHEDULABLE, "0/1 nodes."))
     found = condition(decide(filling, pods=(pod,)), "Backfilled")

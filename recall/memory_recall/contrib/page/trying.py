@@ -98,7 +98,7 @@ def tried(result: RecallResult) -> Tried:
 
 
 def named_levels() -> tuple[NamedLevel, ...]:
-    """Return the levels with a name, from the one that demands nothing to the one that demands most."""
+    """Return the named levels of least relevance, from the one that demands nothing to the strictest."""
     demanded = {name: least or LeastRelevance(0.0, 0.0) for name, least in LEVELS.items()}
     return tuple(NamedLevel(name, least.by_meaning, least.by_words) for name, least in demanded.items())
 

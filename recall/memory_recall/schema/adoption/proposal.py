@@ -178,7 +178,7 @@ class _Proposing:
         if used.name == "is_sensitive":
             self._questions[used.name] = Question(
                 used.name,
-                f"No column has a name that says which rows are secret.{self._marks()}",
+                f"No column has a name that says which rows are secret.{self._unknown_booleans()}",
                 f"Name the column that does ({_option(used.name, 'COLUMN')}); or say that no row is secret "
                 f"(--no-sensitive); or add one: ALTER TABLE {self._table.qualified} ADD COLUMN is_sensitive "
                 f"{used.adding};",
@@ -193,8 +193,8 @@ class _Proposing:
             sources = () if there else (ColumnSource(used.name),)
             self._choose(used.name, sources, self._unusable(used) or NOT_FOUND)
 
-    def _marks(self) -> str:
-        """Return a sentence that names the columns that may mark a row as secret, in whatever language, or ""."""
+    def _unknown_booleans(self) -> str:
+        """Return a sentence that lists the boolean columns whose names are not known, or "" if there are none."""
         known = known_names()
         marks = [str(source) for source in self._of_types(("boolean",)) if plain(source.column) not in known]
         return f" Of type boolean there are: {', '.join(marks)}." if marks else ""

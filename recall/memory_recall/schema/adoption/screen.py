@@ -151,7 +151,7 @@ def _columns(plan: AdoptionPlan) -> Iterator[str]:
 
 
 def _unused(plan: AdoptionPlan) -> list[str]:
-    """Return the columns that nothing is done with, whose names may be of a language in which they were not found."""
+    """Return the columns that have no use here; some may only have names in another language than English."""
     used, vectors = plan.proposal.columns, vector_columns_of_others(plan.table)
     ours = {plan.table.vector_name(column) for column in (ACTIVE, STANDBY)}
     return [
