@@ -60,9 +60,9 @@ def pod_problem(observed: Observed, component: str) -> Problem | None:
     A pod that is being deleted counts only where there is no other one.
     """
     pods = [pod for pod in observed.pods_of(component) if not (pod.ended or pod.deleting)]
-    return (
-        next((pod.problem for pod in pods if pod.problem), None) if pods else termination_problem(observed, {component})
-    )
+    if not pods:
+        return termination_problem(observed, {component})
+    return next((pod.problem for pod in pods if pod.problem), None)
 
 
 def running_message(job: JobFacts, activity: str) -> str:

@@ -121,7 +121,7 @@ def plan_model(context: Context, *, steps: Steps) -> Steps:
 
 
 def _sync(context: Context, facts: DatabaseFacts, *, schema: Verdict, embedder: Verdict, withdrawn: str) -> Step:
-    """Return the step of the condition Backfilled: whether and by which workload new rows get the active model's vectors.
+    """Return the step of the condition Backfilled: who gives new rows vectors of the active model, if anybody.
 
     The sync worker has no pod while a backfill Job runs that was started before the swap. If texts may no longer be
     sent to the active model's embedder, neither the Job nor the sync worker goes on; `withdrawn` says why, or is empty.
@@ -172,7 +172,7 @@ def _swap(
 def _carry_out(
     context: Context, facts: DatabaseFacts, *, waits: Verdict | None, served_by: ConfiguredEmbedder | None
 ) -> Step:
-    """Return the step of the condition ModelActive, with the writes of the next model's embedder and of the swap's Job."""
+    """Return the step of the condition ModelActive; it writes the next model's embedder and the swap's Job."""
     index, observed = context.index, context.observed
     active, model = facts.active_name or "", index.spec.embedding.model
     forbidden = context.forbidden.get(resources.NEXT_COMPONENT)
@@ -204,7 +204,7 @@ def _carry_out(
 
 
 def _in_use(context: Context, active: str) -> Step:
-    """Return the step of the condition ModelActive while others use the embedder, whose model would be taken from them."""
+    """Return the step of the condition ModelActive while others use the embedder, whose model they would lose."""
     running = active_job(context.observed.jobs_of("swap"))
     stops = (Delete("Job", context.index.namespace, running.name, running.uid),) if running else ()
     wanted, used_by = context.index.spec.embedding.model, users_of(context.observed.referring)

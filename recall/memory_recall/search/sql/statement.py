@@ -41,8 +41,8 @@ _INFLATE_SCAN_COST = "(SELECT count(*) FROM generate_series({0}, {0})) IS NOT NU
 _FILTERED_SCAN = {"hnsw.max_scan_tuples": "50000", "hnsw.scan_mem_multiplier": "4"}
 # Comparing 20,000 vectors of 1,024 dimensions takes 70 to 100 ms, and reading 200,000 rows for those that have a tag
 # .3 s, where no index says which these are.
-_MOST_COMPARED = 20_000  # rows
-_COMPARED_UP_TO = 200_000  # rows of the table
+_MOST_ROWS_WITHOUT_INDEX = 20_000  # rows
+_LARGEST_TABLE_WITHOUT_INDEX = 200_000  # rows of the table
 
 
 def statement(plan: RecallPlan) -> Statement:
@@ -155,9 +155,13 @@ def dense_leg(plan: RecallPlan, where: str, vector: str) -> str:
       FROM {plan.table.qualified} m
      WHERE (SELECT open FROM gate) AND {scan} AND {column} IS NOT NULL"""
     compared = ""
-    if plan.selective and hnsw.exists and hnsw.rows * max(len(plan.table.partitions), 1) <= _COMPARED_UP_TO:
+    if (
+        plan.selective
+        and hnsw.exists
+        and hnsw.rows * max(len(plan.table.partitions), 1) <= _LARGEST_TABLE_WITHOUT_INDEX
+    ):
         too_few = f"(SELECT count(*) FROM scanned) < {scanned}"
-        compared = f" UNION ({matching} AND {too_few} LIMIT {_MOST_COMPARED})"
+        compared = f" UNION ({matching} AND {too_few} LIMIT {_MOST_ROWS_WITHOUT_INDEX})"
     # `+ 0` keeps the planner from taking the scan's order, which is a relaxed one, for the sorted one.
     return f"""
 dense AS MATERIALIZED (

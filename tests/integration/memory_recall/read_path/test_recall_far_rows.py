@@ -88,14 +88,14 @@ async def test_in_a_large_table_the_filtered_dense_leg_ends_with_the_scan_of_the
     memories: Memories, embedder: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """To read all of it for a filter that no index serves would take longer than a recall may."""
-    monkeypatch.setattr(statements, "_COMPARED_UP_TO", _NEAR)
+    monkeypatch.setattr(statements, "_LARGEST_TABLE_WITHOUT_INDEX", _NEAR)
     assert not await _found(memories, embedder, user_id="far")
 
 
 async def test_of_very_many_matching_memories_only_some_are_compared(
     memories: Memories, embedder: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(statements, "_MOST_COMPARED", 100)
+    monkeypatch.setattr(statements, "_MOST_ROWS_WITHOUT_INDEX", 100)
     found = await _found(memories, embedder, user_id="far")
     assert len(found) == 50
     assert len(found & _nearest(50)) < 40
